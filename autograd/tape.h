@@ -82,6 +82,7 @@ class RecordingScope {
  private:
   bool previous_;
 };
+// Disables recording on this thread for a scope.
 class NoGrad : public RecordingScope {
  public:
   NoGrad() : RecordingScope(false) {}
@@ -95,6 +96,8 @@ bool is_leaf(const Tensor& tensor);
 const Tensor& require_grad(const Tensor& tensor);
 // Returns the accumulated gradient of a leaf. It is undefined before the first backward().
 Tensor gradient(const Tensor& leaf);
+// Replaces the accumulated gradient of a leaf. An undefined value clears it. Throws ShapeError if the tensor
+// is not a leaf that requires a gradient.
 void set_gradient(const Tensor& leaf, const Tensor& value);
 // Returns a tensor that shares the data and is not recorded on the tape.
 inline Tensor detach(const Tensor& tensor) {
@@ -103,8 +106,8 @@ inline Tensor detach(const Tensor& tensor) {
 
 struct BackwardOptions {
   bool retain = false;  // keep the tape for another backward()
-  // Called once for each leaf that the recorded ops use, after this call has added the last term to the
-  // gradient of the leaf. Leaves whose gradients are not needed for the result are included. The order
+  // Called once for each leaf that the recorded ops use, after backward() has added the last term to the
+  // gradient of the leaf. The leaves include leaves on which the result does not depend. The order
   // depends only on the recorded ops. The function must not call backward().
   std::function<void(const Tensor& leaf)> on_complete = {};
 };
@@ -121,6 +124,7 @@ namespace tape {
 
 // Returns true if an op with these inputs must be recorded.
 bool should_record(std::span<const Tensor* const> inputs);
+// Adds a node for `result` to the tape of this thread. Called by record() below.
 void push(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
           GradientFunction gradient);
 

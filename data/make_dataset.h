@@ -39,10 +39,9 @@ struct DatasetOptions {
 // ConfigError for an unknown name and an invalid downscale.
 DatasetInfo describe_dataset(const DatasetOptions& options);
 
-// Returns a data set of images, of text or of synthetic sequences. Image data sets have tokens (batch, height
-// * width
-// * channels) uint8, labels (batch,) int64 and no mask. Throws ConfigError for unknown names and invalid
-// options, and DataError for missing or corrupt files.
+// Returns a data set of images, of text or of synthetic sequences. Image data sets have tokens (batch,
+// height * width * channels) uint8, labels (batch,) int64 and no mask. Throws ConfigError for unknown names
+// and invalid options, and DataError for missing or corrupt files.
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options);
 
 }  // namespace tapeformer

@@ -21,8 +21,8 @@ struct GenerationOptions {
   uint64_t seed = 0;
   int64_t first_sequence = 0;  // number of the first sequence, so that draws do not depend on batches
   ClassSampling sampling = {};
-  // Scale of the logistics of images. Other options of `sampling` than the defaults draw from the
-  // probabilities of the bytes, without this scale.
+  // Scale of the logistic distributions of images. It is used only if `sampling` has the default options;
+  // otherwise, bytes are drawn from their probabilities.
   SamplingScale scale = SamplingScale::elu;
   bool graphs = true;  // captures a step in a CUDA graph and replays it (recurrent mode on CUDA devices)
 };

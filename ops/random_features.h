@@ -14,8 +14,8 @@ namespace tapeformer {
 struct RandomProjectionOptions {
   int64_t features = 256;
   bool orthogonal = true;  // orthogonal directions within each group of `dim` rows (section 2.4)
-  bool antithetic =
-      false;  // the second half of the rows is the negative of the first half (lemma 1, SM^hyp+)
+  // The second half of the rows is the negative of the first half (lemma 1, SM^hyp+).
+  bool antithetic = false;
 };
 
 // Returns a random projection (features, dim), float64 on the CPU. Each row is distributed as N(0, I). The
@@ -26,14 +26,16 @@ Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, co
 // Returns the features (batch, length, heads, features) of x (batch, length, heads, dim) for a projection
 // (features, dim). Both are float32 or float64.
 //   softmax_query, softmax_key: the features above without the factor 1 / sqrt(features), which cancels in
-//     attention. Features of a query are also divided by their maximum, which cancels, too, and is a constant
-//     in backward(). Features of a key depend only on that key, so no query depends on later keys.
+//     attention. Features of a query are also divided by their maximum. The maximum cancels as well, and
+//     backward() treats it as a constant. Features of a key depend only on that key, so no query depends on
+//     later keys.
 //   relu: max(w_i . x', 0) / sqrt(features) + offset (section 2.2, generalised attention).
 // Throws ShapeError for mismatched shapes and dtypes.
 Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset = 0);
 
-// Computes the features of one token: x (batch, heads, dim) and out (batch, heads, features), contiguous. The
-// call is not recorded and allocates no memory. Throws ShapeError.
+// Writes the features of one token, x (batch, heads, dim), to out (batch, heads, features). Both are
+// contiguous. The call is not recorded and allocates no memory. Throws ShapeError for mismatched shapes and
+// dtypes.
 void random_features_into(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset,
                           const Tensor& out);
 

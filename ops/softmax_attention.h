@@ -12,21 +12,23 @@ struct SoftmaxAttentionOptions {
   // Valid key lengths, (batch,) int64 in [0, key_length]. Later keys are masked. If undefined, no key is
   // masked.
   Tensor key_lengths = {};
-  // Keys that a query attends to, besides the masks above. A limited window requires key_length =
-  // query_length; its time is linear in the length.
+  // Window of each query. Keys outside of the window are masked, in addition to the masks above. A limited
+  // window requires key_length = query_length and takes time linear in the length.
   KeyWindow window = {};
-  double scale = 0;                  // scale of the scores; 0: 1 / sqrt(dim)
-  double dropout = 0;                // probability of setting an attention probability to zero
-  RandomStream dropout_stream = {};  // index ((batch heads + head) query_length + i) key_length + j
-  int64_t dropout_offset = 0;        // added to the index
+  double scale = 0;    // scale of the scores; 0: 1 / sqrt(dim)
+  double dropout = 0;  // probability of setting an attention probability to zero
+  // Random stream of dropout. Query i and key j use the element ((batch * heads + head) * query_length + i) *
+  // key_length + j + dropout_offset, where `batch` and `head` are indices.
+  RandomStream dropout_stream = {};
+  int64_t dropout_offset = 0;
 };
 
 // Returns softmax attention of q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v
 // (batch, key_length, heads, value_dim), all float32, float64 or bfloat16; result (batch, query_length,
 // heads, value_dim), contiguous. Inputs are read through their strides and are copied only if the last
-// dimension is not contiguous. The result of a query without visible keys is 0. The op processes blocks with
-// an online softmax (Dao et al. 2022, "FlashAttention"), so memory is linear in the lengths; backward()
-// recomputes the scores. Throws ShapeError.
+// dimension is not contiguous. If all keys of a query are masked, its result is 0. The op processes blocks
+// with an online softmax (Dao et al. 2022, "FlashAttention"), so memory is linear in the lengths; backward()
+// recomputes the scores. Throws ShapeError for mismatched shapes and dtypes.
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 
@@ -44,10 +46,10 @@ struct KeyValueCache {
   KeyWindow window = {};
 };
 
-// Processes one token of the causal form: appends k and v to the cache, then reads the result for q. q, k
-// (batch, heads, dim), v and out (batch, heads, value_dim), last dimensions contiguous. scale 0 means 1 /
-// sqrt(dim). The call is not recorded and allocates no memory. Throws ShapeError for mismatched shapes and
-// for a full cache.
+// Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
+// `out`. q and k are (batch, heads, dim); v and out are (batch, heads, value_dim). The last dimensions are
+// contiguous. A scale of 0 means 1 / sqrt(dim). The call is not recorded and allocates no memory. Throws
+// ShapeError for mismatched shapes and for a full cache.
 void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, KeyValueCache& cache,
                             const Tensor& out, double scale = 0);
 

@@ -11,8 +11,8 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kSmallestScale = 1e-3;  // of a parameter
-constexpr double kTraxEpsilon = 1e-30;   // added to squares
+constexpr double kSmallestScale = 1e-3;  // minimum root mean square of a parameter, for its step size
+constexpr double kTraxEpsilon = 1e-30;   // added to squared gradients
 enum Coefficient : int64_t { kMix, kRate, kShrink, kCoefficients };
 
 // Returns max(x, low).

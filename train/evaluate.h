@@ -14,9 +14,9 @@
 
 namespace tapeformer {
 
-// The loss of a text. A token may have several bytes and characters.
+// The loss of a language model on a text. A token may have several bytes and characters.
 struct TextScore {
-  int64_t tokens = 0, bytes = 0, characters = 0;  // in the predicted tokens
+  int64_t tokens = 0, bytes = 0, characters = 0;  // numbers of predicted tokens, bytes and characters
   double nats = 0;                                // sum of the negative log-likelihoods
 
   // Adds a predicted token to the counts.
@@ -45,8 +45,8 @@ std::vector<std::pair<std::string, double>> named_results(const Evaluation& eval
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have the same
 // weight. `seed` is for attention kinds with random_evaluation. `processes` divide the batches; the result
-// does not depend on their number. Throws DivergedError if the logits are not finite, and Stopped if `stop`,
-// which all processes call equally often, returns true before a batch.
+// does not depend on the number of processes. Throws DivergedError if the logits are not finite, and Stopped
+// if `stop`, which all processes call equally often, returns true before a batch.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *single_process());

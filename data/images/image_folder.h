@@ -1,5 +1,5 @@
-// Data sets of the user's pictures: all PNG and JPEG files of a folder and its subfolders, as square images
-// of one size (data/images/picture.h).
+// Data sets of the user's pictures: the PNG and JPEG files in a folder and its subfolders, converted to
+// square images of one size (data/images/picture.h).
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ namespace tapeformer {
 struct ImageFolderOptions {
   std::string path = {};                        // folder of the pictures
   std::string valid_path = {}, test_path = {};  // folders of the splits; empty: shares of `path`
-  double valid_share = 0, test_share = 0;
-  int64_t size = 32;        // side of the images
-  int64_t channels = 3;     // 1: grey, 3: RGB
+  double valid_share = 0, test_share = 0;       // shares of the pictures, from 0 to 1
+  int64_t size = 32;                            // side of the images in pixels
+  int64_t channels = 3;                         // 1: grey, 3: RGB
   bool refuse_bad = false;  // throw for a file that cannot be used; false: leave it out with a warning
   std::string cache = {};   // folder for the decoded images; empty: none
   int64_t limit = 0;        // maximum number of images, from the start of the split; 0: all

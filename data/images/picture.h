@@ -7,8 +7,8 @@
 
 namespace tapeformer {
 
-// Returns whether the name of a file ends like a picture: .png, .jpg or .jpeg, or another usual format that
-// read_picture() refuses.
+// Returns whether the extension of a file name is .png, .jpg or .jpeg, or belongs to another image format,
+// which read_picture() refuses.
 bool is_picture_name(const std::filesystem::path& path);
 
 // Reads a PNG or JPEG file, which is recognised by its contents, as (height, width, channels) uint8, grey or

@@ -16,13 +16,14 @@ namespace tapeformer {
 
 namespace {
 
-// Sentences for the training. Longer lines are divided, because the trainer ignores them.
+// Maximum size of a training sentence. Longer lines are divided, because the trainer ignores longer
+// sentences.
 constexpr size_t kMaxSentenceBytes = 4096;
-// Sentences that the trainer uses; it samples them from longer texts.
+// Maximum number of training sentences. If a text has more lines, the trainer samples some of them.
 constexpr int64_t kTrainingSentences = 500'000;
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581 stands for a space
 
-// Longest text that is encoded at once.
+// Maximum number of bytes per call of the encoder.
 constexpr size_t kMaxEncodedBytes = 1 << 16;
 
 // Returns the size of the first line with its line end, or of a part of a line with more than `max_bytes`.

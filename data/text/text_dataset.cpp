@@ -32,7 +32,7 @@ int64_t character_start(const TextSource& text, int64_t offset) {
   return offset;
 }
 
-// Returns the range of a split that is a share of the text in options.path.
+// Returns the range of a split of the text in options.path.
 TextRange shared_range(const TextOptions& options, const std::string& split) {
   const double valid = options.valid_path.empty() ? options.valid_share : 0;
   const double test = options.test_path.empty() ? options.test_share : 0;
@@ -60,7 +60,7 @@ TextRange range_of(const TextOptions& options, const std::string& split) {
   return {text, 0, text->bytes()};
 }
 
-// Bytes of a mapped text.
+// The bytes of a text as tokens. They are read from the text and not copied.
 class MappedTokens final : public TokenSequence {
  public:
   explicit MappedTokens(TextRange range) : range_(std::move(range)) {}
@@ -96,7 +96,8 @@ class StoredTokens final : public TokenSequence {
   std::vector<T> tokens_;
 };
 
-// Returns the ends of parts of about a megabyte. Parts end after a line, or between characters of long lines.
+// Divides a range into parts of about a mebibyte and returns their ends. Parts end after a line end or, in
+// long lines, between characters.
 std::vector<int64_t> part_ends(const TextRange& range) {
   constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
   std::vector<int64_t> ends;
@@ -217,7 +218,7 @@ Batch TextDataset::batch(std::span<const int64_t> indices) const {
       tokens_->read(start, width, batch.tokens.data<uint8_t>() + i * width);
     else
       tokens_->read(start, width, batch.tokens.data<int64_t>() + i * width);
-    // Predictions of the window before, which the mean counts there.
+    // Number of predictions that the previous window already contains. They are masked in this window.
     const int64_t repeated = random_windows_ || index == 0 ? 0 : (index - 1) * stride + info_.length - start;
     if (repeated == 0) continue;
     if (!batch.mask.defined()) {

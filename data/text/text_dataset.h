@@ -17,17 +17,21 @@ struct TextOptions {
   std::string sentencepiece_model;  // file of a SentencePiece model; empty: train a model
   int64_t vocabulary = 2000;        // tokens of a trained SentencePiece model
   int64_t sequence_length = 256;    // predictions per window
-  // Without files of their own, "valid" and "test" are the last shares of the text, in this order.
+  // Shares of the text in `path` for validation and tests. The test share is at the end of the text, and the
+  // validation share is before it. A share is ignored if its path below is set.
   double valid_share = 0.05, test_share = 0.05;
-  std::string valid_path, test_path;  // files of the splits
-  int64_t eval_context = 0;  // evaluation: predictions at the start of a window that only serve as context
-  int64_t limit = 0;         // maximum number of windows, from the start; 0: all
-  // Training: windows begin at every token, and the loader draws them at random.
+  std::string valid_path, test_path;  // files of the splits; empty: shares of `path`
+  // In evaluation, the number of predictions at the start of a window that are masked, except in the first
+  // window. It is less than sequence_length.
+  int64_t eval_context = 0;
+  int64_t limit = 0;  // maximum number of windows, from the start; 0: all
+  // In training, examples are the windows that begin at every token, and the loader draws them at random.
   bool random_windows = false;
 };
 
-// Returns the tokenizer of the options. It is made from the training text, or, for characters, from the text
-// of all splits. Throws ConfigError and DataError.
+// Returns the tokenizer of the options. SentencePiece models are trained on the text in `path`. The
+// vocabulary of "characters" consists of the characters of all splits. Throws the exceptions of the functions
+// in tokenizer.h, and DataError for missing or damaged files.
 std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed);
 
 // Tokens of a split. Immutable and thread-safe.
@@ -37,20 +41,23 @@ class TokenSequence {
   TokenSequence(const TokenSequence&) = delete;
   TokenSequence& operator=(const TokenSequence&) = delete;
   virtual ~TokenSequence() = default;
+  // Returns the number of tokens.
   virtual int64_t size() const = 0;
-  // Copy `count` tokens from `first` on. Call the first function only if all tokens are below 256.
+  // Copy `count` tokens, starting at token `first`, to `out`. The uint8_t overload requires a vocabulary of
+  // at most 256 tokens.
   virtual void read(int64_t first, int64_t count, uint8_t* out) const = 0;
   virtual void read(int64_t first, int64_t count, int64_t* out) const = 0;
 };
 
-// Windows of `sequence_length` + 1 tokens, of which each but the first is predicted.
+// Windows of `sequence_length` + 1 tokens. All tokens of a window except the first are predicted.
 //
 // In evaluation, windows follow each other so that each token of the split except the first is predicted
-// once. Each window but the first repeats `eval_context` predictions of the window before it, and masks them.
-// The last window ends at the end of the split.
+// once. Each window except the first repeats `eval_context` predictions of the previous window and masks
+// them. The last window ends at the end of the split, so it may repeat and mask more predictions.
 class TextDataset final : public Dataset {
  public:
-  // Throws DataError if the split is shorter than a window.
+  // Throws DataError if the split is shorter than a window, and ConfigError for invalid shares or an invalid
+  // `eval_context`.
   TextDataset(const TextOptions& options, const std::string& name, const std::string& split,
               std::shared_ptr<const Tokenizer> tokenizer);
 
@@ -58,8 +65,8 @@ class TextDataset final : public Dataset {
   int64_t size() const override { return size_; }
   int64_t overlap() const override { return random_windows_ ? info_.length : 1; }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
-  // Returns tokens uint8 if the vocabulary has at most 256 tokens, else int64. The mask is undefined if all
-  // predictions count.
+  // Returns tokens (count, sequence_length + 1), uint8 if the vocabulary has at most 256 tokens and otherwise
+  // int64. The mask (count, sequence_length) is undefined if no prediction is masked.
   Batch batch(std::span<const int64_t> indices) const override;
 
   const TokenSequence& tokens() const { return *tokens_; }

@@ -12,12 +12,11 @@ namespace tapeformer {
 
 // Returns the files that a path selects: the file itself, all regular files in a folder and its subfolders,
 // or the matches of a pattern with *, ? or [...]. Files are sorted by name. Entries whose names begin with a
-// dot and links to folders are left out. Throws DataError if there is no such file.
+// dot and links to folders are left out. Throws DataError if a folder or a pattern selects no file.
 std::vector<std::filesystem::path> text_files(const std::string& path);
 
-// The contents of files in order, without separators. Plain files are mapped into memory, so that opening
-// takes no time, and gzip files are unpacked. The files must not change while the object exists. Immutable
-// and thread-safe.
+// The concatenated contents of files, without separators. Plain files are mapped into memory, and gzip files
+// are unpacked into memory. The files must not change while the object exists. Immutable and thread-safe.
 class TextSource {
  public:
   // Throws DataError with the path of a file that is missing, unreadable or damaged, and if there is no text.
@@ -27,7 +26,7 @@ class TextSource {
   TextSource& operator=(const TextSource&) = delete;
 
   int64_t bytes() const { return bytes_; }
-  // Copies `count` bytes from `offset` on.
+  // Copies `count` bytes, starting at byte `offset`, to `out`.
   void read(int64_t offset, int64_t count, uint8_t* out) const;
   // Returns the text from `offset` to the end of its file, at most `count` bytes.
   std::string_view view(int64_t offset, int64_t count) const;

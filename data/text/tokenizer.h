@@ -27,23 +27,24 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
   virtual ~Tokenizer() = default;
 
-  virtual std::string name() const = 0;  // "bytes", "characters" or "sentencepiece"
-  virtual int64_t vocabulary() const = 0;
+  virtual std::string name() const = 0;    // "bytes", "characters" or "sentencepiece"
+  virtual int64_t vocabulary() const = 0;  // number of different tokens
   // Returns the tokens of a text. Throws EncodingError for invalid UTF-8, unless tokens are bytes, and for
-  // symbols that the vocabulary lacks.
+  // characters that are not in the vocabulary.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  // Returns the bytes of a token, empty for tokens without text.
+  // Returns the text of a token as bytes. Control tokens have an empty text.
   virtual std::string_view text_of(int64_t token) const = 0;
-  // Returns the data from which restore_tokenizer() makes the tokenizer: nothing for bytes, the characters
-  // in order, or the SentencePiece model.
+  // Returns the data from which restore_tokenizer() makes the tokenizer: an empty string for bytes, the
+  // characters in the order of their tokens, or the SentencePiece model.
   virtual std::string data() const = 0;
 
+  // Returns the concatenated texts of the tokens.
   std::string decode(std::span<const int64_t> tokens) const;
 };
 
 inline constexpr char kBytes[] = "bytes", kCharacters[] = "characters", kSentencePiece[] = "sentencepiece";
 
-// Returns the number of characters that begin in a UTF-8 text.
+// Returns the number of characters of a UTF-8 text. A character counts where its first byte is.
 int64_t count_characters(std::string_view text);
 
 std::shared_ptr<const Tokenizer> make_byte_tokenizer();
@@ -57,9 +58,9 @@ std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<cons
 std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& model,
                                                               const std::string& place);
 
-// Trains a SentencePiece model (unigram, with bytes for rare characters, without changes to the text) and
-// returns its tokenizer. Throws DataError for invalid UTF-8 and if the text is too small for the vocabulary,
-// and ConfigError in a build without SentencePiece.
+// Trains a SentencePiece unigram model and returns its tokenizer. The model encodes rare characters as bytes
+// and does not normalise the text. `vocabulary` is the number of tokens. Throws DataError for invalid UTF-8
+// and if the text is too small for the vocabulary, and ConfigError in a build without SentencePiece.
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
                                                      uint64_t seed);
 

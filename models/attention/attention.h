@@ -60,16 +60,16 @@ struct AttentionMask {
   Tensor key_lengths;
 };
 
-// The recurrent state of a kind for a batch of sequences.
+// State of the recurrent form of an attention kind for a batch of sequences.
 class AttentionState {
  public:
   AttentionState() = default;
   AttentionState(const AttentionState&) = delete;
   AttentionState& operator=(const AttentionState&) = delete;
   virtual ~AttentionState() = default;
-  // Starts new sequences. Keeps the memory.
+  // Resets the state for new sequences. Does not free memory.
   virtual void reset() = 0;
-  // Returns the size of the state in memory.
+  // Returns the size of the state in bytes.
   virtual int64_t bytes() const = 0;
 };
 
@@ -90,25 +90,27 @@ class Attention {
   Attention& operator=(const Attention&) = delete;
   virtual ~Attention() = default;
 
-  // Computes attention. q (batch, q_length, heads, dim), k (batch, k_length, heads, dim), v (batch, k_length,
-  // heads, value_dim); result (batch, q_length, heads, value_dim). The inputs have one dtype: float32,
-  // float64 or, with AttentionCapabilities::bfloat16, bfloat16. Their strides are arbitrary. `name` is the
-  // full name of the layer, for random streams and decisions.
+  // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
+  // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). The inputs have one
+  // dtype: float32, float64 or, with AttentionCapabilities::bfloat16, bfloat16. Their strides are arbitrary.
+  // `name` is the full name of the layer. It selects the random streams and the recorded decisions of the
+  // layer.
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name) const = 0;
 
   // Returns an empty state. Throws std::invalid_argument if the kind has no recurrent form.
   virtual std::unique_ptr<AttentionState> make_state(const StateShape& shape) const;
-  // Appends one token to the state and computes its causal attention. q and k (batch, heads, dim), v and out
-  // (batch, heads, value_dim). Allocates no memory. Throws std::invalid_argument if the kind has no recurrent
-  // form.
+  // Appends one token to the state and writes its causal attention to `out`. q and k are (batch, heads, dim);
+  // v and out are (batch, heads, value_dim). Allocates no memory. Throws std::invalid_argument if the kind
+  // has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 };
 
-// The size of a causal self-attention, for its cost.
+// Sizes of a causal self-attention with one head, for AttentionKind::multiply_adds.
 struct AttentionSize {
-  int64_t length, dim;  // number of tokens; width of a query, a key and a value
+  int64_t length;  // number of tokens
+  int64_t dim;     // width of a query, of a key and of a value
 };
 
 // A named set of options that charts show as a curve.
@@ -150,8 +152,8 @@ void register_attention_kind(AttentionKind kind);
 
 // Returns every kind in the order of registration, the built-in kinds first. References to kinds stay valid.
 const std::deque<AttentionKind>& attention_kinds();
-// Returns the kind with this name. Throws ConfigError for an unknown name and suggests the nearest known
-// name.
+// Returns the kind with this name. Throws ConfigError for an unknown name; the message suggests the nearest
+// known name.
 const AttentionKind& attention_kind(const std::string& name);
 // Returns an attention of the kind with this name. Throws OptionError: for "attention_dropout" if the kind
 // has no weight_dropout and `dropout` is not 0, and for "attention_options.NAME" if the kind rejects an
@@ -164,7 +166,7 @@ void check_attention_length(const std::string& name, const OptionValues& options
 // Returns `attention kind "NAME" has no WHAT: REASON`, for messages about an unsupported capability.
 std::string unsupported_text(const AttentionKind& kind, const std::string& what, const Capability& missing);
 
-// Returns softmax attention to the keys in a window.
+// Returns softmax attention of each query to the keys in its window.
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout);
 
 // Return the built-in attention kinds.

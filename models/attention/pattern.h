@@ -1,5 +1,5 @@
-// Attention kinds of the layers of a model: a list that repeats over the layers. A pattern has a capability
-// if all its kinds have it.
+// Attention patterns: lists of attention kinds that repeat over the layers of a model. A pattern has a
+// capability if all its kinds have it.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@ struct AttentionChoice {
   OptionValues options = {};
 };
 
-// Layer i has the choice at index i modulo the size. A pattern has at least one choice.
+// Choices of the layers. Layer i uses the choice at index i modulo size(). A pattern has at least one choice.
 using AttentionPattern = std::vector<AttentionChoice>;
 
-// Returns the choice of a layer.
+// Returns the choice of a layer, counted from 0.
 const AttentionChoice& choice_of_layer(const AttentionPattern& pattern, int64_t layer);
 // Returns the names of the kinds, such as "local, local, lsh".
 std::string kinds_text(const AttentionPattern& pattern);

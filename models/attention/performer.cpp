@@ -152,7 +152,7 @@ std::vector<OptionSpec> performer_option_specs() {
       {.name = "relu_offset", .default_value = 1e-3, .help = "added to relu features", .min = 0, .max = 1},
       {.name = "eps",
        .default_value = 1e-30,
-       .help = "added to the denominator, which is a sum of features of keys below 1",
+       .help = "added to the denominator of attention; avoids a division by 0",
        .min = 1e-30,
        .max = 1}};
 }

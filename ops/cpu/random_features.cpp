@@ -18,7 +18,7 @@ void for_feature_rows(const RandomFeatureShape& s, F&& f) {
   });
 }
 
-// Returns what the feature map subtracts from the products u of a row.
+// Returns the number that the feature map subtracts from each product u of a row before exp.
 template <class T>
 T exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
   if (s.map == RandomFeatureMap::softmax_key) {

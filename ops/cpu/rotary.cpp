@@ -10,7 +10,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Positions whose angles follow from the first of them by repeated rotation.
+// Number of positions per block. The angles of the first position are computed directly, and the angles of
+// the other positions by repeated rotation.
 constexpr int64_t kBlock = 64;
 
 // Cosines and sines of the angles of successive positions.

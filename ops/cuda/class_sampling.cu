@@ -21,7 +21,7 @@ __device__ double smallest_kept(const T* logits, const ClassScore& score) {
   }
   largest = warp_reduce<Larger>(largest);
   double low = -warp_reduce<Larger>(opposite);
-  // Sum over the classes with at least the logit `from`: of 1, or of the weights.
+  // Returns the total weight of the classes whose logit is at least `from`, or their number.
   const auto sum_from = [&](double from, bool weighted) {
     double sum = 0;
     for (int64_t c = lane; c < score.classes; c += kWarp)

@@ -8,8 +8,8 @@
 namespace tapeformer {
 
 struct CrossEntropyOptions {
-  double label_smoothing =
-      0;              // share of the uniform distribution in the target (Szegedy et al. 2016), below 1
+  // Share of the uniform distribution in the target (Szegedy et al. 2016), below 1.
+  double label_smoothing = 0;
   double z_loss = 0;  // factor of the squared log-sum-exp (Chowdhery et al. 2022, "PaLM")
 };
 

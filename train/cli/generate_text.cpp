@@ -117,7 +117,7 @@ int64_t drawn_length(const LoadedRun& run, const GenerationOptions& options, int
                 : concat_text("the model has ", run.config.model.positions,
                               " positions for data.sequence_length = ", limit,
                               " tokens only; train with rotary positions or none for longer texts");
-  // The last token that is drawn is not read.
+  // The model does not read the last token that it draws.
   const int64_t room = limit == INT64_MAX ? INT64_MAX : limit + 1 - prompt;
   if (room < 1)
     throw ConfigError(
@@ -181,7 +181,7 @@ std::vector<OptionSpec> sampling_options() {
            .max = 1 << 24},
           {.name = "top-p",
            .default_value = 1.0,
-           .help = "draw among the most probable tokens with this share of the probability",
+           .help = "draw among the fewest most probable tokens with at least this total probability",
            .min = 1e-9,
            .max = 1},
           {.name = "greedy", .default_value = false, .help = "same as --temperature 0"}};

@@ -53,7 +53,7 @@ std::vector<OptionSpec> reproduce_options() {
   return {
       {.name = "scale",
        .default_value = std::string("smoke"),
-       .help = "smoke: minutes, proves the command; small: hours on two cores; paper: as the authors did",
+       .help = "smoke: minutes, tests the command; small: hours on two cores; paper: as the authors did",
        .choices = scale_names()},
       {.name = "seeds",
        .default_value = std::string(),

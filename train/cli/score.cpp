@@ -114,11 +114,10 @@ int run_score(const Arguments& arguments) {
        .summary = "Prints the bits, the bits per byte and the text of each line of a file.",
        .positionals = {run_positional(), {"FILE", "a text, plain or gzip; -: standard input"}},
        .options = {checkpoint_option()},
-       .details =
-           "Lines are scored independently: the model reads the end of the line before, and predicts the "
-           "line\n"
-           "and its end. If the vocabulary lacks line ends, the first token of a line is not predicted.\n"
-           "Lines that are longer than data.sequence_length are scored in windows that overlap by a half.",
+       .details = "Lines are scored independently: the model reads a line end as context, and predicts the\n"
+                  "line and its end. If the vocabulary lacks line ends, the first token of a line is not\n"
+                  "predicted. Lines that are longer than data.sequence_length are scored in windows that\n"
+                  "overlap by a half.",
        .uses_config = true},
       arguments);
   if (!line) return 0;

@@ -151,7 +151,7 @@ std::optional<toml::table> parse_text(std::string text, Source& source,
 
 ConfigLayer flatten(const toml::table& root, const Source& source) {
   ConfigLayer layer;
-  // Tables inside of [attention] contribute keys of the form "KIND.OPTION".
+  // Tables inside [attention] contribute keys of the form "KIND.OPTION".
   const auto add = [&](auto& self, const std::string& table, const std::string& prefix, const toml::key& key,
                        const toml::node& node) -> void {
     const std::string name = prefix + without_mark(key.str());

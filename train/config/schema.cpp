@@ -197,7 +197,7 @@ void add_optimizer(std::vector<SchemaKey>& keys) {
       .one_of({"pytorch", "trax"});
   table
       .add("decay_rate", &OptimizerConfig::decay_rate,
-           "exponent of the second moments, whose decay is 1 - step^-decay_rate")
+           "exponent in the decay of the second moments, 1 - step^-decay_rate")
       .range(0, 1);
   table
       .add("update_clip", &OptimizerConfig::update_clip,

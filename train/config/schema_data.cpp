@@ -108,10 +108,9 @@ void add_text_data(std::vector<SchemaKey>& keys) {
       .range(1, kLargestSize);
   table.keys_of(scope::texts(), KeyRole::data);
   table
-      .add(
-          "eval_context", &DataConfig::eval_context,
-          "evaluations do not count the first predictions of a window, which the window before it counts; 0: "
-          "windows do not overlap")
+      .add("eval_context", &DataConfig::eval_context,
+           "predictions of the previous window that each window of an evaluation repeats and does not count; "
+           "0: windows do not overlap")
       .range(0, kLargestSize);
 }
 

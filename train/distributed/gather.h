@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// Returns the texts of all processes in the order of their ranks.
+// Returns the texts of all processes, ordered by rank. All processes get the same result.
 std::vector<std::string> gather_texts(Communicator& processes, const std::string& text);
 
 // Returns the text of process 0 on all processes.

@@ -1,4 +1,4 @@
-// The program that started this process as one of several: mpirun, or srun of Slurm.
+// Detection of the launcher that started this process: mpirun, a PMI launcher, or srun of Slurm.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ Launch read_launch(const Environment& environment);
 // Reads the environment of this process.
 Launch read_launch();
 
-// Throws ConfigError if MPI reports another number of processes than the launcher.
+// Throws ConfigError if `rank` and `size`, which MPI reports, differ from the launch.
 void check_world(const Launch& launch, int rank, int size);
 
 }  // namespace tapeformer

@@ -16,7 +16,7 @@ namespace tapeformer {
 
 class MpiCommunicator final : public Communicator {
  public:
-  // Initializes MPI. Throws ConfigError if MPI reports other processes than the launch.
+  // Initializes MPI. Throws ConfigError if MPI reports a different rank or number of processes than `launch`.
   static std::unique_ptr<MpiCommunicator> start(const Launch& launch);
   // Finalizes MPI, which waits for the other processes.
   ~MpiCommunicator() override;
@@ -26,13 +26,14 @@ class MpiCommunicator final : public Communicator {
   void broadcast(const Tensor& values) override;
   void barrier() override;
 
-  // Calls `check` several times per second while a collective function waits. It throws if a process has
-  // ended.
+  // Sets a function that is called several times per second while a collective function waits. `check` throws
+  // ProcessLostError if a process has ended.
   void set_check(std::function<void()> check) { check_ = std::move(check); }
 
-  // Sums `values` over all processes, if all processes call the function within `seconds`, and returns
-  // whether they do. The call matches no other collective function. If a process has ended, `lost` becomes
-  // the message. After a false result, only abort() may be called.
+  // Sums `values`, in host memory, over all processes and returns true if all processes call the function
+  // within `seconds`. Otherwise returns false, and then only abort() may be called. If a process has ended,
+  // sets `lost` to the message of the error and returns false. Uses a separate MPI communicator, so the call
+  // never matches another collective function.
   bool all_reduce_within(const Tensor& values, double seconds, std::string& lost);
   // Ends all processes of the run with an exit status.
   [[noreturn]] void abort(int code);

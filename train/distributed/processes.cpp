@@ -24,7 +24,7 @@
 namespace tapeformer {
 namespace {
 
-// Time that a process with an error waits for the other processes before it ends them.
+// A process with an error waits kFarewellSeconds for the other processes to end, and then ends them.
 constexpr double kFarewellSeconds = 5, kForever = 1e12;
 constexpr int kAbortStatus = 1;  // exit status
 

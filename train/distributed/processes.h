@@ -1,4 +1,4 @@
-// The processes of this run: start, end and their shares of the machine.
+// Start and end of the processes of a run, and their shares of the processors.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace tapeformer {
 struct ProcessPlace {
   std::string host;
   int64_t pid = 0;
-  std::vector<int> processors;  // that the process may use
+  std::vector<int> processors;  // numbers of the processors that the process may use
 };
 
 struct Processes {
@@ -28,27 +28,28 @@ struct Processes {
 // and the process is one of several. Returns a run with one process if the process was started alone.
 const Processes& join_processes();
 
-// Returns the rank that join_processes() has found; 0 before the first call.
+// Returns the rank of this process, or 0 before the first call of join_processes().
 int process_rank();
 
-// Returns the communicator for tensors on a device and in host memory: of NCCL for a CUDA device, if this
-// build has NCCL, and otherwise of MPI.
+// Returns the communicator for tensors on `device` and in host memory. It uses NCCL for a CUDA device if this
+// build has NCCL, and otherwise MPI.
 std::shared_ptr<Communicator> communicator_for(const Processes& processes, Device device);
 
-// Ends this process's part of the run and returns the exit status of the process: `code`, or, if it is 0, the
-// status of a failed process. `print` prints the error of this process. If all processes end at the same time
-// with the same error, only process 0 prints it. If other processes are still working, an error ends them.
+// Ends the part of this process in the run and returns its exit status: `code` or, if `code` is 0, the
+// largest exit status of the processes. `print` prints the error of this process. If a process ends with the
+// error of process 0, only process 0 prints it. A process with an error waits 5 seconds for the other
+// processes to end, and then ends them.
 using PrintError = void (*)(const std::string& error);
 int leave_processes(int code, const std::string& error = "", PrintError print = nullptr);
 
 // Throws ConfigError if mpirun or srun started several processes of `what`.
 void require_single_process(const std::string& what);
 
-// Returns the number of processors of a process if processes that may use the same processor divide it, at
-// least 1.
+// Returns the share of a process in the processors of its host, at least 1. A processor that n processes may
+// use adds 1 / n to the share of each of them. The sum is rounded down.
 int processor_share(const std::vector<ProcessPlace>& places, int rank);
 
-// Returns whether a process of this host still runs.
+// Returns whether a process of this host is running. A zombie process is not running.
 bool is_running(int64_t pid);
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// Equal weights on all processes of a run.
+// Functions that copy weights to all processes of a run and check that they are equal.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ using NamedReplicas = std::vector<std::pair<std::string, Tensor>>;
 // Replaces the tensors on all processes by those of process 0.
 void broadcast_tensors(Communicator& processes, const NamedReplicas& tensors);
 
-// Throws std::runtime_error on all processes if a tensor of a process differs in any bit from that of process
-// 0. The message names the step, the process and the first tensor that differs.
+// Throws std::runtime_error on all processes if the 64-bit hash of a tensor differs between process 0 and
+// another process. The message names the step, the process and the first tensor that differs.
 void require_equal_tensors(Communicator& processes, const NamedReplicas& tensors, int64_t step);
 
 }  // namespace tapeformer

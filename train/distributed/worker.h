@@ -16,7 +16,7 @@ class Worker {
   using Job = std::function<void()>;
 
   Worker();
-  // Waits for the jobs, unless one of them is abandoned.
+  // Waits for all jobs, unless wait() has abandoned them.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;

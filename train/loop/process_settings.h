@@ -8,15 +8,16 @@
 namespace tapeformer {
 
 // Returns the settings of this process. If there are several processes, run.threads = 0 becomes its share of
-// the processors, and the devices "auto" and "cuda" become the device with the number of the process on its
-// host.
+// the processors, and the devices "auto" and "cuda" become the device whose index is Processes::local_rank.
 RunConfig process_settings(const RunConfig& run, const Processes& processes);
 
-// Returns the version of the program and the config keys that must be the same on all processes: all except
-// devices, threads and paths.
+// Returns the version of the program and the values of the config keys that must be the same on all
+// processes. The device, the number of threads, data.path, data.feature_cache, data.lexicon and model.init
+// may differ.
 Facts config_facts(const Config& config);
 
-// Return on all processes whether a condition holds on any process, and the largest signal number.
+// Return whether a condition holds on any process, and the largest signal number of all processes. Both
+// functions return the same value on all processes.
 bool any_process(Communicator& processes, bool condition);
 int agreed_signal(Communicator& processes, int signal);
 

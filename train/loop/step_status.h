@@ -18,17 +18,19 @@ struct StopRequest {
 
 class StepStatus {
  public:
-  // The status of this process: the losses of the micro-batches, their weights in the loss of the step, and
-  // the tokens.
+  // Makes the status of this process from the losses of its micro-batches, their weights in the loss of the
+  // step, its number of tokens, and its request to stop.
   StepStatus(const Communicator& processes, const std::vector<double>& losses,
              const std::vector<double>& weights, int64_t tokens, const StopRequest& stop);
 
-  // The tensor that the processes sum. The functions below need the sum.
+  // Returns the tensor that the processes sum. The functions below require that it contains the sum.
   const Tensor& values() const { return values_; }
 
-  double loss() const;     // of the whole batch
-  int64_t tokens() const;  // of all processes
-  // The time limit is measured on process 0.
+  // Returns the loss of the whole batch.
+  double loss() const;
+  // Returns the number of tokens of all processes.
+  int64_t tokens() const;
+  // Returns the request to stop of any process. The time limit is measured on process 0.
   StopRequest stop() const;
   struct Bad {
     int process;

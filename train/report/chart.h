@@ -1,4 +1,4 @@
-// Line charts for the figures of `tapeformer reproduce`, as SVG and, if the program rsvg-convert is
+// Line charts for `tapeformer reproduce` and `tapeformer report`, as SVG and, if the program rsvg-convert is
 // installed, as PDF. Curves differ in colour, marker and dashes, so that they can be distinguished in grey
 // print.
 #pragma once

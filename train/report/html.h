@@ -15,6 +15,7 @@ struct HtmlTable {
 
 // Returns the text with the characters &, <, > and " as entities.
 std::string html_escaped(const std::string& text);
+// Return HTML elements with a heading, a paragraph or a table.
 std::string html_heading(const std::string& text);
 std::string html_paragraph(const std::string& text);
 std::string to_html(const HtmlTable& table);

@@ -20,11 +20,12 @@ struct ReportedRun {
   bool goes_on = false;                         // whether a process trains in the directory
 };
 
-// Reads a run directory. Damaged files are problems and not errors. Throws CheckpointError if the path is no
-// run directory.
+// Reads a run directory. Damaged files do not throw; they are listed in `problems`. Throws CheckpointError if
+// the path is not a run directory.
 ReportedRun read_reported_run(const std::string& path);
 
-// Returns a page without links to other files. If `refresh_seconds` is positive, browsers reload the page.
+// Returns an HTML page that contains its pictures and needs no other files. If `refresh_seconds` is positive,
+// browsers reload the page.
 std::string report_page(const std::vector<ReportedRun>& runs, int refresh_seconds = 0);
 
 }  // namespace tapeformer

@@ -15,13 +15,13 @@ namespace tapeformer {
 // Returns the name of the run directory of a row with a seed: "ROW-seed-N".
 std::string run_name(const Row& row, int64_t seed);
 
-// Folders of a reproduction, and the number of threads of a command.
+// Folders of a reproduction, and the number of threads per command.
 struct CommandPlace {
   std::filesystem::path out, logs, runs;
   int64_t threads = 1;
 };
 
-// Returns a row with a seed.
+// Returns the case of a row and a seed, with its config and its run directory.
 Case case_of(const ReproductionOptions& options, const CommandPlace& place, const Row& row, int64_t seed);
 
 // Writes the config of the case to `logs` and returns the command that trains it. With `dry_run`, the command

@@ -1,5 +1,5 @@
-// Child processes that run commands of this program, for trainings. Each has its own process group, an empty
-// standard input, and files for its output. If this process dies, the children get SIGTERM.
+// Child processes that run commands of this program, such as trainings. Each child has a separate process
+// group, an empty standard input, and files for its output. If this process dies, its children get SIGTERM.
 #pragma once
 
 #include <filesystem>

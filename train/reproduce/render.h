@@ -7,12 +7,12 @@
 
 namespace tapeformer {
 
-// Return the table as text. See table_json.h for the object.
+// Returns the table as Markdown. table_json.h describes the argument of these functions.
 std::string to_markdown(const nlohmann::ordered_json& table);
-// Returns one line per row, column and seed.
+// Returns the table as CSV with one line per row, column and seed.
 std::string to_csv(const nlohmann::ordered_json& table);
-// Returns a page with the table, its figures and the origin of every cell. Pictures are links to files
-// beside the page.
+// Returns an HTML page with the table, its figures and the origin of every cell. Pictures are links to files
+// in the folder of the page.
 std::string to_html(const nlohmann::ordered_json& table);
 
 // Writes the files. Throws FileError.

@@ -23,7 +23,7 @@ struct Task {
   bool trained = true;
 };
 
-// Returns what the table keeps of a finished training.
+// Returns the entry of a finished training for the store.
 Json training_json(const Json& output, int64_t threads) {
   Json training = provenance();
   training["threads"] = threads;
@@ -83,7 +83,7 @@ class Runner {
     store_.put(*task.row, task.seed, entry, std::move(json));
     result_.failures.push_back(concat_text(task.row->name, ", seed ", task.seed, ", ", entry, ": ", problem));
     log_warning(result_.failures.back());
-    // Different failures have no common status.
+    // If the statuses of failures differ, the status of the table is kFailed.
     result_.failure_status =
         result_.failure_status == 0 || result_.failure_status == status ? status : kFailed;
   }

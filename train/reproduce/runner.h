@@ -12,15 +12,15 @@ namespace tapeformer {
 
 struct TableResult {
   nlohmann::ordered_json table;       // see table_json.h
-  std::vector<std::string> failures;  // "ROW, seed N: problem"
-  int failure_status = 0;             // exit status: 0 without failures
+  std::vector<std::string> failures;  // "ROW, seed N, training or measurement: problem"
+  int failure_status = 0;             // exit status of the failures, kFailed if they differ; 0: none
   int stop_signal = 0;                // signal that stopped the table, or 0
 };
 
-// Trains and measures the chosen rows with all seeds. Continues the trainings of an earlier call and does not
-// repeat finished trainings and measurements. A failure of a row does not end the other rows. Writes the
-// files of the table after each row. Throws ConfigError for an unknown row or invalid settings, and the
-// exceptions of Store.
+// Trains the chosen rows with all seeds, and then measures them. Continues the trainings of an earlier call
+// and does not repeat finished trainings and measurements. After a failure of a row, the other rows continue.
+// Writes table.json after the measurements of each row, and the other files of the table at the end. Throws
+// ConfigError for an unknown row or invalid settings, and the exceptions of Store.
 TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.

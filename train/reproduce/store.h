@@ -19,17 +19,18 @@ namespace tapeformer {
 class Store {
  public:
   // Creates the folder if it does not exist, and locks it. Throws ConfigError if another process uses it, or
-  // if it belongs to another table, scale, version, device or other settings. Throws FileError.
+  // if it was created for another table, scale, version or device, or with other settings. Throws FileError
+  // if a file cannot be read or written.
   Store(const Reproduction& reproduction, const ReproductionOptions& options);
 
-  // Returns what is known about a row with a seed: an object with the entries of put().
+  // Returns the stored results of a row with a seed: an object with the entries that put() has set.
   Json get(const Row& row, int64_t seed) const;
   // Sets an entry, "training" or the name of a measurement, and writes the file.
   void put(const Row& row, int64_t seed, const std::string& entry, Json value);
   // Returns the seeds for which the row has a file, in increasing order.
   std::vector<int64_t> seeds(const Row& row) const;
 
-  // Returns the folders for the commands. The number of threads is the number of this process.
+  // Returns the folders for the commands. The commands use as many threads as this process.
   CommandPlace place() const;
 
  private:

@@ -18,7 +18,7 @@ using Words = std::vector<std::string>;
 using NamedValues = std::vector<std::pair<std::string, double>>;
 
 struct Row {
-  std::string name;                        // names the row in --rows and its run directories
+  std::string name;                        // name in --rows and in the names of run directories
   std::string config = {};                 // path in the folder of configs; empty: the defaults of all keys
   std::vector<std::string> defaults = {};  // settings ("table.key=value") that --set may change
   std::vector<std::string> fixed = {};     // settings that --set may not change
@@ -63,7 +63,8 @@ struct Measurement {
   // Returns the results. `outputs` are the outputs of the commands.
   std::function<Measured(const std::vector<Json>& outputs, const Case&)> read = nullptr;
   std::vector<std::string> rows = {};  // measured rows; empty: all rows
-  bool first_seed_only = false;        // the result does not depend on the seed, such as a speed
+  // Measure only the first seed, because the result does not depend on the seed. An example is a speed.
+  bool first_seed_only = false;
   // Returns estimated seconds for --dry-run. `forward` is the time of a forward pass of one example.
   std::function<double(double forward, const Case&)> seconds = nullptr;
 };
@@ -75,7 +76,7 @@ struct Figure {
 
 struct Table {
   std::string title;
-  std::string source;                   // what the paper is and what it measured
+  std::string source;                   // title of the paper, and number of its table or figure
   std::vector<std::string> notes = {};  // differences from the paper at this scale, one sentence each
   std::string reference = "paper";      // heading of the columns with Row::paper
   bool trains = true;                   // whether the rows have trainings

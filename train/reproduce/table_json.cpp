@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kNotRun[] = "not run", kNoValue[] = "–";
 
-// All results of a row: its seeds, and what the store knows about each seed.
+// All results of a row: its seeds, and the stored results of each seed.
 struct RowResults {
   std::vector<int64_t> seeds;
   std::vector<Json> known;

@@ -2,11 +2,12 @@
 //
 //   table, title, source, notes, reference, scale, command, settings, device, version, commit, machine, date
 //   columns  [{name, label, digits, printed}]
-//   rows     [{name, config, settings, command, trainings, cells}]; trainings: [{seed, run, steps, seconds,
-//   …}];
+//   rows     [{name, config, settings, command, trainings, cells}]
+//            trainings: [{seed, run, steps, seconds, …}]
 //            cells: {COLUMN: {status, values: [{seed, value}], mean, spread, paper, command, config, commit,
-//            machine, date, error}}; status: "measured", "failed" or "not run"; spread: the sample standard
-//            deviation, or null for one seed
+//            machine, date, error}}
+//            status: "measured", "failed" or "not run"
+//            spread: the sample standard deviation, or null for one seed
 //   figures  [{name, title, x, y, series: [{name, points, errors}]}]; points are means over the seeds
 //   pictures [PNG file]
 //   printed  {header, rows}: the table as text

@@ -37,7 +37,7 @@ struct BatchLoss {
   int64_t tokens = 0;  // number of predictions or frames, for the speed in the progress line
 };
 
-// The part of a batch that this process computes: the whole batch in a run with one process.
+// The part of a batch that this process computes. In a run with one process, it is the whole batch.
 struct BatchSlice {
   int64_t first_example = 0, examples = 0;  // range of the examples in the batch
   // Numbers of predictions, utterances or labels of the slice and of the batch. The loss of the slice is a
@@ -100,7 +100,7 @@ class Task {
   // Returns a JSON object for state.json with the metadata that is needed to use the model without its
   // training data, or "" if none is needed.
   virtual std::string description() const { return ""; }
-  // Returns a text that differs between different data: sizes and checksums.
+  // Returns sizes and checksums of the data as text, for comparison between processes.
   virtual std::string data_digest() const = 0;
 };
 
