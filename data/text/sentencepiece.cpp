@@ -143,8 +143,8 @@ std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int
                                                   {"minloglevel", "2"}},
                                                  &sentences, &model);
   if (!status.ok())
-    throw DataError(concat_text(text.place(0), ": SentencePiece cannot train a vocabulary of ", vocabulary,
-                                " tokens; choose a smaller vocabulary: ", status.error_message()));
+    throw ConfigError(concat_text("SentencePiece cannot train a vocabulary of ", vocabulary,
+                                  " tokens; choose another size: ", status.error_message()));
   return make_sentencepiece_tokenizer(model, "the trained SentencePiece model");
 }
 

@@ -185,6 +185,9 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
                                   ", less than the sequence length, got ", context_));
   tokens_ = make_tokens(range_of(options, split), *tokenizer_);
   const int64_t count = tokens_->size();
+  if (count == 0)
+    throw DataError(concat_text(options.path, ": the split \"", split,
+                                "\" is empty; give it a share of the text or a path"));
   if (count < length + 1)
     throw DataError(
         concat_text(options.path, ": the split \"", split, "\" has ", count,

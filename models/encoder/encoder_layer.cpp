@@ -22,8 +22,8 @@ std::vector<OptionProblem> option_problems(const EncoderOptions& options) {
   std::vector<OptionProblem> problems;
   const auto kinds = static_cast<int64_t>(options.attention.size());
   if (kinds == 0 || kinds > options.layers)
-    problems.push_back({"attention", concat_text("expected 1 to ", options.layers,
-                                                 " attention kinds, one per layer, got ", kinds)});
+    problems.push_back({"attention", concat_text("expected a kind, or a list of 1 to ", options.layers,
+                                                 " kinds that repeats over the layers, got ", kinds)});
   if (options.rotary && options.head_dim % 2 != 0)
     problems.push_back({"head_dim", concat_text("rotary positions rotate pairs of features: expected an even "
                                                 "number, got ",

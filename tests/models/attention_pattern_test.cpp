@@ -46,10 +46,14 @@ TEST_CASE("a pattern lacks a capability if one kind lacks it, and the message na
 }
 
 TEST_CASE("a pattern is refused if it is empty, longer than the layers, or has an invalid option") {
-  CHECK_THROWS_WITH_AS(AutoregressiveModel(pattern_options({})),
-                       "attention: expected 1 to 3 attention kinds, one per layer, got 0", OptionError);
-  CHECK_THROWS_WITH_AS(AutoregressiveModel(pattern_options({"linear", "linear", "lsh", "linear"})),
-                       "attention: expected 1 to 3 attention kinds, one per layer, got 4", OptionError);
+  CHECK_THROWS_WITH_AS(
+      AutoregressiveModel(pattern_options({})),
+      "attention: expected a kind, or a list of 1 to 3 kinds that repeats over the layers, got 0",
+      OptionError);
+  CHECK_THROWS_WITH_AS(
+      AutoregressiveModel(pattern_options({"linear", "linear", "lsh", "linear"})),
+      "attention: expected a kind, or a list of 1 to 3 kinds that repeats over the layers, got 4",
+      OptionError);
   AutoregressiveOptions options = pattern_options({"linear", "lsh"});
   options.encoder.attention[1].options.set("buckets", int64_t{7});
   CHECK_THROWS_WITH_AS(AutoregressiveModel{options},

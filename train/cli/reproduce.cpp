@@ -7,6 +7,7 @@
 #include "core/system/log.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
+#include "train/reproduce/commands.h"
 #include "train/reproduce/render.h"
 #include "train/reproduce/runner.h"
 
@@ -165,7 +166,12 @@ int run_reproduce(const Arguments& arguments) {
   const Reproduction& chosen = reproduction(name);
   const ReproductionOptions options = options_of(chosen, *line);
   if (line->options.get<bool>("dry-run")) {
-    print_report(dry_run_table(chosen, options), line->common);
+    try {
+      print_report(dry_run_table(chosen, options), line->common);
+    } catch (const CommandFailed& failed) {
+      log_message(LogLevel::error, failed.what());
+      return failed.exit_status();
+    }
     return 0;
   }
   const TableResult result = run_table(chosen, options);

@@ -10,8 +10,10 @@ namespace tapeformer {
 namespace {
 
 // Keys whose values may differ between the machines of a run.
-constexpr const char* kLocalKeys[] = {"run.device",         "run.threads",  "data.path",
-                                      "data.feature_cache", "data.lexicon", "model.init"};
+constexpr const char* kLocalKeys[] = {"run.device",      "run.threads",      "data.path",
+                                      "data.valid_path", "data.test_path",   "data.sentencepiece_model",
+                                      "data.lexicon",    "data.image_cache", "data.feature_cache",
+                                      "model.init"};
 
 }  // namespace
 

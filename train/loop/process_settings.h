@@ -12,8 +12,7 @@ namespace tapeformer {
 RunConfig process_settings(const RunConfig& run, const Processes& processes);
 
 // Returns the version of the program and the values of the config keys that must be the same on all
-// processes. The device, the number of threads, data.path, data.feature_cache, data.lexicon and model.init
-// may differ.
+// processes. The device, the number of threads and the paths of data, caches and initial weights may differ.
 Facts config_facts(const Config& config);
 
 // Return whether a condition holds on any process, and the largest signal number of all processes. Both

@@ -115,7 +115,9 @@ double fitted_exponent(const std::vector<std::pair<double, double>>& points) {
   return (n * xy - x_sum * y_sum) / (n * xx - x_sum * x_sum);
 }
 
-std::vector<int64_t> doubling(int64_t shortest, int64_t longest) {
+std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t longest) {
+  if (longest < shortest)
+    throw ConfigError(concat_text("measure.", option, " = ", longest, ": expected at least ", shortest));
   std::vector<int64_t> lengths;
   for (int64_t length = shortest; length <= longest; length *= 2) lengths.push_back(length);
   return lengths;

@@ -50,8 +50,9 @@ Measurement generation_speed(const GenerationSpeed& speed);
 // least three points and at least half of the points. NaN for fewer than two points.
 double fitted_exponent(const std::vector<std::pair<double, double>>& points);
 
-// Returns powers of two times `shortest` up to `longest`.
-std::vector<int64_t> doubling(int64_t shortest, int64_t longest);
+// Returns powers of two times `shortest` up to `longest`, the value of measure.OPTION. Throws ConfigError if
+// `longest` is less than `shortest`.
+std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t longest);
 
 // Return the columns, results and figures of time and memory by length N. The columns are milliseconds_N and
 // mebibytes_N for each length, and the fitted exponents. The figures are "time" and "memory". `rows` is a

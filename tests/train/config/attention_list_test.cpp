@@ -72,10 +72,12 @@ TEST_CASE("wrong lists and tables of attention kinds are errors that say what to
   CHECK(contains(list_error("[model]\nattention = [\"linear\", \"lhs\"]\n"),
                  "got string \"lhs\" in the list; did you mean \"lsh\"?"));
   CHECK(contains(list_error("[model]\nattention = [\"linear\", 3]\n"), "got integer 3 in the list"));
-  CHECK(contains(list_error("[model]\nattention = []\n"),
-                 "model.attention: expected 1 to 8 attention kinds, one per layer, got 0"));
-  CHECK(contains(list_error("[model]\nlayers = 1\nattention = [\"linear\", \"softmax\"]\n"),
-                 "model.attention: expected 1 to 1 attention kinds, one per layer, got 2"));
+  CHECK(contains(
+      list_error("[model]\nattention = []\n"),
+      "model.attention: expected a kind, or a list of 1 to 8 kinds that repeats over the layers, got 0"));
+  CHECK(contains(
+      list_error("[model]\nlayers = 1\nattention = [\"linear\", \"softmax\"]\n"),
+      "model.attention: expected a kind, or a list of 1 to 1 kinds that repeats over the layers, got 2"));
   const std::string pattern = "[model]\nattention = [\"linear\", \"lsh\"]\n";
   CHECK(
       contains(list_error(pattern + "[attention]\nrounds = 2\n"),

@@ -12,7 +12,9 @@ TEST_CASE("fitted exponents are the powers of the longer half of the points") {
   CHECK(fitted_exponent({{1, 9}, {2, 9}, {4, 9}, {8, 16}, {16, 32}, {32, 64}}) == doctest::Approx(1));
   CHECK(fitted_exponent({{512, 5}, {1024, 5}}) == doctest::Approx(0));
   CHECK(std::isnan(fitted_exponent({{512, 5}})));
-  CHECK(doubling(300, 2400) == std::vector<int64_t>{300, 600, 1200, 2400});
+  CHECK(doubling("longest", 300, 2400) == std::vector<int64_t>{300, 600, 1200, 2400});
+  CHECK_THROWS_WITH_AS(doubling("longest", 300, 299), "measure.longest = 299: expected at least 300",
+                       ConfigError);
 }
 
 TEST_CASE("scaling results have a value for each length and two curves") {

@@ -44,9 +44,6 @@ Table attention_scaling(const ReproductionOptions& options) {
                 repeats = options.measured("repeats", 1, 3, 5);
   double patience = options.measure.get<double>("patience");
   if (patience == 0) patience = options.scale == TableScale::paper ? kPaperPatience : kPatience;
-  if (shortest > longest)
-    throw ConfigError(
-        concat_text("measure.longest = ", longest, ": expected at least measure.shortest = ", shortest));
   const Words command = {"bench",      "attention",
                          "--config",   "{config}",
                          "--shortest", std::to_string(shortest),
@@ -64,7 +61,7 @@ Table attention_scaling(const ReproductionOptions& options) {
       .trains = false,
       .rows = rows_of(),
       .measurements = {{.name = "attention",
-                        .columns = scaling_columns(doubling(shortest, longest)),
+                        .columns = scaling_columns(doubling("longest", shortest, longest)),
                         .commands = {command},
                         .read =
                             [](const std::vector<Json>& outputs, const Case& one) {

@@ -35,10 +35,11 @@ std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
   const int64_t longest = options.measured("longest", 512, 8192, 65536),
                 deepest = options.measured("deepest", 4, 16, 32),
                 widest = options.measured("widest", 1024, 16384, 65536);
-  return {{"length", "length", "data.max_length", doubling(std::max<int64_t>(longest / 16, 64), longest)},
-          {"depth", "layers", "model.layers", doubling(2, deepest)},
+  return {{"length", "length", "data.max_length",
+           doubling("longest", std::max<int64_t>(longest / 16, 64), longest)},
+          {"depth", "layers", "model.layers", doubling("deepest", 2, deepest)},
           {"feedforward", "hidden width", "model.feedforward",
-           doubling(std::max<int64_t>(widest / 16, kWidth), widest)}};
+           doubling("widest", std::max<int64_t>(widest / 16, kWidth), widest)}};
 }
 
 // A chunk of the feed-forward block has about as many values as the residual stream.

@@ -53,7 +53,7 @@ Table reformer_speed(const ReproductionOptions& options) {
                    {"length", Scale::log2},
                    {"seconds", Scale::log10}}}};
   Measurement steps{.name = "steps", .read = speed_results, .first_seed_only = true};
-  for (const int64_t length : doubling(shortest, tokens)) {
+  for (const int64_t length : doubling("tokens", shortest, tokens)) {
     steps.columns.push_back({column_at(length), concat_text("s at ", length), 3});
     steps.commands.push_back({"bench", "train-step", "--config", "{config}", "--repeats",
                               std::to_string(options.measured("repeats", 1, 3, 5)), "--set",

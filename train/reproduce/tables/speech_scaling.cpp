@@ -11,7 +11,7 @@ Table speech_scaling(const ReproductionOptions& options) {
                 longest = options.measured("longest", 400, 2400, 4800),
                 frames = options.measured("frames", 400, 4800, 9600),
                 repeats = options.measured("repeats", 1, 3, 5);
-  const std::vector<int64_t> lengths = doubling(shortest, longest);
+  const std::vector<int64_t> lengths = doubling("longest", shortest, longest);
   const Words command = {"bench",      "speech-step",
                          "--config",   "{config}",
                          "--shortest", std::to_string(shortest),
