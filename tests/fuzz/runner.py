@@ -70,8 +70,9 @@ class Program:
     def _limits(self, large):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if not self.sanitized:
-            space = self.memory if large else 4 * self.memory
-            resource.setrlimit(resource.RLIMIT_AS, (space, space))
+            # RLIMIT_AS would count the files of libraries too: 800 MB in a CUDA build.
+            size = self.memory if large else 4 * self.memory
+            resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
     def run(self, arguments, folder, stdin=b"", large=False):
         """Returns the Outcome. Output beyond 16 MiB is cut."""
