@@ -30,6 +30,7 @@ packages=(
 test_packages=(
   doctest-dev libboost-context-dev  # test framework; fibers of the emulated CUDA device
   clang-format shellcheck sctk
+  protobuf-compiler        # decodes TensorBoard event files
   python3                  # fuzzing
 )
 

@@ -6,9 +6,11 @@
 #include <cmath>
 
 #include "core/errors.h"
+#include "core/system/files.h"
 #include "core/system/log.h"
 #include "data/images/png.h"
 #include "train/build.h"
+#include "train/loop/tensorboard.h"
 
 namespace tapeformer {
 namespace {
@@ -17,6 +19,20 @@ namespace fs = std::filesystem;
 
 // Limits of the width in pixels and of GridOptions::scale.
 constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
+
+// Adds a picture to the event files of samples/, if the run writes event files. TensorBoard stops reading an
+// event file when a newer one appears in its folder, so the run directory holds only the event files of
+// training.
+void add_to_events(const LoadedRun& run, const fs::path& path, const Tensor& picture) {
+  const fs::path folder = run.samples_folder();
+  if (!run.config.run.tensorboard || folder.empty()) return;
+  fs::create_directories(folder);
+  const std::string checkpoint = run.checkpoint.filename().string();  // step-00001200
+  const int64_t step = std::stoll(checkpoint.substr(checkpoint.find_first_of("0123456789")));
+  EventWriter(Folder(folder.string()))
+      .image(path.stem().string(), step, read_file(path.string()), picture.size(0), picture.size(1),
+             picture.size(2));
+}
 
 }  // namespace
 
@@ -130,7 +146,9 @@ void write_grid(const LoadedRun& run, const fs::path& path, const Tensor& images
   GridOptions options;
   options.columns = columns;
   options.scale = std::clamp<int64_t>(kMaxGridPixels / std::max<int64_t>(columns * d.width, 1), 1, kMaxScale);
-  write_png(path, image_grid(images, d.height, d.width, d.channels, options));
+  const Tensor picture = image_grid(images, d.height, d.width, d.channels, options);
+  write_png(path, picture);
+  add_to_events(run, path, picture);
   log_info("wrote ", path.string());
 }
 

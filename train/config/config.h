@@ -24,6 +24,7 @@ struct RunConfig {
   bool tf32 = false;                  // rounds operands of float32 products to TF32 (CUDA only)
   bool cuda_graphs = true;            // captures and replays the steps of training and decoding (CUDA only)
   int64_t threads = 0;                // number of threads; 0: all cores
+  bool tensorboard = false;           // also writes TensorBoard event files
 };
 
 struct DataConfig {

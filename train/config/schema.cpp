@@ -49,6 +49,11 @@ void add_run(std::vector<SchemaKey>& keys) {
   table.add("threads", &RunConfig::threads, "CPU threads; 0: all cores")
       .range(0, 4096)
       .may_change_on_resume();
+  table.keys_of(scope::every_config(), KeyRole::training);
+  table
+      .add("tensorboard", &RunConfig::tensorboard,
+           "also write scalars, samples and the config as event files")
+      .may_change_on_resume();
 }
 
 void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue) {

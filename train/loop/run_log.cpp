@@ -13,12 +13,25 @@ RunLog::RunLog(const Folder* run_dir, bool quiet, const RunState& state, const c
   if (run_dir) metrics_.emplace(*run_dir);
 }
 
+void RunLog::write_events(const Folder& run_dir, const RunState& state, const std::string& config_toml) {
+  events_ = std::make_unique<EventWriter>(run_dir);
+  events_->start(state.step);
+  events_->text("config", state.step, "```toml\n" + config_toml + "```\n");
+}
+
 void RunLog::write(const MetricRecord& record) {
   if (!metrics_) return;
   const bool waited = metrics_->waiting() > 0;
   metrics_->write(record);
   if (!waited && metrics_->waiting() > 0)
     warn(metrics_->problem() + "; the records wait in memory until the file can be written");
+  if (!events_) return;
+  try {
+    events_->scalars(record);
+  } catch (const FileError& error) {
+    events_.reset();
+    warn(concat_text(error.what(), "; training continues without TensorBoard event files"));
+  }
 }
 
 void RunLog::flush() {

@@ -1,11 +1,13 @@
 // Output of a training run: records in metrics.jsonl, and progress and warnings on standard error.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "train/loop/progress.h"
 #include "train/loop/run_state.h"
+#include "train/loop/tensorboard.h"
 #include "train/metrics.h"
 
 namespace tapeformer {
@@ -15,6 +17,10 @@ class RunLog {
   // Opens metrics.jsonl in the run directory; null: writes no records and shows no progress, for processes
   // other than the first. `unit` is the unit of the speed: "tokens" or "frames".
   RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
+
+  // Creates a TensorBoard event file and writes the config to it. `write` also writes each record to this
+  // file.
+  void write_events(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 
   // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning and
   // keeps the record in memory until the file can be written.
@@ -32,6 +38,7 @@ class RunLog {
 
  private:
   std::optional<MetricsWriter> metrics_;
+  std::unique_ptr<EventWriter> events_;  // null without TensorBoard
   Progress progress_;
 };
 

@@ -1,0 +1,135 @@
+#include "train/loop/tensorboard.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+// CRC-32C (Castagnoli) by bytes.
+uint32_t crc32c(std::string_view bytes) {
+  constexpr uint32_t kPolynomial = 0x82F63B78;
+  static const std::array<uint32_t, 256> table = [] {
+    std::array<uint32_t, 256> entries{};
+    for (uint32_t i = 0; i < entries.size(); ++i) {
+      uint32_t value = i;
+      for (int bit = 0; bit < 8; ++bit) value = value & 1 ? value >> 1 ^ kPolynomial : value >> 1;
+      entries[i] = value;
+    }
+    return entries;
+  }();
+  uint32_t sum = ~uint32_t{0};
+  for (const char c : bytes) sum = sum >> 8 ^ table[(sum ^ static_cast<unsigned char>(c)) & 255];
+  return ~sum;
+}
+
+template <class T>
+std::string bytes_of(T value) {
+  std::string bytes(sizeof value, '\0');
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+// Returns bytes followed by their masked checksum, as in TFRecord files.
+std::string with_checksum(const std::string& bytes) {
+  constexpr uint32_t kMask = 0xA282EAD8;
+  const uint32_t sum = crc32c(bytes);
+  return bytes + bytes_of((sum >> 15 | sum << 17) + kMask);
+}
+
+// Field of a protobuf message: the number of the field and the wire type, then the value.
+enum class WireType { varint = 0, bits64 = 1, bytes = 2, bits32 = 5 };
+
+std::string varint(uint64_t value) {
+  std::string bytes;
+  for (; value >= 128; value >>= 7) bytes += static_cast<char>(value | 128);
+  return bytes + static_cast<char>(value);
+}
+
+std::string tag(int field, WireType type) {
+  return varint(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(type));
+}
+
+std::string integer_field(int field, int64_t value) {
+  return tag(field, WireType::varint) + varint(static_cast<uint64_t>(value));
+}
+
+std::string double_field(int field, double value) {
+  return tag(field, WireType::bits64) + bytes_of(value);
+}
+
+std::string float_field(int field, float value) {
+  return tag(field, WireType::bits32) + bytes_of(value);
+}
+
+// Encodes a string, bytes or a message.
+std::string bytes_field(int field, std::string_view bytes) {
+  return tag(field, WireType::bytes) + varint(bytes.size()) + std::string(bytes);
+}
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string file_name() {
+  std::array<char, 65> host{};
+  gethostname(host.data(), host.size() - 1);
+  return concat_text("events.out.tfevents.", static_cast<int64_t>(seconds_since_1970() * 1000), ".",
+                     host.data(), ".", getpid());
+}
+
+}  // namespace
+
+void EventWriter::write(int64_t step, const std::string& field) {
+  const std::string event = double_field(1, seconds_since_1970()) + integer_field(2, step) + field;
+  const std::string record =
+      with_checksum(bytes_of(static_cast<uint64_t>(event.size()))) + with_checksum(event);
+  file_.write(record.data(), record.size());
+}
+
+EventWriter::EventWriter(const Folder& folder) : file_(folder.create_file(file_name())) {
+  write(0, bytes_field(3, "brain.Event:2"));  // file_version
+}
+
+void EventWriter::start(int64_t step) {
+  constexpr int kStart = 1;
+  write(step, bytes_field(7, integer_field(1, kStart)));  // session_log.status
+}
+
+void EventWriter::scalars(const MetricRecord& record) {
+  std::string values;
+  for (const auto& [field, value] : record) {
+    const double number = metric_number(record, field, NAN);
+    if (field == "step" || !std::isfinite(number)) continue;
+    const std::string name = metric_text(record, "split") + "/" + field;
+    // value.tag, value.simple_value
+    values += bytes_field(1, bytes_field(1, name) + float_field(2, static_cast<float>(number)));
+  }
+  write(static_cast<int64_t>(metric_number(record, "step", 0)), bytes_field(5, values));
+}
+
+void EventWriter::image(const std::string& name, int64_t step, std::string_view png, int64_t height,
+                        int64_t width, int64_t channels) {
+  // image.height, image.width, image.colorspace, image.encoded_image_string
+  const std::string image =
+      integer_field(1, height) + integer_field(2, width) + integer_field(3, channels) + bytes_field(4, png);
+  write(step, bytes_field(5, bytes_field(1, bytes_field(1, name) + bytes_field(4, image))));
+}
+
+void EventWriter::text(const std::string& name, int64_t step, const std::string& markdown) {
+  constexpr int kString = 7;
+  const std::string shape = bytes_field(2, integer_field(1, 1));  // one dimension of size 1
+  const std::string tensor = integer_field(1, kString) + bytes_field(2, shape) + bytes_field(8, markdown);
+  const std::string metadata = bytes_field(1, bytes_field(1, "text"));  // plugin_data.plugin_name
+  const std::string value = bytes_field(1, name) + bytes_field(8, tensor) + bytes_field(9, metadata);
+  write(step, bytes_field(5, bytes_field(1, value)));
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,41 @@
+// TensorBoard event files: scalars of metrics, sample images and the config of a run.
+//
+// An event file is a TFRecord file of protobuf messages of type tensorflow.Event. The few fields that are
+// written are encoded here, because libsentencepiece exports the symbols of its own copy of protobuf, and a
+// program that links libprotobuf too crashes when it starts.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/system/folder.h"
+#include "train/metrics.h"
+
+namespace tapeformer {
+
+// The functions throw FileError if the file cannot be written.
+class EventWriter {
+ public:
+  // Creates a file "events.out.tfevents.…" in a folder.
+  explicit EventWriter(const Folder& folder);
+
+  // Writes an event that makes TensorBoard discard earlier events from `step` on. A resumed run repeats these
+  // steps.
+  void start(int64_t step);
+  // Writes the numbers of a record as scalars "SPLIT/FIELD". Skips values that are not finite.
+  void scalars(const MetricRecord& record);
+  // Writes a PNG image of `height` × `width` pixels with 1 or 3 channels.
+  void image(const std::string& name, int64_t step, std::string_view png, int64_t height, int64_t width,
+             int64_t channels);
+  // Writes a text, which TensorBoard shows as Markdown.
+  void text(const std::string& name, int64_t step, const std::string& markdown);
+
+ private:
+  // Writes an event as one record: its length, the event, and checksums of both. `field` is the encoded field
+  // of the event that differs by kind.
+  void write(int64_t step, const std::string& field);
+
+  File file_;
+};
+
+}  // namespace tapeformer
