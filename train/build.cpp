@@ -240,7 +240,9 @@ Device prepare_machine(const RunConfig& run) {
     log_warning(
         "run.precision = \"bfloat16\" saves memory but no time: this processor or build multiplies in "
         "float32");
-  if (const std::string advice = blas_advice(); device.is_cpu() && !advice.empty()) log_info(advice);
+  static std::atomic<bool> advised = false;
+  if (const std::string advice = blas_advice(); device.is_cpu() && !advice.empty() && !advised.exchange(true))
+    log_info(advice);
   set_precision(run, device);
   return device;
 }
