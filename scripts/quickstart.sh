@@ -9,17 +9,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 run=runs/quickstart
-step() { printf '\n== %s\n' "$*" >&2; }
-
-step "Packages"
-scripts/install-packages.sh
-
-step "Build"
-# Builds without CUDA, because compiling the kernels takes longer than the training.
-cmake -S . -B build/quickstart -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_TESTS=OFF -DTAPEFORMER_CUDA=OFF \
-  -DCMAKE_UNITY_BUILD=ON
-cmake --build build/quickstart --parallel "$(nproc)"
-tapeformer=build/quickstart/tapeformer
+# shellcheck source=scripts/quickstart-build.sh
+. scripts/quickstart-build.sh
 
 step "Training"
 "$tapeformer" train configs/quickstart.toml --run-dir "$run" --resume

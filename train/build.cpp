@@ -18,13 +18,20 @@ Positions positions_of(const std::string& name) {
   return name == "grid" ? Positions::grid : Positions::sinusoidal;
 }
 
-ImageFolderOptions image_folder_options(const DataConfig& d) {
-  ImageFolderOptions options;
+// Returns options of type ImageFolderOptions or TextOptions with the paths and the shares of the splits.
+template <class Options>
+Options split_options(const DataConfig& d) {
+  Options options;
   options.path = d.path;
   options.valid_path = d.valid_path;
   options.test_path = d.test_path;
   options.valid_share = d.valid_share;
   options.test_share = d.test_share;
+  return options;
+}
+
+ImageFolderOptions image_folder_options(const DataConfig& d) {
+  auto options = split_options<ImageFolderOptions>(d);
   options.size = d.image_size;
   options.channels = d.color == "gray" ? 1 : 3;
   options.refuse_bad = d.bad_images == "refuse";
@@ -33,16 +40,11 @@ ImageFolderOptions image_folder_options(const DataConfig& d) {
 }
 
 TextOptions text_options(const DataConfig& d) {
-  TextOptions text;
-  text.path = d.path;
+  auto text = split_options<TextOptions>(d);
   text.tokenizer = d.tokenizer;
   text.sentencepiece_model = d.sentencepiece_model;
   text.vocabulary = d.vocabulary;
   text.sequence_length = d.sequence_length;
-  text.valid_share = d.valid_share;
-  text.test_share = d.test_share;
-  text.valid_path = d.valid_path;
-  text.test_path = d.test_path;
   text.eval_context = d.eval_context;
   return text;
 }

@@ -14,11 +14,8 @@ import measure
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--head-dim", type=int, default=32)
-    parser.add_argument("--feedforward", type=int, default=1024)
-    parser.add_argument("--batch", type=int, default=10, help="sequences of all processes together")
+    measure.add_model_options(parser)
+    parser.add_argument("--batch", type=int, default=10, help="total sequences of all processes")
     parser.add_argument("--length", type=int, default=783)
     parser.add_argument("--chunk", type=int, default=56)
     parser.add_argument("--compile", choices=("none", "model"), default="none")
@@ -38,17 +35,7 @@ def main() -> None:
     os.environ.setdefault("MASTER_PORT", "29517")
     torch.distributed.init_process_group("gloo", rank=rank, world_size=size)
 
-    config = ModelConfig(
-        layers=options.layers,
-        heads=options.heads,
-        head_dim=options.head_dim,
-        feedforward=options.feedforward,
-        attention="linear",
-        form="chunked",
-        chunk=options.chunk,
-        dropout=0.0,
-        max_length=options.length,
-    )
+    config = ModelConfig.of_options(options, chunk=options.chunk)
 
     class Loss(torch.nn.Module):
         """The loss as the forward of a module, which DistributedDataParallel wraps."""

@@ -1,6 +1,6 @@
 """Evaluation of a Tapeformer checkpoint of a language model without Tapeformer, with safetensors, PyTorch and the model of
 text_model.py. Prints one JSON object: nats_per_token, bits_per_byte, tokens. Every token of the split but the first is
-predicted once; each window but the first repeats data.eval_context predictions, which are not counted.
+predicted once; each window but the first repeats data.eval_context predictions, which are not scored.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def total_nats(model: TextModel, tokens: torch.Tensor, length: int, context: int
     """Returns the sum of the losses of tokens[1:]."""
     stride, last = length - context, len(tokens) - 1 - length
     starts = [min(i * stride, last) for i in range(1 + math.ceil(max(last, 0) / stride))]
-    total, predicted = 0.0, 0  # tokens up to `predicted` are counted
+    total, predicted = 0.0, 0  # tokens up to `predicted` are scored
     for first in range(0, len(starts), batch):
         part = starts[first : first + batch]
         windows = torch.stack([tokens[start : start + length + 1] for start in part])

@@ -7,12 +7,9 @@ import measure
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--head-dim", type=int, default=32)
-    parser.add_argument("--feedforward", type=int, default=1024)
+    measure.add_model_options(parser)
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--length", type=int, default=784, help="bytes of an image, the given first one included")
+    parser.add_argument("--length", type=int, default=784, help="bytes of an image, with the given first byte")
     parser.add_argument("--compile", choices=("none", "step"), default="step")
     parser.add_argument("--compile-mode", default="default", help="of torch.compile; reduce-overhead: CUDA graphs")
     parser.add_argument("--repeats", type=int, default=3)
@@ -25,13 +22,7 @@ def main() -> None:
     torch = measure.prepare(options)
     from model import ImageModel, ModelConfig, RecurrentModel, sample_mixture_of_logistics
 
-    config = ModelConfig(
-        layers=options.layers,
-        heads=options.heads,
-        head_dim=options.head_dim,
-        feedforward=options.feedforward,
-        max_length=options.length,
-    )
+    config = ModelConfig.of_options(options)
     model = ImageModel(config).eval()
     recurrent = RecurrentModel(model, options.batch)
 

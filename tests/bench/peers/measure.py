@@ -30,6 +30,14 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the sizes of the model, which ModelConfig.of_options() reads."""
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--head-dim", type=int, default=32)
+    parser.add_argument("--feedforward", type=int, default=1024)
+
+
 def prepare(options: argparse.Namespace):
     """Sets allocator, threads, seed, default device and precision of float32 products, and returns torch.
 

@@ -39,6 +39,12 @@ class ModelConfig:
     max_length: int = 783
     grid: tuple[int, int, int] = (28, 28, 1)  # height, width, channels of the image, for grid positions
 
+    @classmethod
+    def of_options(cls, options, **fields) -> "ModelConfig":
+        """Returns a config with the sizes of measure.add_model_options(), options.length positions, and `fields`."""
+        sizes = ("layers", "heads", "head_dim", "feedforward")
+        return cls(**{name: getattr(options, name) for name in sizes}, max_length=options.length, **fields)
+
     @property
     def d_model(self) -> int:
         return self.heads * self.head_dim

@@ -241,7 +241,7 @@ def all_pairs() -> list[Pair]:
 
 
 def choose_pairs(names: str) -> list[Pair]:
-    """Returns the pairs that a comma-separated list selects by names, or by beginnings of names up to a hyphen."""
+    """Returns the pairs that a comma-separated list selects by names, or by prefixes of names that end before a hyphen."""
     pairs = all_pairs()
     chosen = []
     for name in names.split(","):
@@ -255,7 +255,7 @@ def choose_pairs(names: str) -> list[Pair]:
 def commands(pair: Pair, program: str, threads: int) -> tuple[list, list]:
     """Returns the command lines of Tapeformer and of PyTorch."""
     count = str(pair.threads or threads)
-    # In `bench generate`, the case of one sequence always uses one thread.
+    # `bench generate` always measures one sequence with one thread.
     ours = [program, "bench", *pair.ours, "--device", "cpu", "--threads", count, "--json", "--quiet"]
     theirs = [sys.executable, str(HERE / pair.theirs[0]), *pair.theirs[1:], "--threads", count]
     return ours, theirs
@@ -401,7 +401,7 @@ def describe_machine(program: str, threads: int, rounds: int) -> dict:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="run.sh [DIR]", description=__doc__)
-    parser.add_argument("--pairs", default="", help="names or beginnings of names, with commas; empty: all pairs")
+    parser.add_argument("--pairs", default="", help="comma-separated names or prefixes of names; empty: all pairs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "peers", help="folder of peers.json and peers.md")

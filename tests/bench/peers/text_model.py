@@ -31,7 +31,7 @@ def encode(text: bytes, task: dict) -> np.ndarray:
     if task["tokenizer"] == "characters":
         number = {character: token for token, character in enumerate(task["characters"])}
         return np.array([number[character] for character in text.decode()], np.int64)
-    raise SystemExit(f"the tokenizer {task['tokenizer']!r} is not read here")
+    raise SystemExit(f"the tokenizer {task['tokenizer']!r} is not supported")
 
 
 def read_task(checkpoint: Path) -> dict:

@@ -12,10 +12,7 @@ import measure
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--head-dim", type=int, default=32)
-    parser.add_argument("--feedforward", type=int, default=1024)
+    measure.add_model_options(parser)
     parser.add_argument("--batch", type=int, default=10)
     parser.add_argument("--length", type=int, default=783)
     parser.add_argument("--dropout", type=float, default=0.0)
@@ -39,16 +36,12 @@ def main() -> None:
     from radam import RAdam, clip_per_tensor
     from text_model import TextModel
 
-    config = ModelConfig(
-        layers=options.layers,
-        heads=options.heads,
-        head_dim=options.head_dim,
-        feedforward=options.feedforward,
+    config = ModelConfig.of_options(
+        options,
         attention=options.attention,
         form=options.form,
         chunk=options.chunk,
         dropout=options.dropout,
-        max_length=options.length,
         norm="pre" if options.text else "post",
         activation="gelu" if options.text else "relu",
     )
