@@ -40,8 +40,8 @@ Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
 
 // Returns the sum of the scalars function(x[first … last], parameters, first) over all chunks, such as a
 // loss. Recorded as one node without a replay: if recording is on, the gradients of each chunk are computed
-// together with its value, for a unit gradient of the sum. The function uses the parameters that it receives.
-// multiply(y, factor) returns y times a scalar tensor and records nothing.
+// together with its value, for a unit gradient of the sum. `function` must use the parameters in its
+// argument. multiply(y, factor) returns y times a scalar tensor and records nothing.
 Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
                                               int64_t first)>& function,
                    const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,

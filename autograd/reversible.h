@@ -12,7 +12,7 @@ namespace tapeformer {
 
 // A residual branch. It must be a pure function of its input and of tensors that do not change before
 // backward(). Counter-based random streams give the same numbers in a replay. Decisions that rounding can
-// change, such as LSH buckets, must be made outside of the branch.
+// change, such as the choice of LSH buckets, must be made outside of the branch.
 struct ReversibleBranch {
   // Computes the branch for rows x (rows, …), of which the first is row `first`. The result has the shape of
   // x.

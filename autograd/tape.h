@@ -82,7 +82,7 @@ class RecordingScope {
  private:
   bool previous_;
 };
-// Disables recording on this thread for a scope.
+// A scope in which this thread records no ops.
 class NoGrad : public RecordingScope {
  public:
   NoGrad() : RecordingScope(false) {}

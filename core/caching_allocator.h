@@ -40,7 +40,7 @@ class CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // Returns at least `bytes` bytes, aligned to kAlignment, or nullptr for 0 bytes. Throws OutOfMemory.
+  // Returns a block of `bytes` or more bytes, aligned to kAlignment, or nullptr for 0. Throws OutOfMemory.
   void* allocate(int64_t bytes);
   void release(void* block, int64_t bytes) noexcept;
 
@@ -77,8 +77,8 @@ class CachingAllocator {
   mutable std::mutex mutex_;
   Cache free_;
   Cache shared_;  // holds the shared cache between separate() and rejoin()
-  // True between separate() and rejoin(). Released blocks stay accessible to the sanitizer, because a replay
-  // uses them.
+  // True between separate() and rejoin(). Released blocks stay accessible for the address sanitizer, because
+  // a replay uses them.
   bool separate_ = false;
   MemoryStats stats_;
   int64_t limit_;

@@ -16,8 +16,9 @@ enum class Precision : unsigned char {
   tf32,      // CUDA devices only: operands are rounded to 10 mantissa bits
   bfloat16,  // linear layers round operands to bfloat16, and models store activations in bfloat16
 };
-// Sets the precision of a device for all later ops. The default is float32. Sums are in float32 in every
-// case. Throws DeviceError for tf32 on the CPU. Do not call it while another thread uses the device.
+// Sets the precision of a device for all later ops. The default is float32. Sums are always computed in
+// float32. Throws DeviceError for tf32 on the CPU. The function must not be called while another thread uses
+// the device.
 void set_precision(Device device, Precision precision);
 // Returns the precision of a device.
 Precision precision(Device device);

@@ -1,6 +1,6 @@
-// Tensor: a cheap value handle on shared storage, with shape, strides (in elements), offset, dtype and
-// device. Copies of a handle share the data; views share the storage. Methods of this file move data and
-// record nothing; differentiable functions are in ops/. Handles may be copied and dropped on any thread.
+// Tensor: a value handle on shared storage, with shape, strides (in elements), offset, dtype and device.
+// Copies of a handle share the data; views share the storage. Methods of this file copy data and record
+// nothing on a tape; differentiable functions are in ops/. Handles may be copied and destroyed on any thread.
 // Access to the data is not synchronised.
 #pragma once
 
@@ -70,7 +70,7 @@ class TensorAttachment {
   TensorAttachment(const TensorAttachment&) = delete;
   TensorAttachment& operator=(const TensorAttachment&) = delete;
   virtual ~TensorAttachment() = default;
-  // Throws if a tensor derived without this attachment would be an error. Called by Tensor::view,
+  // Throws if it is an error to derive a tensor without this attachment. Called by Tensor::view,
   // Tensor::clone and Tensor::to.
   virtual void check_derived(const char* /*method*/) const {}
 };

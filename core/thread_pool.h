@@ -19,8 +19,8 @@ LoopThread& loop_thread();
 //
 // A loop is open until its caller finds no more ranges to take. Workers join an open loop, up to the number
 // of helpers of the loop. The caller then closes the loop and waits for the workers that have joined. A
-// worker that does not get a processor does not join, so the caller does not wait for it. Between loops, a
-// worker spins for a short time, and then sleeps until the next loop starts.
+// worker that the system does not schedule does not join, so the caller does not wait for it. Between loops,
+// a worker spins for a short time and then sleeps until the next loop starts.
 class ThreadPool {
  public:
   using Run = void (*)(void* context, int64_t range);

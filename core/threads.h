@@ -1,8 +1,9 @@
 // Parallel loops on the thread pool of this library.
 //
 // The pool is designed for machines that also run other programs. The caller processes ranges of its loop,
-// and waits only for workers that have joined the loop. A worker that does not get a processor does not join.
-// A worker that shares its processor with another program works in short bursts and sleeps between them.
+// and waits only for workers that have joined the loop. A worker that the system does not schedule does not
+// join. A worker that shares its processor with another program works in short bursts and sleeps between
+// them.
 //
 // Inside a loop, OpenMP and libraries that use it (OpenBLAS, oneDNN) run in the calling thread.
 #pragma once

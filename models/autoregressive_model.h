@@ -42,7 +42,7 @@ struct AutoregressiveOptions {
   bool tied_embeddings = false;
   CrossEntropyOptions training_loss = {};  // of the categorical head; evaluation uses the defaults
 
-  // Returns whether position features fill a part of the width.
+  // Returns whether position features are concatenated with the value embedding.
   bool concatenates_positions() const {
     return positions == Positions::sinusoidal || positions == Positions::grid;
   }

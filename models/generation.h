@@ -49,18 +49,19 @@ class Sampler {
   Head head_;
   GenerationOptions options_;
   RandomStream stream_;
-  // Sums of squares of the logits of the newest token and of all tokens. Finite if all logits are finite.
+  // Sums of squares of the logits of the newest token and of all tokens. A sum is finite if all logits are
+  // finite.
   Tensor squares_, total_;
 };
 
-// One sequence of any length, token by token. Memory does not grow with the length, except for the cache of
-// an attention kind, which has room for `capacity` tokens from the start, and in the mode `recompute`.
+// One sequence of any length, which grows by one token at a time. In recurrent mode, memory does not grow
+// with the length: the cache of an attention kind is allocated for `capacity` tokens.
 class TokenStream {
  public:
   // The model must outlive the stream. Throws ShapeError if `capacity` exceeds position_limit() of the model.
   TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity);
 
-  // Appends a given token of the vocabulary.
+  // Appends a token. Throws ShapeError if it is not in the vocabulary.
   void append(int64_t token);
   // Draws the next token, appends it and returns it. The stream must contain a token. Throws DivergedError if
   // the logits are not finite.

@@ -80,11 +80,11 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   check_defined("gather", "x", x, "the index", index);
   dim = normalize_dim("gather", dim, x.rank());
   const IndexShape shape = index_shape("gather", x.shape(), dim, index.shape());
-  const Tensor places = checked_index("gather", index, shape.size, x.device());
-  return record("gather", gather_any(x, places, shape), {&x},
-                [places, shape, from = x.shape()](const Tensor& g) {
+  const Tensor indices = checked_index("gather", index, shape.size, x.device());
+  return record("gather", gather_any(x, indices, shape), {&x},
+                [indices, shape, from = x.shape()](const Tensor& g) {
                   const Tensor gx = Tensor::zeros(from, g.dtype(), g.device());
-                  scatter_into(gx, g, places, shape);
+                  scatter_into(gx, g, indices, shape);
                   return Gradients{gx};
                 });
 }
@@ -95,11 +95,11 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
   check(source.shape() == index.shape() && source.dtype() == x.dtype(), "scatter_add", "source ",
         source.shape(), " for index ", index.shape());
   const IndexShape shape = index_shape("scatter_add", x.shape(), dim, index.shape());
-  const Tensor places = checked_index("scatter_add", index, shape.size, x.device());
+  const Tensor indices = checked_index("scatter_add", index, shape.size, x.device());
   const Tensor out = detach(x).clone();
-  scatter_into(out, source, places, shape);
-  return record("scatter_add", out, {&x, &source}, [places, shape](const Tensor& g, Needs needs) {
-    return Gradients{g, needs[1] ? gather_any(g, places, shape) : Tensor{}};
+  scatter_into(out, source, indices, shape);
+  return record("scatter_add", out, {&x, &source}, [indices, shape](const Tensor& g, Needs needs) {
+    return Gradients{g, needs[1] ? gather_any(g, indices, shape) : Tensor{}};
   });
 }
 

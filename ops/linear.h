@@ -23,8 +23,8 @@ DType operand_dtype(const Tensor& x);
 // Returns whether products of bfloat16 operands on the device use bfloat16 instructions. A CPU without these
 // instructions, or a build without oneDNN, converts the operands to float32.
 bool has_bfloat16_products(Device device);
-// Returns the library that multiplies float32 matrices of linear layers on the CPU, and its version if it is
-// oneDNN.
+// Returns the name of the library that computes float32 products of linear layers on the CPU, with the
+// version of oneDNN.
 std::string cpu_product_library();
 // Returns x in operand_dtype(x). If several layers use one input, converting it once avoids repeated
 // rounding, and the layers keep half the bytes for backward().

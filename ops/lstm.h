@@ -25,8 +25,8 @@ struct LstmWeights {
 // packed sequences.
 //
 // If the precision of the device is bfloat16 (core/device_control.h), operands of the products with x and of
-// the gradients of x and of weights are rounded. Recurrent products, states and gates are float32.
-//
+// If the precision of the device is bfloat16 (core/device_control.h), the operands of matrix products are
+// rounded to bfloat16, except for the operands of recurrent products on CUDA. States and gates are float32.
 // Only frames within the lengths cost time. backward() keeps x, the result and 5 * hidden numbers per frame
 // and direction. Results do not depend on the number of threads if the matrix products do not. Throws
 // ShapeError for mismatched shapes, dtypes and lengths.

@@ -25,7 +25,7 @@ void set_rule(const Tensor& memory, const StepRule& rule);
 Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule,
                       const Clipping& clipping = {});
 
-// Returns the scales that Clipping gives to gradients, (count,) float64, and their norm; see
+// The factors by which Clipping multiplies gradients, (count,) float64, and the norm of the gradients; see
 // optimizer_step().
 struct GradientScales {
   Tensor scales, norm;

@@ -13,7 +13,7 @@ constexpr const char* kStep = "rotary_step";
 
 void check_options(const char* op, const Tensor& x, const RotaryOptions& options) {
   check(x.size(-1) % 2 == 0, op, "the last dimension of ", x.shape(), " must be even");
-  check(options.base > 1, op, "base must be above 1, not ", options.base);
+  check(options.base > 1, op, "base must be greater than 1, not ", options.base);
   check(options.first_position >= 0, op, "first_position ", options.first_position, " must not be negative");
 }
 

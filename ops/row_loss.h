@@ -9,7 +9,7 @@ namespace tapeformer {
 // uint8 selects rows with nonzero elements, and may be on the CPU. An undefined mask selects all rows.
 Tensor row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype, Device device);
 
-// Returns the sum of values times weights over rows with nonzero weights, as a scalar. Both tensors have
+// Returns the sum of values * weights over the rows with nonzero weights, as a scalar. Both tensors have
 // shape (rows,).
 Tensor weighted_sum(const char* op, const Tensor& values, const Tensor& weights);
 

@@ -17,7 +17,7 @@ Tensor cast(const Tensor& x, DType dtype);
 Tensor reshape(const Tensor& x, Shape shape);
 // Returns a view with permuted dimensions: dimension i of the result is dimension order[i] of x.
 Tensor permute(const Tensor& x, const Shape& order);
-// Returns a view with two dimensions exchanged.
+// Returns a view with two dimensions swapped.
 Tensor transpose(const Tensor& x, int dim0, int dim1);
 // Returns elements [begin, end) of one dimension as a view. Negative indices count from the end.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);

@@ -11,8 +11,8 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kSmallestScale = 1e-3;  // minimum root mean square of a parameter, for its step size
-constexpr double kTraxEpsilon = 1e-30;   // added to squared gradients
+constexpr double kMinRootMeanSquare = 1e-3;  // minimum root mean square of a parameter, for its step size
+constexpr double kTraxEpsilon = 1e-30;       // added to squared gradients
 enum Coefficient : int64_t { kMix, kRate, kShrink, kCoefficients };
 
 // Returns max(x, low).
@@ -88,7 +88,7 @@ void Adafactor::apply(size_t index, const Tensor& parameter, const Tensor& gradi
   if (p.numel() == 0) return;
   const Tensor g = mul(gradient, scale.to(p.dtype())), u = update(moments_[index], g);
   const Tensor clip = at_least(mul(root_mean_square(u), 1 / config_.update_clip), 1);
-  const Tensor size = at_least(root_mean_square(p), kSmallestScale);
+  const Tensor size = at_least(root_mean_square(p), kMinRootMeanSquare);
   const Tensor rate = div(mul(size, coefficient(kRate)), clip);
   parameter.copy_from(sub(mul(p, coefficient(kShrink)), mul(u, rate)));
 }

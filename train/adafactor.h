@@ -28,7 +28,7 @@ class Adafactor {
 
   // Copies the coefficients of step `step`, counted from 1, to the device.
   void prepare(double lr, int64_t step);
-  // Updates parameter `index` by its gradient times `scale`, a float64 scalar on the device. Reads the
+  // Updates parameter `index` with its gradient times `scale`, a float64 scalar on the device. Reads the
   // coefficients on the device.
   void apply(size_t index, const Tensor& parameter, const Tensor& gradient, const Tensor& scale) const;
 
@@ -42,7 +42,7 @@ class Adafactor {
   };
   // Returns g / sqrt(second) after an update of the moments.
   Tensor update(const Moments& moments, const Tensor& g) const;
-  // Returns a coefficient, a scalar.
+  // Returns a coefficient as a scalar tensor.
   Tensor coefficient(int64_t index) const;
 
   OptimizerConfig config_;

@@ -26,8 +26,8 @@ TextScore text_counts(const Batch& batch, const Tokenizer& tokenizer) {
   return score;
 }
 
-// The sums of each batch. Each batch is set by one process; the others keep zeros. The totals are added in
-// the order of the batches, so they do not depend on the number of processes.
+// Sums of the results of each batch. One process sets the sums of a batch, and the other processes keep
+// zeros. The totals are added in the order of the batches, so they do not depend on the number of processes.
 class BatchSums {
  public:
   explicit BatchSums(int64_t batches)

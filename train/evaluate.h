@@ -45,8 +45,9 @@ std::vector<std::pair<std::string, double>> named_results(const Evaluation& eval
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have the same
 // weight. `seed` is for attention kinds with random_evaluation. `processes` divide the batches; the result
-// does not depend on the number of processes. Throws DivergedError if the logits are not finite, and Stopped
-// if `stop`, which all processes call equally often, returns true before a batch.
+// does not depend on the number of processes. All processes must call the function with the same arguments.
+// Throws DivergedError if the logits are not finite, and Stopped if `stop` returns true before a batch.
+// `stop` is called equally often on all processes.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *single_process());

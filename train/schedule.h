@@ -7,8 +7,8 @@
 
 namespace tapeformer {
 
-// Factor on optimizer.lr. During the first warmup_steps, the factor rises linearly to 1. Afterwards it
-// depends on the kind:
+// Factor of the learning rate optimizer.lr. During the first warmup_steps, the factor rises linearly to 1.
+// Afterwards it depends on the kind:
 //
 // - constant: 1.
 // - step: multiplied by schedule.factor at each step in step_at.

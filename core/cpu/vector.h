@@ -134,7 +134,7 @@ template <class T>
   return detail::max_lanes<double>(v);
 }
 
-// Load and store the first min(count, kLanes<T>) elements. Loading sets the other lanes to zero.
+// Load and store the first min(count, kLanes<T>) elements. A load sets the other lanes to zero.
 template <class T>
 [[gnu::always_inline]] inline Vector<Compute<T>> load_some(const T* source, int64_t count) {
   if (count >= kLanes<T>) return load(source);

@@ -13,7 +13,7 @@ void detail::check_limits(const Launch& launch) {
   check(grid.x <= kMaxWidth && grid.y <= kMaxHeight && grid.z <= kMaxHeight &&
             uint64_t{block.x} * block.y * block.z <= kMaxThreads,
         *current_op ? current_op : "launch", "a grid of ", grid.x, " x ", grid.y, " x ", grid.z,
-        " blocks of ", block.x, " x ", block.y, " x ", block.z, " threads is more than a device has, at ",
+        " blocks of ", block.x, " x ", block.y, " x ", block.z, " threads exceed the limits of a device, at ",
         launch.where.file, ":", launch.where.line);
 }
 

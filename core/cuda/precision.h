@@ -10,8 +10,8 @@ enum class Precision : unsigned char {
   tf32,      // cuBLAS rounds operands to 10 mantissa bits
   bfloat16,  // linear layers round operands to bfloat16, and models store activations in bfloat16
 };
-// Return and set the precision of a device. The default is float32. Sums are float32 in every case. Do not
-// call set_precision while another thread works on the device.
+// Return and set the precision of a device. The default is float32. Sums are always float32. set_precision()
+// must not be called while another thread uses the device.
 Precision precision(Device device);
 void set_precision(Device device, Precision precision);
 

@@ -54,7 +54,7 @@ struct Product {
   int64_t ldc, stride_c, count;
   bool is_double, tf32;
   bool rounds;        // whether the result is rounded to bfloat16; requires beta = 0
-  bool rounds_parts;  // whether partial sums are rounded, too
+  bool rounds_parts;  // whether partial sums are rounded as well
 
   void run() const {
     const int64_t bytes = factor == CUDA_R_16BF ? 2 : 4;

@@ -109,7 +109,7 @@ std::string read_file(const std::string& path, size_t max_bytes) {
 std::string temporary_name(const std::string& name) {
   uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
-    throw FileError("draw a name beside", name);
+    throw FileError("create a temporary name for", name);
   char digits[kTemporaryDigits + 1];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(number));
   const size_t slash = name.rfind('/'), start = slash == std::string::npos ? 0 : slash + 1;

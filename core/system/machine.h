@@ -1,5 +1,5 @@
-// Facts about the build and the computer, for reports of benchmarks and errors. Each call reads the values
-// again. Thread-safe.
+// Information about the build and the computer, for reports of benchmarks and errors. Each call reads the
+// values again. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace tapeformer {
 // with the same values.
 std::string printable(std::string_view text);
 
-// Returns the printable text as one line: newlines and tabs are escaped, too.
+// Returns the printable text as one line, in which newlines and tabs are also escaped.
 std::string printable_line(std::string_view text);
 
 // Returns the printable text with all lines after the first indented, so that no part of the text looks like

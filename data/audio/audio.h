@@ -1,9 +1,9 @@
 // Readers of recordings in WAV, FLAC, Ogg and NIST SPHERE files. The format is detected by the contents, not
 // by the name. All functions are thread-safe.
 //
-// Throws DataError with the path if the file is missing, is not audio, has an unsupported container or
-// compression, or is truncated. Also throws DataError for a recording without samples, with several channels
-// and no chosen channel, with a rate other than the requested rate, or above the maximum length.
+// Functions throw DataError with the path if the file is missing, is not audio, has an unsupported container
+// or compression, or is truncated. They also throw DataError for a recording without samples, with several
+// channels and no chosen channel, with a rate other than the requested rate, or above the maximum length.
 #pragma once
 
 #include <cstdint>

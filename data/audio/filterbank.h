@@ -1,6 +1,6 @@
 // Log-mel filterbank features as in Kaldi (Povey et al. 2011, "The Kaldi speech recognition toolkit").
 //
-// Throws ConfigError for invalid options.
+// The constructor of Filterbank throws ConfigError for invalid options.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Conversion of sample rates by band-limited interpolation (libsamplerate). resample() is thread-safe; a
 // Resampler is not.
 //
-// Throws DataError for unsupported rates.
+// Both throw DataError for unsupported rates.
 #pragma once
 
 #include <cstdint>

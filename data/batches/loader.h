@@ -2,7 +2,8 @@
 // options and the step, so a run resumes exactly from its step. A Prefetcher prepares batches in a separate
 // thread.
 //
-// Throws ConfigError if the batch size is below 1 or, with LastBatch::drop, above the size of the data set.
+// Loaders throw ConfigError if the batch size is below 1 or, with LastBatch::drop, above the size of the data
+// set.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ enum class LastBatch { drop, keep };
 
 struct LoaderOptions {
   int64_t batch_size = 1;
-  bool shuffle = true;  // a new order in every epoch, or random draws of overlapping examples, by the seed
+  bool shuffle = true;  // permutes the examples in each epoch, or draws them at random if examples overlap
   uint64_t seed = 0;
   LastBatch last = LastBatch::drop;
 };

@@ -34,12 +34,12 @@ Faults shown_faults(const Faults& faults, const FaultLimits& limits) {
   std::vector<Faults> kinds;
   std::vector<int64_t> counts;
   for (const std::string& fault : faults) {
-    const auto [place, added] = numbers.emplace(fault_kind(fault), kinds.size());
+    const auto [entry, added] = numbers.emplace(fault_kind(fault), kinds.size());
     if (added) {
       kinds.emplace_back();
       counts.push_back(0);
     }
-    if (++counts[place->second] <= limits.per_kind) kinds[place->second].push_back(fault);
+    if (++counts[entry->second] <= limits.per_kind) kinds[entry->second].push_back(fault);
   }
   Faults shown;
   int64_t covered = 0;  // number of faults of the shown kinds

@@ -61,7 +61,7 @@ Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes) {
   require_regular_file(path);
   const int64_t size = file_bytes(path);
   if (size > max_bytes)
-    throw DataError(concat_text(path.string(), ": holds ", size, " bytes, expected at most ", max_bytes));
+    throw DataError(concat_text(path.string(), ": has ", size, " bytes, expected at most ", max_bytes));
   std::ifstream file(path, std::ios::binary);
   if (!file) throw DataError(path.string() + ": cannot be opened: " + std::strerror(errno));
   Bytes bytes(static_cast<size_t>(size));

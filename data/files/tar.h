@@ -2,8 +2,8 @@
 // and devices. The name of a file is the last component of its path, so that an archive cannot choose a
 // folder. Not thread-safe.
 //
-// Throws DataError with the path of the archive if it is not a tar archive, is damaged or truncated, or is
-// too large.
+// The reader throws DataError with the path of the archive if it is not a tar archive, is damaged or
+// truncated, or is too large.
 #pragma once
 
 #include <optional>

@@ -15,12 +15,12 @@
 
 namespace tapeformer {
 
-std::string TextLine::place() const {
+std::string TextLine::location() const {
   return concat_text(path.string(), ":", number);
 }
 
 void TextLine::fail(const std::string& message) const {
-  throw DataError(place() + ": " + message);
+  throw DataError(location() + ": " + message);
 }
 
 std::vector<TextLine> read_lines(const std::filesystem::path& path) {
@@ -35,7 +35,7 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path) {
     if (line.ends_with('\r')) line.pop_back();
     lines.push_back({path, static_cast<int64_t>(lines.size()) + 1, std::move(line)});
     if (find_invalid_utf8(lines.back().text) != std::string::npos)
-      require_utf8(lines.back().text, lines.back().place());
+      require_utf8(lines.back().text, lines.back().location());
     begin = end + 1;
   }
   return lines;
@@ -62,13 +62,13 @@ size_t find_invalid_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
-void require_utf8(std::string_view text, const std::string& place) {
+void require_utf8(std::string_view text, const std::string& location) {
   const size_t at = find_invalid_utf8(text);
   if (at == std::string_view::npos) return;
   std::ostringstream byte;
   byte << "0x" << std::hex << std::uppercase << std::setw(2) << std::setfill('0')
        << static_cast<int>(static_cast<unsigned char>(text[at]));
-  throw DataError(concat_text(place, ": is not UTF-8: byte ", at + 1, " of the text is ", byte.str(),
+  throw DataError(concat_text(location, ": is not UTF-8: byte ", at + 1, " of the text is ", byte.str(),
                               "; convert it, for example with iconv -f LATIN1 -t UTF-8"));
 }
 

@@ -17,7 +17,7 @@ struct TextLine {
   int64_t number = 0;  // number of the line, from 1
   std::string text;    // text of the line without the line end
 
-  std::string place() const;  // returns "path:number"
+  std::string location() const;  // returns "path:number"
   // Throws DataError("path:number: message").
   [[noreturn]] void fail(const std::string& message) const;
 };
@@ -29,8 +29,8 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path);
 // Returns the offset of the first byte that is not valid UTF-8 (RFC 3629), or npos.
 size_t find_invalid_utf8(std::string_view text);
 
-// Throws DataError with `place` if the text is not UTF-8. Checkpoints and reports store names as UTF-8.
-void require_utf8(std::string_view text, const std::string& place);
+// Throws DataError with `location` if the text is not UTF-8. Checkpoints and reports store names as UTF-8.
+void require_utf8(std::string_view text, const std::string& location);
 
 // Returns the words of a text, split at spaces and tabs.
 Words split_words(const std::string& text);
@@ -44,7 +44,7 @@ std::string lower_case(std::string text);
 // UTF-8, converts only ASCII letters.
 std::string lower_case_utf8(const std::string& text);
 
-// Converts the whole text to a number. Throws DataError with the place of the line if the text is not a
+// Converts the whole text to a number. Throws DataError with the location of the line if the text is not a
 // finite number.
 double parse_number(const std::string& text, const TextLine& line);
 

@@ -22,7 +22,7 @@ class ZipArchive {
   explicit ZipArchive(const std::filesystem::path& path)
       : name_(path.string()), bytes_(read_bytes(path, INT64_C(1) << 32)) {}
 
-  // A member as the directory of the archive lists it.
+  // A member in the directory of the archive.
   struct Member {
     uint32_t method = 0, crc32 = 0;
     int64_t packed = 0, unpacked = 0, local_header = 0;
@@ -79,7 +79,7 @@ class ZipArchive {
   Bytes bytes_;
 };
 
-// Passes the contents of a deflated member to `write` in parts. Returns false if they are damaged.
+// Passes the contents of a deflated member to `write` in parts. Returns false if the data is damaged.
 template <class Write>
 bool inflate_member(const uint8_t* data, int64_t packed, Write&& write) {
   z_stream stream{};

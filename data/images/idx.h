@@ -2,8 +2,8 @@
 // type byte, the number of dimensions, each size as a big-endian 32-bit number, and the values. Only the type
 // 0x08, unsigned bytes, is supported. All functions are thread-safe.
 //
-// Throws DataError with the path for a wrong magic number, and if the sizes do not match the number of bytes
-// in the file. The allocated memory does not depend on sizes in the header.
+// Functions throw DataError with the path for a wrong magic number, and if the sizes do not match the number
+// of bytes in the file. The allocated memory does not depend on sizes in the header.
 #pragma once
 
 #include <span>

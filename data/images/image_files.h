@@ -1,7 +1,7 @@
 // Readers of the files of image data sets: pairs of IDX files (MNIST) and binary records (CIFAR-10). An
 // ImageFiles object contains paths and sizes, but no images, and is thread-safe.
 //
-// Throws DataError with the path for missing or corrupt files.
+// Functions throw DataError with the path for missing or corrupt files.
 #pragma once
 
 #include <cstdint>

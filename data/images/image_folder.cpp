@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSetName = "images";
 
 // Walks a folder and its subfolders. `parents` are the real paths of the folders that contain the current
-// one.
+// folder.
 void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::path> parents,
           PictureList& list) {
   std::error_code error;
@@ -115,7 +115,7 @@ class ImageCache {
                 .string();
   }
 
-  // Returns false if there is no cache, or if it is damaged.
+  // Reads the cache. Returns false if it does not exist or is damaged.
   bool read(DecodedImages& decoded) const {
     std::error_code ignored;
     if (!fs::is_regular_file(path_, ignored)) return false;

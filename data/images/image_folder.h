@@ -29,9 +29,9 @@ struct PictureList {
 };
 PictureList list_pictures(const std::string& folder);
 
-// Returns the pictures of a split of a folder: "train", "valid" or "test". The order of the pictures and
-// their split depend on the hashes of their paths, so equal paths of different classes are mixed. The test
-// split has the first test_share of the pictures, rounded up, and the validation split the next valid_share.
+// Returns the pictures of a split of a folder: "train", "valid" or "test". The hashes of the paths determine
+// the order of the pictures and their split, so the classes of a folder are mixed. The test split has the
+// first test_share of the pictures, rounded up, and the validation split the next valid_share.
 std::vector<std::string> pictures_of_split(std::vector<std::string> pictures, const std::string& split,
                                            double valid_share, double test_share);
 

@@ -2,8 +2,8 @@
 // "train" then excludes. Loading logs the sizes of the splits. Decoding uses the thread pool, so load_images
 // must be called from the main thread.
 //
-// Throws DataError with the path for missing or corrupt files. Throws ConfigError for an unknown data set or
-// split and for invalid options.
+// Functions throw DataError with the path for missing or corrupt files. They throw ConfigError for an unknown
+// data set or split and for invalid options.
 #pragma once
 
 #include <cstdint>

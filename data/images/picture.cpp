@@ -42,8 +42,8 @@ void refuse_animation(const Bytes& bytes, const std::string& name) {
   }
 }
 
-// The part of the input that an output pixel covers along one axis: weights of `first` and the pixels after
-// it. The sum of the weights is 1.
+// The input pixels that an output pixel covers along one axis: the weights of consecutive pixels from
+// `first`. The sum of the weights is 1.
 struct Cover {
   int64_t first;
   std::vector<double> weights;
@@ -64,7 +64,7 @@ std::vector<Cover> covers(int64_t from, int64_t to) {
   return all;
 }
 
-// Writes a pixel of `from` channels as `to` channels.
+// Converts a pixel from `from` to `to` channels.
 void convert_pixel(const double* source, int64_t from, int64_t to, uint8_t* target) {
   const auto rounded = [](double x) {
     return static_cast<uint8_t>(std::clamp(std::floor(x + 0.5), 0.0, 255.0));

@@ -1,7 +1,7 @@
 // PNG files of images and image grids, grey (1 channel) or RGB (3 channels). All functions are thread-safe.
 //
-// Throws ShapeError if a tensor is not an image, and std::runtime_error with the path if a file cannot be
-// written. Throws DataError with the path if a file is not a PNG image.
+// Functions throw ShapeError if a tensor is not an image, and std::runtime_error with the path if a file
+// cannot be written. They throw DataError with the path if a file is not a PNG image.
 #pragma once
 
 #include <filesystem>
@@ -15,13 +15,13 @@ namespace tapeformer {
 // Writes an image, (height, width, channels) uint8. The file appears complete or not at all.
 void write_png(const std::filesystem::path& path, const Tensor& image);
 
-// Largest number of pixels of an image. Readers check it before they allocate memory.
+// Maximum number of pixels of an image. Readers check it before they allocate memory.
 inline constexpr int64_t kMaxPixels = 100'000'000;
 
 // Reads an image, (height, width, channels) uint8. Any PNG is converted to grey or RGB with 8 bits and no
 // transparency. Samples of 16 bits are read as sRGB, unless the file says otherwise.
 Tensor read_png(const std::filesystem::path& path);
-// Returns the image of a PNG file in memory. `name` is the file in errors.
+// Returns the image of a PNG file in memory. `name` names the file in errors.
 Tensor decode_png(const Bytes& bytes, const std::string& name);
 
 struct GridOptions {

@@ -67,7 +67,7 @@ struct KnownSet {
   SpeechLabels labels = SpeechLabels::phones;
   // Default names of the folders of the parts; empty if the corpus has no such folders.
   std::string_view train_part = {}, valid_part = {}, test_part = {};
-  bool needs_path = false;  // the data is not in a data directory, so the user names its place
+  bool needs_path = false;  // whether the user sets the path, because the data is not in a data directory
 
   std::span<const KnownFile> files = {};  // required files; empty: the data set is not in listings
   std::string_view system_folder = {};    // folder of the Debian package, or empty

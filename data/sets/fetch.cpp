@@ -104,13 +104,13 @@ void keep_file(const KnownFile& file, const fs::path& folder, const TemporaryFil
 }
 
 void fetch_file(const KnownFile& file, const fs::path& folder, const std::string& source) {
-  const std::string place = source + "/" + std::string(file.name);
+  const std::string base = source + "/" + std::string(file.name);
   const TemporaryFile part{folder / (std::string(file.name) + ".part")};
-  for (const std::string& origin : {place + ".gz", place}) {
+  for (const std::string& origin : {base + ".gz", base}) {
     log_info("fetching ", origin);
     if (copy_file(origin, part.path, file.bytes + kGzipSlack)) return keep_file(file, folder, part, origin);
   }
-  throw DataError(place + ": no such file, neither with .gz nor without");
+  throw DataError(base + ": no such file, neither with .gz nor without");
 }
 
 void unpack_member(TarReader& archive, const fs::path& path) {

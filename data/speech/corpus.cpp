@@ -45,14 +45,14 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
 // Detector of duplicate ids. Ids identify utterances in results and errors.
 class UniqueIds {
  public:
-  // Adds an id. `place` is "path:line". Throws DataError if the id is a duplicate.
-  void add(const std::string& id, const std::string& place) {
-    if (const auto [old, added] = places_.try_emplace(id, place); !added)
-      throw DataError(place + ": \"" + id + "\" is a duplicate of " + old->second);
+  // Adds an id. `location` is "path:line". Throws DataError if the id is a duplicate.
+  void add(const std::string& id, const std::string& location) {
+    if (const auto [old, added] = locations_.try_emplace(id, location); !added)
+      throw DataError(location + ": \"" + id + "\" is a duplicate of " + old->second);
   }
 
  private:
-  std::map<std::string, std::string> places_;
+  std::map<std::string, std::string> locations_;
 };
 
 Words timit_labels(const fs::path& path, PhoneSet set, Faults* faults) {
@@ -112,7 +112,7 @@ Utterance an4_utterance(const fs::path& folder, const TextLine& id, const TextLi
   const fs::path name = id.text;
   Utterance utterance;
   utterance.id = name.filename().string();
-  utterance.place = id.place();
+  utterance.location = id.location();
   utterance.speaker = name.parent_path().filename().string();
   utterance.source = SpeechSource::mfc;
   utterance.path = folder / "feat" / (name.string() + ".mfc");
@@ -122,7 +122,7 @@ Utterance an4_utterance(const fs::path& folder, const TextLine& id, const TextLi
   utterance.words.pop_back();
   std::erase_if(utterance.words,
                 [](const std::string& word) { return word == "<s>" || word == "</s>" || word == "<sil>"; });
-  if (utterance.words.empty()) utterance.fault = text.place() + ": an empty transcript";
+  if (utterance.words.empty()) utterance.fault = text.location() + ": an empty transcript";
   return utterance;
 }
 
@@ -136,7 +136,7 @@ Utterance spoken_digit(const fs::path& path) {
   if (!good) throw DataError(path.string() + ": expected a name like 7_jackson_32.wav");
   Utterance utterance;
   utterance.id = id;
-  utterance.place = path.string();
+  utterance.location = path.string();
   utterance.speaker = id.substr(2, last - 2);
   utterance.path = path;
   utterance.words = {kDigits[static_cast<size_t>(id[0] - '0')]};
@@ -157,7 +157,7 @@ Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults
     collect_fault(faults, [&] {
       if (i >= texts.size()) ids[i].fail("has no line in " + text_path.string());
       Utterance utterance = an4_utterance(folder, ids[i], texts[i]);
-      unique_ids.add(utterance.id, ids[i].place());
+      unique_ids.add(utterance.id, ids[i].location());
       if (faults) {
         std::set<std::string> unknown;
         utterance.phones = lexicon.pronounce(utterance.words, unknown);
@@ -199,7 +199,7 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
       continue;
     Utterance utterance;
     utterance.id = speaker + "_" + sentence;
-    utterance.place = path.string();
+    utterance.location = path.string();
     utterance.speaker = speaker;
     utterance.path = path_in_any_case(path.parent_path(), path.stem().string() + ".wav");
     collect_fault(faults, [&] {
@@ -226,10 +226,10 @@ Corpus read_librispeech(const fs::path& folder, const std::string& split, Faults
         Words words = split_words(line.text);
         if (words.empty()) line.fail("expected \"id words …\"");
         Utterance utterance;
-        if (words.size() == 1) utterance.fault = line.place() + ": an empty transcript";
+        if (words.size() == 1) utterance.fault = line.location() + ": an empty transcript";
         utterance.id = words[0];
-        utterance.place = line.place();
-        unique_ids.add(utterance.id, line.place());
+        utterance.location = line.location();
+        unique_ids.add(utterance.id, line.location());
         utterance.speaker = words[0].substr(0, words[0].find('-'));
         utterance.path = path.parent_path() / (words[0] + ".flac");
         utterance.words.assign(words.begin() + 1, words.end());

@@ -2,8 +2,8 @@
 // features. The readers support the layouts of common corpora and read lists only, no recordings. Texts, ids
 // and names of speakers are UTF-8.
 //
-// Throws DataError with the file and line of every fault. Missing or invalid labels of an utterance do not
-// throw; `Utterance::fault` contains the reason, and callers skip or reject the utterance.
+// Functions throw DataError with the file and line of every fault. Missing or invalid labels of an utterance
+// do not throw; `Utterance::fault` contains the reason, and callers skip or reject the utterance.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Utterance {
   Words words;                // transcript, if the corpus contains words
   Words phones;               // labels of the corpus, or the result of pronounce_words
   std::string fault;          // reason why the labels cannot be used, or empty
-  std::string place;          // "list:line" or path of the file that contains the labels
+  std::string location;       // "list:line" or path of the file that contains the labels
 };
 
 struct Corpus {

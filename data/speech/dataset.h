@@ -2,8 +2,8 @@
 // on the corpus, the options, the indices and the random stream, not on the number of threads.
 //
 // Utterances without usable recordings or labels are left out, and the report contains their ids and faults.
-// Throws DataError if no utterance is left, or at the first fault if options.refuse_bad is true. Throws
-// ConfigError for invalid options.
+// The constructor throws DataError if no utterance is left, or at the first fault if options.refuse_bad is
+// true. It throws ConfigError for invalid options.
 #pragma once
 
 #include <memory>

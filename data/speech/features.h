@@ -1,7 +1,7 @@
 // Processing of features of speech, which are contiguous float32 CPU tensors (frames, dims): deltas,
 // normalisation of mean and variance, and SpecAugment (Park et al. 2019). All functions are thread-safe.
 //
-// Throws ShapeError for other tensors and mismatched shapes.
+// Functions throw ShapeError for other tensors and mismatched shapes.
 #pragma once
 
 #include <cstdint>

@@ -17,11 +17,11 @@ namespace {
 // Sequential reader of a file. Throws DataError at the end of the file.
 class Cursor {
  public:
-  Cursor(const File& file, int64_t position, std::string place)
+  Cursor(const File& file, int64_t position, std::string location)
       : file_(file),
         position_(position),
         size_(static_cast<int64_t>(file.size())),
-        place_(std::move(place)) {}
+        location_(std::move(location)) {}
 
   int64_t left() const { return size_ - position_; }
   void read(void* target, int64_t bytes) {
@@ -45,7 +45,7 @@ class Cursor {
     }
     return text;
   }
-  [[noreturn]] void fail(const std::string& message) const { throw DataError(place_ + ": " + message); }
+  [[noreturn]] void fail(const std::string& message) const { throw DataError(location_ + ": " + message); }
 
   // Throws DataError if the rest of the file is shorter than rows * columns values and `extra` bytes. Sizes
   // in a damaged file can be arbitrary.
@@ -61,7 +61,7 @@ class Cursor {
   const File& file_;
   int64_t position_;
   const int64_t size_;
-  const std::string place_;
+  const std::string location_;
 };
 
 Tensor read_plain(Cursor& cursor, DType dtype) {

@@ -27,11 +27,11 @@ struct Problem {
 using Problems = std::vector<Problem>;
 
 void report(Problems& problems, const TextLine& line, const std::string& message) {
-  problems.push_back({line.place() + ": " + message});
+  problems.push_back({line.location() + ": " + message});
 }
 
 void report_utterance(Problems& problems, const TextLine& line, const std::string& message) {
-  problems.push_back({line.place() + ": " + message, true});
+  problems.push_back({line.location() + ": " + message, true});
 }
 
 bool usable(const Problems& problems) {
@@ -145,7 +145,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
     for (const auto& [id, recording] : found) {
       Utterance utterance;
       utterance.id = id;
-      utterance.place = files.at(id).line.place();
+      utterance.location = files.at(id).line.location();
       utterance.path = recording.path;
       utterance.command = recording.command;
       utterances.push_back(std::move(utterance));
@@ -159,7 +159,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
       if (file == found.end()) entry.line.fail("recording \"" + entry.values[0] + "\" is not in wav.scp");
       Utterance utterance;
       utterance.id = id;
-      utterance.place = entry.line.place();
+      utterance.location = entry.line.location();
       utterance.path = file->second.path;
       utterance.command = file->second.command;
       utterance.begin = parse_number(entry.values[1], entry.line);
@@ -182,7 +182,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
     for (const auto& [id, entry] : read_table(folder / "feats.scp", problems)) {
       Utterance utterance;
       utterance.id = id;
-      utterance.place = entry.line.place();
+      utterance.location = entry.line.location();
       set_matrix(folder, entry, utterance, problems);
       corpus.utterances.push_back(std::move(utterance));
     }
@@ -225,9 +225,9 @@ void check_contents(const Corpus& corpus, ContentCheck& check_one, Problems& pro
       if (utterance.command.empty() && !exists_at(utterance.path)) continue;
       if (utterance.source == SpeechSource::ark && utterance.offset >= file_bytes(utterance.path)) continue;
       for (const std::string& fault : check_one(utterance))
-        problems.push_back({utterance.place + ": " + fault, true});
+        problems.push_back({utterance.location + ": " + fault, true});
     } catch (const DataError& error) {
-      problems.push_back({utterance.place + ": " + error.what(), true});
+      problems.push_back({utterance.location + ": " + error.what(), true});
     }
 }
 

@@ -1,7 +1,7 @@
 // Data directories of Kaldi with the lists wav.scp, segments, text and utt2spk, or feats.scp. Lines are "id
 // value …", sorted by the bytes of the ids.
 //
-// Throws DataError with the file and line of every fault.
+// Functions throw DataError with the file and line of every fault.
 #pragma once
 
 #include <filesystem>

@@ -49,7 +49,7 @@ struct PhoneScore {
   // Returns a line such as "%PER 18.42 [ 1330 / 7215, 173 ins, 401 del, 756 sub ]", the format of
   // compute-wer.
   std::string line() const;
-  // Returns the `count` most frequent errors, by falling frequency: "ih -> ah", "ih -> (deleted)",
+  // Returns the `count` most frequent errors in decreasing order of frequency: "ih -> ah", "ih -> (deleted)",
   // "(inserted) -> ah".
   std::vector<std::pair<std::string, int64_t>> most_frequent_errors(size_t count) const;
 };

@@ -73,18 +73,18 @@ class Recordings {
   fs::path relative(size_t i) const { return paths_[i].lexically_relative(folder_); }
   std::string id(size_t i) const { return as_word(relative(i).replace_extension().string()); }
 
-  // Returns the index of the recording `name`. Throws DataError with `place` if none or several match.
-  size_t find(const std::string& name, const std::string& place) const {
+  // Returns the index of the recording `name`. Throws DataError with `location` if none or several match.
+  size_t find(const std::string& name, const std::string& location) const {
     fs::path wanted = fs::path(name).lexically_normal();
     if (wanted.is_absolute()) wanted = wanted.lexically_relative(folder_);
     for (const std::string& key : keys_of(wanted)) {
       const auto found = keys_.find(key);
       if (found == keys_.end()) continue;
       if (found->second.size() == 1) return found->second.front();
-      throw DataError(place + ": several recordings match \"" + name + "\", such as " +
+      throw DataError(location + ": several recordings match \"" + name + "\", such as " +
                       path(found->second[0]).string() + " and " + path(found->second[1]).string());
     }
-    throw DataError(place + ": no recording matches \"" + name + "\"");
+    throw DataError(location + ": no recording matches \"" + name + "\"");
   }
 
  private:
@@ -148,13 +148,13 @@ void check_sound(const fs::path& path, PrepareReport& report) {
 
 // Adds the utterance of a transcript. Throws DataError if the transcript or its recording cannot be used.
 void add_utterance(const Transcript& transcript, const std::string& rule, Preparation& p) {
-  const size_t i = p.recordings.find(transcript.recording, transcript.place);
+  const size_t i = p.recordings.find(transcript.recording, transcript.location);
   if (!p.used.insert(i).second)
-    throw DataError(transcript.place + ": \"" + transcript.recording + "\" has a transcript already");
+    throw DataError(transcript.location + ": \"" + transcript.recording + "\" has a transcript already");
   const NormalizedText text = normalize_transcript(transcript.text, p.lexicon);
-  if (text.words.empty()) throw DataError(transcript.place + ": the transcript has no words");
+  if (text.words.empty()) throw DataError(transcript.location + ": the transcript has no words");
   for (const std::string& word : text.unknown) {
-    UnknownWord& one = p.unknown.try_emplace(word, UnknownWord{word, transcript.place}).first->second;
+    UnknownWord& one = p.unknown.try_emplace(word, UnknownWord{word, transcript.location}).first->second;
     ++one.count;
   }
   check_sound(p.recordings.path(i), p.report);
@@ -173,7 +173,7 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
   if (utterance.speaker.empty()) utterance.speaker = utterance.id;
   utterance.path = p.recordings.path(i);
   utterance.words = text.words;
-  utterance.place = transcript.place;
+  utterance.location = transcript.location;
   p.corpus.utterances.push_back(std::move(utterance));
 }
 
@@ -239,7 +239,7 @@ void write_unknown_words(Preparation& p) {
   }
   std::string text;
   for (const UnknownWord& one : p.report.unknown)
-    text += concat_text(one.count, " ", one.word, " ", one.place, "\n");
+    text += concat_text(one.count, " ", one.word, " ", one.location, "\n");
   replace_file(path.string(), text);
 }
 

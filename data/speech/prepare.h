@@ -2,7 +2,7 @@
 // matches recordings and transcripts, normalises the words, and divides the utterances into train, valid and
 // test.
 //
-// Throws ConfigError for invalid options and DataError if no utterance can be used.
+// prepare_speech() throws ConfigError for invalid options and DataError if no utterance can be used.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct PrepareOptions {
 
 struct UnknownWord {
   std::string word;
-  std::string place;  // place of the first occurrence
+  std::string location;  // location of the first occurrence
   int64_t count = 0;
 };
 
@@ -47,7 +47,7 @@ struct PrepareReport {
   int64_t with_unknown_words = 0;    // utterances left out because of unknown words
   int64_t without_transcript = 0;    // recordings without a transcript
   int64_t proposed = 0;              // pronunciations written
-  std::vector<UnknownWord> unknown;  // sorted by falling count
+  std::vector<UnknownWord> unknown;  // in decreasing order of count
   std::map<int64_t, int64_t> rates;  // recordings by samples per second
   int64_t several_channels = 0;      // recordings with several channels
   Faults faults;                     // reasons for all other utterances that were left out
@@ -58,7 +58,7 @@ struct PrepareReport {
 // - train, valid and test: Kaldi data directories with wav.scp, text (words) and utt2spk. Existing
 //   directories are replaced.
 // - lexicon.txt: the words of the texts with their phones.
-// - unknown-words.txt: lines "count word place" for the words that no lexicon contains, if there are any.
+// - unknown-words.txt: lines "count word location" for the words that no lexicon contains, if there are any.
 //   Utterances with unknown words are left out.
 // - proposed-lexicon.txt, if options.propose: pronunciations of unknown words by espeak-ng, for review.
 //   Existing lines are kept. The file has no effect until it is passed in options.lexicons.

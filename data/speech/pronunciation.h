@@ -1,7 +1,7 @@
 // Pronunciations proposed by espeak-ng, which runs as a separate program. They need review: about one phone
 // in nine differs from CMUdict.
 //
-// Throws DataError if espeak-ng is missing or fails.
+// Functions throw DataError if espeak-ng is missing or fails.
 #pragma once
 
 #include <optional>

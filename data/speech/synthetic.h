@@ -2,7 +2,7 @@
 // separate program, with added noise. The corpus tests training; a phone error rate on it is not comparable
 // with human speech.
 //
-// Throws ConfigError for invalid options. Throws DataError if espeak-ng is missing or fails.
+// Functions throw ConfigError for invalid options. They throw DataError if espeak-ng is missing or fails.
 #pragma once
 
 #include <cstdint>

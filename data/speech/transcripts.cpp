@@ -126,7 +126,7 @@ std::vector<Transcript> read_table(const std::vector<TextLine>& lines, char sepa
       const std::string name = trimmed(fields[columns->recording]);
       if (name.empty()) line.fail("the recording column is empty");
       transcripts.push_back({name, trimmed(fields[columns->text]),
-                             columns->speaker ? trimmed(fields[*columns->speaker]) : "", line.place()});
+                             columns->speaker ? trimmed(fields[*columns->speaker]) : "", line.location()});
     });
   }
   return transcripts;
@@ -139,7 +139,7 @@ std::vector<Transcript> read_list(const std::vector<TextLine>& lines) {
     if (words.empty()) continue;
     const std::string id = words.front();
     words.erase(words.begin());
-    transcripts.push_back({id, join_words(words), "", line.place()});
+    transcripts.push_back({id, join_words(words), "", line.location()});
   }
   return transcripts;
 }

@@ -1,7 +1,7 @@
 // Readers of transcripts: tables with a column for the recording and a column for the text, lists of "id
 // text" lines, or one text file per recording. All functions are thread-safe.
 //
-// Throws DataError with the file and the line.
+// Functions throw DataError with the file and the line.
 #pragma once
 
 #include <filesystem>
@@ -16,8 +16,8 @@ namespace tapeformer {
 struct Transcript {
   std::string recording;  // id, file name or path, unchanged
   std::string text;
-  std::string speaker;  // "" if it is unknown
-  std::string place;    // "file:line"
+  std::string speaker;   // "" if it is unknown
+  std::string location;  // "file:line"
 };
 
 // Columns of a table, by the name in its header or by number (from 1). "": any column with a common name

@@ -24,9 +24,9 @@ const std::set<std::string> kCmudictPhones = {"AA", "AE", "AH", "AO", "AW", "AY"
                                               "L",  "M",  "N",  "NG", "OW", "OY", "P",  "R",  "S",  "SH",
                                               "T",  "TH", "UH", "UW", "V",  "W",  "Y",  "Z",  "ZH"};
 
-// Appends a fault, with the place of the utterance.
+// Appends a fault, with the location of the utterance.
 void add_fault(Faults& faults, const Utterance& utterance, const std::string& text) {
-  faults.push_back(text.starts_with(utterance.place) ? text : utterance.place + ": " + text);
+  faults.push_back(text.starts_with(utterance.location) ? text : utterance.location + ": " + text);
 }
 
 void check_utterances(const Corpus& corpus, ContentCheck& check_one, Faults& faults) {
@@ -46,13 +46,13 @@ void check_timit_times(const Utterance& utterance, Faults& faults) {
     return;  // reported by another check
   }
   double before = 0;
-  for (const TextLine& line : read_lines(utterance.place)) try {
+  for (const TextLine& line : read_lines(utterance.location)) try {
       const Words words = split_words(line.text);
       if (words.size() != 3) continue;
       const double begin = parse_number(words[0], line), end = parse_number(words[1], line);
-      if (begin < before) faults.push_back(line.place() + ": begins before the phone above");
+      if (begin < before) faults.push_back(line.location() + ": begins before the phone above");
       if (end > static_cast<double>(info.samples + info.rate / 10))
-        faults.push_back(concat_text(line.place(), ": ends at sample ", end, " of ", info.samples));
+        faults.push_back(concat_text(line.location(), ": ends at sample ", end, " of ", info.samples));
       before = begin;
     } catch (const DataError&) {  // reported by the reader of labels
     }

@@ -23,7 +23,7 @@ constexpr size_t kMaxSentenceBytes = 4096;
 constexpr int64_t kTrainingSentences = 500'000;
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581 stands for a space
 
-// Maximum number of bytes per call of the encoder.
+// Maximum number of bytes per call of the SentencePiece encoder.
 constexpr size_t kMaxEncodedBytes = 1 << 16;
 
 // Returns the size of the first line with its line end, or of a part of a line with more than `max_bytes`.
@@ -39,10 +39,10 @@ size_t line_bytes(std::string_view text, size_t max_bytes) {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(const std::string& model, const std::string& place) : model_(model) {
+  SentencePieceTokenizer(const std::string& model, const std::string& source) : model_(model) {
     const auto status = processor_.LoadFromSerializedProto(model);
     if (model.empty() || !status.ok())
-      throw DataError(place + ": is not a SentencePiece model or is damaged: " + status.error_message());
+      throw DataError(source + ": is not a SentencePiece model or is damaged: " + status.error_message());
     for (int token = 0; token < processor_.GetPieceSize(); ++token) texts_.push_back(piece_text(token));
   }
   std::string name() const override { return kSentencePiece; }
@@ -59,8 +59,8 @@ class SentencePieceTokenizer final : public Tokenizer {
       const auto status = processor_.Encode({text.data() + at, size}, &tokens);
       if (!status.ok()) throw EncodingError(at, std::string("SentencePiece: ") + status.error_message());
       if (std::find(tokens.begin(), tokens.end(), processor_.unk_id()) != tokens.end())
-        throw EncodingError(at,
-                            "the line has a symbol that is not in the vocabulary of the SentencePiece model");
+        throw EncodingError(
+            at, "the line has a character that is not in the vocabulary of the SentencePiece model");
       all.insert(all.end(), tokens.begin(), tokens.end());
       at += size;
     }
@@ -102,7 +102,7 @@ class Sentences final : public sentencepiece::SentenceIterator {
     const size_t size = line_bytes(text, kMaxSentenceBytes);
     value_ = text.substr(0, size);
     if (const size_t bad = find_invalid_utf8(value_); bad != std::string::npos)
-      throw DataError(text_.place(at_ + static_cast<int64_t>(bad)) +
+      throw DataError(text_.location(at_ + static_cast<int64_t>(bad)) +
                       " is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
     if (value_.ends_with('\n')) value_.pop_back();
     // The trainer reserves NUL bytes.
@@ -119,8 +119,8 @@ class Sentences final : public sentencepiece::SentenceIterator {
 }  // namespace
 
 std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& model,
-                                                              const std::string& place) {
-  return std::make_shared<SentencePieceTokenizer>(model, place);
+                                                              const std::string& source) {
+  return std::make_shared<SentencePieceTokenizer>(model, source);
 }
 
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMaxModelBytes = int64_t{1} << 28;
 constexpr int64_t kByteTokens = 256;
 
-// A range of bytes of a text.
+// A range of the bytes of a text.
 struct TextRange {
   std::shared_ptr<const TextSource> text;
   int64_t first = 0, last = 0;
@@ -60,7 +60,7 @@ TextRange range_of(const TextOptions& options, const std::string& split) {
   return {text, 0, text->bytes()};
 }
 
-// The bytes of a text as tokens. They are read from the text and not copied.
+// The bytes of a text as tokens. Tokens are read from the text without a copy.
 class MappedTokens final : public TokenSequence {
  public:
   explicit MappedTokens(TextRange range) : range_(std::move(range)) {}
@@ -133,7 +133,8 @@ std::unique_ptr<const TokenSequence> stored_tokens(const TextRange& range, const
         try {
           parts[static_cast<size_t>(i)] = tokenizer.encode(range.text->view(at, end - at));
         } catch (const EncodingError& error) {
-          throw DataError(range.text->place(at + static_cast<int64_t>(error.offset)) + ": " + error.what());
+          throw DataError(range.text->location(at + static_cast<int64_t>(error.offset)) + ": " +
+                          error.what());
         }
       }
     });
@@ -221,7 +222,7 @@ Batch TextDataset::batch(std::span<const int64_t> indices) const {
       tokens_->read(start, width, batch.tokens.data<uint8_t>() + i * width);
     else
       tokens_->read(start, width, batch.tokens.data<int64_t>() + i * width);
-    // Number of predictions that the previous window already contains. They are masked in this window.
+    // Number of predictions that are also in the previous window. They are masked in this window.
     const int64_t repeated = random_windows_ || index == 0 ? 0 : (index - 1) * stride + info_.length - start;
     if (repeated == 0) continue;
     if (!batch.mask.defined()) {

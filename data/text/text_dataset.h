@@ -15,7 +15,7 @@ struct TextOptions {
   std::string path;                 // a file, a folder or a pattern; see text_files()
   std::string tokenizer = "bytes";  // "bytes", "characters" or "sentencepiece"
   std::string sentencepiece_model;  // file of a SentencePiece model; empty: train a model
-  int64_t vocabulary = 2000;        // tokens of a trained SentencePiece model
+  int64_t vocabulary = 2000;        // number of tokens of a trained SentencePiece model
   int64_t sequence_length = 256;    // predictions per window
   // Shares of the text in `path` for validation and tests. The test share is at the end of the text, and the
   // validation share is before it. A share is ignored if its path below is set.
@@ -49,7 +49,7 @@ class TokenSequence {
   virtual void read(int64_t first, int64_t count, int64_t* out) const = 0;
 };
 
-// Windows of `sequence_length` + 1 tokens. All tokens of a window except the first are predicted.
+// Data set of windows of `sequence_length` + 1 tokens. All tokens of a window except the first are predicted.
 //
 // In evaluation, windows follow each other so that each token of the split except the first is predicted
 // once. Each window except the first repeats `eval_context` predictions of the previous window and masks
@@ -79,7 +79,7 @@ class TextDataset final : public Dataset {
   std::unique_ptr<const TokenSequence> tokens_;
   DatasetInfo info_;
   bool random_windows_;
-  int64_t context_;  // masked predictions of a window
+  int64_t context_;  // number of masked predictions of a window
   int64_t size_ = 0;
 };
 

@@ -146,7 +146,7 @@ void TextSource::read(int64_t offset, int64_t count, uint8_t* out) const {
   }
 }
 
-std::string TextSource::place(int64_t offset) const {
+std::string TextSource::location(int64_t offset) const {
   const Part& part = part_at(offset);
   return concat_text(part.name(), ": byte ", offset - part.first());
 }

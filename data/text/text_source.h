@@ -31,7 +31,7 @@ class TextSource {
   // Returns the text from `offset` to the end of its file, at most `count` bytes.
   std::string_view view(int64_t offset, int64_t count) const;
   // Returns "FILE: byte N", with N counted from 0 in the file.
-  std::string place(int64_t offset) const;
+  std::string location(int64_t offset) const;
 
  private:
   class Part;

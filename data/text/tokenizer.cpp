@@ -35,7 +35,7 @@ class ByteTokenizer final : public Tokenizer {
 
 class CharacterTokenizer final : public Tokenizer {
  public:
-  // `characters` are different characters in UTF-8.
+  // `characters` are distinct UTF-8 characters.
   explicit CharacterTokenizer(std::string characters) : characters_(std::move(characters)) {
     std::fill(ascii_.begin(), ascii_.end(), -1);
     for (std::string_view rest = characters_; !rest.empty();) {
@@ -84,9 +84,9 @@ class CharacterTokenizer final : public Tokenizer {
   std::map<char32_t, int32_t> others_;
 };
 
-// Marks the characters of a text in `used`, which has an element per code point.
+// Marks the characters of a text in `used`, which has one element per code point.
 void mark_characters(const TextSource& text, std::vector<bool>& used) {
-  constexpr int64_t kLongest = 4;  // bytes of a character
+  constexpr int64_t kLongest = 4;  // maximum bytes of a character
   std::array<bool, kAsciiCodes> ascii{};
   for (int64_t at = 0; at < text.bytes();) {
     const std::string_view rest = text.view(at, text.bytes());
@@ -100,7 +100,7 @@ void mark_characters(const TextSource& text, std::vector<bool>& used) {
       }
       const Utf8Character next = first_utf8_character(rest.substr(done, kLongest));
       if (next.bytes == 0)
-        throw DataError(text.place(at + static_cast<int64_t>(done)) +
+        throw DataError(text.location(at + static_cast<int64_t>(done)) +
                         " is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
       used[next.code] = true;
       done += next.bytes;
@@ -128,17 +128,17 @@ void append_utf8(char32_t code, std::string& text) {
   tail(0);
 }
 
-std::shared_ptr<const Tokenizer> restore_characters(const std::string& data, const std::string& place) {
+std::shared_ptr<const Tokenizer> restore_characters(const std::string& data, const std::string& source) {
   std::vector<char32_t> codes;
   for (std::string_view rest = data; !rest.empty();) {
     const Utf8Character next = first_utf8_character(rest);
-    if (next.bytes == 0) throw DataError(place + ": the characters of the tokenizer are not valid UTF-8");
+    if (next.bytes == 0) throw DataError(source + ": the characters of the tokenizer are not valid UTF-8");
     codes.push_back(next.code);
     rest.remove_prefix(next.bytes);
   }
-  if (codes.empty()) throw DataError(place + ": the tokenizer has no characters");
+  if (codes.empty()) throw DataError(source + ": the tokenizer has no characters");
   if (std::adjacent_find(codes.begin(), codes.end(), std::greater_equal<>()) != codes.end())
-    throw DataError(place + ": the characters of the tokenizer are not in ascending order");
+    throw DataError(source + ": the characters of the tokenizer are not in ascending order");
   return std::make_shared<CharacterTokenizer>(data);
 }
 
@@ -169,11 +169,11 @@ std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<cons
 }
 
 std::shared_ptr<const Tokenizer> restore_tokenizer(const std::string& name, const std::string& data,
-                                                   const std::string& place) {
+                                                   const std::string& source) {
   if (name == kBytes) return make_byte_tokenizer();
-  if (name == kCharacters) return restore_characters(data, place);
-  if (name == kSentencePiece) return make_sentencepiece_tokenizer(data, place);
-  throw DataError(place + ": unknown tokenizer \"" + name + "\"");
+  if (name == kCharacters) return restore_characters(data, source);
+  if (name == kSentencePiece) return make_sentencepiece_tokenizer(data, source);
+  throw DataError(source + ": unknown tokenizer \"" + name + "\"");
 }
 
 }  // namespace tapeformer

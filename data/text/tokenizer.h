@@ -44,7 +44,7 @@ class Tokenizer {
 
 inline constexpr char kBytes[] = "bytes", kCharacters[] = "characters", kSentencePiece[] = "sentencepiece";
 
-// Returns the number of characters of a UTF-8 text. A character counts where its first byte is.
+// Returns the number of characters that begin in a UTF-8 text.
 int64_t count_characters(std::string_view text);
 
 std::shared_ptr<const Tokenizer> make_byte_tokenizer();
@@ -53,20 +53,21 @@ std::shared_ptr<const Tokenizer> make_byte_tokenizer();
 // Throws DataError with the file and the byte of invalid UTF-8.
 std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<const TextSource*>& texts);
 
-// Returns a tokenizer of a SentencePiece model. `place` names the model in errors. Throws DataError if the
-// model is damaged, and ConfigError in a build without SentencePiece.
+// Returns a tokenizer that uses a SentencePiece model. `source` names the model in errors. Throws DataError
+// if the model is damaged, and ConfigError in a build without SentencePiece.
 std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& model,
-                                                              const std::string& place);
+                                                              const std::string& source);
 
 // Trains a SentencePiece unigram model and returns its tokenizer. The model encodes rare characters as bytes
-// and does not normalise the text. `vocabulary` is the number of tokens. Throws DataError for invalid UTF-8
-// and if the text is too small for the vocabulary, and ConfigError in a build without SentencePiece.
+// and does not normalise the text. `vocabulary` is the number of tokens. Throws DataError for invalid UTF-8.
+// Throws ConfigError if SentencePiece cannot train a vocabulary of this size, and in a build without
+// SentencePiece.
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
                                                      uint64_t seed);
 
-// Returns the tokenizer with this name and data(). `place` names the data in errors. Throws DataError if the
+// Returns the tokenizer with this name and data(). `source` names the data in errors. Throws DataError if the
 // data is damaged, and ConfigError in a build without SentencePiece.
 std::shared_ptr<const Tokenizer> restore_tokenizer(const std::string& name, const std::string& data,
-                                                   const std::string& place);
+                                                   const std::string& source);
 
 }  // namespace tapeformer

@@ -1,4 +1,5 @@
-// Loads the newest checkpoint of a run, draws sequences or images from the model and prints their tokens.
+// A program that loads the newest checkpoint of a run, draws sequences or images from the model and prints
+// their tokens.
 // Usage: sample RUN
 #include <tapeformer/models/generation.h>
 #include <tapeformer/train/inference/run.h>

@@ -122,7 +122,7 @@ std::vector<OptionSpec> lsh_option_specs() {
       choice("duplicates", kDuplicates,
              "weight of a key found n times: n (none, trax) or 1 (exact, the paper); exact takes time "
              "quadratic in the rounds and does not work with combine = mean"),
-      choice("across_buckets", kNoYes, "attend to positions of other buckets in the chunk, too (trax)"),
+      choice("across_buckets", kNoYes, "also attend to positions of other buckets in the chunk (trax)"),
       choice("scale", kScales, "scores: q · k / |k| (unit_key, the paper) or q · k / √dim (rsqrt_dim)"),
       choice("combine", kCombines, "rounds: one softmax over all (logsumexp, the paper) or their mean"),
       choice("hash", kHashes,

@@ -75,7 +75,7 @@ class PerformerKind final : public Attention {
     Tensor projection;
   };
 
-  // Returns the number of the draw. Evaluation and decoding use draw 0.
+  // Returns the index of the draw that a forward pass uses. Evaluation and decoding use draw 0.
   uint64_t draw_of(const ForwardContext& context) const {
     return redraws(context) ? context.step / static_cast<uint64_t>(options_.redraw_steps) : 0;
   }
@@ -88,8 +88,8 @@ class PerformerKind final : public Attention {
   }
 
   // Returns the projection of a layer, which is kept until another draw is needed. A CUDA graph would replay
-  // a kept projection forever. A redrawn projection is therefore copied to the device in each step, which
-  // throws a DeviceError in a captured step.
+  // a kept projection in every step. A projection that is redrawn is therefore copied to the device in each
+  // step, which throws a DeviceError in a captured step.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t number = draw_of(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, number, x);
@@ -173,8 +173,8 @@ AttentionKind performer_attention_kind() {
       .options = performer_option_specs(),
       .make = [](const OptionValues& values,
                  double) { return std::make_unique<PerformerKind>(performer_options(values)); },
-      // Each token projects a query and a key, updates a (features, dim) state and multiplies one vector by
-      // it.
+      // Each token projects a query and a key, updates a (features, dim) state and multiplies it by one
+      // vector.
       .multiply_adds =
           [](const OptionValues& values, const AttentionSize& size) {
             const auto features = static_cast<double>(values.get<int64_t>("features"));

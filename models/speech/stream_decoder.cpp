@@ -185,7 +185,7 @@ const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
   if (active_->taken == taken) return labels_;
   const int64_t pause = steps(options_.pause);
   if (options_.pause > 0 && low >= options_.pause && std::min(active_->blanks, active_->taken) >= pause) {
-    // Resets the state, so that the state for the next words does not depend on the silence.
+    // Resets the state, so that the labels after the pause do not depend on the silence.
     active_->reset();
     overlaps_ = false;
     pauses_ = true;

@@ -45,7 +45,7 @@ void pack_tile(const BFloat16* x, int64_t stride, BFloat16* tile) {
       store_pairs(tile + p * kTileDepth + 2 * j, interleave_rows(x + j, x + stride + j));
 }
 
-// A block of kTileDepth rows of kPanelColumns columns.
+// A block of a packed matrix: kTileDepth rows of kPanelColumns columns.
 struct Block {
   BFloat16 values[kTileDepth * kPanelColumns];
 };
@@ -105,7 +105,8 @@ struct Left {
   int64_t stride, step;           // between rows, and between tiles of the same rows
 };
 
-// Tells the compiler that tile instructions read memory, which the intrinsics of GCC do not.
+// Makes the preceding stores visible to tile loads. The intrinsics of GCC do not declare that they read
+// memory.
 inline void before_tile_loads() {
   asm volatile("" ::: "memory");
 }

@@ -1,5 +1,6 @@
 // Products of bfloat16 matrices with the tile instructions of AMX. All functions run in the calling thread.
-// Sums are float32; subnormal operands and results become zero. Requires available().
+// Sums are float32. Subnormal operands and results become zero. All functions except available() require that
+// available() is true.
 //
 // A packed matrix consists of panels of kPanelColumns columns. A panel consists of tiles of kTileDepth rows
 // and 16 columns, in pairs of adjacent tiles, and is padded with zeros to whole tiles.
@@ -17,8 +18,8 @@ inline constexpr bool kBuilt = true;
 inline constexpr bool kBuilt = false;
 #endif
 
-inline constexpr int64_t kTileDepth = 32;     // elements in a row of the left operand
-inline constexpr int64_t kPanelColumns = 32;  // columns of two tiles
+inline constexpr int64_t kTileDepth = 32;     // rows of a tile of a packed matrix
+inline constexpr int64_t kPanelColumns = 32;  // columns of a panel, which has pairs of tiles
 
 // Returns whether the processor has AMX for bfloat16 and the operating system allows this process to use it.
 // The first call asks the operating system.

@@ -1,4 +1,4 @@
-// Division of the working memory of a kernel into arrays.
+// Workspaces of kernels, divided into arrays.
 #pragma once
 
 #include <cstdint>

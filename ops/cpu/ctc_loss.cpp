@@ -39,7 +39,7 @@ T normalizer(const T* x, int64_t n) {
   return largest + std::log(total);
 }
 
-// The loss and the gradient of one utterance, with their working memory.
+// The loss and the gradient of one utterance, with the working memory of the computation.
 template <class T>
 class Utterance {
  public:

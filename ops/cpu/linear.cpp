@@ -11,12 +11,13 @@
 #include "ops/cpu/linear_rows.h"
 #include "ops/cpu/packed_operand.h"
 
-// Type parameters: X is the type of inputs, Y of results, O of operands of products, and T of weights and of
-// all arithmetic.
+// Type parameters: X is the type of inputs, Y the type of results, O the type of operands of products, and T
+// the type of weights and of all arithmetic.
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kMaxParts = 8;     // maximum number of partial weight gradients, each as large as w
+constexpr int64_t kMaxParts =
+    8;  // maximum number of partial weight gradients, which have the shape of the weight
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows of a block that stays in the cache
 constexpr int64_t kMinBlockRows = 64;
@@ -133,7 +134,7 @@ struct LinearGradient {
 
   bool plain() const { return activation == Activation::none && !dropout.active(); }
   bool draws() const { return dropout.active() && activation != Activation::relu; }
-  // Returns whether products with operands of type O read the rows of g in place.
+  // Returns whether products with operands of type O read the rows of g without copying them.
   template <class O>
   bool direct() const {
     return plain() && std::is_same_v<O, Y>;

@@ -32,7 +32,7 @@ struct PerHead {
 };
 
 // Linear attention for several heads of a sequence, whose rows are adjacent in memory. The working memory of
-// a thread consists of a chunk and the states of each head, and of one number per token.
+// a thread has a chunk and the states of each head, and one number per token.
 //
 // Legend: z = sum of phi(k), (dim,);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);

@@ -37,7 +37,7 @@ void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* mul
   }
 }
 
-// Same as finish_row(), and writes the result to `target`, which may have another type. Changes y.
+// Applies finish_row() and writes the result to `target`, which may have another type. May change y.
 template <class T, class Y>
 void finish_row_into(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n,
                      Y* target) {

@@ -1,5 +1,5 @@
-// A chunk of LSH attention and the chunk before it, gathered and packed, for forward and backward. In the
-// scores, columns from 0 are the keys of the chunk before, and columns from `capacity` are the keys of the
+// A chunk of LSH attention with the previous chunk, gathered and packed, for forward and backward. In the
+// scores, columns from 0 are the keys of the previous chunk, and columns from `capacity` are the keys of the
 // chunk itself.
 #pragma once
 

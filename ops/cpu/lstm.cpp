@@ -1,7 +1,7 @@
-// A step of the recurrence multiplies few rows, by recurrent_operand.h. With 320 cells in float32 on one core
-// of a Zen 5, such a product takes 13 us for 1 row, 25 us for 8 rows and 49 us for 16 rows. oneDNN processes
-// blocks of 16 rows and takes 51 us. The other products have many rows and use oneDNN where it is faster
-// (packed_operand.h).
+// Each step of the recurrence is a product of few rows, computed by recurrent_operand.h. With 320 cells in
+// float32 on one core of a Zen 5, such a product takes 13 us for 1 row, 25 us for 8 rows and 49 us for 16
+// rows. oneDNN processes blocks of 16 rows and takes 51 us. The other products have many rows and use oneDNN
+// where it is faster (packed_operand.h).
 //
 // Type parameters: T is the type of weights, states and all arithmetic. O is the type of the operands of
 // products: BFloat16 in bfloat16 precision, otherwise T.

@@ -1,6 +1,6 @@
-// Matrix products by oneDNN, for blocks of rows inside parallel loops. multiply() and add_transposed() run in
-// the calling thread; pack() uses all threads. Version 2 of oneDNN has no public kernel for a block, so each
-// block size is a `matmul` primitive, which is compiled once.
+// Matrix products by oneDNN for blocks of rows inside parallel loops. multiply() and add_transposed() run in
+// the calling thread; pack() uses all threads. Version 2 of oneDNN has no public kernel for a block. Each
+// block size is therefore a `matmul` primitive, which is compiled once.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ bool allows_amx();
 // Returns the version of the loaded library, for example "2.6.3".
 std::string version();
 
-// Compiled products out (rows, columns) = a (rows, depth) b (depth, columns), with float or bfloat16 operands
-// and a float result.
+// Products out (rows, columns) = a (rows, depth) b (depth, columns) for a fixed depth and number of columns,
+// with float or bfloat16 operands and a float result.
 class Product;
-// Returns the product for a shape. It is compiled in the first call and kept until the program ends. The
+// Returns the product for a shape. The first call compiles it, and it is kept until the program ends. The
 // operands are contiguous; out_stride is the row stride of the result in elements.
 const Product& product(DType operand, int64_t depth, int64_t columns, int64_t out_stride);
 // Returns the size of the packed right operand in bytes.

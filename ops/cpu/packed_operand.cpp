@@ -19,7 +19,7 @@ constexpr int64_t kWidenedRows = 64;         // number of rows that are widened 
 
 thread_local GrowingMemory left_memory, right_memory;  // operands that are widened to float
 
-// Returns the type in which products with operands of type `wanted` are computed.
+// Returns the type to which operands are converted for products with operands of type `wanted`.
 DType operand_of(DType wanted) {
   if (wanted != DType::bfloat16 || has_tile_products()) return wanted;
   if constexpr (onednn::kBuilt)
@@ -44,7 +44,7 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 
 }  // namespace
 
-// DNNL_MAX_CPU_ISA in the environment may hide AMX, as from oneDNN.
+// DNNL_MAX_CPU_ISA in the environment may disable AMX, for oneDNN and for amx.h.
 bool has_tile_products() {
   if constexpr (amx::kBuilt) {
     if constexpr (onednn::kBuilt)

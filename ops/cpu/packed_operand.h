@@ -52,7 +52,7 @@ class PackedOperand {
 
   // Packs b (depth, columns), which is stored as (columns, depth) if `transposed`, and rounds it to O. Uses
   // all threads if it is called outside of parallel loops. out_stride is the row stride of results in
-  // elements; 0 means `columns`.
+  // elements; 0 selects `columns`.
   PackedOperand(int64_t depth, int64_t columns, const T* b, bool transposed, int64_t out_stride = 0);
 
   // Computes out (rows, columns) = a (rows, depth) b for a contiguous `a`.
@@ -60,13 +60,13 @@ class PackedOperand {
 
  private:
   void pack(const T* b, bool transposed);
-  // Computes multiply() for elements of `a` of type operand_.
+  // Implements multiply() for elements of `a` of type operand_.
   void multiply_packed(int64_t rows, const void* a, T* out) const;
 
   int64_t depth_, columns_, out_stride_;
   DType operand_;                   // type of the packed elements
   bool tiles_;                      // whether b is packed for amx.h
-  const onednn::Product* product_;  // nullptr: tiles, or panels of tile_product.h
+  const onednn::Product* product_;  // nullptr if amx.h or tile_product.h computes the products
   std::optional<Scratch<char>> packed_;
 };
 

@@ -18,7 +18,7 @@ void for_feature_rows(const RandomFeatureShape& s, F&& f) {
   });
 }
 
-// Returns the number that the feature map subtracts from each product u of a row before exp.
+// Returns the shift of a row: the number that the feature map subtracts from each product u before exp.
 template <class T>
 T exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
   if (s.map == RandomFeatureMap::softmax_key) {

@@ -190,8 +190,8 @@ class SoftmaxHead {
     convert_row(row, count, target);
   }
 
-  // Calls f for each block of queries, after setting query_, queries_ and query_rows_. The rows are padded
-  // with zeros to whole tiles, and scaled unless they are pairs.
+  // Calls f for each block of queries, with query_, queries_ and query_rows_ of the block. The rows are
+  // padded with zeros to whole tiles. They include the scale, except for BFloat16.
   template <class F>
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < s_.query_length; query_ += kQueries) {
@@ -206,8 +206,8 @@ class SoftmaxHead {
       f();
     }
   }
-  // Calls f for each block of keys that the block of queries attends to, with key_ and keys_. Blocks of keys
-  // consist of whole tiles.
+  // Calls f for each block of keys that the block of queries attends to, with key_ and keys_ of the block.
+  // Blocks of keys consist of whole tiles.
   template <class F>
   void for_key_blocks(F&& f) {
     const int64_t end = limit(query_ + queries_ - 1);

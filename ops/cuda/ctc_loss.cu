@@ -34,7 +34,7 @@ __device__ T log_sum(T a, T b, T c) {
   return largest + std::log(std::exp(a - largest) + std::exp(b - largest) + std::exp(c - largest));
 }
 
-// The data of one utterance, of which each thread of the block has a copy.
+// The data of one utterance. Each thread of the block has a copy.
 template <class T>
 struct Utterance {
   int64_t frames, states, classes, blank;

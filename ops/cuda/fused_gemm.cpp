@@ -72,7 +72,8 @@ void choose_algorithm(Plan& plan) {
   plan.algorithm = result.algo;
 }
 
-// Selects an algorithm. cuBLASLt is column-major, so the operands of the row-major product are exchanged.
+// Selects an algorithm. cuBLASLt uses column-major matrices, so the operands of the row-major product are
+// swapped.
 template <class T, class Operand>
 Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
   Plan plan;

@@ -22,7 +22,7 @@ __global__ void gather_kernel(IndexShape s, const T* __restrict__ x, const int64
   }
 }
 
-// Handles one column of y per thread. Adds its terms in the order of the index.
+// Computes one column of y per thread. The terms are added in the order of the index.
 template <class T>
 __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
                                    T* y) {
@@ -159,11 +159,11 @@ __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slab
       before += same && other < lane;
     }
     int* const counter = counters + std::max(row, 0) * slabs.count + blockIdx.x;
-    const int place = *counter + before;
+    const int slot = *counter + before;
     __syncwarp();  // all lanes have read the counter
     if (row >= 0) {
-      order[place] = static_cast<int>(i);
-      if (before == 0) *counter = place + equal;
+      order[slot] = static_cast<int>(i);
+      if (before == 0) *counter = slot + equal;
     }
     __syncwarp();
   }
@@ -187,9 +187,9 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
     const int my_token = lane < here ? order[base + lane] : 0;
     const int my_row = lane < here ? static_cast<int>(index[my_token]) : -1;
     const int next = __shfl_down_sync(kAllLanes, my_row, 1);
-    const bool goes_on =
+    const bool continues =
         lane + 1 < kWarp ? next == my_row : base + kWarp < end && index[order[base + kWarp]] == my_row;
-    const unsigned ends = __ballot_sync(kAllLanes, !goes_on);
+    const unsigned ends = __ballot_sync(kAllLanes, !continues);
     for (int first = 0; first < here; first += kTogether) {
       T values[kTogether][kColumns];
 #pragma unroll

@@ -165,8 +165,7 @@ __device__ void finish_products(Products& products, const LinearHead<S>& head, i
   }
 }
 
-// Returns an element of a gradient with respect to q or k, where `sum` is the element of the result of a
-// reading.
+// Returns an element of the gradient with respect to q or k. `sum` is the element of the result of a reading.
 template <Reading kReading, class S, class T = Compute<S>>
 __device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
                               int64_t feature) {

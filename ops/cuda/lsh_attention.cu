@@ -89,7 +89,7 @@ __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowS
 }
 
 // Coefficients for adding a round to the result of a query: result = keep * result + add * round. If a query
-// attends to no key (`alone`), its value replaces the result of the round.
+// attends to no other key (`alone`), its own value replaces the result of the round.
 template <class T>
 struct RoundUpdate {
   T keep, add, log_sum;
@@ -129,8 +129,8 @@ __device__ RoundUpdate<T> update_running(const RowSoftmax<T>& row, T* running, b
   return update;
 }
 
-// Adds one round to the result: softmax attention over the chunk of the query and the chunk before it.
-// `running` holds the log-sum-exp of the rounds so far, separately for each tile of the result.
+// Adds one round to the result: softmax attention over the chunk of the query and the previous chunk.
+// `running` holds the log-sum-exp of the earlier rounds, separately for each tile of the result.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
                                T* all_running) {

@@ -62,7 +62,7 @@ struct LshBlock {
   __device__ LshSlots slots(int64_t round, int64_t chunk) const {
     return {order.positions(round, chunk), order.slots(chunk), round};
   }
-  // Returns the slots of the chunk before a chunk.
+  // Returns the slots of the previous chunk.
   __device__ LshSlots slots_before(int64_t round, int64_t chunk) const {
     if (chunk > 0) return slots(round, chunk - 1);
     const LshWrapCell wrap = order.wrap(round);
@@ -84,7 +84,7 @@ struct LshBlock {
     tile.queries[i] = position;
     tile.query_codes[i] = code;
   }
-  // Call the function after load_queries().
+  // Must be called after load_queries().
   __device__ void load_keys(const LshSlots& from, int64_t begin) {
     key_column += begin;
     const int64_t j = threadIdx.x;

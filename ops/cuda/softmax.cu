@@ -80,8 +80,8 @@ __device__ T shift_of(const Row& row) {
   return std::isinf(largest) ? T{0} : largest;
 }
 
-// Each struct below processes one row per call of operator()(row number, row, leads). `leads` is true in one
-// thread of the row.
+// Each struct below processes one row per call of operator()(row number, row, leads). `leads` is true in
+// exactly one thread of the row.
 template <class T>
 struct LogSumExp {
   const T* x;

@@ -19,8 +19,7 @@ struct SoftmaxInputs {
   const Compute<S>*log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
 };
 
-// Operands of one head. Query i attends to the keys from first(i) to before limit(i). Both do not decrease
-// with i.
+// Operands of one head. Query i attends to the keys [first(i), limit(i)). Both bounds do not decrease with i.
 template <class S>
 struct SoftmaxHead {
   int64_t index, example, head, queries, keys, valid;
@@ -50,7 +49,7 @@ struct SoftmaxHead {
     return last < 0 ? 0 : last;
   }
   __device__ int64_t first(int64_t query) const { return window.is_limited() ? window.begin(query) : 0; }
-  // The keys of a tile that a query attends to.
+  // The range of keys of a tile that a query attends to.
   struct SeenInTile {
     int begin, end;
     __device__ bool contains(int key) const { return key >= begin && key < end; }

@@ -21,7 +21,7 @@ inline constexpr int kPairStride = kDepth / 2 + 4;
 template <int kParts>
 struct TensorMemory {
   static constexpr size_t kSliceBytes = 2 * kParts * kTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
-  static constexpr size_t kBytes = kSliceBytes;  // the same, because weights stay in registers
+  static constexpr size_t kBytes = kSliceBytes;  // equals kSliceBytes, because weights stay in registers
   uint32_t *left, *right;  // [part][row or column][term], in pairs of neighbouring terms
 
   __device__ TensorMemory()

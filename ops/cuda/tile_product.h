@@ -1,5 +1,5 @@
 // Matrix products that a block of threads computes for the attention kernels. The elements of the operands
-// are computed while they are read. The terms of a sum pass through shared memory in slices, and each thread
+// are computed while they are read. The terms of a sum are staged in shared memory in slices, and each thread
 // keeps a few elements of the result in registers.
 //
 // Kernels are templates over a kind of tiles: PlainTiles multiply in the type of their elements, and

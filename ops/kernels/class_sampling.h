@@ -30,7 +30,7 @@ struct ClassScore {
     const double u = stream.uniform(static_cast<uint64_t>((first + row) * classes + c));
     return score * inverse_temperature - std::log(-std::log(u));
   }
-  // Returns the weight of a class in the softmax of a row with the largest logit `largest`.
+  // Returns the weight of a class in the softmax of a row whose largest logit is `largest`.
   TAPEFORMER_HOST_DEVICE double weight(double logit, double largest) const {
     return std::exp((logit - largest) * inverse_temperature);
   }

@@ -1,6 +1,6 @@
-// Gather and scatter along the middle of (outer, size, inner) by an index (outer, count, inner) of positions.
-// On the CPU, positions must be in range. On a device they cannot be checked without synchronisation;
-// gathering from a position out of range gives NaN.
+// Gather and scatter along the middle dimension of (outer, size, inner) by an index (outer, count, inner) of
+// positions. On the CPU, positions must be in range. On a device they cannot be checked without
+// synchronisation; gathering from a position out of range gives NaN.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ struct KeyWindow {
   }
   TAPEFORMER_HOST_DEVICE int64_t end(int64_t query) const { return query / block * block + block + after; }
 
-  // Return the first query whose window has a key, and the query after the last one.
+  // Return the range of the queries whose windows contain a key.
   TAPEFORMER_HOST_DEVICE int64_t first_query(int64_t key) const {
     return key < after ? 0 : (key - after) / block * block;
   }

@@ -20,7 +20,7 @@ struct LinearShape {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // `pre`, (rows, out) or null, receives x wᵀ + bias. The gradient of gelu requires it; on a device, gelu
-    // requires it in every case. X and Y are the same type, or X is bfloat16 and Y float32. The kernel rounds
+    // always requires it. X and Y are the same type, or X is bfloat16 and Y float32. The kernel rounds
     // float32 operands of the products to bfloat16 if X is bfloat16 or the precision of the device is
     // bfloat16.
     template <class X, class Y>

@@ -10,7 +10,7 @@ namespace tapeformer {
 struct CrossEntropyOptions {
   // Share of the uniform distribution in the target (Szegedy et al. 2016), below 1.
   double label_smoothing = 0;
-  double z_loss = 0;  // factor of the squared log-sum-exp (Chowdhery et al. 2022, "PaLM")
+  double z_loss = 0;  // coefficient of the squared log-sum-exp (Chowdhery et al. 2022, "PaLM")
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(

@@ -166,7 +166,7 @@ TEST_CASE("the memory of forward and backward of a chunked function decreases wi
   CHECK(peaks[3] < peaks[1] / 10);
 }
 
-TEST_CASE("functions with a result of the wrong shape are errors") {
+TEST_CASE("a function that returns the wrong shape is an error") {
   const Tensor x = normal({4, 3}, 1);
   CHECK_THROWS_WITH_AS(chunked([](const Tensor& rows, int64_t) { return sum(rows, 0); }, x, 2, {}),
                        "chunked: the function returned shape (3,) for 2 rows", ShapeError);

@@ -46,7 +46,7 @@ TEST_CASE("nothing is recorded without a leaf, under NoGrad, or after detach") {
   CHECK(tape_size() == 0);
 }
 
-TEST_CASE("a second backward() throws that the recorded ops were freed; with retain it works") {
+TEST_CASE("a second backward() throws, because the recorded ops are freed, unless `retain` is set") {
   const Tensor x = leaf(3);
   const Tensor y = times(x, x);
   backward(y, {}, {.retain = true});

@@ -6,7 +6,7 @@ A step of N processes takes T = compute + exposed. The gradient of P parameters 
     reduce = 2 (N - 1) / N * bytes / bandwidth + buckets * 2 * log2(N) * latency
     exposed = max(reduce - overlap * backward, last)
 
-backward is 2/3 of the compute time; `last` is the reduction of the last bucket, which nothing hides. Efficiency is
+backward is 2/3 of the compute time; `last` is the reduction of the last bucket, which no computation overlaps. Efficiency is
 compute / T. The batch of each process is fixed. Without arguments, prints the tables as Markdown. With --compute, --bandwidth,
 --latency and --parameters, prints the prediction for one machine.
 """

@@ -31,7 +31,7 @@ class TeamOf {
   int previous_;
 };
 
-// Simulates a worker whose processor runs another program in every second time slice; 0: no other program.
+// Simulates a worker. Another program uses its processor in every second time slice, unless `slice` is 0.
 // Returns the number of interruptions by the end of a slice, divided by the number of rests.
 double interrupted_bursts(WorkerBursts& bursts, int64_t slice, int64_t loop, int loops) {
   int64_t wall = 0, cpu = 0, in_slice = 0, interrupted = 0, rests = 0;

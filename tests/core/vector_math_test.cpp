@@ -64,7 +64,7 @@ void check_against(const std::string& name, F f, Exact exact, double limit) {
 
 }  // namespace
 
-TEST_CASE("the errors of vector math in float are a few ulp for arguments of every size") {
+TEST_CASE("vector math in float has errors of a few ulp for arguments of all magnitudes") {
   auto check_one = [](const char* name, auto f, auto exact, double limit) {
     check_against(name, f, exact, limit);
   };

@@ -1,4 +1,4 @@
-// Small data files for tests.
+// Functions that write small data files for tests.
 #pragma once
 
 #include <stdlib.h>

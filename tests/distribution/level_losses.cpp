@@ -1,5 +1,5 @@
-// Prints the level of the CPU kernels, the extensions of the level, and losses of small models during
-// training, one model per line.
+// A program that prints the level of the CPU kernels, the extensions of the level, and losses of small models
+// during training, one model per line.
 #include <cstdio>
 
 #include "core/system/machine.h"

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 LENGTH, CHUNK, ROUNDS, BUCKETS, DIM = 24, 4, 3, 12, 6
-SELF, FUTURE = -1e5, -1e9  # added to the scores of the own position and of later positions
+SELF, FUTURE = -1e5, -1e9  # added to the scores of a query's own position and of later positions
 
 
 def look_back(x: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def trax(q: Tensor, v: Tensor, buckets: Tensor, causal: bool) -> Tensor:
 
 
 def fast(q: Tensor, v: Tensor, buckets: Tensor, causal: bool) -> Tensor:
-    """ReformerAttention of fast_transformers: the first chunk looks back at nothing, and rounds are averaged."""
+    """ReformerAttention of fast_transformers: the first chunk has no previous chunk, and rounds are averaged."""
     keys = q / q.norm(dim=-1, keepdim=True)
     results = []
     for hashes in buckets:

@@ -1,4 +1,4 @@
-// Models whose layers have different attention kinds.
+// Tests of models whose layers have different attention kinds.
 #include "models/attention/pattern.h"
 
 #include <doctest/doctest.h>
@@ -60,7 +60,7 @@ TEST_CASE("a pattern is refused if it is empty, longer than the layers, or has a
                        "attention_options.lsh.buckets: expected an even number, got 7", OptionError);
 }
 
-TEST_CASE("a model of softmax and linear layers decodes as its parallel form computes") {
+TEST_CASE("decoding of a model with softmax and linear layers equals its parallel form") {
   for (const bool rotates : {false, true})
     for (const bool reversible : {false, true}) {
       AutoregressiveOptions options = pattern_options({"softmax", "linear"});

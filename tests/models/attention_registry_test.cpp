@@ -1,4 +1,4 @@
-// Rules that every registered attention kind follows, and the registry itself.
+// Tests of the registry of attention kinds, and of rules that every registered kind follows.
 #include <doctest/doctest.h>
 
 #include "models/autoregressive_model.h"

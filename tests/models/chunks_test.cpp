@@ -92,7 +92,7 @@ TEST_CASE("feed-forward and loss chunks change neither loss nor gradients, with 
       }
 }
 
-TEST_CASE("the loss and gradients of a fully masked batch are zero, with chunks, too") {
+TEST_CASE("the loss and gradients of a fully masked batch are zero, also with chunks") {
   AutoregressiveOptions options = options_of(Form::reversible, Head::categorical);
   options.loss_chunks = 4;
   Batch batch = batch_of(options, true);

@@ -134,7 +134,7 @@ TEST_CASE("both modes of generation draw the same images, and batches have no ef
   }
 }
 
-TEST_CASE("cuda: sequences drawn on a device equal those of the CPU, and the host waits only at the end") {
+TEST_CASE("cuda: sequences drawn on a device equal the CPU, and the host waits only at the end") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
     for (const AutoregressiveOptions& options : recurrent_models()) {

@@ -116,7 +116,7 @@ TEST_CASE("performer: training draws features every redraw_steps steps, evaluati
                        attend(*fixed, kQueries, kKeys, kValues, training(99))) == 0);
 }
 
-TEST_CASE("performer: layers and feature seeds have different features") {
+TEST_CASE("performer: features differ between layers and between feature seeds") {
   const auto performer = make_performer({}), other = make_performer({{"feature_seed", int64_t{1}}});
   const Tensor first = attend(*performer, kQueries, kKeys, kValues);
   CHECK(max_difference(first, attend(*other, kQueries, kKeys, kValues)) > 0);

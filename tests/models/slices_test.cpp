@@ -1,5 +1,5 @@
-// Slices of a batch, as in data-parallel training: an example draws the same random numbers in a slice as in
-// the whole batch.
+// Tests of slices of a batch, as in data-parallel training: an example draws the same random numbers in a
+// slice as in the whole batch.
 #include <doctest/doctest.h>
 
 #include "models/layers/lstm.h"

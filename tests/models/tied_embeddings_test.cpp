@@ -1,4 +1,4 @@
-// Models whose predictor uses the weight of the value embedding.
+// Tests of models whose predictor uses the weight of the value embedding.
 #include <doctest/doctest.h>
 
 #include "models/decoder.h"
@@ -48,7 +48,7 @@ TEST_CASE("the gradient of a tied weight is the sum of the gradients of both of 
   }
 }
 
-TEST_CASE("tied weights stay tied after conversions, and decode as the parallel form computes") {
+TEST_CASE("tied weights stay tied after conversions, and decoding equals the parallel form") {
   AutoregressiveModel model(tied_options(true));
   model.initialize(3);
   model.convert(DType::float64);

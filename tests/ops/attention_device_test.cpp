@@ -1,4 +1,4 @@
-// Decoding one token at a time and hashing, for which the op table has no rows.
+// Tests of decoding one token at a time and of hashing, for which the op table has no rows.
 #include <doctest/doctest.h>
 
 #include "ops/linear_attention.h"
@@ -94,7 +94,7 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
       }
 }
 
-TEST_CASE("cuda: LSH buckets equal those of the CPU") {
+TEST_CASE("cuda: LSH buckets equal the buckets on the CPU") {
   struct Case {
     int64_t length, dim, buckets;
     LshOptions::Hash hash;

@@ -1,4 +1,4 @@
-// Values computed by hand, invalid arguments, and cases without a row in the op table.
+// Tests with values computed by hand, with invalid arguments, and of cases without a row in the op table.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Compares CTC on each device with the CPU.
+// Comparison of CTC on each device with the CPU.
 #include <doctest/doctest.h>
 
 #include "ops/ctc_loss.h"
@@ -42,7 +42,7 @@ std::vector<Tensor> outcome_of(const Case& c, DType dtype, Device device, CtcRed
 
 }  // namespace
 
-TEST_CASE("cuda: the CTC loss and its gradient equal those of the CPU and are bit-identical in every run") {
+TEST_CASE("cuda: the CTC loss and its gradient equal the CPU and are bit-identical in every run") {
   for (const Device device : other_devices())
     for (const auto& size : {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 2, 1},
                              {7, 40, 5, 17},
@@ -75,7 +75,7 @@ TEST_CASE("cuda: CTC with infeasible labels and with logits that are not finite 
       c.frame_lengths.data<int64_t>()[b] = 12, c.label_lengths.data<int64_t>()[b] = 2;
     double* const logits = c.logits.data<double>();
     logits[3] = NAN;                  // affects utterance 1
-    for (int64_t t = 0; t < 12; ++t)  // in utterance 1
+    for (int64_t t = 0; t < 12; ++t)  // frames of utterance 1
       logits[60 + 5 * t + c.labels.data<int64_t>()[3]] = -INFINITY;
     c.frame_lengths.data<int64_t>()[2] = 1;  // utterance 2 has too few frames for its labels
     logits[2 * 60 + 5] = NAN;                // beyond the frame length of utterance 2, so it has no effect

@@ -1,4 +1,4 @@
-// CUDA graphs: recorded work and its replays.
+// Tests of CUDA graphs: recorded work and its replays.
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"

@@ -1,5 +1,5 @@
-// Compares each device with the CPU for ops without a row in the op table: ops that write into given memory
-// or draw samples, and features of devices.
+// Comparison of each device with the CPU for ops without a row in the op table: ops that write into given
+// memory or draw samples, and features of devices.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -49,7 +49,7 @@ TEST_CASE("cuda: ops of decoding give the results of the CPU") {
     }
 }
 
-TEST_CASE("cuda: samples of the mixture of logistics equal those of the CPU") {
+TEST_CASE("cuda: samples of the mixture of logistics equal the samples on the CPU") {
   for (const Device device : other_devices())
     for (const int64_t mixtures : {1, 10, 64})
       for (const SamplingScale scale : {SamplingScale::elu, SamplingScale::exp}) {
@@ -62,7 +62,7 @@ TEST_CASE("cuda: samples of the mixture of logistics equal those of the CPU") {
       }
 }
 
-TEST_CASE("cuda: sampled classes equal those of the CPU, and the first of equal classes wins") {
+TEST_CASE("cuda: sampled classes equal the CPU, and ties select the first class") {
   for (const Device device : other_devices())
     for (const int64_t classes : {1, 11, 32, 33, 256})
       for (const bool greedy : {false, true})
@@ -83,7 +83,7 @@ TEST_CASE("cuda: sampled classes equal those of the CPU, and the first of equal 
         }
 }
 
-TEST_CASE("cuda: top-k, top-p and temperature draw the classes of the CPU") {
+TEST_CASE("cuda: sampling with top-k, top-p and temperature gives the classes of the CPU") {
   for (const Device device : other_devices())
     for (const int64_t classes : {2, 33, 300})
       for (const ClassSampling& sampling :
@@ -149,7 +149,7 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
 }  // namespace
 
 TEST_CASE(
-    "cuda: optimizer steps equal those of the CPU with each kind of clipping, and are bit-identical in every "
+    "cuda: optimizer steps equal the CPU with each kind of clipping, and are bit-identical in every "
     "run") {
   const StepRule adam{.momentum = 0.9,
                       .gain = 0.1,

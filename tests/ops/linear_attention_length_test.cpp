@@ -1,5 +1,5 @@
-// Linear attention compared with its quadratic form at the lengths of MNIST, of CIFAR-10 and of figure 1 of
-// "Transformers are RNNs". The quadratic form computes single rows in float64.
+// Comparison of linear attention with its quadratic form at the lengths of MNIST, of CIFAR-10 and of figure 1
+// of "Transformers are RNNs". The quadratic form computes single rows in float64.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -35,15 +35,15 @@ std::vector<double> weights_of(const Tensor& q, const Tensor& k, int64_t i) {
   return weights;
 }
 
-// Positions around chunks, in the middle and at the end.
+// Returns positions around chunks, in the middle and at the end.
 std::vector<int64_t> rows_of(int64_t length) {
   std::vector<int64_t> rows = {0, 1, 95, 96, 97, length / 2, length - 2, length - 1};
   for (int64_t row = 191; row < length; row = row * 3 / 2) rows.push_back(row);
   return rows;
 }
 
-// Returns the largest difference of the rows, and of the gradient of v for a cotangent that is 1 in these
-// rows and 0 elsewhere. The gradient is relative to its largest value.
+// Largest difference of the rows of the result, and of the gradient of v. The cotangent is 1 in these rows
+// and 0 elsewhere. The gradient is relative to its largest value.
 struct Differences {
   double output = 0, gradient = 0;
 };
@@ -94,7 +94,7 @@ TEST_CASE("linear attention equals its quadratic form at 783, 3,071 and 65,536 t
                       single = differences(length, DType::float32);
     CHECK(exact.output < 1e-11);
     CHECK(exact.gradient < 1e-11);
-    // Sums of `length` float32 terms: errors grow with the root of the length.
+    // Errors of sums of `length` float32 terms grow with the square root of the length.
     const double bound = 4 * 0x1p-24 * std::sqrt(static_cast<double>(length)) * kDim;
     CHECK(single.output < bound);
     CHECK(single.gradient < bound);

@@ -1,4 +1,4 @@
-// Softmax attention with windows of keys, against the dense form with a mask.
+// Tests of softmax attention with windows of keys, which must equal dense attention with a mask.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -58,7 +58,7 @@ TEST_CASE("a window of keys equals the dense form with its mask, at lengths that
       }
 }
 
-TEST_CASE("a window that covers the sequence gives the bits of attention without a window") {
+TEST_CASE("a window that covers the sequence gives the same bits as attention without a window") {
   const std::vector<Tensor> in = attention_inputs({2, 130, 130, 2, 8, 8}).list();
   const Tensor whole = softmax_attention(in[0], in[1], in[2], {.causal = true});
   const Tensor windowed = softmax_attention(

@@ -152,7 +152,7 @@ TEST_CASE("lsh attention: the result of a sequence does not depend on its batch"
       }
 }
 
-TEST_CASE("lsh attention: strided inputs are read in place") {
+TEST_CASE("lsh attention: strided inputs are read without a copy") {
   const LshOptions options{.rounds = 2, .chunk_length = 8};
   const Tensor q = normal({2, 2, 40, 5}, 1), v = normal({2, 2, 40, 3}, 2);  // (batch, heads, length, dim)
   const Tensor qt = permute(q, {0, 2, 1, 3}), vt = permute(v, {0, 2, 1, 3});

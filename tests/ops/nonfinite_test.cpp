@@ -1,4 +1,4 @@
-// Ops propagate NaN from arguments to results and gradients.
+// Tests that ops propagate NaN from arguments to results and gradients.
 #include <doctest/doctest.h>
 
 #include <bit>

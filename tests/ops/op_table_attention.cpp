@@ -251,7 +251,8 @@ void add_random_features(std::vector<OpCase>& table) {
                        },
                        {normal({2, 3, 2, 5})},
                        features > 33});
-  // Only attention has the complete gradient of the features of queries.
+  // The gradient of query features treats their maximum as a constant. The maximum cancels in attention, so
+  // the gradient of queries is checked through attention.
   for (const bool causal : {false, true})
     for (const int64_t length : {0, 5, 130})
       table.push_back({concat_text("attention, random features, ", causal ? "causal, " : "", length),

@@ -46,7 +46,7 @@ std::vector<double> expected_features(const double* x, const Tensor& w, RandomFe
 
 }  // namespace
 
-TEST_CASE("random features follow their definitions") {
+TEST_CASE("random features equal their definitions") {
   const Tensor x = normal({2, 3, 2, kProjectedDim});
   const Tensor w =
       random_projection(kProjectedDim, {.features = kFeatureCount}, RandomStream(1, "projection"));

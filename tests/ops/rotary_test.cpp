@@ -36,7 +36,7 @@ double product(const Tensor& a, int64_t i, const Tensor& b, int64_t j) {
 
 }  // namespace
 
-TEST_CASE("rotary follows its definition, also far from the start") {
+TEST_CASE("rotary equals its definition, also for large positions") {
   for (const int64_t length : {0, 1, 63, 64, 65, 200}) {
     const Tensor x = normal({2, length, 3, 6});
     CHECK(max_difference(rotary(x), rotation_by_definition(x, 10000, 0)) < 1e-12);
@@ -45,7 +45,7 @@ TEST_CASE("rotary follows its definition, also far from the start") {
   }
 }
 
-TEST_CASE("products of rotated rows depend on the difference of positions only") {
+TEST_CASE("products of rotated rows depend only on the difference of positions") {
   const Tensor row_q = normal({1, 1, 1, 8}, 1), row_k = normal({1, 1, 1, 8}, 2);
   const auto repeated = [](const Tensor& row) {
     const Tensor all = Tensor::empty({1, 90, 1, 8}, DType::float64);
@@ -58,7 +58,7 @@ TEST_CASE("products of rotated rows depend on the difference of positions only")
   CHECK(std::abs(product(q, 11, k, 10) - product(q, 17, k, 10)) > 1e-3);
 }
 
-TEST_CASE("rotary_step rotates one token as rotary does") {
+TEST_CASE("rotary_step rotates one token in the same way as rotary") {
   const Tensor x = normal({2, 70, 3, 4});
   const Tensor all = rotary(x);
   for (const int64_t position : {0, 1, 63, 64, 69}) {
@@ -80,6 +80,6 @@ TEST_CASE("rotary takes bfloat16, and refuses odd dimensions and other ranks") {
                        ShapeError);
   CHECK_THROWS_WITH_AS(rotary(normal({1, 2, 4})), doctest::Contains("must be (batch, length, heads, dim)"),
                        ShapeError);
-  CHECK_THROWS_WITH_AS(rotary(x, {.base = 1}), doctest::Contains("base must be above 1"), ShapeError);
+  CHECK_THROWS_WITH_AS(rotary(x, {.base = 1}), doctest::Contains("base must be greater than 1"), ShapeError);
   CHECK_THROWS_AS(rotary_step(normal({2, 4, 3}), {}), ShapeError);
 }

@@ -60,7 +60,7 @@ const std::vector<Folder>& folders() {
   return *list;
 }
 
-// Returns the subfolders that are not allowed by an entry for their parent folder: "ops/" does not allow
+// Returns the subfolders that an entry for their parent folder does not allow: "ops/" does not allow
 // "ops/cpu/".
 const Names& closed_folders() {
   static const auto* const list = new Names{
@@ -74,7 +74,7 @@ const Names& closed_folders() {
 struct Vendor {
   std::string prefix;
   Names where;
-  // Folders whose headers may include it. Other headers may not, so that users do not need the library.
+  // Folders whose headers may include it. Other headers must not, so that users do not need the library.
   Names headers = {};
 };
 

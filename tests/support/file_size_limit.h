@@ -1,4 +1,5 @@
-// Limits the size of files during the lifetime of the object. Writes beyond `bytes` fail as on a full disk.
+// A limit on the size of files during the lifetime of an object. Writes beyond the limit fail as on a full
+// disk.
 #pragma once
 
 #include <sys/resource.h>

@@ -201,7 +201,7 @@ TEST_CASE("positions and single functions equal PyTorch") {
   });
 }
 
-TEST_CASE("LSH attention equals the forms of trax and fast_transformers") {
+TEST_CASE("LSH attention equals trax and fast_transformers") {
   const SafetensorsFile file = golden("lsh");
   for (const std::string preset : {"trax", "fast_transformers"})
     for (const bool causal : {false, true}) {
@@ -218,7 +218,8 @@ TEST_CASE("LSH attention equals the forms of trax and fast_transformers") {
       const Tensor q = require_grad(read("q")), v = require_grad(read("v"));
       const Tensor out = lsh_attention(q, v, read("buckets"), options);
       backward(out, read("cotangent"));
-      // Keys of trax are q / sqrt(|q|² + 1e-6 dim), as here. Keys of fast_transformers have no such constant.
+      // In trax, as here, keys are q / sqrt(|q|² + 1e-6 dim). Keys of fast_transformers have no such
+      // constant.
       const double bound = preset == "trax" ? 1e-12 : 1e-5;
       CHECK(relative_difference(out, read("out")) < bound);
       CHECK(relative_difference(gradient(q), read("gq")) < bound);

@@ -1,5 +1,5 @@
-// Models learn the copy task and the duplication task, and a speech model learns its training sentences, in
-// seconds.
+// Tests that models learn the copy task and the duplication task, and that a speech model learns its training
+// sentences, in seconds.
 #include <doctest/doctest.h>
 
 #include "tests/train/quiet_training.h"
@@ -16,7 +16,7 @@ using Settings = std::vector<std::string>;
 
 const Settings kSoftmax = {"model.attention=softmax", "train.steps=500"};
 const Settings kLinear = {"model.attention=linear", "train.steps=1000"};
-// Rounds of Reformer over chunks of 8, so that hashing determines the keys of a query.
+// LSH attention of trax with chunks of 8, so that hashing determines the keys of a query.
 const Settings kLsh = {"model.attention=lsh", "attention.preset=trax", "attention.chunk_length=8",
                        "attention.rounds=4", "train.steps=800"};
 

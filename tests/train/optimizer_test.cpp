@@ -11,7 +11,7 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 TEST_CASE(
-    "RAdam follows its definition: five steps of SGD with momentum, then rectified steps, with eps outside "
+    "RAdam equals its definition: five steps of SGD with momentum, then rectified steps, with eps outside "
     "of the uncorrected root") {
   OptimizerConfig config;
   config.lr = 0.1;
@@ -61,7 +61,7 @@ TEST_CASE("clipping scales all gradients together or each tensor separately") {
   }
 }
 
-TEST_CASE("Adafactor of trax follows its definition") {
+TEST_CASE("Adafactor of trax equals its definition") {
   OptimizerConfig config;
   config.kind = "adafactor";
   config.form = "trax";

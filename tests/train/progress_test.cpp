@@ -67,7 +67,7 @@ TEST_CASE("progress: control characters in messages are escaped") {
   CHECK(out.str() == "cannot write a\\u001b[31m\n  error: forged\n");
 }
 
-TEST_CASE("progress: the ETA ignored train.time_limit_minutes") {
+TEST_CASE("progress: the ETA respects train.time_limit_minutes") {
   std::ostringstream out;
   double now = 0;
   Progress progress(out, ProgressStyle::plain, 0, 100, [&] { return now; });

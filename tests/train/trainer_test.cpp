@@ -287,13 +287,13 @@ TEST_CASE("a dry run writes no files and reports memory and time") {
   CHECK(report.parameters == parameter_count(trainer.model()));
   CHECK(report.memory_bytes > 0);
   CHECK(std::isfinite(report.loss));
-  CHECK(report.seconds_in_all == report.seconds_per_step * static_cast<double>(report.total_steps));
+  CHECK(report.estimated_seconds == report.seconds_per_step * static_cast<double>(report.total_steps));
   CHECK_FALSE(fs::exists(dir.path() / "run"));
   Config limited = tiny_config(1'000'000'000);
   limited.train.time_limit_minutes = 3;
   CHECK(Trainer(limited, {.run_dir = dir.path() / "run", .data_dir = "", .resume = false, .quiet = true})
             .dry_run()
-            .seconds_in_all == 180);
+            .estimated_seconds == 180);
 }
 
 TEST_CASE("a run directory in which another process trains is refused") {

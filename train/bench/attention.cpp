@@ -39,7 +39,7 @@ struct MeasuredKind {
   OptionValues options;
 };
 
-// Returns the kind in --kind or all causal kinds, with their default options.
+// Returns the kind `only`, or all causal kinds if `only` is empty, with their default options.
 std::vector<MeasuredKind> default_kinds(const std::string& only) {
   if (!only.empty()) attention_kind(only);  // throws for an unknown kind
   std::vector<MeasuredKind> kinds;

@@ -1,5 +1,5 @@
-// Benchmark of data-parallel training: a step of all processes against a step of each process alone and
-// against one process with all threads, and the bandwidth of all_reduce against a copy in memory.
+// Benchmark of data-parallel training. It compares a step of all processes with a step of each process alone
+// and with one process on all threads, and the bandwidth of all_reduce with a copy in memory.
 #include <algorithm>
 
 #include "autograd/tape.h"
@@ -25,7 +25,7 @@ class Replica {
                                                  ReducerOptions{.bfloat16 = bfloat16});
   }
 
-  // Runs a step, with the sum of the gradients over all processes if `together` is true.
+  // Runs a training step. If `together` is true, sums the gradients over all processes.
   void step(bool together) {
     const Tensor loss = model_.loss(
         batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_++)});
@@ -50,7 +50,7 @@ class Replica {
   int64_t number_ = 0;
 };
 
-// Returns the seconds of f on the slowest process. All processes start together.
+// Returns the seconds that f() takes on the slowest process. All processes start at the same time.
 template <class F>
 double slowest_seconds(Communicator& processes, F&& f) {
   processes.barrier();
@@ -109,7 +109,7 @@ Report run_distributed(const BenchmarkArguments& arguments) {
                                                           : joined.processor_share;
   const ThreadScope scope(own_threads);
   const int all_threads = own_threads * processes.size();
-  const size_t processors = joined.places[static_cast<size_t>(processes.rank())].processors.size();
+  const size_t processors = joined.locations[static_cast<size_t>(processes.rank())].processors.size();
   const StepTimes times =
       measure(choice, arguments.options.get<int64_t>("repeats"), processes, bfloat16, all_threads);
   const Replica replica(choice, 1, processes, bfloat16);
@@ -146,7 +146,7 @@ Benchmark distributed_benchmark() {
   std::vector<OptionSpec> options = model_option_specs();
   options.push_back({.name = "batch",
                      .default_value = int64_t{10},
-                     .help = "sequences of all processes together",
+                     .help = "total sequences of all processes",
                      .min = 1,
                      .max = 1 << 20});
   options.push_back({.name = "reduce-dtype",
@@ -155,13 +155,14 @@ Benchmark distributed_benchmark() {
                      .choices = {"float32", "bfloat16"}});
   options.push_back(
       {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1});
-  return {.name = "distributed",
-          .summary =
-              "a training step of several processes (mpirun -n N) against independent processes and against "
-              "one process; all_reduce against a copy in memory",
-          .options = options,
-          .run = run_distributed,
-          .several_processes = true};
+  return {
+      .name = "distributed",
+      .summary =
+          "a training step of several processes (mpirun -n N), compared with independent processes and with "
+          "one process; all_reduce, compared with a copy in memory",
+      .options = options,
+      .run = run_distributed,
+      .several_processes = true};
 }
 
 }  // namespace tapeformer

@@ -30,7 +30,7 @@ void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor
   for (int64_t i = 0; i < p.count; ++i) gemm(backend, product);
 }
 
-// Multiplies matrices of the CPU `p.count` times with the kernels of linear layers. Weights are float32. The
+// Multiplies matrices on the CPU `p.count` times with the kernels of linear layers. Weights are float32. The
 // three cases are y = x weightᵀ, dx = dy weight and dweight = dyᵀ x.
 template <class T>
 void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& weight,

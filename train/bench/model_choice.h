@@ -13,7 +13,7 @@ namespace tapeformer {
 struct ModelChoice {
   AutoregressiveOptions model;
   OptimizerConfig optimizer;
-  RunConfig run;  // contains the precision of the option "precision" or of the config
+  RunConfig run;  // has the precision of the option "precision" or of the config
   int64_t batch = 0;
   uint64_t seed = 0;
 };

@@ -36,7 +36,7 @@ CtcBatch random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
   return result;
 }
 
-// Model with its optimizer.
+// A model with its optimizer.
 class Learner {
  public:
   Learner(const Config& config, int64_t longest, Device device)

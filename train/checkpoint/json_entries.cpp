@@ -27,17 +27,17 @@ std::string shown(const Json& value) {
 }
 
 // Parses JSON with limited nesting, because nlohmann::json copies, compares and prints values recursively.
-Json parse(const std::string& text, const std::string& place) {
+Json parse(const std::string& text, const std::string& prefix) {
   const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kMaxDepth) throw CheckpointError(concat_text(place, "is nested deeper than ", kMaxDepth));
+    if (depth > kMaxDepth) throw CheckpointError(concat_text(prefix, "is nested deeper than ", kMaxDepth));
     return true;
   };
   try {
     return Json::parse(text, check_depth);
   } catch (const nlohmann::json::parse_error& error) {
-    throw CheckpointError(concat_text(place, "is not valid JSON at byte ", error.byte));
+    throw CheckpointError(concat_text(prefix, "is not valid JSON at byte ", error.byte));
   } catch (const nlohmann::json::exception&) {
-    throw CheckpointError(place + "holds a number that is too large");
+    throw CheckpointError(prefix + "holds a number that is too large");
   }
 }
 
@@ -45,26 +45,26 @@ Json parse(const std::string& text, const std::string& place) {
 
 struct JsonEntries::Object {
   Json json;
-  std::string place;
+  std::string prefix;
 
   const Json& at(const std::string& key) const {
     const auto found = json.find(key);
-    if (found == json.end()) throw CheckpointError(concat_text(place, key, ": is missing"));
+    if (found == json.end()) throw CheckpointError(concat_text(prefix, key, ": is missing"));
     return *found;
   }
 };
 
-JsonEntries::JsonEntries(const std::string& text, const std::string& place)
-    : JsonEntries(std::make_shared<const Object>(Object{parse(text, place), place})) {}
+JsonEntries::JsonEntries(const std::string& text, const std::string& prefix)
+    : JsonEntries(std::make_shared<const Object>(Object{parse(text, prefix), prefix})) {}
 
 JsonEntries::JsonEntries(std::shared_ptr<const Object> object) : object_(std::move(object)) {
   if (!object_->json.is_object())
-    throw CheckpointError(concat_text(object_->place, "expected an object, got ", shown(object_->json)));
+    throw CheckpointError(concat_text(object_->prefix, "expected an object, got ", shown(object_->json)));
 }
 
 void JsonEntries::fail(const std::string& key, const std::string& expected) const {
   throw CheckpointError(
-      concat_text(object_->place, key, ": expected ", expected, ", got ", shown(object_->at(key))));
+      concat_text(object_->prefix, key, ": expected ", expected, ", got ", shown(object_->at(key))));
 }
 
 bool JsonEntries::has(const std::string& key) const {
@@ -79,7 +79,7 @@ std::vector<std::string> JsonEntries::keys() const {
 
 JsonEntries JsonEntries::object(const std::string& key) const {
   if (!object_->at(key).is_object()) fail(key, "an object");
-  return JsonEntries(std::make_shared<const Object>(Object{object_->at(key), object_->place + key + "."}));
+  return JsonEntries(std::make_shared<const Object>(Object{object_->at(key), object_->prefix + key + "."}));
 }
 
 std::string JsonEntries::text() const {

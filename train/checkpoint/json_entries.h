@@ -1,6 +1,6 @@
 // Reader of JSON objects that checks the types and ranges of their entries. Internal to train/.
 //
-// Functions throw CheckpointError "PLACE KEY: expected …, got …".
+// Functions throw CheckpointError "PREFIX KEY: expected …, got …".
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace tapeformer {
 
 class JsonEntries {
  public:
-  // Parses a text. `place` precedes the key in errors: "PATH: " or "PATH: task.".
-  JsonEntries(const std::string& text, const std::string& place);
+  // Parses a text. `prefix` precedes the key in errors: "PATH: " or "PATH: task.".
+  JsonEntries(const std::string& text, const std::string& prefix);
 
   bool has(const std::string& key) const;
   std::vector<std::string> keys() const;

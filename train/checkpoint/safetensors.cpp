@@ -150,8 +150,8 @@ void SafetensorsFile::check_names_and_forms(
   }
   for (const auto& entry : entries_)
     if (!names.count(entry.first)) extra.push_back(entry.first);
-  const std::string problems =
-      list_text("missing", missing) + list_text("not expected", extra) + list_text("of another form", other);
+  const std::string problems = list_text("missing", missing) + list_text("not expected", extra) +
+                               list_text("of another shape or dtype", other);
   if (!problems.empty()) throw CheckpointError(path() + ": the tensors do not match:" + problems);
 }
 

@@ -40,8 +40,8 @@ struct CommandSpec {
   std::vector<OptionSpec> options;
   std::string details = {};  // help text below the options
   bool uses_config = false;  // whether the command accepts --set
-  // Returns the text of "--help TOPIC". Throws ConfigError for an unknown topic. If it is empty, --help takes
-  // no topic.
+  // Returns the text of "--help TOPIC". Throws ConfigError for an unknown topic. If the function is empty,
+  // --help takes no topic.
   std::function<std::string(const std::string& topic)> help_on = {};
 };
 

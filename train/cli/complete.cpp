@@ -58,9 +58,8 @@ Tensor test_images(const LoadedRun& run, const std::vector<int64_t>& indices, co
 int run_complete(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "complete",
-       .summary =
-           "Completes test images of which the first part is given. Writes a picture with the originals, the "
-           "given parts and the completions.",
+       .summary = "Completes test images from their first part. Writes a picture with the originals, the "
+                  "given parts and the completions.",
        .positionals = {run_positional()},
        .options =
            {checkpoint_option(),

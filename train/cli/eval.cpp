@@ -43,7 +43,7 @@ std::vector<OptionSpec> eval_options() {
            .choices = {"float32", "float64"}},
           {.name = "context",
            .default_value = std::string(),
-           .help = "text: predictions of the previous window that each window repeats and does not count, or "
+           .help = "text: tokens that each window repeats from the previous window and does not score, or "
                    "\"carried\": one pass with the recurrent form; default: data.eval_context of the config"},
           {.name = "beam",
            .default_value = int64_t{0},
@@ -93,9 +93,9 @@ std::optional<int64_t> context_tokens(const CommandLine& line, int64_t length) {
 std::string context_text(const TextDataset& text) {
   const int64_t length = text.info().length, context = text.eval_context();
   return concat_text("windows of ", length, " predictions, stride ", length - context,
-                     context == 0 ? "; all predictions are counted"
+                     context == 0 ? "; all predictions are scored"
                                   : concat_text("; the first ", context,
-                                                " predictions of each window but the first are not counted"));
+                                                " predictions of each window but the first are not scored"));
 }
 
 // Adds the results and the rule of the context to the report.
@@ -150,8 +150,7 @@ int run_eval(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "eval",
        .summary = "Evaluates a trained model without dropout: nats and bits per predicted byte, character or "
-                  "symbol, "
-                  "or the phone error rate.",
+                  "symbol, or the phone error rate.",
        .positionals = {run_positional()},
        .options = eval_options(),
        .details = "--seed selects the random numbers that some attention kinds draw in evaluations: " +

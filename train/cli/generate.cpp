@@ -171,11 +171,13 @@ std::vector<OptionSpec> generate_options() {
       mode_option()};
   for (const auto& more : {text_options(), sampling_options()})
     options.insert(options.end(), more.begin(), more.end());
-  options.push_back({.name = "scale",
-                     .default_value = std::string("elu"),
-                     .help = "images, without other sampling options: scale of the logistics; elu: as in the "
-                             "experiments of the paper, exp: as in the loss",
-                     .choices = {"elu", "exp"}});
+  options.push_back(
+      {.name = "scale",
+       .default_value = std::string("elu"),
+       .help =
+           "images, without other sampling options: function for the scales of the logistics; elu: as in the "
+           "experiments of the paper, exp: as in the loss",
+       .choices = {"elu", "exp"}});
   options.push_back(picture_option());
   return options;
 }
@@ -192,7 +194,7 @@ int run_generate(const Arguments& arguments) {
            "Models of text print the prompt and its continuation while they draw it. Texts are separated by\n"
            "lines with \"---\". With --json, the program prints one object at the end.\n"
            "Models of images do not predict the first byte, which is taken from the test images in turn.\n"
-           "Sequences are given up to the second predicted symbol and continued one at a time.",
+           "Sequences of the test split are continued one at a time, after their first predicted symbol.",
        .uses_config = true},
       arguments);
   if (!line) return 0;

@@ -22,10 +22,10 @@ namespace {
 constexpr char kStdin[] = "-";
 constexpr int64_t kDefaultLength = 500;
 constexpr size_t kMaxPromptBytes = size_t{1} << 30;
-constexpr int64_t kSpeedTokens = 1000;  // tokens over which the speed at a position is measured
+constexpr int64_t kSpeedTokens = 1000;  // number of tokens over which the speed at a position is measured
 
-// Writes a text to standard output while it is generated. On a terminal, control characters are escaped, and
-// incomplete characters wait for their last byte.
+// Output of a text to standard output while it is generated. On a terminal, control characters are escaped.
+// Incomplete characters are written with their last byte.
 class TextOutput {
  public:
   explicit TextOutput(bool silent) : silent_(silent), terminal_(isatty(STDOUT_FILENO) == 1) {}
@@ -75,8 +75,7 @@ std::string file_text(const std::string& path) try {
   throw DataError(std::string("--prompt-file: ") + error.what());
 }
 
-// Returns the text that the model continues. Without a prompt, this is the end of a line or, if the
-// vocabulary lacks it, the first token with a text.
+// Returns the prompt. The default is a line end or, if the vocabulary has none, the first token with a text.
 std::string prompt_of(const CommandLine& line, const Tokenizer& tokenizer) {
   const bool from_stdin = line.positionals.size() > 1, from_file = is_given(line, "prompt-file");
   if (int{from_stdin} + int{from_file} + int{is_given(line, "prompt")} > 1)
@@ -99,7 +98,7 @@ std::string prompt_of(const CommandLine& line, const Tokenizer& tokenizer) {
 std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& tokenizer) {
   try {
     auto tokens = tokenizer.encode(prompt);
-    if (tokens.empty()) throw ConfigError("the prompt is empty; the model continues at least one token");
+    if (tokens.empty()) throw ConfigError("the prompt is empty, expected at least one token");
     return tokens;
   } catch (const EncodingError& error) {
     throw ConfigError(concat_text("the prompt, byte ", error.offset, ": ", error.what()));
@@ -130,7 +129,7 @@ int64_t drawn_length(const LoadedRun& run, const GenerationOptions& options, int
   return length;
 }
 
-// The times of generation.
+// Measured times of generation.
 struct Speed {
   double prompt_seconds = 0, seconds = 0;
   int64_t state_bytes = 0;
@@ -176,12 +175,12 @@ std::vector<OptionSpec> sampling_options() {
            .max = 1000},
           {.name = "top-k",
            .default_value = int64_t{0},
-           .help = "draw among the K most probable tokens; 0: all",
+           .help = "draw from the K most probable tokens; 0: all",
            .min = 0,
            .max = 1 << 24},
           {.name = "top-p",
            .default_value = 1.0,
-           .help = "draw among the fewest most probable tokens with at least this total probability",
+           .help = "draw from the smallest set of most probable tokens with at least this total probability",
            .min = 1e-9,
            .max = 1},
           {.name = "greedy", .default_value = false, .help = "same as --temperature 0"}};
@@ -205,7 +204,7 @@ std::vector<OptionSpec> text_options() {
            .help = "text: file with the text to continue; -: standard input"},
           {.name = "length",
            .default_value = kDefaultLength,
-           .help = "text: tokens to draw; by default at most the trained length",
+           .help = "text: number of tokens to draw; the default is limited to the length of training",
            .min = 1,
            .max = 1e12}};
 }

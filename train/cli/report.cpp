@@ -23,23 +23,23 @@ CommandSpec report_spec() {
                        .help = "write the page again every few seconds, until the runs have ended"},
                       {.name = "interval",
                        .default_value = 10.0,
-                       .help = "seconds between two pages of --live",
+                       .help = "seconds between updates with --live",
                        .min = 0.1,
                        .max = 3600}}};
 }
 
-// Writes the page. Returns whether a run goes on.
+// Writes the page. Returns whether a run is still training.
 bool write_page(const CommandLine& line, bool live, std::vector<ReportedRun>& runs) {
   runs.clear();
-  bool goes_on = false;
+  bool running = false;
   for (const std::string& path : line.positionals) {
     runs.push_back(read_reported_run(path));
-    goes_on = goes_on || runs.back().goes_on;
+    running = running || runs.back().running;
   }
   const int refresh =
-      live && goes_on ? std::max(static_cast<int>(line.options.get<double>("interval")), 1) : 0;
+      live && running ? std::max(static_cast<int>(line.options.get<double>("interval")), 1) : 0;
   replace_file(line.options.get<std::string>("out"), report_page(runs, refresh));
-  return goes_on;
+  return running;
 }
 
 }  // namespace

@@ -25,15 +25,15 @@ fs::path configs_folder(const fs::path& named) {
     throw ConfigError(named.string() + ": no folder of configs; name one with --configs");
   }
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  std::vector<fs::path> places = {(program.parent_path() / CONFIGS_FROM_PROGRAM).lexically_normal()};
+  std::vector<fs::path> candidates = {(program.parent_path() / CONFIGS_FROM_PROGRAM).lexically_normal()};
   for (fs::path folder = program; folder.has_relative_path();) {
     folder = folder.parent_path();
-    places.push_back(folder / "configs");
+    candidates.push_back(folder / "configs");
   }
-  places.emplace_back("configs");
-  for (const fs::path& place : places)
-    if (fs::is_directory(place / "reformer", error)) return place;
-  throw ConfigError("no folder of configs at " + places.front().string() +
+  candidates.emplace_back("configs");
+  for (const fs::path& folder : candidates)
+    if (fs::is_directory(folder / "reformer", error)) return folder;
+  throw ConfigError("no folder of configs at " + candidates.front().string() +
                     " or ./configs; name one with --configs");
 }
 
@@ -54,7 +54,7 @@ std::vector<OptionSpec> reproduce_options() {
   return {
       {.name = "scale",
        .default_value = std::string("smoke"),
-       .help = "smoke: minutes, tests the command; small: hours on two cores; paper: as the authors did",
+       .help = "smoke: minutes, only tests the command; small: hours on two cores; paper: sizes of the paper",
        .choices = scale_names()},
       {.name = "seeds",
        .default_value = std::string(),
@@ -90,8 +90,8 @@ CommandSpec reproduce_spec() {
   return {
       .name = "reproduce",
       .summary =
-          "Trains or measures what a table or a figure of a paper shows, and prints the results beside the "
-          "published numbers.",
+          "Reproduces a table or a figure of a paper by trainings and measurements, and prints the results "
+          "beside the published numbers.",
       .positionals = {{"NAME", "a table or figure, or \"list\""}},
       .options = reproduce_options(),
       .details = "Tables and figures:\n" + names + "\nSettings that --set changes:\n" + settings_help(),
@@ -119,7 +119,7 @@ std::vector<std::string> comma_list(const std::string& text) {
 // Returns the seeds of --seeds or --seed.
 std::vector<int64_t> seeds_of(const CommandLine& line) {
   const auto& text = line.options.get<std::string>("seeds");
-  if (!text.empty() && line.common.seed) throw ConfigError("--seed contradicts --seeds; use --seeds");
+  if (!text.empty() && line.common.seed) throw ConfigError("--seed and --seeds exclude each other");
   std::vector<int64_t> seeds =
       text.empty() ? std::vector{line.common.seed.value_or(1)} : index_list("seeds", text);
   auto sorted = seeds;

@@ -14,16 +14,16 @@ namespace {
 constexpr size_t kMaxLineBytes = size_t{1} << 24;
 
 std::vector<int64_t> tokens_of_line(const Tokenizer& tokenizer, std::string_view line,
-                                    const std::string& place) {
+                                    const std::string& location) {
   try {
     const auto tokens = tokenizer.encode(line);
     return {tokens.begin(), tokens.end()};
   } catch (const EncodingError& error) {
-    throw DataError(concat_text(place, ", byte ", error.offset, ": ", error.what()));
+    throw DataError(concat_text(location, ", byte ", error.offset, ": ", error.what()));
   }
 }
 
-// Returns the tokens of the end of a line; empty if the vocabulary lacks it.
+// Returns the tokens of a line end, or an empty list if the vocabulary has none.
 std::vector<int64_t> line_end(const Tokenizer& tokenizer) {
   try {
     return tokens_of_line(tokenizer, "\n", "line end");
@@ -39,12 +39,12 @@ class LineScorer {
       : run_(run), name_(std::move(name)), json_(json), end_(line_end(*run.tokenizer)) {}
 
   void add(std::string_view line) {
-    const std::string place = concat_text(name_, ":", ++number_);
+    const std::string location = concat_text(name_, ":", ++number_);
     if (line.size() > kMaxLineBytes)
-      throw DataError(concat_text(place, ": the line has ", line.size(), " bytes, expected at most ",
+      throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
                                   kMaxLineBytes, "; divide the line"));
     std::vector<int64_t> tokens = end_;
-    const auto own = tokens_of_line(*run_.tokenizer, line, place);
+    const auto own = tokens_of_line(*run_.tokenizer, line, location);
     tokens.insert(tokens.end(), own.begin(), own.end());
     tokens.insert(tokens.end(), end_.begin(), end_.end());
     TextScore score;

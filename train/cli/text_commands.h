@@ -5,17 +5,17 @@
 
 namespace tapeformer {
 
-// Return the options of drawing tokens, and their values. Throws ConfigError if options contradict each
-// other.
+// Return the options for drawing tokens, and their values on a command line. sampling_of() throws ConfigError
+// if options contradict each other.
 std::vector<OptionSpec> sampling_options();
 ClassSampling sampling_of(const CommandLine& line);
 
 // Returns the options of "generate" for texts.
 std::vector<OptionSpec> text_options();
-// Throws ConfigError if the line has an option or argument for texts. For other models.
+// Throws ConfigError if the command line has an option or argument that only models of text accept.
 void refuse_text_options(const CommandLine& line);
 
-// Continues a prompt and prints the text while it is drawn, or a report.
+// Continues a prompt. Prints the text while it is generated or, with --json, a report at the end.
 void generate_text(const LoadedRun& run, const GenerationOptions& options, const CommandLine& line);
 
 }  // namespace tapeformer

@@ -54,10 +54,10 @@ int dry_run(Trainer& trainer, const CommonOptions& common) {
       .add("loss_nats", r.loss)
       .add("memory_bytes", r.memory_bytes)
       .add("seconds_per_step", r.seconds_per_step)
-      .add("estimated_seconds", r.seconds_in_all);
+      .add("estimated_seconds", r.estimated_seconds);
   print_report(report, common);
   if (!common.json)
-    print_text("about " + duration_text(r.seconds_in_all) + " of training, without evaluations\n");
+    print_text("about " + duration_text(r.estimated_seconds) + " of training, without evaluations\n");
   return 0;
 }
 

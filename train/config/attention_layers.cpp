@@ -100,7 +100,8 @@ class AttentionApplier {
       table->second.set(option, *value);
   }
 
-  // Returns whether several configs share the --set option, so that an option of another kind has no effect.
+  // Returns whether the --set option is shared by several configs, so that an option of another kind is
+  // ignored.
   bool is_shared(const Setting& setting) const {
     return reading_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
   }

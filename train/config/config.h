@@ -172,8 +172,8 @@ struct KeyProblem {
   std::string problem;
 };
 
-// Facts about attention kinds and models that the config code needs. `options` is called only with elements
-// of `names`.
+// Attention kinds and models, as far as the config code must know them. `options` is called only with
+// elements of `names`.
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;

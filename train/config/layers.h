@@ -50,9 +50,9 @@ class LayerApplier {
 AttentionTables default_attention(const AttentionCatalogue& catalogue, const std::vector<std::string>& kinds);
 
 // Sets config.attention to the options of the kinds in model.attention, from the [attention] tables of all
-// layers. The tables of a layer belong to the kinds at this layer: the last kinds that this layer or an
-// earlier layer sets, otherwise the first kinds that a later layer sets, otherwise the default kind. Tables
-// of other kinds than the final kinds are checked and have no effect.
+// layers. The tables of a layer apply to the kinds that this layer sets. A layer without kinds uses the kinds
+// of the last earlier layer that sets them, otherwise of the first later layer, otherwise the default kind.
+// Tables of kinds that are not in the final model.attention are checked and have no effect.
 void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
                      const ConfigReading& reading, const std::vector<SchemaKey>& schema, Config& config,
                      std::vector<ConfigProblem>& problems);

@@ -136,11 +136,11 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::sequence_models(), KeyRole::training);
   table
       .add("label_smoothing", &ModelConfig::label_smoothing,
-           "share of the uniform distribution in the targets of training")
+           "label smoothing: share of the uniform distribution in the training targets")
       .below_one();
   table
       .add("z_loss", &ModelConfig::z_loss,
-           "factor of the squared log-sum-exp of the logits in the loss of training")
+           "coefficient of the squared log-sum-exp of the logits in the training loss")
       .at_least(0);
 }
 
@@ -264,7 +264,7 @@ void add_train(std::vector<SchemaKey>& keys) {
       .may_change_on_resume();
   table
       .add("eval_epochs", &TrainConfig::eval_epochs,
-           "epochs between evaluations, besides those of eval_every; 0: none")
+           "epochs between evaluations, in addition to eval_every; 0: none")
       .at_least(0)
       .may_change_on_resume();
   table
@@ -275,7 +275,7 @@ void add_train(std::vector<SchemaKey>& keys) {
   table.add("log_every", &TrainConfig::log_every, "steps between records of metrics.jsonl")
       .at_least(1)
       .may_change_on_resume();
-  table.add("keep_last", &TrainConfig::keep_last, "checkpoints to keep besides the best one")
+  table.add("keep_last", &TrainConfig::keep_last, "checkpoints to keep in addition to the best checkpoint")
       .at_least(1)
       .may_change_on_resume();
   table

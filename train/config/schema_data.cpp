@@ -34,7 +34,7 @@ void add_data(std::vector<SchemaKey>& keys) {
     return set.type != DatasetType::lexicon;
   }));
   table.keys_of(scope::every_config(), KeyRole::data);
-  table.add("batch_size", &DataConfig::batch_size, "sequences per batch, of all processes together")
+  table.add("batch_size", &DataConfig::batch_size, "sequences per batch, summed over all processes")
       .range(1, kLargestSize)
       .used_by_benchmarks();
   table.keys_of(scope::every_config(), KeyRole::training);
@@ -109,7 +109,7 @@ void add_text_data(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::texts(), KeyRole::data);
   table
       .add("eval_context", &DataConfig::eval_context,
-           "predictions of the previous window that each window of an evaluation repeats and does not count; "
+           "tokens that each window of an evaluation repeats from the previous window and does not score; "
            "0: windows do not overlap")
       .range(0, kLargestSize);
 }
@@ -170,7 +170,7 @@ void add_speech_features(std::vector<SchemaKey>& keys) {
   table.add("cmvn", &DataConfig::cmvn, "frames over which the mean of the features is subtracted")
       .one_of({"none", "utterance", "speaker", "global"});
   table.keys_of(scope::normalised_features(), KeyRole::features);
-  table.add("cmvn_variance", &DataConfig::cmvn_variance, "divide by the standard deviation too");
+  table.add("cmvn_variance", &DataConfig::cmvn_variance, "also divide by the standard deviation");
   table.keys_of(scope::speech(), KeyRole::training);
   table.add("spec_augment", &DataConfig::spec_augment,
             "mask frequency bands and time spans in training, as SpecAugment");

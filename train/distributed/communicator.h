@@ -29,23 +29,24 @@ class Communicator {
   int size() const { return size_; }  // number of processes
   bool is_first() const { return rank_ == 0; }
 
-  // Starts a reduction that replaces each element of `values` by its sum over all processes. The tensor is
-  // contiguous, of dtype float32, float64, bfloat16, int64 or uint8, and must not be used before wait(). Sums
-  // of bfloat16 are rounded after each addition. All processes get the same bits.
+  // Starts a reduction that replaces each element of `values` with its sum over all processes. The tensor
+  // must be contiguous, of dtype float32, float64, bfloat16, int64 or uint8, and must not be used before
+  // wait(). Sums of bfloat16 are rounded after each addition. All processes get the same bits.
   virtual void start_all_reduce(const Tensor& values) = 0;
   // Waits for all started reductions. If launches_on_device() is true, the call does not wait for reductions
-  // of tensors on the device. Instead, later launches on the device wait for them.
+  // of tensors on the device. Instead, later launches on the device wait for these reductions.
   virtual void wait() = 0;
-  // Replaces each element of `values` by its sum over all processes.
+  // Replaces each element of `values` with its sum over all processes.
   void all_reduce(const Tensor& values) {
     start_all_reduce(values);
     wait();
   }
-  // Replaces the elements of `values` by the elements of process 0. The tensor is contiguous.
+  // Replaces the elements of `values` with the elements on process 0. The tensor must be contiguous.
   virtual void broadcast(const Tensor& values) = 0;
-  // Returns whether reductions of tensors on a CUDA device are launched in stream order, without waiting.
+  // Returns whether reductions of tensors on a CUDA device run in stream order, so that wait() does not
+  // block.
   virtual bool launches_on_device() const { return false; }
-  // Waits until all processes have called the function.
+  // Blocks until all processes have called barrier().
   virtual void barrier() = 0;
 
  private:

@@ -9,32 +9,33 @@
 namespace tapeformer {
 namespace {
 
-// Returns a vector with one element per process: the sum of the elements that the processes wrote.
+// Returns zeros, one element per process, in which each process writes its element before a sum over all
+// processes.
 Tensor slots(const Communicator& processes, DType dtype = DType::int64) {
   return Tensor::zeros({processes.size()}, dtype);
 }
 
-// Facts as one text: each name and each value ends with a zero byte.
-std::string joined(const Facts& facts) {
+// Returns the settings as one text. Each name and each value ends with a zero byte.
+std::string joined(const SharedSettings& settings) {
   std::string text;
-  for (const auto& [name, value] : facts) text.append(name).append(1, '\0').append(value).append(1, '\0');
+  for (const auto& [name, value] : settings) text.append(name).append(1, '\0').append(value).append(1, '\0');
   return text;
 }
 
 std::map<std::string, std::string> parsed(const std::string& text) {
-  std::map<std::string, std::string> facts;
+  std::map<std::string, std::string> settings;
   for (size_t at = 0; at < text.size();) {
     const std::string name = text.c_str() + at;
     const std::string value = text.c_str() + at + name.size() + 1;
-    facts[name] = value;
+    settings[name] = value;
     at += name.size() + value.size() + 2;
   }
-  return facts;
+  return settings;
 }
 
-std::string value_of(const std::map<std::string, std::string>& facts, const std::string& name) {
-  const auto found = facts.find(name);
-  return found == facts.end() ? "no such entry" : found->second;
+std::string value_of(const std::map<std::string, std::string>& settings, const std::string& name) {
+  const auto found = settings.find(name);
+  return found == settings.end() ? "no such entry" : found->second;
 }
 
 }  // namespace
@@ -60,8 +61,8 @@ std::string broadcast_text(Communicator& processes, const std::string& text) {
   return gather_texts(processes, processes.is_first() ? text : "").front();
 }
 
-void require_same(Communicator& processes, const Facts& facts) {
-  const std::vector<std::string> texts = gather_texts(processes, joined(facts));
+void require_same(Communicator& processes, const SharedSettings& settings) {
+  const std::vector<std::string> texts = gather_texts(processes, joined(settings));
   const auto expected = parsed(texts.front());
   std::string differences;
   for (size_t rank = 1; rank < texts.size(); ++rank) {

@@ -16,10 +16,10 @@ std::vector<std::string> gather_texts(Communicator& processes, const std::string
 std::string broadcast_text(Communicator& processes, const std::string& text);
 
 // Names and values that must be the same on all processes.
-using Facts = std::vector<std::pair<std::string, std::string>>;
+using SharedSettings = std::vector<std::pair<std::string, std::string>>;
 
-// Throws ConfigError on all processes if the facts of a process differ from those of process 0. The message
-// names the process and the differing values.
-void require_same(Communicator& processes, const Facts& facts);
+// Throws ConfigError on all processes if a process has other settings than process 0. The message contains
+// the process and the values that differ.
+void require_same(Communicator& processes, const SharedSettings& settings);
 
 }  // namespace tapeformer

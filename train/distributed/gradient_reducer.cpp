@@ -77,7 +77,7 @@ void GradientReducer::start_next() {
   processes_.start_all_reduce(buckets_[next_++].sent);
 }
 
-// Finds the parameters that have a gradient in any process. They are the same in all steps.
+// Finds the parameters that have a gradient in any process. The set is the same in all steps.
 void GradientReducer::find_used() {
   const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
   for (size_t i = 0; i < slots_.size(); ++i)

@@ -26,11 +26,11 @@ class GradientReducer {
 
   // Starts a step. Must be called before the backward() whose gradients are reduced.
   void begin();
-  // Marks the gradient of a parameter as complete. Starts the reduction of complete buckets. For
-  // BackwardOptions::on_complete.
+  // Marks the gradient of a parameter as complete and starts the reduction of complete buckets. backward()
+  // calls it through BackwardOptions::on_complete.
   void complete(const Tensor& parameter);
-  // Starts the reduction of the remaining buckets, in which missing gradients are 0, waits for all buckets
-  // and replaces the gradients by their sums. A parameter that has a gradient in no process keeps none.
+  // Starts the reduction of the remaining buckets, in which missing gradients are 0. Waits for all buckets
+  // and replaces the gradients with their sums. A parameter without a gradient in any process gets none.
   void finish();
 
   // Returns the number of bytes that this process contributes to the reductions of a step.

@@ -18,7 +18,7 @@ constexpr LauncherVariables kLaunchers[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "
                                             {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
 
 constexpr const char* kAdvice =
-    "; start all processes by one mpirun or srun, and unset variables of other launchers";
+    "; start all processes with one mpirun or srun, and unset variables of other launchers";
 
 std::optional<int> number_in(const Environment& environment, const char* name) {
   const char* const text = environment(name);
@@ -31,7 +31,8 @@ std::optional<int> number_in(const Environment& environment, const char* name) {
   return number;
 }
 
-// Returns the launch that one launcher describes, or nothing if its variables are not set.
+// Returns the rank and the number of processes in the variables of a launcher, or nothing if they are not
+// set.
 std::optional<Launch> launch_of(const LauncherVariables& variables, const Environment& environment) {
   const auto rank = number_in(environment, variables.rank), size = number_in(environment, variables.size);
   if (!rank && !size) return std::nullopt;
@@ -51,7 +52,8 @@ void check_same(const Launch& launch, const char* rank_name, const Environment& 
                                   " started process ", launch.rank, kAdvice));
 }
 
-// A batch script has SLURM_PROCID, too. Only tasks of an srun step have SLURM_STEP_NUM_TASKS.
+// Returns whether the process is a task of an srun step. A batch script has SLURM_PROCID as well, but not
+// SLURM_STEP_NUM_TASKS.
 bool is_srun_task(const LauncherVariables& variables, const Environment& environment) {
   return environment(variables.size) != nullptr;
 }

@@ -24,7 +24,7 @@ Launch read_launch(const Environment& environment);
 // Reads the environment of this process.
 Launch read_launch();
 
-// Throws ConfigError if `rank` and `size`, which MPI reports, differ from the launch.
+// Throws ConfigError if MPI reports another rank or number of processes than the launcher.
 void check_world(const Launch& launch, int rank, int size);
 
 }  // namespace tapeformer

@@ -12,11 +12,11 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kMaxCount = 1 << 30;  // elements of one call of MPI, whose counts are int
+constexpr int64_t kMaxCount = 1 << 30;  // maximum number of elements per MPI call, because counts are int
 
-// Communicator and types of this process. The worker thread sets them before any other use.
+// MPI handles of this process. The worker thread creates them before their first use.
 struct MpiState {
-  MPI_Comm farewell = MPI_COMM_NULL;  // for all_reduce_within()
+  MPI_Comm shutdown = MPI_COMM_NULL;  // for all_reduce_within()
   MPI_Datatype bfloat16 = MPI_DATATYPE_NULL;
   MPI_Op add_bfloat16 = MPI_OP_NULL;
 };
@@ -58,7 +58,7 @@ MPI_Datatype mpi_type(DType dtype) {
   throw ShapeError(concat_text("Communicator: unsupported dtype ", name_of(dtype)));
 }
 
-// Calls f(data, count) on parts of a tensor in host memory.
+// Calls f(data, count) for consecutive parts of a tensor in host memory.
 template <class F>
 void for_parts(const Tensor& values, F&& f) {
   auto* const bytes = static_cast<uint8_t*>(values.raw());
@@ -75,12 +75,12 @@ void reduce_in(MPI_Comm communicator, const Tensor& values) {
 }
 
 void initialize() {
-  // Open MPI yields the processor while it waits, because the threads of this process may need it.
+  // Open MPI yields the processor while it waits, because other threads of this process may need it.
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   int provided = 0;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &mpi().farewell), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &mpi().shutdown), "MPI_Comm_dup");
   check_mpi(MPI_Type_contiguous(2, MPI_BYTE, &mpi().bfloat16), "MPI_Type_contiguous");
   check_mpi(MPI_Type_commit(&mpi().bfloat16), "MPI_Type_commit");
   check_mpi(MPI_Op_create(add_bfloat16, 1, &mpi().add_bfloat16), "MPI_Op_create");
@@ -108,7 +108,7 @@ MpiCommunicator::~MpiCommunicator() {
   worker_->start([] { MPI_Finalize(); });
 }
 
-// Runs a job of the worker and waits for it.
+// Runs a job on the worker thread and waits for it.
 void MpiCommunicator::run(Worker::Job job) {
   worker_->start(std::move(job));
   worker_->wait(check_);
@@ -148,17 +148,17 @@ void MpiCommunicator::barrier() {
 }
 
 bool MpiCommunicator::all_reduce_within(const Tensor& values, double seconds, std::string& lost) {
-  struct TooLate {};
+  struct Timeout {};
   const auto start = std::chrono::steady_clock::now();
-  worker_->start([values] { reduce_in(mpi().farewell, values); });
+  worker_->start([values] { reduce_in(mpi().shutdown, values); });
   try {
     worker_->wait([&] {
       if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
-        throw TooLate{};
+        throw Timeout{};
       if (check_) check_();
     });
     return true;
-  } catch (const TooLate&) {
+  } catch (const Timeout&) {
   } catch (const ProcessLostError& error) {
     lost = error.what();
   }

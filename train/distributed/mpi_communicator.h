@@ -1,7 +1,7 @@
-// Communicator of MPI. Only in builds with MPI.
+// Communicator that uses MPI. It exists only in builds with MPI.
 //
-// MPI reduces tensors in host memory. Tensors on a device are copied to the host and back. All calls of MPI
-// run in one thread of this class, so a reduction overlaps with the work of the caller.
+// MPI reduces tensors in host memory. Tensors on a device are copied to the host and back. One thread of this
+// class makes all MPI calls, so a reduction overlaps with the work of the caller.
 #pragma once
 
 #include <functional>
@@ -44,7 +44,7 @@ class MpiCommunicator final : public Communicator {
 
   std::unique_ptr<Worker> worker_;
   std::function<void()> check_;
-  // Tensors on devices, and the copies on the host that are being reduced.
+  // Tensors on devices, each with its copy on the host, which is being reduced.
   std::vector<std::pair<Tensor, Tensor>> staged_;
 };
 

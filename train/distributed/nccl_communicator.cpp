@@ -86,7 +86,8 @@ class NcclCommunicator final : public Communicator {
   void barrier() override { hosts_->barrier(); }
 
  private:
-  // Enqueues communication after the work that was launched before.
+  // Calls `launch`, which enqueues an NCCL operation in `stream_`. The operation waits for all earlier work
+  // in the compute stream.
   template <class F>
   void enqueue(F&& launch) {
     const DeviceScope scope(device_);

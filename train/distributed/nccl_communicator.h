@@ -1,4 +1,5 @@
-// Communicator of NCCL for the tensors of one CUDA device per process. Only in builds with NCCL.
+// Communicator that uses NCCL for the tensors of one CUDA device per process. It exists only in builds with
+// NCCL.
 #pragma once
 
 #include <memory>
@@ -8,10 +9,9 @@
 
 namespace tapeformer {
 
-// Returns a communicator that reduces tensors on `device` by NCCL, in a separate stream, so that a reduction
+// Returns a communicator that reduces tensors on `device` with NCCL in a separate stream, so that a reduction
 // overlaps with later launches. Reductions can be captured in CUDA graphs. `hosts` reduces tensors in host
-// memory and passes the identifier of the NCCL communicator to all processes. Throws DeviceError if NCCL
-// cannot use the device.
+// memory and sends the NCCL identifier to all processes. Throws DeviceError if NCCL cannot use the device.
 std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicator> hosts, Device device);
 
 }  // namespace tapeformer

@@ -24,41 +24,41 @@
 namespace tapeformer {
 namespace {
 
-// A process with an error waits kFarewellSeconds for the other processes to end, and then ends them.
-constexpr double kFarewellSeconds = 5, kForever = 1e12;
+// A process with an error waits kShutdownSeconds for the other processes to end, and then aborts the run.
+constexpr double kShutdownSeconds = 5, kForever = 1e12;
 constexpr int kAbortStatus = 1;  // exit status
 
-ProcessPlace this_place() {
-  ProcessPlace place{.host = {}, .pid = getpid(), .processors = {}};
+ProcessLocation this_location() {
+  ProcessLocation location{.host = {}, .pid = getpid(), .processors = {}};
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  place.host = host;
+  location.host = host;
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0)
     for (int i = 0; i < CPU_SETSIZE; ++i)
-      if (CPU_ISSET(i, &set)) place.processors.push_back(i);
-  return place;
+      if (CPU_ISSET(i, &set)) location.processors.push_back(i);
+  return location;
 }
 
-std::string to_text(const ProcessPlace& place) {
-  std::string text = place.host + " " + std::to_string(place.pid);
-  for (const int processor : place.processors) text += " " + std::to_string(processor);
+std::string to_text(const ProcessLocation& location) {
+  std::string text = location.host + " " + std::to_string(location.pid);
+  for (const int processor : location.processors) text += " " + std::to_string(processor);
   return text;
 }
 
-ProcessPlace parse_place(const std::string& text) {
+ProcessLocation parse_location(const std::string& text) {
   std::istringstream words(text);
-  ProcessPlace place;
-  words >> place.host >> place.pid;
-  for (int processor = 0; words >> processor;) place.processors.push_back(processor);
-  return place;
+  ProcessLocation location;
+  words >> location.host >> location.pid;
+  for (int processor = 0; words >> processor;) location.processors.push_back(processor);
+  return location;
 }
 
-int local_rank_of(const std::vector<ProcessPlace>& places, int rank) {
-  const auto own = places.begin() + rank;
-  return static_cast<int>(
-      std::count_if(places.begin(), own, [&](const ProcessPlace& other) { return other.host == own->host; }));
+int local_rank_of(const std::vector<ProcessLocation>& locations, int rank) {
+  const auto own = locations.begin() + rank;
+  return static_cast<int>(std::count_if(
+      locations.begin(), own, [&](const ProcessLocation& other) { return other.host == own->host; }));
 }
 
 Processes* this_run = nullptr;  // null before join_processes()
@@ -66,31 +66,32 @@ Processes* this_run = nullptr;  // null before join_processes()
 #ifdef TAPEFORMER_MPI
 MpiCommunicator* mpi_communicator = nullptr;  // null for a run with one process
 
-// Throws ProcessLostError if a process on this host has ended. Processes in another PID namespace are not
-// visible and are not watched.
+// A check for lost processes: a call throws ProcessLostError if another process on this host has ended.
+// Processes in other PID namespaces are not visible and are not checked.
 class Watch {
  public:
-  Watch(const std::vector<ProcessPlace>& places, int own_rank) {
-    for (size_t rank = 0; rank < places.size(); ++rank)
+  Watch(const std::vector<ProcessLocation>& locations, int own_rank) {
+    for (size_t rank = 0; rank < locations.size(); ++rank)
       if (static_cast<int>(rank) != own_rank &&
-          places[rank].host == places[static_cast<size_t>(own_rank)].host && is_running(places[rank].pid))
-        watched_.push_back({static_cast<int>(rank), places[rank]});
+          locations[rank].host == locations[static_cast<size_t>(own_rank)].host &&
+          is_running(locations[rank].pid))
+        watched_.push_back({static_cast<int>(rank), locations[rank]});
   }
-  // Waits for a second check before it throws, because a process may end while its last message arrives.
+  // Throws only at the second check that finds a process ended, because its last message may still arrive.
   void operator()() {
-    for (const auto& [rank, place] : watched_) {
-      if (is_running(place.pid)) continue;
+    for (const auto& [rank, location] : watched_) {
+      if (is_running(location.pid)) continue;
       if (lost_ != rank) {
         lost_ = rank;
         return;
       }
-      throw ProcessLostError(concat_text("process ", rank, " (PID ", place.pid, " on ", place.host,
+      throw ProcessLostError(concat_text("process ", rank, " (PID ", location.pid, " on ", location.host,
                                          ") has ended; the run cannot continue"));
     }
   }
 
  private:
-  std::vector<std::pair<int, ProcessPlace>> watched_;
+  std::vector<std::pair<int, ProcessLocation>> watched_;
   int lost_ = -1;
 };
 
@@ -101,11 +102,11 @@ Processes start_processes(const Launch& launch) {
   processes.communicator = std::move(communicator);
   const int rank = processes.communicator->rank();
   if (rank != 0) set_log_level(LogLevel::error);
-  for (const std::string& text : gather_texts(*processes.communicator, to_text(this_place())))
-    processes.places.push_back(parse_place(text));
-  mpi_communicator->set_check(Watch(processes.places, rank));
-  processes.local_rank = local_rank_of(processes.places, rank);
-  processes.processor_share = processor_share(processes.places, rank);
+  for (const std::string& text : gather_texts(*processes.communicator, to_text(this_location())))
+    processes.locations.push_back(parse_location(text));
+  mpi_communicator->set_check(Watch(processes.locations, rank));
+  processes.local_rank = local_rank_of(processes.locations, rank);
+  processes.processor_share = processor_share(processes.locations, rank);
   return processes;
 }
 #else
@@ -128,11 +129,11 @@ bool is_running(int64_t pid) {
   return name_end == std::string::npos || name_end + 2 >= stat.size() || stat[name_end + 2] != 'Z';
 }
 
-int processor_share(const std::vector<ProcessPlace>& places, int rank) {
-  const ProcessPlace& own = places.at(static_cast<size_t>(rank));
+int processor_share(const std::vector<ProcessLocation>& locations, int rank) {
+  const ProcessLocation& own = locations.at(static_cast<size_t>(rank));
   double share = 0;
   for (const int processor : own.processors) {
-    const auto users = std::count_if(places.begin(), places.end(), [&](const ProcessPlace& other) {
+    const auto users = std::count_if(locations.begin(), locations.end(), [&](const ProcessLocation& other) {
       return other.host == own.host &&
              std::find(other.processors.begin(), other.processors.end(), processor) != other.processors.end();
     });
@@ -178,14 +179,14 @@ int leave_processes(int code, const std::string& error, PrintError print) {
   MpiCommunicator& processes = *mpi_communicator;
   const int size = processes.size(), rank = processes.rank();
   const std::string own = concat_text("process ", rank, ": ", error);
-  // The status of each process, and a number that identifies its error.
+  // Row 0: the exit status of each process. Row 1: a hash of its error message.
   const Tensor ends = Tensor::zeros({2, size}, DType::int64);
   int64_t* const codes = ends.data<int64_t>();
   int64_t* const errors = codes + size;
   codes[rank] = code;
   errors[rank] = static_cast<int64_t>(std::hash<std::string>{}(error) >> 1);
   std::string lost;
-  if (!processes.all_reduce_within(ends, error.empty() ? kForever : kFarewellSeconds, lost)) {
+  if (!processes.all_reduce_within(ends, error.empty() ? kForever : kShutdownSeconds, lost)) {
     if (!error.empty()) print(own);
     processes.abort(code == 0 ? kAbortStatus : code);
   }

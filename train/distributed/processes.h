@@ -9,18 +9,18 @@
 
 namespace tapeformer {
 
-// Machine and processors of one process of the run.
-struct ProcessPlace {
+// Host, PID and processors of one process of the run.
+struct ProcessLocation {
   std::string host;
   int64_t pid = 0;
-  std::vector<int> processors;  // numbers of the processors that the process may use
+  std::vector<int> processors;  // indices of the processors that the process may use
 };
 
 struct Processes {
   std::shared_ptr<Communicator> communicator = single_process();
-  std::vector<ProcessPlace> places;  // of all processes, by rank; empty for a run with one process
-  int local_rank = 0;                // number of earlier processes on the same host
-  int processor_share = 0;           // threads per process without oversubscription; 0: all processors
+  std::vector<ProcessLocation> locations;  // of all processes, by rank; empty for a run with one process
+  int local_rank = 0;                      // number of earlier processes on the same host
+  int processor_share = 0;                 // threads per process without oversubscription; 0: all processors
 };
 
 // Joins the processes that mpirun or srun started with this one. The first call initializes MPI; later calls
@@ -35,19 +35,19 @@ int process_rank();
 // build has NCCL, and otherwise MPI.
 std::shared_ptr<Communicator> communicator_for(const Processes& processes, Device device);
 
-// Ends the part of this process in the run and returns its exit status: `code` or, if `code` is 0, the
-// largest exit status of the processes. `print` prints the error of this process. If a process ends with the
-// error of process 0, only process 0 prints it. A process with an error waits 5 seconds for the other
-// processes to end, and then ends them.
+// Leaves the run and returns the exit status of this process: `code` or, if `code` is 0, the largest exit
+// status of all processes. `print` prints the error of this process. If processes end with the same error as
+// process 0, only process 0 prints it. A process with an error waits 5 seconds for the other processes to
+// end, and then aborts the run.
 using PrintError = void (*)(const std::string& error);
 int leave_processes(int code, const std::string& error = "", PrintError print = nullptr);
 
-// Throws ConfigError if mpirun or srun started several processes of `what`.
+// Throws ConfigError if mpirun or srun started several processes. `what` names the command in the message.
 void require_single_process(const std::string& what);
 
 // Returns the share of a process in the processors of its host, at least 1. A processor that n processes may
 // use adds 1 / n to the share of each of them. The sum is rounded down.
-int processor_share(const std::vector<ProcessPlace>& places, int rank);
+int processor_share(const std::vector<ProcessLocation>& locations, int rank);
 
 // Returns whether a process of this host is running. A zombie process is not running.
 bool is_running(int64_t pid);

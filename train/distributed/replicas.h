@@ -11,7 +11,7 @@ namespace tapeformer {
 
 using NamedReplicas = std::vector<std::pair<std::string, Tensor>>;
 
-// Replaces the tensors on all processes by those of process 0.
+// Copies the tensors of process 0 to all processes.
 void broadcast_tensors(Communicator& processes, const NamedReplicas& tensors);
 
 // Throws std::runtime_error on all processes if the 64-bit hash of a tensor differs between process 0 and

@@ -24,8 +24,8 @@ class Worker {
   // Adds a job to the queue.
   void start(Job job);
   // Waits until all jobs have ended and rethrows the first exception of a job. Calls `check` at least every
-  // 200 milliseconds while it waits. If `check` throws, the exception is passed on and the jobs are
-  // abandoned: the thread keeps its state until the process ends.
+  // 200 milliseconds while it waits. If `check` throws, the exception propagates and the jobs are abandoned:
+  // the thread keeps its state until the process ends.
   void wait(const std::function<void()>& check = nullptr);
 
  private:

@@ -26,8 +26,8 @@ RunConfig process_settings(const RunConfig& run, const Processes& processes) {
   return own;
 }
 
-Facts config_facts(const Config& config) {
-  Facts facts{{"version of the program", build_info().version + ", " + build_info().build_type}};
+SharedSettings shared_settings(const Config& config) {
+  SharedSettings settings{{"version of the program", build_info().version + ", " + build_info().build_type}};
   std::istringstream lines(to_toml(config));
   std::string table;
   for (std::string line; std::getline(lines, line);) {
@@ -36,9 +36,9 @@ Facts config_facts(const Config& config) {
     if (equals == std::string::npos) continue;
     const std::string name = table + "." + line.substr(0, equals);
     if (std::find(std::begin(kLocalKeys), std::end(kLocalKeys), name) == std::end(kLocalKeys))
-      facts.emplace_back(name, line.substr(equals + 3));
+      settings.emplace_back(name, line.substr(equals + 3));
   }
-  return facts;
+  return settings;
 }
 
 int agreed_signal(Communicator& processes, int signal) {

@@ -1,4 +1,4 @@
-// Settings of one process of a run, and facts that must be the same on all processes.
+// Settings of one process of a run, and settings that must be the same on all processes.
 #pragma once
 
 #include "train/config/config.h"
@@ -13,7 +13,7 @@ RunConfig process_settings(const RunConfig& run, const Processes& processes);
 
 // Returns the version of the program and the values of the config keys that must be the same on all
 // processes. The device, the number of threads and the paths of data, caches and initial weights may differ.
-Facts config_facts(const Config& config);
+SharedSettings shared_settings(const Config& config);
 
 // Return whether a condition holds on any process, and the largest signal number of all processes. Both
 // functions return the same value on all processes.

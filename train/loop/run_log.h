@@ -14,8 +14,8 @@ namespace tapeformer {
 
 class RunLog {
  public:
-  // Opens metrics.jsonl in the run directory; null: writes no records and shows no progress, for processes
-  // other than the first. `unit` is the unit of the speed: "tokens" or "frames".
+  // Opens metrics.jsonl in the run directory. If `run_dir` is null, as on processes other than the first,
+  // writes no records and shows no progress. `unit` is the unit of the speed: "tokens" or "frames".
   RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
 
   // Creates a TensorBoard event file and writes the config to it. `write` also writes each record to this

@@ -164,7 +164,7 @@ void StepRunner::read(const PendingStep& pending) {
     status.emplace(processes_, losses, pending.weights, pending.tokens, pending.stop);
     processes_.all_reduce(status->values());
   }
-  if (const auto bad = status->bad()) {
+  if (const auto bad = status->non_finite_loss()) {
     std::string examples = task_.examples_of(pending.step * config_.train.accumulate + bad->batch);
     if (reducer_) examples += concat_text(" (process ", bad->process, ")");
     check_loss(bad->loss, pending.step, examples, state_);

@@ -79,9 +79,9 @@ class StepRunner {
   std::unique_ptr<GradientReducer> reducer_;  // null in a run with one process
   std::unique_ptr<StepGraphs> graphs_;
   bool batches_prepared_ = false;
-  std::vector<double> weights_;       // PendingStep::weights of the current step
-  Tensor device_weights_;             // the same on the device; undefined if the only weight is always 1
-  StopRequest stop_;                  // request of this process in the current step
+  std::vector<double> weights_;  // PendingStep::weights of the current step
+  Tensor device_weights_;        // copy of weights_ on the device; undefined if the only weight is always 1
+  StopRequest stop_;             // request of this process in the current step
   std::optional<StepStatus> status_;  // of the current step, if it is exchanged during backward()
   std::deque<PendingStep> pending_;
   std::optional<double> last_loss_;

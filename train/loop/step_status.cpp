@@ -39,10 +39,10 @@ StopRequest StepStatus::stop() const {
           .time_is_up = at(kTimeIsUp, 0) != 0};
 }
 
-std::optional<StepStatus::Bad> StepStatus::bad() const {
+std::optional<StepStatus::NonFiniteLoss> StepStatus::non_finite_loss() const {
   for (int process = 0; process < values_.size(1); ++process)
     if (const double batch = at(kBadBatch, process); batch > 0)
-      return Bad{process, static_cast<int64_t>(batch) - 1, at(kLoss, process)};
+      return NonFiniteLoss{process, static_cast<int64_t>(batch) - 1, at(kLoss, process)};
   return {};
 }
 

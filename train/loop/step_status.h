@@ -32,13 +32,13 @@ class StepStatus {
   int64_t tokens() const;
   // Returns the request to stop of any process. The time limit is measured on process 0.
   StopRequest stop() const;
-  struct Bad {
+  struct NonFiniteLoss {
     int process;
     int64_t batch;
     double loss;  // infinite or not a number
   };
-  // Returns the first process that has a loss that is not finite, with the micro-batch.
-  std::optional<Bad> bad() const;
+  // Returns the first process whose losses are not all finite, with the micro-batch and its loss.
+  std::optional<NonFiniteLoss> non_finite_loss() const;
 
  private:
   enum Row { kLoss, kBadBatch, kTokens, kSignal, kTimeIsUp, kRows };

@@ -36,7 +36,7 @@ void wait_for(Device device) {
 Trainer::Trainer(Config config, TrainerOptions options)
     : config_(std::move(config)), options_(std::move(options)) {
   Communicator& hosts = *options_.processes.communicator;
-  if (hosts.size() > 1) require_same(hosts, config_facts(config_));
+  if (hosts.size() > 1) require_same(hosts, shared_settings(config_));
   require_utf8(config_, options_.run_dir.string());
   device_ = prepare_machine(process_settings(config_.run, options_.processes));
   if (hosts.size() > 1) log_info(hosts.size(), " processes, threads of process 0: ", threads());
@@ -279,8 +279,8 @@ DryRun Trainer::dry_run() {
   report.loss = *steps_->last_loss();
   report.seconds_per_step = timer.seconds();
   report.memory_bytes = device_allocator(device_).stats().peak;
-  report.seconds_in_all = report.seconds_per_step * static_cast<double>(report.total_steps);
-  if (time_limit() > 0) report.seconds_in_all = std::min(report.seconds_in_all, time_limit());
+  report.estimated_seconds = report.seconds_per_step * static_cast<double>(report.total_steps);
+  if (time_limit() > 0) report.estimated_seconds = std::min(report.estimated_seconds, time_limit());
   return report;
 }
 

@@ -49,7 +49,7 @@ struct DryRun {
   int64_t parameters = 0, total_steps = 0, training_examples = 0, evaluation_examples = 0;
   int64_t memory_bytes = 0;  // peak memory of a step
   double loss = 0, seconds_per_step = 0;
-  double seconds_in_all = 0;  // estimated training time, at most the time limit
+  double estimated_seconds = 0;  // estimated training time, at most the time limit
 };
 
 class Trainer {

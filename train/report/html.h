@@ -13,13 +13,13 @@ struct HtmlTable {
   std::vector<bool> marked = {};  // marked rows are highlighted; empty: none
 };
 
-// Returns the text with the characters &, <, > and " as entities.
+// Returns the text with the characters &, <, > and " escaped as entities.
 std::string html_escaped(const std::string& text);
 // Return HTML elements with a heading, a paragraph or a table.
 std::string html_heading(const std::string& text);
 std::string html_paragraph(const std::string& text);
 std::string to_html(const HtmlTable& table);
-// Returns a picture at `source`: a path relative to the page, or a data: address.
+// Returns an image element. `source` is a path relative to the page, or a data: URL.
 std::string html_picture(const std::string& source);
 // Returns pictures and charts in rows that fit the width of the page.
 std::string html_figures(const std::string& content);

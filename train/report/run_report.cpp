@@ -122,7 +122,7 @@ std::string final_figures(const std::vector<ReportedRun>& runs) {
   HtmlTable table{{"run", "state"}, {}};
   for (const auto& [label, field, select] : columns) table.header.emplace_back(label);
   for (const ReportedRun& run : runs) {
-    std::vector<std::string> row = {run.name, run.goes_on ? "training" : "ended"};
+    std::vector<std::string> row = {run.name, run.running ? "training" : "ended"};
     for (const auto& [label, field, select] : columns) row.push_back(last_value(run, field, select));
     table.rows.push_back(row);
   }
@@ -223,7 +223,8 @@ ReportedRun read_reported_run(const std::string& path) {
   run.name = path;
   const fs::path folder = path, metrics = folder / kMetricsFile, config = folder / "config.toml";
   if (!fs::exists(metrics) && !fs::exists(config))
-    throw CheckpointError(path + ": no run directory; it has neither " + kMetricsFile + " nor config.toml");
+    throw CheckpointError(path + ": not a run directory; it has neither " + kMetricsFile +
+                          " nor config.toml");
   try {
     run.config =
         load_config(config.string(), {}, attention_catalogue(), {.unused = UnusedKeys::ignore_in_file});
@@ -238,7 +239,7 @@ ReportedRun read_reported_run(const std::string& path) {
     run.problems.emplace_back(error.what());
   }
   run.pictures = pictures_in(folder / "samples");
-  run.goes_on = is_locked(path);
+  run.running = is_locked(path);
   return run;
 }
 

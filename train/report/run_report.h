@@ -17,7 +17,7 @@ struct ReportedRun {
   std::vector<MetricRecord> metrics;            // readable records of metrics.jsonl
   std::vector<std::string> problems;            // damaged lines and files
   std::vector<std::filesystem::path> pictures;  // PNG files of the folder `samples`, the latest last
-  bool goes_on = false;                         // whether a process trains in the directory
+  bool running = false;                         // whether a process trains in the directory
 };
 
 // Reads a run directory. Damaged files do not throw; they are listed in `problems`. Throws CheckpointError if

@@ -16,23 +16,24 @@ namespace tapeformer {
 std::string run_name(const Row& row, int64_t seed);
 
 // Folders of a reproduction, and the number of threads per command.
-struct CommandPlace {
+struct CommandContext {
   std::filesystem::path out, logs, runs;
   int64_t threads = 1;
 };
 
-// Returns the case of a row and a seed, with its config and its run directory.
-Case case_of(const ReproductionOptions& options, const CommandPlace& place, const Row& row, int64_t seed);
+// Returns the trial of a row with a seed: its config and its run directory.
+Trial trial_of(const ReproductionOptions& options, const CommandContext& context, const Row& row,
+               int64_t seed);
 
-// Writes the config of the case to `logs` and returns the command that trains it. With `dry_run`, the command
-// only estimates the training.
-Job training_job(const ReproductionOptions& options, const CommandPlace& place, const Case& one,
+// Writes the config of the trial to the folder of logs and returns the command that trains it. With
+// `dry_run`, the command only estimates the training.
+Job training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
                  bool dry_run = false);
 
 // Runs the commands of a measurement and returns its results. Throws CommandFailed, and Stopped if a signal
 // arrives.
 Measured run_measurement(const Measurement& measurement, const ReproductionOptions& options,
-                         const CommandPlace& place, const Case& one, const StopSignals& signals);
+                         const CommandContext& context, const Trial& trial, const StopSignals& signals);
 
 inline constexpr int kFailed = 1;  // exit status of a command that failed while running
 

@@ -31,7 +31,8 @@ class ScratchFolder {
   fs::path path_;
 };
 
-// Returns the size of all checkpoints that a run keeps: weights, two moments and an average.
+// Returns the bytes of all checkpoints of a run. A checkpoint has the weights, two moments and an optional
+// average.
 int64_t run_bytes(const Config& config, int64_t parameters) {
   constexpr int64_t kBestAndNext = 2;  // the best checkpoint, and the checkpoint that is being written
   const int64_t tensors = 3 + (config.optimizer.ema > 0 ? 1 : 0);
@@ -39,21 +40,21 @@ int64_t run_bytes(const Config& config, int64_t parameters) {
 }
 
 // Returns the estimated seconds of the measurements of a row. `step` is the time of a training step.
-double measuring_seconds(const Table& table, const Case& one, double step, int64_t seeds) {
+double measuring_seconds(const Table& table, const Trial& trial, double step, int64_t seeds) {
   constexpr double kForwardShare = 1.0 / 3;
-  const double forward = step * kForwardShare / static_cast<double>(one.config.data.batch_size);
+  const double forward = step * kForwardShare / static_cast<double>(trial.config.data.batch_size);
   double seconds = 0;
   for (const Measurement& measurement : table.measurements)
-    if (measures(measurement, one.row) && measurement.seconds)
+    if (measures(measurement, trial.row) && measurement.seconds)
       seconds +=
-          measurement.seconds(forward, one) * static_cast<double>(measurement.first_seed_only ? 1 : seeds);
+          measurement.seconds(forward, trial) * static_cast<double>(measurement.first_seed_only ? 1 : seeds);
   return seconds;
 }
 
-Report estimate(const Table& table, const ReproductionOptions& options, const CommandPlace& place,
+Report estimate(const Table& table, const ReproductionOptions& options, const CommandContext& context,
                 const Row& row, const StopSignals& signals) {
-  const Case one = case_of(options, place, row, options.seeds.front());
-  const Job job = training_job(options, place, one, true);
+  const Trial trial = trial_of(options, context, row, options.seeds.front());
+  const Job job = training_job(options, context, trial, true);
   JobResult result;
   run_jobs(
       {job}, 1, options.quiet, [&signals] { return signals.requested(); },
@@ -63,7 +64,7 @@ Report estimate(const Table& table, const ReproductionOptions& options, const Co
   const Json output = output_of(job);
   const auto seeds = static_cast<int64_t>(options.seeds.size());
   const double training = output.value("estimated_seconds", 0.0) * static_cast<double>(seeds);
-  const double measuring = measuring_seconds(table, one, output.value("seconds_per_step", 0.0), seeds);
+  const double measuring = measuring_seconds(table, trial, output.value("seconds_per_step", 0.0), seeds);
   const auto parameters = output.value("parameters", int64_t{0});
   return Report()
       .add("row", row.name)
@@ -72,7 +73,7 @@ Report estimate(const Table& table, const ReproductionOptions& options, const Co
       .add("training_seconds", training)
       .add("measuring_seconds", measuring)
       .add("memory_bytes", output.value("memory_bytes", int64_t{0}))
-      .add("disk_bytes", run_bytes(one.config, parameters) * seeds);
+      .add("disk_bytes", run_bytes(trial.config, parameters) * seeds);
 }
 
 double number_of(const Report& row, const std::string& name) {
@@ -95,14 +96,15 @@ Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions
     std::vector<Report> list;
     for (const Row& row : rows) list.push_back(Report().add("row", row.name));
     return report.add("trainings", int64_t{0})
-        .add("estimate", "none: the rows have no trainings, and their measurements take as long as they take")
+        .add("estimate",
+             "none: the rows train no models, and the time of their measurements is not estimated")
         .add("rows", list);
   }
   const StopSignals signals;
   const ScratchFolder scratch;
-  const CommandPlace place{scratch.path(), scratch.path(), scratch.path() / "runs", threads()};
+  const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs", threads()};
   std::vector<Report> list;
-  for (const Row& row : rows) list.push_back(estimate(table, options, place, row, signals));
+  for (const Row& row : rows) list.push_back(estimate(table, options, context, row, signals));
   double seconds = 0, disk = 0;
   for (const Report& row : list) {
     seconds += number_of(row, "training_seconds") + number_of(row, "measuring_seconds");

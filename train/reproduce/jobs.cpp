@@ -62,7 +62,7 @@ std::vector<std::string> lines_of(const std::filesystem::path& log) {
   return lines;
 }
 
-// Returns the last error in the log with the lines after it, or a text about the status.
+// Returns the last error in the log with the lines after it, or a description of the exit status.
 std::string problem_in(const Job& job, int status) {
   const std::vector<std::string> lines = lines_of(job.log);
   const auto error = std::find_if(lines.rbegin(), lines.rend(),
@@ -78,7 +78,7 @@ std::string problem_in(const Job& job, int status) {
 class RunningJobs {
  public:
   explicit RunningJobs(const std::vector<Job>& jobs) : jobs_(jobs) {}
-  // Sends SIGTERM to the jobs that run, for example after an exception, and waits for them.
+  // Sends SIGTERM to the running jobs, for example after an exception, and waits for them.
   ~RunningJobs() {
     terminate();
     for (const auto& [process, job] : running_)
@@ -93,7 +93,7 @@ class RunningJobs {
   void terminate() const {
     for (const auto& [process, job] : running_) kill(process, SIGTERM);
   }
-  // Reports the jobs that have ended.
+  // Calls `finished` for each job that has ended.
   void collect(const std::function<void(size_t, const JobResult&)>& finished) {
     for (auto each = running_.begin(); each != running_.end();) {
       int state = 0;

@@ -10,7 +10,7 @@
 namespace tapeformer {
 
 struct Job {
-  std::string name;                // for progress
+  std::string name;                // name in progress messages
   std::vector<std::string> words;  // arguments of the program
   std::filesystem::path out, log;  // files for standard output and standard error
 };

@@ -27,7 +27,7 @@ Measurement command_measurement(const std::string& name, const Words& command,
                                 const std::vector<Field>& fields) {
   Measurement measurement{.name = name, .commands = {command}};
   for (const Field& field : fields) measurement.columns.push_back(field.column);
-  measurement.read = [fields](const std::vector<Json>& outputs, const Case&) {
+  measurement.read = [fields](const std::vector<Json>& outputs, const Trial&) {
     Measured measured;
     for (const Field& field : fields)
       if (const auto value = outputs[0].find(field.key); value != outputs[0].end() && value->is_number())
@@ -42,8 +42,8 @@ Measurement test_evaluation(const std::string& name, const std::vector<Field>& f
   Words command = {"eval", "{run}", "--limit", "{limit}"};
   for (const std::string& set : settings) command.insert(command.end(), {"--set", set});
   Measurement measurement = command_measurement(name, command, fields);
-  measurement.seconds = [](double forward, const Case& one) {
-    return forward * evaluated_examples(one.config);
+  measurement.seconds = [](double forward, const Trial& trial) {
+    return forward * evaluated_examples(trial.config);
   };
   return measurement;
 }
@@ -63,11 +63,11 @@ Field test_accuracy() {
 Measurement training_curve(const std::string& figure) {
   return {.name = "curve",
           .columns = {{.name = "training_seconds", .label = "training, s", .digits = 0}},
-          .read = [figure](const std::vector<Json>&, const Case& one) {
+          .read = [figure](const std::vector<Json>&, const Trial& trial) {
             Measured measured;
-            Curve curve{figure, one.row.name, {}};
+            Curve curve{figure, trial.row.name, {}};
             double seconds = 0;
-            for (const MetricRecord& record : read_metrics(one.run_dir + "/" + kMetricsFile)) {
+            for (const MetricRecord& record : read_metrics(trial.run_dir + "/" + kMetricsFile)) {
               if (metric_text(record, "split") != "train") continue;
               seconds = metric_number(record, "seconds", seconds);
               curve.points.emplace_back(metric_number(record, "step", 0),
@@ -92,9 +92,9 @@ Measurement generation_speed(const GenerationSpeed& speed) {
   measurement.rows = speed.rows;
   measurement.first_seed_only = true;
   // On average, recomputation processes half of the sequence for each token.
-  measurement.seconds = [speed](double forward, const Case& one) {
+  measurement.seconds = [speed](double forward, const Trial& trial) {
     const bool recomputes = speed.mode == "recompute";
-    const double passes = recomputes ? static_cast<double>(one.config.data.max_length) / 2 : 1;
+    const double passes = recomputes ? static_cast<double>(trial.config.data.max_length) / 2 : 1;
     return static_cast<double>(speed.images) * forward * passes;
   };
   return measurement;

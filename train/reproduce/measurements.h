@@ -25,13 +25,13 @@ Measurement command_measurement(const std::string& name, const Words& command,
 // "attention.rounds=8".
 Measurement test_evaluation(const std::string& name, const std::vector<Field>& fields,
                             const std::vector<std::string>& settings = {});
-// Return fields of an evaluation.
+// Return fields for the results of an evaluation.
 Field bits_per_dim();
 Field test_loss();
 Field test_accuracy();
 
 // Returns a measurement of the training time. Adds a curve of the training loss by step to `figure`, unless
-// the name is empty.
+// `figure` is empty.
 Measurement training_curve(const std::string& figure);
 
 // Speed of generation in images per second. If `latency` is true, the value is the number of seconds for all
@@ -46,12 +46,12 @@ struct GenerationSpeed {
 // Returns a measurement of the speed of generation. It measures only the first seed.
 Measurement generation_speed(const GenerationSpeed& speed);
 
-// Returns the slope of a straight line through log y by log x, fitted to the points with the largest x: at
-// least three points and at least half of the points. NaN for fewer than two points.
+// Returns the slope of a least-squares line through (log x, log y) of the last points: at least three points
+// and at least half of the points. Returns NaN for fewer than two points.
 double fitted_exponent(const std::vector<std::pair<double, double>>& points);
 
-// Returns powers of two times `shortest` up to `longest`, the value of measure.OPTION. Throws ConfigError if
-// `longest` is less than `shortest`.
+// Returns shortest, 2 shortest, 4 shortest and so on, up to `longest`, the value of measure.OPTION. Throws
+// ConfigError if `longest` is less than `shortest`.
 std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t longest);
 
 // Return the columns, results and figures of time and memory by length N. The columns are milliseconds_N and

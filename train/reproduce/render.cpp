@@ -66,7 +66,7 @@ std::string origin_text(const Json& table) {
                      table["date"].get<std::string>());
 }
 
-// Returns a table of the trainings and cells with seeds, value and origin.
+// Returns an HTML table of the trainings and cells, with the values by seed and their origin.
 std::string origin_table(const Json& table) {
   HtmlTable html{{"row", "column", "values by seed", "commit", "machine", "date", "command"}, {}};
   for (const Json& row : table["rows"])

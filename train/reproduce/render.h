@@ -15,7 +15,7 @@ std::string to_csv(const nlohmann::ordered_json& table);
 // in the folder of the page.
 std::string to_html(const nlohmann::ordered_json& table);
 
-// Writes the files. Throws FileError.
+// Writes all files of the table to `folder`. Throws FileError.
 void write_files(const nlohmann::ordered_json& table, const std::filesystem::path& folder);
 
 }  // namespace tapeformer

@@ -30,7 +30,7 @@ const Reproduction& reproduction(const std::string& name) {
 OptionSpec size_option(const char* name, std::string help) {
   return {.name = name,
           .default_value = int64_t{0},
-          .help = std::move(help) + "; 0: by --scale",
+          .help = std::move(help) + "; 0: depends on --scale",
           .min = 0,
           .max = 1 << 24};
 }

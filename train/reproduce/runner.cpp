@@ -16,8 +16,8 @@ namespace {
 
 constexpr char kTraining[] = "training";
 
-// A row with one seed that the call trains or measures.
-struct Task {
+// A row with one seed that run_table() trains or measures.
+struct PlannedTrial {
   const Row* row;
   int64_t seed;
   bool trained = true;
@@ -52,15 +52,15 @@ class Runner {
         rows_(chosen_rows(table_, options)),
         store_(reproduction, options) {
     for (const Row& row : rows_)
-      for (const int64_t seed : options.seeds) tasks_.push_back({&row, seed});
+      for (const int64_t seed : options.seeds) trials_.push_back({&row, seed});
   }
 
   TableResult run() {
     const StopSignals signals;
     if (table_.trains) train(signals);
-    for (const Task& task : tasks_) {
+    for (const PlannedTrial& trial : trials_) {
       if (result_.stop_signal = signals.requested(); result_.stop_signal) break;
-      if (task.trained) measure(task, signals);
+      if (trial.trained) measure(trial, signals);
       write();
     }
     write();
@@ -70,18 +70,19 @@ class Runner {
 
  private:
   void train(const StopSignals& signals);
-  void measure(const Task& task, const StopSignals& signals);
+  void measure(const PlannedTrial& trial, const StopSignals& signals);
   void write();
 
-  bool done(const Task& task, const std::string& entry) const {
-    const Json known = store_.get(*task.row, task.seed);
+  bool done(const PlannedTrial& trial, const std::string& entry) const {
+    const Json known = store_.get(*trial.row, trial.seed);
     return known.contains(entry) && !known[entry].contains("error");
   }
-  void fail(const Task& task, const std::string& entry, const std::string& problem, int status) {
+  void fail(const PlannedTrial& trial, const std::string& entry, const std::string& problem, int status) {
     Json json = provenance();
     json["error"] = problem;
-    store_.put(*task.row, task.seed, entry, std::move(json));
-    result_.failures.push_back(concat_text(task.row->name, ", seed ", task.seed, ", ", entry, ": ", problem));
+    store_.put(*trial.row, trial.seed, entry, std::move(json));
+    result_.failures.push_back(
+        concat_text(trial.row->name, ", seed ", trial.seed, ", ", entry, ": ", problem));
     log_warning(result_.failures.back());
     // If the statuses of failures differ, the status of the table is kFailed.
     result_.failure_status =
@@ -93,52 +94,52 @@ class Runner {
   Table table_;
   std::vector<Row> rows_;
   Store store_;
-  std::vector<Task> tasks_;
+  std::vector<PlannedTrial> trials_;
   TableResult result_;
 };
 
 void Runner::train(const StopSignals& signals) {
-  std::vector<Task*> trained;
-  for (Task& task : tasks_)
-    if (!done(task, kTraining)) trained.push_back(&task);
+  std::vector<PlannedTrial*> trained;
+  for (PlannedTrial& trial : trials_)
+    if (!done(trial, kTraining)) trained.push_back(&trial);
   if (trained.empty()) return;
   const int64_t parallel = std::min<int64_t>(std::ssize(trained), options_.jobs);
-  CommandPlace place = store_.place();
-  place.threads = std::max<int64_t>(place.threads / parallel, 1);
+  CommandContext context = store_.context();
+  context.threads = std::max<int64_t>(context.threads / parallel, 1);
   std::vector<Job> jobs;
-  for (Task* const task : trained) {
-    task->trained = false;
-    jobs.push_back(training_job(options_, place, case_of(options_, place, *task->row, task->seed)));
+  for (PlannedTrial* const trial : trained) {
+    trial->trained = false;
+    jobs.push_back(training_job(options_, context, trial_of(options_, context, *trial->row, trial->seed)));
   }
   run_jobs(
       jobs, parallel, options_.quiet, [&signals] { return signals.requested(); },
       [&](size_t i, const JobResult& ended) {
-        Task& task = *trained[i];
-        task.trained = ended.status == 0;
-        if (task.trained)
-          store_.put(*task.row, task.seed, kTraining, training_json(output_of(jobs[i]), place.threads));
+        PlannedTrial& trial = *trained[i];
+        trial.trained = ended.status == 0;
+        if (trial.trained)
+          store_.put(*trial.row, trial.seed, kTraining, training_json(output_of(jobs[i]), context.threads));
         else if (signals.requested() == 0)
-          fail(task, kTraining, ended.problem, ended.status);
+          fail(trial, kTraining, ended.problem, ended.status);
       });
   result_.stop_signal = signals.requested();
 }
 
-void Runner::measure(const Task& task, const StopSignals& signals) {
-  const CommandPlace place = store_.place();
-  const Case one = case_of(options_, place, *task.row, task.seed);
+void Runner::measure(const PlannedTrial& trial, const StopSignals& signals) {
+  const CommandContext context = store_.context();
+  const Trial measured = trial_of(options_, context, *trial.row, trial.seed);
   for (const Measurement& measurement : table_.measurements) {
-    if (!measures(measurement, *task.row) || done(task, measurement.name)) continue;
-    if (measurement.first_seed_only && task.seed != options_.seeds.front()) continue;
+    if (!measures(measurement, *trial.row) || done(trial, measurement.name)) continue;
+    if (measurement.first_seed_only && trial.seed != options_.seeds.front()) continue;
     try {
       const Stopwatch watch(kCpu);
-      Json json = to_json(run_measurement(measurement, options_, place, one, signals));
+      Json json = to_json(run_measurement(measurement, options_, context, measured, signals));
       json["seconds"] = watch.seconds();
-      store_.put(*task.row, task.seed, measurement.name, std::move(json));
+      store_.put(*trial.row, trial.seed, measurement.name, std::move(json));
     } catch (const Stopped&) {
       result_.stop_signal = signals.requested();
       return;
     } catch (const CommandFailed& error) {
-      fail(task, measurement.name, error.what(), error.exit_status());
+      fail(trial, measurement.name, error.what(), error.exit_status());
     }
   }
 }

@@ -56,8 +56,7 @@ Store::Store(const Reproduction& reproduction, const ReproductionOptions& option
     lock_.emplace(out_.string());
   } catch (const FileError& error) {
     if (error.reason() != EWOULDBLOCK) throw;
-    throw ConfigError("another process reproduces in " + out_.string() +
-                      "; choose another folder with --out");
+    throw ConfigError("another process uses " + out_.string() + "; choose another folder with --out");
   }
   const fs::path manifest = out_ / "reproduce.json";
   const Json identity = identity_of(reproduction, options);
@@ -67,7 +66,7 @@ Store::Store(const Reproduction& reproduction, const ReproductionOptions& option
     replace_file(manifest.string(), identity.dump(2) + "\n");
 }
 
-CommandPlace Store::place() const {
+CommandContext Store::context() const {
   return {.out = out_, .logs = out_ / "logs", .runs = runs_, .threads = threads()};
 }
 

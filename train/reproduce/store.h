@@ -31,7 +31,7 @@ class Store {
   std::vector<int64_t> seeds(const Row& row) const;
 
   // Returns the folders for the commands. The commands use as many threads as this process.
-  CommandPlace place() const;
+  CommandContext context() const;
 
  private:
   std::filesystem::path file(const Row& row, int64_t seed) const;

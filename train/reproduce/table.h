@@ -45,8 +45,8 @@ struct Measured {
   std::vector<std::string> pictures = {};  // names of PNG files in the folder of the table
 };
 
-// A row with one seed.
-struct Case {
+// A row of a table with one seed.
+struct Trial {
   const Row& row;
   Config config;        // with the settings of the row and of the command line, and with the seed
   std::string run_dir;  // run directory of the training, if the table trains
@@ -57,16 +57,17 @@ struct Measurement {
   std::string name;  // names the measurement in the files of the runner
   std::vector<Column> columns = {};
   // Arguments of the program. {run} is the run directory, {config} the resolved config, {limit} the value of
-  // data.eval_limit, and {file} the folder of the table with the name of the case. The runner adds --json,
-  // --threads, --data-dir and, unless the words contain it, --device.
+  // data.eval_limit, and {file} a path in the output folder that ends with the name of the run. The runner
+  // adds --json, --threads, --data-dir and, unless the words contain it, --device.
   std::vector<Words> commands = {};
   // Returns the results. `outputs` are the outputs of the commands.
-  std::function<Measured(const std::vector<Json>& outputs, const Case&)> read = nullptr;
+  std::function<Measured(const std::vector<Json>& outputs, const Trial&)> read = nullptr;
   std::vector<std::string> rows = {};  // measured rows; empty: all rows
-  // Measure only the first seed, because the result does not depend on the seed. An example is a speed.
+  // Whether only the first seed is measured, because the result, such as a speed, does not depend on the
+  // seed.
   bool first_seed_only = false;
   // Returns estimated seconds for --dry-run. `forward` is the time of a forward pass of one example.
-  std::function<double(double forward, const Case&)> seconds = nullptr;
+  std::function<double(double forward, const Trial&)> seconds = nullptr;
 };
 
 struct Figure {

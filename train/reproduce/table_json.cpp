@@ -61,7 +61,7 @@ std::string joined(const std::vector<int64_t>& seeds) {
   return text;
 }
 
-// Fills the values of a cell, and its origin from the last result.
+// Returns the cell of a column: its values by seed, and the origin of the last value.
 Json cell_of(const Measurement& measurement, const Column& column, const RowResults& results) {
   Json cell = {{"status", kNotRun}, {"values", Json::array()}, {"mean", nullptr}, {"spread", nullptr}};
   std::vector<double> values;
@@ -169,7 +169,7 @@ std::string cell_text(const Json& cell, int digits) {
 // published value, a column of published values.
 Json printed(const Json& json) {
   Json header = {""}, lines = Json::array();
-  std::vector<std::pair<Json, bool>> columns;  // whether the published values have a column
+  std::vector<std::pair<Json, bool>> columns;  // column, and whether its published values are printed
   for (const Json& column : json["columns"]) {
     if (!column["printed"].get<bool>()) continue;
     const bool paper = std::any_of(json["rows"].begin(), json["rows"].end(), [&](const Json& row) {

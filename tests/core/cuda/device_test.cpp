@@ -1,4 +1,4 @@
-// Tensors on a CUDA device, real or emulated.
+// Tests of tensors on a CUDA device, real or emulated.
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"

@@ -151,7 +151,7 @@ TEST_CASE("block reductions give every thread the sum and the maximum") {
 
 TEST_CASE("emulation: a launch beyond the limits of devices is an error") {
   const DeviceScope scope(kDevice);
-  const char* const message = "threads is more than a device has";
+  const char* const message = "threads exceed the limits of a device";
   CHECK_THROWS_WITH_AS(launch(do_nothing, {dim3(1, 65536), dim3(1)}), doctest::Contains(message), ShapeError);
   CHECK_THROWS_WITH_AS(launch(do_nothing, {dim3(1, 1, 65536), dim3(1)}), doctest::Contains(message),
                        ShapeError);

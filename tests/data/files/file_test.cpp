@@ -13,6 +13,6 @@ TEST_CASE("read_bytes reads a file up to the maximum size") {
   write_file(dir / "file", Bytes{1, 2, 3});
   CHECK(read_bytes(dir / "file", 3) == Bytes{1, 2, 3});
   CHECK(message_of<DataError>([&] { read_bytes(dir / "file", 2); }) ==
-        (dir / "file").string() + ": holds 3 bytes, expected at most 2");
+        (dir / "file").string() + ": has 3 bytes, expected at most 2");
   CHECK(contains(message_of<DataError>([&] { read_bytes(dir / "none", 2); }), "none: no such file"));
 }

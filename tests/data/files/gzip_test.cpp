@@ -99,7 +99,7 @@ TEST_CASE("a pipe instead of a file is an error and does not block") {
   CHECK(contains(unpacking_error(dir / "pipe.gz"), "is not a regular file"));
 }
 
-TEST_CASE("prefix and digest are those of the unpacked contents") {
+TEST_CASE("the prefix and the digest refer to the unpacked contents") {
   const TempDir dir;
   const Bytes bytes = {'1', '2', '3', '4', '5', '6', '7', '8', '9'};
   write_file(dir / "plain", bytes);

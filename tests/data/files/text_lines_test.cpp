@@ -28,7 +28,7 @@ TEST_CASE("find_invalid_utf8 returns the offset of the first invalid byte") {
     CHECK(find_invalid_utf8("ab" + bad) == 2);
 }
 
-TEST_CASE("text that is not UTF-8 failed at the first checkpoint: it is an error with its file and line") {
+TEST_CASE("text that is not UTF-8 is an error with its file and line") {
   const TempDir dir;
   write_file(dir / "list", "a good line\n" + kLatin1 + " b\n");
   const std::string expected =

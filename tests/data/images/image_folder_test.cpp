@@ -63,7 +63,7 @@ TEST_CASE("a folder of pictures is divided into splits by the hashes of paths") 
   CHECK(info.length == 47);
 }
 
-TEST_CASE("folders of splits replace shares") {
+TEST_CASE("valid_path and test_path replace the shares") {
   const QuietLog quiet;
   const TempDir dir;
   write_pictures(dir / "a", 10);

@@ -48,7 +48,7 @@ TEST_CASE("square_image crops at the centre and averages areas") {
                        ShapeError);
 }
 
-TEST_CASE("files that are not still PNG or JPEG pictures are faults that say what they are") {
+TEST_CASE("errors about files other than still PNG and JPEG pictures name the format") {
   const TempDir dir;
   const Bytes png = png_bytes(smooth_picture(8, 8, 3), 8, false);
   const auto write = [&](const std::string& name, const auto& bytes) {
@@ -75,7 +75,7 @@ TEST_CASE("files that are not still PNG or JPEG pictures are faults that say wha
 }
 
 #ifdef TAPEFORMER_JPEG
-TEST_CASE("JPEG pictures are read up to compression, also progressive and grey ones") {
+TEST_CASE("baseline, progressive and grey JPEG pictures are read up to compression errors") {
   const TempDir dir;
   for (const int64_t channels : {1, 3})
     for (const bool progressive : {false, true}) {

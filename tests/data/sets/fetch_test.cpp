@@ -168,7 +168,7 @@ TEST_CASE("fetch keeps no file that differs from the published file") {
   CHECK(entries(data_dir / "fashion-mnist") == 0);
 }
 
-TEST_CASE("fetch wrote through a link that has the name of an unfinished file") {
+TEST_CASE("fetch does not write through a link that has the name of an unfinished file") {
   const TempDir dir;
   write_tiny_mnist(dir / "source", 2, 2);
   write_file(dir / "victim", std::string("precious"));

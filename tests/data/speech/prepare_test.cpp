@@ -116,9 +116,9 @@ TEST_CASE("unknown words are listed with their counts, and their utterances are 
   const PrepareReport report = prepare_speech(options);
   CHECK(report.utterances() == 15);
   CHECK(report.with_unknown_words == 3);
-  const std::string place = (dir / "table.tsv").string();
+  const std::string location = (dir / "table.tsv").string();
   CHECK(read_file(options.out / "unknown-words.txt") ==
-        "3 zork " + place + ":17\n1 5 " + place + ":17\n1 five " + place + ":19\n");
+        "3 zork " + location + ":17\n1 5 " + location + ":17\n1 five " + location + ":19\n");
   CHECK(!fs::exists(options.out / "proposed-lexicon.txt"));
   // A second lexicon adds the words that the first lexicon lacks.
   write_file(dir / "more", std::string("zork Z AO1 R K\nfive F AY1 V\nzero WRONG\n"));

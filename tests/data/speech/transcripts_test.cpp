@@ -47,7 +47,7 @@ TEST_CASE("transcripts are read from tables with and without a header, with quot
       "t.tsv", "client_id\tpath\tsentence\tage\nann\ta.wav\tHello, you \"two\"\t3\nbob\tb c.wav\tYes\t\n");
   CHECK(spoken[0].speaker == "ann");
   CHECK(spoken[1].speaker == "bob");
-  CHECK(spoken[1].place == (dir / "t.tsv").string() + ":3");
+  CHECK(spoken[1].location == (dir / "t.tsv").string() + ":3");
   check_file("u.tsv",
              "\xEF\xBB\xBF"
              "a.wav\tHello, you \"two\"\r\nb c.wav\tYes\r\n\r\n");

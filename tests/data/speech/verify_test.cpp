@@ -38,11 +38,11 @@ void check_faults(const std::string& layout, const std::filesystem::path& path,
                   std::vector<std::string> expected) {
   Faults found = speech_problems(layout, path);
   for (const std::string& part : expected) {
-    const auto place =
+    const auto location =
         std::find_if(found.begin(), found.end(), [&](const auto& f) { return contains(f, part); });
     INFO(part);
-    CHECK(place != found.end());
-    if (place != found.end()) found.erase(place);
+    CHECK(location != found.end());
+    if (location != found.end()) found.erase(location);
   }
   for (const std::string& fault : found) FAIL_CHECK("not expected: " << fault);
 }

@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// The bytes 0, 1, 2, … modulo 251.
+// Returns the bytes 0, 1, 2, … modulo 251.
 std::string counted(int64_t bytes) {
   std::string text;
   for (int64_t i = 0; i < bytes; ++i) text += static_cast<char>(i % 251);
@@ -30,7 +30,7 @@ DatasetOptions text_of(const std::filesystem::path& path, const std::string& spl
   return options;
 }
 
-// Returns how often each token of a split is a counted prediction.
+// Returns for each token of a split how often it is an unmasked prediction.
 std::vector<int> predicted(const Dataset& dataset, int64_t tokens) {
   std::vector<int> counts(static_cast<size_t>(tokens));
   for (int64_t i = 0; i < dataset.size(); ++i) {
@@ -58,14 +58,14 @@ TEST_CASE("splits are contiguous shares, and evaluation predicts each token but 
       std::vector<int> expected(200);
       std::fill(expected.begin() + first + 1, expected.begin() + first + 50, 1);
       CHECK(predicted(*dataset, 200) == expected);
-      // A counted prediction in a later window has at least `context` tokens before it in the window.
+      // An unmasked prediction in a later window has at least `context` tokens before it in the window.
       const Batch batch = dataset->batch(std::vector<int64_t>{1});
       if (context > 0) CHECK(batch.mask.data<uint8_t>()[context - 1] == 0);
     }
   }
 }
 
-TEST_CASE("splits with files of their own") {
+TEST_CASE("valid_path and test_path select the files of the splits") {
   const TempDir dir;
   write_file(dir / "text", counted(40));
   write_file(dir / "other", counted(20));
@@ -134,7 +134,7 @@ TEST_CASE("training draws windows by seed and step, at all positions") {
   CHECK(tokens[1] == std::fmod(tokens[0] + 1, 251));
 }
 
-TEST_CASE("texts without room for a window and wrong options are errors") {
+TEST_CASE("texts shorter than a window and invalid options are errors") {
   const TempDir dir;
   write_file(dir / "text", counted(40));
   DatasetOptions options = text_of(dir / "text", "valid", 10);

@@ -23,7 +23,7 @@ Bytes bytes_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a text is a file, a folder or a pattern, plain or gzip, in the order of the names") {
+TEST_CASE("a path selects a file, a folder or a pattern, plain or gzip, in the order of the names") {
   const TempDir dir;
   write_file(dir / "b.txt", std::string("second "));
   write_file(dir / "sub/c.txt", std::string("third"));
@@ -36,11 +36,11 @@ TEST_CASE("a text is a file, a folder or a pattern, plain or gzip, in the order 
   CHECK(all_text(TextSource(text_files(folder + "/a.gz"))) == "first ");
   const TextSource source(text_files(folder));
   CHECK(source.view(7, 100) == "econd ");
-  CHECK(source.place(7) == folder + "/b.txt: byte 1");
+  CHECK(source.location(7) == folder + "/b.txt: byte 1");
   CHECK_THROWS_AS(source.view(18, 1), ShapeError);
 }
 
-TEST_CASE("files that cannot be read are named") {
+TEST_CASE("errors about unreadable files contain their names") {
   const TempDir dir;
   const std::string folder = dir.path().string();
   const auto message = [&](const std::string& path) {

@@ -89,7 +89,8 @@ TEST_CASE("texts and prompts that a tokenizer cannot encode are errors with a po
                  "unknown tokenizer \"words\""));
 }
 
-TEST_CASE("SentencePiece pieces give back the text, with spaces, line ends, NUL bytes and rare characters") {
+TEST_CASE(
+    "decoded SentencePiece tokens equal the text, with spaces, line ends, NUL bytes and rare characters") {
   if (no_sentencepiece()) return;
   const TempDir dir;
   const auto tokenizer = trained(dir, grammar_text(), 300);
@@ -101,7 +102,7 @@ TEST_CASE("SentencePiece pieces give back the text, with spaces, line ends, NUL 
   const auto restored = restore_tokenizer(kSentencePiece, tokenizer->data(), "state.json");
   CHECK(restored->encode(text) == tokens);
   CHECK_THROWS_AS(tokenizer->encode("bad \xFF"), EncodingError);
-  // The training does not depend on anything but the text and the seed.
+  // The trained model depends only on the text and the seed.
   CHECK(trained(dir, grammar_text(), 300)->data() == tokenizer->data());
 }
 
@@ -127,7 +128,7 @@ TEST_CASE("damaged SentencePiece models and vocabularies that the text cannot fi
       contains(message_of<DataError>([&] { trained(dir, "good\nbad \xFF\n", 300); }), "byte 9 is not valid"));
 }
 
-TEST_CASE("Base64 gives back all bytes and refuses other texts") {
+TEST_CASE("decoded Base64 equals the data, and invalid Base64 is refused") {
   for (const std::string& data : {std::string(), std::string("f"), std::string("fo"), std::string("foo"),
                                   std::string("\x00\xFF\x10", 3)})
     CHECK(from_base64(to_base64(data)) == data);

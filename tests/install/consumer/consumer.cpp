@@ -1,5 +1,5 @@
-// Adds two tensors and computes a gradient, with the umbrella header and the core part of the installed
-// package.
+// A program that adds two tensors and computes a gradient, with the umbrella header and the core part of the
+// installed package.
 #include <tapeformer/tapeformer.h>
 
 #include <cstdio>

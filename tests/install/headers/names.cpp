@@ -1,5 +1,5 @@
-// Checks that the package can be used together with `using namespace std`: functions on tensors and functions
-// on numbers with equal names are overloads.
+// A check that the package can be used together with `using namespace std`: functions on tensors and
+// functions on numbers with equal names are overloads.
 #include <tapeformer/tapeformer.h>
 
 #include <algorithm>

@@ -140,7 +140,7 @@ TEST_CASE("a wrong entry in state.json is an error that names file and entry") {
   CHECK(contains(load_error(dir / "run"), "seconds: is missing"));
 }
 
-TEST_CASE("a huge number or deep nesting in state.json caused an internal error or a crash") {
+TEST_CASE("a huge number or deep nesting in state.json is an error that names the file") {
   const TempDir dir;
   train(short_training(), dir / "run");
   const fs::path path = latest(dir / "run") / "state.json";

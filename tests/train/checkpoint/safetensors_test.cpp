@@ -216,17 +216,18 @@ TEST_CASE("one error names all missing, unexpected and wrong tensors, and no ten
                            {"more", Tensor::zeros({1})}});
   const Tensor same = Tensor::full({2}, 1);
   const SafetensorsFile file(path);
-  CHECK_THROWS_WITH_AS(file.load_into({{"same", same},
-                                       {"shape", Tensor::zeros({3, 2})},
-                                       {"kind", Tensor::zeros({2})},
-                                       {"less", Tensor::zeros({1})}}),
-                       (path + ": the tensors do not match:\n"
-                               "  1 missing: less\n"
-                               "  1 not expected: more\n"
-                               "  2 of another form: shape (expected (3, 2) float32, found (2, 3) float32), "
-                               "kind (expected (2,) float32, found (2,) int64)")
-                           .c_str(),
-                       CheckpointError);
+  CHECK_THROWS_WITH_AS(
+      file.load_into({{"same", same},
+                      {"shape", Tensor::zeros({3, 2})},
+                      {"kind", Tensor::zeros({2})},
+                      {"less", Tensor::zeros({1})}}),
+      (path + ": the tensors do not match:\n"
+              "  1 missing: less\n"
+              "  1 not expected: more\n"
+              "  2 of another shape or dtype: shape (expected (3, 2) float32, found (2, 3) float32), "
+              "kind (expected (2,) float32, found (2,) int64)")
+          .c_str(),
+      CheckpointError);
   CHECK(same.to_vector() == std::vector<double>{1, 1});
 }
 

@@ -44,7 +44,7 @@ TEST_CASE("data list prints every set and its folder") {
   CHECK(run_program({"data", "list", "--set", "data.limit=3"}).code == 2);
 }
 
-TEST_CASE("data list left out the sets of speech") {
+TEST_CASE("data list includes the data sets of speech") {
   const TempDir dir;
   write_file(dir / "cmudict/cmudict.dict", std::string("a AH0\n"));
   write_file(dir / "fsdd/recordings/0_ann_0.wav", std::string("no sound"));
@@ -61,7 +61,7 @@ TEST_CASE("data list left out the sets of speech") {
   CHECK(json_of(run_program({"data", "list", "an4", "--json"}))["sets"].size() == 1);
 }
 
-TEST_CASE("options of another action of data were ignored") {
+TEST_CASE("options of another action of data are errors") {
   using Words = std::vector<std::string>;
   for (const auto& [words, option, action] : std::vector<std::tuple<Words, std::string, std::string>>{
            {{"list", "--from=x"}, "from", "fetch"},

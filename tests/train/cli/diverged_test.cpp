@@ -1,4 +1,4 @@
-// Exit status 5: trainings that diverge, and models with weights or logits that are not finite.
+// Tests of exit status 5: trainings that diverge, and models with weights or logits that are not finite.
 #include <doctest/doctest.h>
 
 #include <limits>

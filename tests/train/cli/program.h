@@ -1,4 +1,4 @@
-// Runs the program in a separate process.
+// Functions that run the program in a separate process.
 #pragma once
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ struct ProgramResult {
   std::string out, err;
 };
 
-// Starts a command, which is searched in $PATH.
+// Starts a command. The program is searched in $PATH.
 inline pid_t start_command(std::vector<std::string> words, const std::string& out, const std::string& err,
                            const std::string& in = "/dev/null") {
   std::vector<char*> argv;

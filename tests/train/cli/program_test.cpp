@@ -78,7 +78,7 @@ TEST_CASE("words that consist of dashes are unknown options and no internal erro
   }
 }
 
-TEST_CASE("empty arguments caused misleading errors") {
+TEST_CASE("errors about empty arguments name the argument") {
   for (const std::string command : {"train", "eval", "generate"}) {
     const auto result = run_program({command, ""});
     CHECK(result.code == 2);

@@ -79,7 +79,7 @@ TEST_CASE("report names damaged lines of metrics.jsonl and shows the others") {
   CHECK(contains(read_file(page), "Damaged: "));
   const auto none = run_program({"report", (dir / "nowhere").string(), "--out", page.string()});
   CHECK(none.code == 3);
-  CHECK(contains(none.err, "no run directory"));
+  CHECK(contains(none.err, "not a run directory"));
 }
 
 TEST_CASE("report --live ends with the run and removes the reload") {
@@ -88,7 +88,7 @@ TEST_CASE("report --live ends with the run and removes the reload") {
   const fs::path page = dir / "report.html";
   pid_t live = 0;
   {
-    const FolderLock training((dir / "run").string());  // as a process that trains in the folder
+    const FolderLock training((dir / "run").string());  // the lock of a process that trains in the folder
     live = start_program(
         {"report", (dir / "run").string(), "--out", page.string(), "--live", "--interval", "0.1"},
         (dir / "out").string(), (dir / "err").string());

@@ -76,7 +76,7 @@ TEST_CASE(
     const Json& row = row_of(first, name);
     CHECK(row["trainings"][0]["steps"] == 2);
     for (const char* column : {"full", "lsh-8", "lsh-4", "lsh-2", "lsh-1"}) {
-      // The number of correct symbols in three sequences.
+      // Number of correct symbols in three sequences.
       const double right = row["cells"][column]["mean"].get<double>() / 100 * 3 * 63;
       CHECK(right == doctest::Approx(std::round(right)).epsilon(1e-9));
     }
@@ -156,7 +156,7 @@ TEST_CASE("a failed row does not end the other rows, and a repeated call runs it
   const TempDir dir;
   const Words words = reproduce("copy-convergence", dir / "out", kTinyCopy, {"--rows", "softmax,linear"});
   fs::create_directories(dir / "out/runs");
-  write_file(dir / "out/runs/softmax-seed-1", std::string("a file in the place of a run directory"));
+  write_file(dir / "out/runs/softmax-seed-1", std::string("a file instead of a run directory"));
   const auto failed = run_program(words);
   CHECK(failed.code != 0);
   const auto table = json_of(failed);
@@ -195,12 +195,12 @@ TEST_CASE("reproduce refuses folders of other tables, scales, settings and proce
   CHECK(contains(error("copy-convergence", kTinyCopy, {"--seeds", "1,1"}), "occurs twice"));
   CHECK(contains(error("copy-convergence", kTinyCopy, {"--seeds", "1,x"}), "--seeds: expected numbers"));
   CHECK(
-      contains(error("copy-convergence", kTinyCopy, {"--seeds", "1", "--seed", "2"}), "--seed contradicts"));
+      contains(error("copy-convergence", kTinyCopy, {"--seeds", "1", "--seed", "2"}), "--seed and --seeds"));
   const FolderLock lock((dir / "out").string());
-  CHECK(contains(error("copy-convergence", kTinyCopy, {}), "another process reproduces in"));
+  CHECK(contains(error("copy-convergence", kTinyCopy, {}), "another process uses"));
 }
 
-TEST_CASE("reproduce accepted all settings and ignored those without effect") {
+TEST_CASE("reproduce refuses settings without effect") {
   const TempDir dir;
   const auto error = [&](const std::string& name, const Words& sets) {
     const auto result = run_program(reproduce(name, dir / "out", sets));
@@ -242,7 +242,7 @@ TEST_CASE("reproduce attention-scaling measures every row by length and fits exp
   CHECK(contains(read_file(dir / "out/time.svg"), "reformer-8"));
 }
 
-TEST_CASE("cuda: reproduce ignored --device and --seed") {
+TEST_CASE("cuda: reproduce uses --device and --seed") {
   if (other_devices().empty()) {
     MESSAGE("skipped: " << why_no_device());
     return;
@@ -320,8 +320,9 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
           {"measure.longest=256", "measure.deepest=8", "measure.widest=512", "measure.repeats=1"},
           {"--rows", "transformer,reformer"});
   CHECK(complexity["reference"] == "formula");
-  // Memory that does not grow lowers the exponents of such small models, so only their order is tested. The
-  // order of the feed-forward exponents is not: the gradients of the weights outweigh the activations.
+  // In such small models, memory that does not grow lowers the exponents, so only their order is tested. The
+  // order of the feed-forward exponents is not tested, because the gradients of the weights outweigh the
+  // activations.
   CHECK(mean(complexity, "transformer", "memory_depth") > mean(complexity, "reformer", "memory_depth") + 0.1);
   CHECK(mean(complexity, "transformer", "memory_feedforward") > 0);
   CHECK(row_of(complexity, "reformer")["cells"]["memory_depth"]["paper"] == 0);

@@ -146,7 +146,7 @@ TEST_CASE(
   CHECK(contains(result.err, "4096 buckets are more than the"));
 }
 
-TEST_CASE("--out accepted names of other picture formats") {
+TEST_CASE("--out refuses names of other picture formats") {
   const TempDir dir;
   const std::string run = (dir / "nowhere").string();
   for (const std::string command : {"generate", "complete"}) {

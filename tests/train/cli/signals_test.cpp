@@ -117,7 +117,7 @@ TEST_CASE("a command that has nothing to save prints a line and exits with 130 a
     }
 }
 
-TEST_CASE("reproduce did not tell how to continue after a signal") {
+TEST_CASE("after a signal, reproduce explains how to continue") {
   const TempDir dir;
   const std::vector<std::string> words = {
       "reproduce", "copy-convergence", "--out", (dir / "results").string(), "--set", "train.log_every=1"};

@@ -341,7 +341,7 @@ TEST_CASE("reproduce speech-scaling measures a step of each model at each length
   CHECK(contains(read_file(dir / "out/memory.svg"), "MiB"));
 }
 
-TEST_CASE("an untrusted checkpoint could run shell commands: eval ignores allow_commands in its config") {
+TEST_CASE("an untrusted checkpoint cannot run shell commands: eval ignores allow_commands in its config") {
   const TempDir dir;
   const std::string touched = (dir / "touched").string();
   const auto write_part = [&](const std::string& part, const std::string& recording) {
@@ -388,7 +388,7 @@ TEST_CASE("an untrusted checkpoint could run shell commands: eval ignores allow_
   CHECK(run_program({"eval", run}).code == 3);
 }
 
-TEST_CASE("a run with a relative data.path was usable only from the working directory of its training") {
+TEST_CASE("a run with a relative data.path can be used from any working directory") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
   write_file(dir / "c.toml",
@@ -408,7 +408,8 @@ TEST_CASE("a run with a relative data.path was usable only from the working dire
   CHECK(again.code == 0);
 }
 
-TEST_CASE("an untrusted checkpoint chose an output folder of eval: data.feature_cache in its config") {
+TEST_CASE(
+    "an untrusted checkpoint cannot choose an output folder of eval: eval ignores its data.feature_cache") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
   const fs::path chosen = dir / "chosen", named = dir / "named";

@@ -17,7 +17,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// A run of a few steps on a text of a small grammar, and the text.
+// A run of a few steps on a text from a small grammar, with the text.
 class TextRun {
  public:
   explicit TextRun(const std::string& attention = "linear", const std::string& tokenizer = "characters",
@@ -74,7 +74,7 @@ TEST_CASE("generate and score need only the checkpoint") {
   CHECK(text.size() == 4 + 20 + 1);
   CHECK(generated(run, options) == text);
   CHECK(generated(run, {"--prompt", "the ", "--length", "20", "--seed", "8"}) != text);
-  // Modes draw the same tokens.
+  // Both modes draw the same tokens.
   CHECK(generated(run, {"--prompt", "the ", "--length", "20", "--seed", "7", "--mode", "recompute"}) == text);
   write_file(run.dir / "lines", std::string("the cat\n\na dog"));
   const auto scores = json_of(run.call({"score", (run.dir / "lines").string(), "--json"}));
@@ -146,7 +146,7 @@ TEST_CASE("prompts that the model cannot continue are usage errors") {
   CHECK(contains(error({"--out", "a.png"}), "--out is for models of images"));
 }
 
-TEST_CASE("score prints the bits that the library computes for a line between line ends") {
+TEST_CASE("score prints the bits that the library computes for a line and its end") {
   const TextRun run("softmax", "bytes");
   write_file(run.dir / "lines", std::string("the cat sat.\nso\n"));
   const std::string path = (run.dir / "lines").string();
@@ -163,7 +163,7 @@ TEST_CASE("score prints the bits that the library computes for a line between li
   CHECK(run.call({"score", "-"}, {}, path).out == text.out);
 }
 
-TEST_CASE("score names lines that it cannot read") {
+TEST_CASE("errors of score contain the number of an unreadable line") {
   const TextRun run;
   write_file(run.dir / "lines", std::string("the cat\na DOG\n"));
   ProgramResult result = run.call({"score", (run.dir / "lines").string()});
@@ -195,7 +195,7 @@ TEST_CASE("eval states the context of its windows, and a carried state gives the
   const TextRun run;
   const auto eval = [&](const Words& options) { return json_of(run.call({"eval", "--json"}, options)); };
   const auto windows = eval({});
-  CHECK(windows["context"] == "windows of 40 predictions, stride 40; all predictions are counted");
+  CHECK(windows["context"] == "windows of 40 predictions, stride 40; all predictions are scored");
   CHECK(windows["tokens"] == windows["bytes"]);
   CHECK(std::abs(windows["bits_per_byte"].get<double>() - windows["bits_per_dim"].get<double>()) < 1e-9);
   CHECK(std::abs(windows["perplexity"].get<double>() - std::exp(windows["nats_per_dim"].get<double>())) <
@@ -203,7 +203,7 @@ TEST_CASE("eval states the context of its windows, and a carried state gives the
   const auto strided = eval({"--context", "30"});
   CHECK(strided["context"] ==
         "windows of 40 predictions, stride 10; the first 30 predictions of each window but the first are not "
-        "counted");
+        "scored");
   CHECK(strided["tokens"] == windows["tokens"]);
   const auto one = eval({"--limit", "1"}), carried = eval({"--limit", "40", "--context", "carried"});
   CHECK(carried["context"] == "state carried through 1 equal parts of the split");

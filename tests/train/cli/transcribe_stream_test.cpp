@@ -259,7 +259,7 @@ TEST_CASE("bench stream reports error rates of streams and of single recordings"
   CHECK(run_program({"bench", "stream", "--run", (dir / "missing").string()}).code != 0);
 }
 
-TEST_CASE("bench stream could not run the commands of wav.scp: --allow-commands as for eval") {
+TEST_CASE("bench stream runs the commands of wav.scp with --allow-commands") {
   const TempDir dir;
   const std::string run = trained_on_tones(dir.path(), 1);
   std::istringstream list(read_file(dir / "corpus/test/wav.scp"));

@@ -1,4 +1,4 @@
-// model.attention as a list of kinds, with one table of options per kind.
+// Tests of lists of attention kinds in model.attention, with one table of options per kind.
 #include <doctest/doctest.h>
 
 #include "tests/support/temp_dir.h"
@@ -55,7 +55,7 @@ TEST_CASE("a single attention kind is written as a string, and may have a table 
   CHECK(contains(text, "\n[attention]\nexact = false\n"));
 }
 
-TEST_CASE("options of a kind stay if a list replaces the kind, and other options are dropped") {
+TEST_CASE("options of a kind are kept if a list contains the kind, and other options are dropped") {
   const TempFolder folder;
   folder.write("base.toml", "[model]\nattention = \"lsh\"\n[attention]\nrounds = 3\n[train]\nsteps = 5\n");
   const auto path =
@@ -68,7 +68,7 @@ TEST_CASE("options of a kind stay if a list replaces the kind, and other options
                                  "attention.lsh.weights", "attention.rounds", "attention.weights"});
 }
 
-TEST_CASE("wrong lists and tables of attention kinds are errors that say what to do") {
+TEST_CASE("errors about lists and tables of attention kinds contain a remedy") {
   CHECK(contains(list_error("[model]\nattention = [\"linear\", \"lhs\"]\n"),
                  "got string \"lhs\" in the list; did you mean \"lsh\"?"));
   CHECK(contains(list_error("[model]\nattention = [\"linear\", 3]\n"), "got integer 3 in the list"));

@@ -1,4 +1,4 @@
-// Scopes of config keys: a small training changes if and only if a key that is in scope changes.
+// Tests of the scopes of config keys: a key changes a small training if and only if the key is in scope.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -77,7 +77,7 @@ TEST_CASE("a table given as a value or as a list of tables") {
   CHECK(error_of("[data.limit]\nx = 3\n").find("data.limit: expected an integer") != std::string::npos);
 }
 
-TEST_CASE("options of the optimizer and the schedule that exclude or need each other") {
+TEST_CASE("optimizer and schedule options that exclude or require each other are errors") {
   CHECK(error_of("[optimizer]\nclip_norm = 1\nclip_value = 1\n") ==
         "a.toml:5:14: optimizer.clip_value: both clip_norm and clip_value are set, expected at most one");
   CHECK(error_of("[schedule]\nkind = \"rsqrt\"\n").find("decays from the end of the warm-up") !=
@@ -225,7 +225,7 @@ TEST_CASE("errors name missing, binary and huge files") {
         std::string::npos);
 }
 
-TEST_CASE("reading a pipe instead of a config blocked") {
+TEST_CASE("a pipe instead of a config is an error and does not block") {
   TempFolder folder;
   const std::string pipe = folder.path("pipe.toml");
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);

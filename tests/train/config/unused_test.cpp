@@ -59,7 +59,7 @@ Names joined(Names a, const Names& b) {
 
 }  // namespace
 
-TEST_CASE("--set of a key that the config does not use was ignored") {
+TEST_CASE("--set of a key that the config does not use is an error") {
   CHECK(set_error(kImages, {"data.dataset=cifar10", "data.path=my-pictures"}) ==
         "--set data.path: belongs to data sets of speech and the data sets \"images\" and \"text\", and "
         "data.dataset is \"cifar10\"");
@@ -110,7 +110,7 @@ TEST_CASE("--set of a key that the config does not use was ignored") {
   }
 }
 
-TEST_CASE("a key in the file that the config does not use was ignored") {
+TEST_CASE("a key in the file that the config does not use is an error") {
   const TempFolder folder;
   const auto path =
       folder.write("a.toml", "[train]\nsteps = 5\n[data]\ndownscale = 2\npath = \"x\"\nsymbols = 3\n");
@@ -178,7 +178,7 @@ TEST_CASE("configs of earlier versions load, with keys without effect") {
   CHECK(contains(set_error(kImages, {"data.allow_commands=false"}), "use --allow-commands"));
 }
 
-TEST_CASE("--set of a key that the command does not use was ignored") {
+TEST_CASE("--set of a key that the command does not use is an error") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kSpeech);
   const auto error = [&](const std::string& set, ConfigUse use) {
@@ -215,7 +215,7 @@ TEST_CASE("settings that several configs share are ignored where they have no ef
         "attention kind \"softmax\" has no such key");
 }
 
-TEST_CASE("relative paths of a config were lost when it was used from another folder") {
+TEST_CASE("relative paths of a config become absolute, so that the config can be used from another folder") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kSpeech + "[run]\nname = \"x\"\n");
   const Config config = load_with(path, {"data.path=corpora/../an4", "data.feature_cache=cache"});
@@ -317,7 +317,7 @@ TEST_CASE("keys without effect in configs of speech") {
         text(kaldi));
 }
 
-TEST_CASE("model.dropout was accepted without effect for an LSTM of one layer") {
+TEST_CASE("model.dropout is an error for an LSTM of one layer, which has no dropout") {
   CHECK(set_error(kLstm, {"model.layers=2", "model.dropout=0.3"}).empty());
   const std::string reason = "belongs to Transformers and LSTMs of several layers, and model.layers is 1";
   for (const std::string set : {"model.dropout=0.3", "train.dropout_steps=2"})
@@ -326,7 +326,8 @@ TEST_CASE("model.dropout was accepted without effect for an LSTM of one layer") 
 }
 
 TEST_CASE(
-    "an untrusted config chose an output folder of eval: only training reads data.feature_cache from files") {
+    "eval does not write to a folder of an untrusted config: only training reads data.feature_cache from "
+    "files") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", "[data]\nfeature_cache = \"/cache\"\n" + kSpeech.substr(7));
   const ConfigReading checkpoint{.unused = UnusedKeys::ignore_in_file, .use = ConfigUse::evaluation};
@@ -335,7 +336,7 @@ TEST_CASE(
   CHECK(load_with(path, {"data.feature_cache=/cache"}, checkpoint).data.feature_cache == "/cache");
 }
 
-TEST_CASE("a key of the file that --set gives an effect was refused") {
+TEST_CASE("a key of the file that has an effect through --set is allowed") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kImages + "[schedule]\npatience = 3\n");
   CHECK(config_error(path, {}) != "");

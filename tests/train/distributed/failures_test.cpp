@@ -1,4 +1,4 @@
-// Failures of one process of several: all processes end, with a message that names the process.
+// Tests of failures of one of several processes: all processes end, with a message that names the process.
 #include <csignal>
 
 #include "tests/train/cli/tiny_run.h"
@@ -26,7 +26,7 @@ std::vector<std::string> train_words(const TempDir& dir, const std::string& conf
 
 constexpr const char* kOtherSetting = "if [ $rank = 1 ]; then set -- \"$@\" --set ";
 
-// Runs the program of the losses with a fault on process 1.
+// Runs the program of losses.cpp with a fault on process 1.
 ProgramResult faulty(const std::string& fault) {
   const TempDir corpus;
   write_tiny_an4(corpus.path(), 6, 2);
@@ -35,7 +35,7 @@ ProgramResult faulty(const std::string& fault) {
 
 }  // namespace
 
-TEST_CASE("if a process is killed, the others end within 30 seconds with a message that names it") {
+TEST_CASE("if a process is killed, the other processes end within 30 seconds with a message that names it") {
   if (without_mpirun()) return;
   const TempDir dir;
   Job job(4, train_words(dir, write_config(dir, 1000000)));
@@ -51,7 +51,7 @@ TEST_CASE("if a process is killed, the others end within 30 seconds with a messa
   CHECK(named);
 }
 
-TEST_CASE("SIGTERM to any process makes all write one checkpoint and end with 75") {
+TEST_CASE("after SIGTERM to any process, process 0 writes a checkpoint and all processes end with 75") {
   if (without_mpirun()) return;
   for (const int rank : {0, 1}) {
     const TempDir dir;
@@ -104,7 +104,7 @@ TEST_CASE("different configs and data are refused before the first step, with th
   CHECK_FALSE(fs::exists(dir / "run"));
 }
 
-TEST_CASE("an error that all processes have is printed once") {
+TEST_CASE("an error that occurs on all processes is printed once") {
   if (without_mpirun()) return;
   const TempDir dir;
   auto words = train_words(dir, write_config(dir, 5));
@@ -163,7 +163,7 @@ TEST_CASE("an exception on one process names it and ends the others") {
   CHECK(contains(result.err, "process 1: a fault of the test"));
 }
 
-TEST_CASE("a process that a launcher started, but that MPI does not know, ends with a message") {
+TEST_CASE("a process ends with a message if its launcher and MPI report different numbers of processes") {
   const TempDir dir;
   setenv("OMPI_COMM_WORLD_RANK", "5", 1);
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);

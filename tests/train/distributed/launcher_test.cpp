@@ -66,7 +66,7 @@ TEST_CASE("contradictory variables of launchers are refused") {
                  "PMIX_RANK=1, but srun started process 0"));
 }
 
-TEST_CASE("another number of processes in MPI than the launcher started is refused") {
+TEST_CASE("a launcher and MPI that report different numbers of processes are refused") {
   CHECK_NOTHROW(check_world({"mpirun", 1, 4}, 1, 4));
   CHECK(contains(message_of<ConfigError>([] {
                    check_world({"mpirun", 1, 4}, 0, 1);
@@ -76,22 +76,23 @@ TEST_CASE("another number of processes in MPI than the launcher started is refus
 }
 
 TEST_CASE("processes that may use the same processors divide them") {
-  const auto place = [](const std::string& host, std::vector<int> processors) {
-    return ProcessPlace{host, 1, std::move(processors)};
+  const auto location = [](const std::string& host, std::vector<int> processors) {
+    return ProcessLocation{host, 1, std::move(processors)};
   };
-  const std::vector<ProcessPlace> unbound(2, place("a", {0, 1, 2, 3}));
+  const std::vector<ProcessLocation> unbound(2, location("a", {0, 1, 2, 3}));
   CHECK(processor_share(unbound, 0) == 2);
-  CHECK(processor_share({place("a", {0, 1, 2, 3}), place("b", {0, 1, 2, 3})}, 1) == 4);
-  CHECK(processor_share({place("a", {0}), place("a", {1})}, 1) == 1);  // bound by mpirun
-  CHECK(processor_share({place("a", {0, 1, 2}), place("a", {0, 1, 2}), place("a", {0, 1, 2})}, 2) == 1);
-  CHECK(processor_share(std::vector<ProcessPlace>(4, place("a", {0, 1})), 3) == 1);  // oversubscribed
+  CHECK(processor_share({location("a", {0, 1, 2, 3}), location("b", {0, 1, 2, 3})}, 1) == 4);
+  CHECK(processor_share({location("a", {0}), location("a", {1})}, 1) == 1);  // bound by mpirun
+  CHECK(processor_share({location("a", {0, 1, 2}), location("a", {0, 1, 2}), location("a", {0, 1, 2})}, 2) ==
+        1);
+  CHECK(processor_share(std::vector<ProcessLocation>(4, location("a", {0, 1})), 3) == 1);  // oversubscribed
 }
 
-TEST_CASE("facts of a config have its keys, without those that may differ between machines") {
+TEST_CASE("shared_settings() has the keys of a config, except keys that may differ between machines") {
   Config config;
   config.optimizer.lr = 0.25;
   std::string text;
-  for (const auto& [name, value] : config_facts(config)) text += name + "=" + value + ";";
+  for (const auto& [name, value] : shared_settings(config)) text += name + "=" + value + ";";
   CHECK(contains(text, "optimizer.lr=0.25;"));
   CHECK(contains(text, "data.batch_size=10;"));
   CHECK(contains(text, "version of the program="));

@@ -1,7 +1,7 @@
-// Program for mpirun: prints the losses of 50 training steps of several models in float32 and float64, so
-// that a test can compare runs of 1, 2 and 4 processes. The first argument is the folder of a corpus in the
-// layout of AN4. The second argument selects a fault on process 1: "nan" for a weight that is not a number,
-// "drift" for a weight that differs from process 0, "throw" for an exception, or none.
+// A program for mpirun, which prints the losses of 50 training steps of several models in float32 and
+// float64. A test compares runs of 1, 2 and 4 processes. The first argument is the folder of a corpus in the
+// layout of AN4. The optional second argument selects a fault on process 1: "nan" for a weight that is not a
+// number, "drift" for a weight that differs from process 0, or "throw" for an exception.
 #include <cstdio>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// Runs programs with several processes on this machine by mpirun.
+// Functions that run programs with mpirun on this machine.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@
 
 namespace tapeformer::test {
 
-// Returns whether mpirun is not available, and prints the reason why the test is skipped.
+// Returns true if mpirun is not available, and prints the reason why the test is skipped.
 inline bool without_mpirun() {
   const std::string mpirun = MPIRUN;
   if (!mpirun.empty() && std::filesystem::exists(mpirun)) return false;
@@ -20,8 +20,8 @@ inline bool without_mpirun() {
   return true;
 }
 
-// Returns the words that start `words` in several processes of Open MPI, as root too, and with more processes
-// than processors.
+// Returns the command that runs `words` in several processes of Open MPI. The command may run as root, and
+// with more processes than processors.
 inline std::vector<std::string> mpirun(int processes, const std::vector<std::string>& words) {
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -31,13 +31,14 @@ inline std::vector<std::string> mpirun(int processes, const std::vector<std::str
   return all;
 }
 
-// A run of several processes. Each writes its PID to the file pid.RANK before it starts the program.
+// A run of several processes. Each process writes its PID to the file pid.RANK before it starts the program.
 class Job {
  public:
-  // `of_rank` is shell code that runs first, with $rank; it may change the arguments by `set -- "$@" …`.
-  Job(int processes, std::vector<std::string> words, const std::string& of_rank = "") {
+  // `prefix` is shell code that each process runs first. It may use $rank, and change the arguments with `set
+  // -- "$@" …`.
+  Job(int processes, std::vector<std::string> words, const std::string& prefix = "") {
     const std::string code = "rank=$OMPI_COMM_WORLD_RANK; echo $$ > '" + dir_.path().string() +
-                             "/pid.'$rank; " + of_rank + " exec \"$@\"";
+                             "/pid.'$rank; " + prefix + " exec \"$@\"";
     words.insert(words.begin(), {"sh", "-c", code, "sh"});
     start_ = std::chrono::steady_clock::now();
     child_ = start_command(mpirun(processes, words), out().string(), err().string());

@@ -1,5 +1,5 @@
-// NCCL with one process on a device. Its name begins with "cuda: ", so scripts select it with the device
-// tests.
+// Tests of NCCL with one process on a device. Their names begin with "cuda: ", by which scripts select the
+// tests of a device.
 #include <doctest/doctest.h>
 
 #include "core/cuda/graph.h"

@@ -16,7 +16,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// A communicator whose other processes have the same values, and which records its reductions.
+// A communicator that records its reductions. The other processes have the same values as this process.
 class Echo final : public Communicator {
  public:
   explicit Echo(int size) : Communicator(0, size) {}
@@ -52,7 +52,7 @@ TEST_CASE("gradients are reduced in buckets from the last parameter to the first
   CHECK(reducer.buckets() == 2);
   CHECK(reducer.bytes_per_step() == 65 * 4);
   reducer.begin();
-  // backward() completes the first parameter first; its bucket waits for the bucket before it.
+  // backward() completes the first parameter first, and its bucket waits for the previous bucket.
   Tensor loss = sum(square(parameters[3]));
   for (const int i : {2, 1, 0}) loss = add(loss, sum(square(parameters[static_cast<size_t>(i)])));
   backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
@@ -62,7 +62,7 @@ TEST_CASE("gradients are reduced in buckets from the last parameter to the first
   CHECK(gradient(parameters[0]).is_contiguous());
 }
 
-TEST_CASE("a parameter without a gradient is reduced as 0, and has no gradient if no process has one") {
+TEST_CASE("a missing gradient is reduced as 0, and a parameter without a gradient on any process gets none") {
   Echo processes(2);
   const std::vector<Tensor> parameters = {parameter(4), parameter(4)};
   GradientReducer reducer(processes, parameters, {});
@@ -93,18 +93,18 @@ TEST_CASE("gradients are rounded to bfloat16 for the reduction, and double gradi
   }
 }
 
-TEST_CASE("the status of a step holds the loss, the tokens, requests to stop and the first bad micro-batch") {
+TEST_CASE("the status of a step holds the loss, the tokens, requests to stop and the first non-finite loss") {
   const Echo processes(1);
   const StepStatus good(processes, {2, 4}, {0.25, 0.75}, 7, {.signal = 15, .time_is_up = true});
   CHECK(good.loss() == 3.5);
   CHECK(good.tokens() == 7);
   CHECK(good.stop().signal == 15);
   CHECK(good.stop().time_is_up);
-  CHECK_FALSE(good.bad());
+  CHECK_FALSE(good.non_finite_loss());
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const StepStatus bad(processes, {1, nan, nan}, {0.2, 0.4, 0.4}, 7, {});
-  REQUIRE(bad.bad());
-  CHECK(bad.bad()->process == 0);
-  CHECK(bad.bad()->batch == 1);
-  CHECK(std::isnan(bad.bad()->loss));
+  REQUIRE(bad.non_finite_loss());
+  CHECK(bad.non_finite_loss()->process == 0);
+  CHECK(bad.non_finite_loss()->batch == 1);
+  CHECK(std::isnan(bad.non_finite_loss()->loss));
 }

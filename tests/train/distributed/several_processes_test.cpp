@@ -1,4 +1,5 @@
-// Runs of several processes on one machine: the same training, evaluation and samples as one process.
+// Tests of runs of several processes on one machine, which must equal training, evaluation and samples of one
+// process.
 #include <cmath>
 #include <map>
 #include <sstream>
@@ -82,7 +83,8 @@ TEST_CASE("1, 2 and 4 processes have the same losses over 50 steps") {
 }
 
 TEST_CASE(
-    "a checkpoint of 2 processes resumes with 1 and with 4, and evaluations do not depend on the number") {
+    "a checkpoint of 2 processes resumes with 1 and with 4, and evaluations do not depend on the number of "
+    "processes") {
   if (without_mpirun()) return;
   const TempDir dir;
   const std::string config = config_file(dir, 20, 10);
@@ -114,12 +116,12 @@ TEST_CASE(
   const std::vector<std::string> eval = {PROGRAM,  "eval",    (dir / "whole").string(),
                                          "--json", "--limit", "21"};
   const auto alone = json_of(Job(1, eval).result()), shared = json_of(Job(3, eval).result());
-  CHECK(alone["nats_per_dim"] == shared["nats_per_dim"]);  // the same sums, bit for bit
+  CHECK(alone["nats_per_dim"] == shared["nats_per_dim"]);  // equal bit for bit
   CHECK(alone["accuracy"] == shared["accuracy"]);
   CHECK(shared["examples"] == 21);
 }
 
-TEST_CASE("several processes draw the sequences of one process") {
+TEST_CASE("several processes draw the same sequences as one process") {
   if (without_mpirun()) return;
   const TempDir dir;
   write_run(dir / "run", tiny_sequence_config());
@@ -130,7 +132,7 @@ TEST_CASE("several processes draw the sequences of one process") {
   CHECK(alone["sequences"] == shared["sequences"]);
 }
 
-TEST_CASE("several processes score speech as one process") {
+TEST_CASE("several processes get the same speech scores as one process") {
   if (without_mpirun()) return;
   const TempDir dir;
   write_tiny_an4(dir / "corpus", 12, 7);
@@ -173,7 +175,7 @@ TEST_CASE("several processes train on an emulated CUDA device") {
           doctest::Approx(metric_number(cpu[i], "loss_nats", -2)).epsilon(1e-4));
 }
 
-TEST_CASE("processes that mpirun starts say how many threads they have, and process 0 alone writes the log") {
+TEST_CASE("process 0 alone writes the log, with the number of threads") {
   if (without_mpirun()) return;
   const TempDir dir;
   const ProgramResult result =

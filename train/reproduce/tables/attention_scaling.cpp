@@ -1,6 +1,6 @@
 // Time and memory per sequence of attention at doubling lengths, forward and backward: "Transformers are
-// RNNs" (Katharopoulos et al. 2020), figure 1. The rows lsh-N are the LSH attention of this paper. Beside
-// them are the LSH attention of "Reformer" (Kitaev et al. 2020), with chunks of 64, and all other causal
+// RNNs" (Katharopoulos et al. 2020), figure 1. The rows lsh-N are the LSH attention of this paper. Further
+// rows are the LSH attention of "Reformer" (Kitaev et al. 2020), with chunks of 64, and all other causal
 // kinds.
 #include "core/errors.h"
 #include "models/attention/attention.h"
@@ -10,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kPatience = 20, kPaperPatience = 600;  // largest number of seconds for one pass
+constexpr double kPatience = 20, kPaperPatience = 600;  // time limit of one pass in seconds
 
 Row row_of(const std::string& name, std::vector<std::string> settings) {
   settings.insert(settings.end(), {"model.type=sequence", "data.dataset=copy", "train.steps=1"});
@@ -64,8 +64,8 @@ Table attention_scaling(const ReproductionOptions& options) {
                         .columns = scaling_columns(doubling("longest", shortest, longest)),
                         .commands = {command},
                         .read =
-                            [](const std::vector<Json>& outputs, const Case& one) {
-                              return scaling_results(outputs[0]["lengths"], one.row.name);
+                            [](const std::vector<Json>& outputs, const Trial& trial) {
+                              return scaling_results(outputs[0]["lengths"], trial.row.name);
                             },
                         .first_seed_only = true}},
       .figures = scaling_figures("Attention, forward and backward", "sequence length")};
@@ -86,7 +86,7 @@ Reproduction attention_scaling_reproduction() {
                       size_option("repeats", "repeats for the median"),
                       {.name = "patience",
                        .default_value = 0.0,
-                       .help = "largest number of seconds for one pass; 0: 20, with --scale paper 600",
+                       .help = "time limit of one pass in seconds; 0: 20, or 600 with --scale paper",
                        .min = 0}},
           .config_keys = {"model.heads", "model.head_dim", "run.precision"}};
 }

@@ -112,7 +112,8 @@ std::vector<std::string> notes_of(const ImageSet& set, TableScale scale) {
                                  "/small.toml and not the model of the paper, in width, depth, recipe and "
                                  "length of training, so its figures are not comparable with the paper's."));
   if (scale == TableScale::smoke)
-    notes.emplace_back("Images are averaged over blocks of pixels, and 60 steps train nothing.");
+    notes.emplace_back(
+        "Images are averaged over blocks of pixels, and 60 steps do not train a useful model.");
   else
     notes.emplace_back("Weights and attention are stored in bfloat16.");
   return notes;
@@ -169,12 +170,12 @@ Table image_table(const ImageSet& set, const ReproductionOptions& options) {
   return table;
 }
 
-// Samples and completions as in the figures of the paper.
+// Returns the table of samples and completions, as in the figures of the paper.
 Table sample_table(const ImageSet& set, const ReproductionOptions& options) {
   const int64_t count = options.measured("count", 4, 16, 64);
   const auto pictures = [](const std::string& what) {
-    return [what](const std::vector<Json>&, const Case& one) {
-      return Measured{.pictures = {run_name(one.row, one.config.run.seed) + "." + what + ".png"}};
+    return [what](const std::vector<Json>&, const Trial& trial) {
+      return Measured{.pictures = {run_name(trial.row, trial.config.run.seed) + "." + what + ".png"}};
     };
   };
   Table table{.title = std::string(set.title) + ": samples and completions",

@@ -7,7 +7,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kWidth = 64;  // of all models
+constexpr int64_t kWidth = 64;  // width of all models
 constexpr int64_t kChunk = 32;  // positions per LSH chunk
 
 // Exponents in the formulas of the paper.
@@ -25,7 +25,7 @@ constexpr Model kModels[] = {{"transformer", false, false, false, {2, 2}, {1, 1}
                              {"lsh-transformer", true, false, false, {1, 1}, {1, 1}, {1, 1}},
                              {"reformer", true, true, true, {1, 1}, {1, 0}, {1, 0}}};
 
-// Values of one key, while the other keys keep their values in the config.
+// The values of one key in a sweep. The other keys keep their values in the config.
 struct Sweep {
   const char *name, *label, *key;
   std::vector<int64_t> values;
@@ -42,7 +42,7 @@ std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
            doubling("widest", std::max<int64_t>(widest / 16, kWidth), widest)}};
 }
 
-// A chunk of the feed-forward block has about as many values as the residual stream.
+// Returns the number of feed-forward chunks. A chunk has about as many values as the residual stream.
 int64_t chunks_for(int64_t feedforward) {
   return std::max<int64_t>(feedforward / kWidth, 1);
 }
@@ -51,9 +51,9 @@ std::string column_name(const char* what, const Sweep& sweep) {
   return concat_text(what, "_", sweep.name);
 }
 
-Measured sweep_results(const Sweep& sweep, const std::vector<Json>& outputs, const Case& one) {
-  Curve time{column_name("time", sweep), one.row.name, {}},
-      memory{column_name("memory", sweep), one.row.name, {}};
+Measured sweep_results(const Sweep& sweep, const std::vector<Json>& outputs, const Trial& trial) {
+  Curve time{column_name("time", sweep), trial.row.name, {}},
+      memory{column_name("memory", sweep), trial.row.name, {}};
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto x = static_cast<double>(sweep.values[i]);
     time.points.emplace_back(x, 1e3 * outputs[i]["seconds_per_step"].get<double>());
@@ -70,7 +70,7 @@ Measurement sweep_measurement(const Sweep& sweep, const ReproductionOptions& opt
       .columns = {{column_name("time", sweep), concat_text("time, ", sweep.label), 2},
                   {column_name("memory", sweep), concat_text("memory, ", sweep.label), 2}},
       .read = [sweep](const std::vector<Json>& outputs,
-                      const Case& one) { return sweep_results(sweep, outputs, one); },
+                      const Trial& trial) { return sweep_results(sweep, outputs, trial); },
       .first_seed_only = true};
   for (const int64_t value : sweep.values) {
     Words command = {"bench",     "train-step",

@@ -23,9 +23,9 @@ std::string column_at(int64_t length) {
   return concat_text("seconds_", length);
 }
 
-Measured speed_results(const std::vector<Json>& outputs, const Case& one) {
+Measured speed_results(const std::vector<Json>& outputs, const Trial& trial) {
   Measured measured;
-  Curve curve{"seconds", one.row.name, {}};
+  Curve curve{"seconds", trial.row.name, {}};
   for (const Json& output : outputs) {
     const auto length = output["length"].get<int64_t>();
     const auto seconds = output["seconds_per_step"].get<double>();

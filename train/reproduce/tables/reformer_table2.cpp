@@ -1,6 +1,6 @@
-// "Reformer" (Kitaev et al. 2020), table 2: accuracy on the duplication task of one-layer models that are
-// trained with one number of hash rounds and evaluated with other numbers. Full attention is LSH attention
-// with one chunk, which is exact. Its keys are normalised; the column full-raw has keys that are not.
+// "Reformer" (Kitaev et al. 2020), table 2: accuracy on the duplication task of one-layer models. Each model
+// is trained with one number of hash rounds and evaluated with several. Full attention is LSH attention with
+// one chunk, which is exact and normalises keys. In the column full-raw, keys are not normalised.
 #include <array>
 
 #include "core/errors.h"
@@ -9,8 +9,8 @@
 namespace tapeformer {
 namespace {
 
-// Numbers of rounds that stand for full attention: exact LSH attention, which normalises keys and masks the
-// own position, and softmax attention with shared queries and keys, which does neither.
+// Special numbers of rounds. kFull selects exact LSH attention, which normalises keys and masks the own
+// position. kFullRaw selects softmax attention with shared queries and keys, which does neither.
 constexpr int64_t kFull = 0, kFullRaw = -1;
 
 struct TrainedModel {

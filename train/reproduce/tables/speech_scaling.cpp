@@ -29,8 +29,8 @@ Table speech_scaling(const ReproductionOptions& options) {
                                 .columns = scaling_columns(lengths),
                                 .commands = {command},
                                 .read =
-                                    [](const std::vector<Json>& outputs, const Case& one) {
-                                      return scaling_results(outputs[0]["lengths"], one.row.name);
+                                    [](const std::vector<Json>& outputs, const Trial& trial) {
+                                      return scaling_results(outputs[0]["lengths"], trial.row.name);
                                     },
                                 .first_seed_only = true}},
               .figures = scaling_figures("Training step on speech", "frames of an utterance")};

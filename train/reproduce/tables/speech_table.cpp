@@ -105,7 +105,7 @@ Table speech_table(const ReproductionOptions& options) {
                         {.name = "cpu_seconds_per_epoch", .label = "CPU s/epoch", .digits = 1},
                         {.name = "seconds_per_epoch", .label = "s/epoch", .digits = 1}},
             .read = [](const std::vector<Json>&,
-                       const Case& one) { return learning_curve(one.run_dir, one.row.name); }}},
+                       const Trial& trial) { return learning_curve(trial.run_dir, trial.row.name); }}},
       .figures = {{"epochs", "Phone error rate", {"epoch"}, per},
                   {"time", "Phone error rate", {"processor seconds of training"}, per}}};
   for (const PublishedRates& row : kSpeechRows)

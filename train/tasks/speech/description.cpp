@@ -26,10 +26,10 @@ std::string to_json(const SpeechDescription& description) {
   return json.dump();
 }
 
-SpeechDescription speech_description(const std::string& task_json, const std::string& place) try {
+SpeechDescription speech_description(const std::string& task_json, const std::string& path) try {
   if (task_json.empty())
-    throw CheckpointError(place + ": task: is missing, expected the data of a speech model");
-  const JsonEntries entries(task_json, place + ": task.");
+    throw CheckpointError(path + ": task: is missing, expected the data of a speech model");
+  const JsonEntries entries(task_json, path + ": task.");
   SpeechDescription description;
   description.dims = entries.integer("dims", 1, kMaxDims);
   description.phones = PhoneTable(entries.texts("phones"));
@@ -41,7 +41,7 @@ SpeechDescription speech_description(const std::string& task_json, const std::st
     if (size == 0 || size != description.global->squares.size() ||
         static_cast<size_t>(description.dims) % size != 0)
       throw CheckpointError(
-          concat_text(place, ": task.global: expected sums and squares of one size that divides ",
+          concat_text(path, ": task.global: expected sums and squares of one size that divides ",
                       description.dims, ", got ", size, " and ", description.global->squares.size()));
   }
   // Checkpoints of older versions do not have the length of the longest utterance.
@@ -49,7 +49,7 @@ SpeechDescription speech_description(const std::string& task_json, const std::st
     description.longest_frames = entries.integer("longest_frames", 1, kMaxUtteranceFrames);
   return description;
 } catch (const DataError& error) {
-  throw CheckpointError(place + ": task.phones: " + error.what());
+  throw CheckpointError(path + ": task.phones: " + error.what());
 }
 
 }  // namespace tapeformer

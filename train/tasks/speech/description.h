@@ -17,9 +17,10 @@ struct SpeechDescription {
   int64_t longest_frames = 0;               // number of frames of the longest training utterance; 0: unknown
 };
 
-// Convert a description to and from the JSON object TrainingState::task. `place` is the path of state.json.
+// Convert a description to and from the JSON object TrainingState::task. `path` is the path of state.json in
+// errors.
 // Throw CheckpointError with the path and the entry.
 std::string to_json(const SpeechDescription& description);
-SpeechDescription speech_description(const std::string& task_json, const std::string& place);
+SpeechDescription speech_description(const std::string& task_json, const std::string& path);
 
 }  // namespace tapeformer

@@ -40,8 +40,8 @@ void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices
 
 using LabelsOfUtterances = std::map<int64_t, CtcLabels>;
 
-// Returns the labels that all processes decoded. The texts between processes are lists of numbers: the index
-// of an utterance, the number of its labels, and the labels.
+// Returns the decoded labels of all processes. The processes exchange lists of numbers as text: the index of
+// an utterance, the number of its labels, and the labels.
 LabelsOfUtterances gather_labels(Communicator& processes, const LabelsOfUtterances& own) {
   if (processes.size() == 1) return own;
   std::string text;
@@ -61,7 +61,8 @@ LabelsOfUtterances gather_labels(Communicator& processes, const LabelsOfUtteranc
   return all;
 }
 
-// Scores the decoded labels of all usable utterances. Utterances without labels count as deletions.
+// Scores the decoded labels of all utterances. The labels of an utterance that was not decoded count as
+// deletions.
 SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& options,
                        const LabelsOfUtterances& decoded) {
   const SpeechDataset& set = *part.set;
@@ -117,7 +118,7 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
     const size_t number = round * size + rank;
     if (number >= batches.size()) continue;
     std::vector<int64_t> indices;
-    for (const int64_t place : batches[number]) indices.push_back(part.usable[static_cast<size_t>(place)]);
+    for (const int64_t index : batches[number]) indices.push_back(part.usable[static_cast<size_t>(index)]);
     const SpeechBatch batch = set.batch(indices);
     const SpeechOutput output = model.forward(batch.features, batch.lengths, {});
     const auto nats =

@@ -20,22 +20,22 @@ std::string to_json(const Tokenizer& tokenizer) {
   return json.dump();
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& task_json, const std::string& place) try {
-  if (task_json.empty()) throw CheckpointError(place + ": task: is missing, expected a tokenizer");
-  const JsonEntries entries(task_json, place + ": task.");
+std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& task_json, const std::string& path) try {
+  if (task_json.empty()) throw CheckpointError(path + ": task: is missing, expected a tokenizer");
+  const JsonEntries entries(task_json, path + ": task.");
   const std::string name = entries.string("tokenizer");
   std::string data;
   if (name == kCharacters) data = entries.string("characters");
   if (name == kSentencePiece) {
     const auto model = from_base64(entries.string("model"));
-    if (!model) throw CheckpointError(place + ": task.model: expected Base64");
+    if (!model) throw CheckpointError(path + ": task.model: expected Base64");
     data = *model;
   }
-  auto tokenizer = restore_tokenizer(name, data, place + ": task");
+  auto tokenizer = restore_tokenizer(name, data, path + ": task");
   const int64_t vocabulary = entries.integer("vocabulary", 1, kMaxVocabulary);
   if (vocabulary != tokenizer->vocabulary())
     throw CheckpointError(
-        concat_text(place, ": task.vocabulary: expected ", tokenizer->vocabulary(), ", got ", vocabulary));
+        concat_text(path, ": task.vocabulary: expected ", tokenizer->vocabulary(), ", got ", vocabulary));
   return tokenizer;
 } catch (const DataError& error) {
   throw CheckpointError(error.what());

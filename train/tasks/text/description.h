@@ -8,10 +8,10 @@
 
 namespace tapeformer {
 
-// Convert a tokenizer to and from the JSON object TrainingState::task: its name, its number of tokens and its
-// data, characters as text and a SentencePiece model in Base64. `place` is the path of state.json. Throw
-// CheckpointError with the path and the entry.
+// Convert a tokenizer to and from the JSON object TrainingState::task: its name, the size of its vocabulary
+// and its data. Characters are stored as text, and a SentencePiece model in Base64. `path` is the path of
+// state.json in errors. Throw CheckpointError with the path and the entry.
 std::string to_json(const Tokenizer& tokenizer);
-std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& task_json, const std::string& place);
+std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& task_json, const std::string& path);
 
 }  // namespace tapeformer

@@ -127,7 +127,7 @@ TEST_CASE("speech: each epoch has each utterance once, also if epochs differ in 
   CHECK(again.at(step - 1) == plan.at(step - 1));  // a new plan does not need the earlier steps
 }
 
-TEST_CASE("speech: all utterances of a speaker are held out together and are in no other part") {
+TEST_CASE("speech: all utterances of a speaker are in the same split") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);  // 12 training speakers
   Config config = tiny_speech_config(dir / "an4");
