@@ -226,8 +226,7 @@ TrainResult Trainer::run() {
   start(directory ? &*directory : nullptr);
   log_ = std::make_unique<RunLog>(directory ? &directory->folder() : nullptr, options_.quiet, state_,
                                   task_->speed_unit());
-  if (directory && config_.run.tensorboard)
-    log_->write_events(directory->folder(), state_, to_toml(config_));
+  if (directory && config_.run.tensorboard) log_->write_events(directory->folder(), state_, to_toml(config_));
   const StopSignals signals;
   TrainResult result;
   const auto finish = [&](bool last) {
