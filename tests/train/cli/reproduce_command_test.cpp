@@ -318,7 +318,10 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
   const auto complexity =
       run("reformer-complexity",
           {"measure.longest=256", "measure.deepest=8", "measure.widest=512", "measure.repeats=1"},
-          {"--rows", "transformer,reformer"});
+          {"--rows", "transformer,reformer,attention-lsh"});
+  CHECK(std::isfinite(mean(complexity, "attention-lsh", "time_attention")));
+  CHECK(row_of(complexity, "attention-lsh")["cells"]["memory_attention"]["paper"] == 1);
+  CHECK(!row_of(complexity, "attention-lsh")["cells"].contains("memory_depth"));
   CHECK(complexity["reference"] == "formula");
   // In such small models, memory that does not grow lowers the exponents, so only their order is tested. The
   // order of the feed-forward exponents is not tested, because the gradients of the weights outweigh the

@@ -79,7 +79,58 @@ Measurement sweep_measurement(const Sweep& sweep, const ReproductionOptions& opt
                      "--set",     concat_text(sweep.key, "=", value)};
     measurement.commands.push_back(command);
   }
+  for (const Model& model : kModels) measurement.rows.emplace_back(model.name);
   return measurement;
+}
+
+// A row of table 1, which measures attention alone by length.
+struct AttentionType {
+  const char *name, *kind;
+  Exponents length;
+};
+constexpr AttentionType kAttentionTypes[] = {{"attention-memory-efficient", "softmax", {2, 2}},
+                                             {"attention-lsh", "lsh", {1, 1}}};
+
+std::vector<std::string> lsh_options() {
+  return {"attention.rounds=2", concat_text("attention.chunk_length=", kChunk)};
+}
+
+Measurement attention_measurement(const Sweep& lengths, const ReproductionOptions& options) {
+  Measurement measurement{
+      .name = "attention",
+      .columns = {{"time_attention", "time, attention alone", 2},
+                  {"memory_attention", "memory, attention alone", 2}},
+      .commands = {{"bench", "attention", "--config", "{config}", "--shortest",
+                    std::to_string(lengths.values.front()), "--longest",
+                    std::to_string(lengths.values.back()), "--repeats",
+                    std::to_string(options.measured("repeats", 1, 3, 5))}},
+      .read =
+          [](const std::vector<Json>& outputs, const Trial& trial) {
+            Curve time{"time_attention", trial.row.name, {}}, memory{"memory_attention", trial.row.name, {}};
+            for (const Json& row : outputs[0]["lengths"]) {
+              const auto length = row["length"].get<double>();
+              time.points.emplace_back(length, 1e3 * row["seconds"].get<double>());
+              memory.points.emplace_back(length, row["peak_bytes"].get<double>() / kMebi);
+            }
+            return Measured{.values = {{time.figure, fitted_exponent(time.points)},
+                                       {memory.figure, fitted_exponent(memory.points)}},
+                            .curves = {time, memory}};
+          },
+      .first_seed_only = true};
+  for (const AttentionType& type : kAttentionTypes) measurement.rows.emplace_back(type.name);
+  return measurement;
+}
+
+Row attention_row(const AttentionType& type, const Sweep& lengths) {
+  Row row{.name = type.name,
+          .fixed = {"model.type=sequence", "data.dataset=copy", "data.batch_size=1", "train.steps=1",
+                    "model.heads=4", concat_text("model.head_dim=", kWidth / 4),
+                    concat_text("data.max_length=", lengths.values.back()),
+                    concat_text("model.attention=", type.kind)},
+          .paper = {{"time_attention", type.length.time}, {"memory_attention", type.length.memory}}};
+  if (std::string_view(type.kind) == "lsh")
+    for (const std::string& option : lsh_options()) row.fixed.push_back(option);
+  return row;
 }
 
 std::vector<std::string> settings_of(const Model& model, const std::vector<Sweep>& sweeps) {
@@ -95,10 +146,9 @@ std::vector<std::string> settings_of(const Model& model, const std::vector<Sweep
                                        "model.dropout=0",
                                        concat_text("data.max_length=", sweeps[0].values.front()),
                                        model.reversible ? "model.reversible=true" : "model.reversible=false"};
-  const std::vector<std::string> lsh = {"model.attention=lsh", "attention.rounds=2",
-                                        concat_text("attention.chunk_length=", kChunk)};
-  if (model.lsh) settings.insert(settings.end(), lsh.begin(), lsh.end());
-  if (!model.lsh) settings.emplace_back("model.attention=softmax");
+  settings.emplace_back(model.lsh ? "model.attention=lsh" : "model.attention=softmax");
+  if (model.lsh)
+    for (const std::string& option : lsh_options()) settings.push_back(option);
   if (model.chunked)
     settings.push_back(concat_text("model.feedforward_chunks=", chunks_for(sweeps[2].values.back())));
   return settings;
@@ -113,10 +163,12 @@ Table reformer_complexity(const ReproductionOptions& options) {
           "parameters and optimizer, fitted to the longer half of each sweep. The formulas: Transformer "
           "max(b l d_ff, b h l²) n; Reversible without n in the memory; Chunked Reversible with d_model "
           "for d_ff in the memory; LSH Transformer with l r c for l²; Reformer with all three.",
-      .notes = {"Softmax attention works block by block here, so its memory is linear in the length; the "
-                "formulas have l².",
-                concat_text("Chunked models have ", chunks_for(sweeps[2].values.back()),
-                            " feed-forward chunks. LSH attention has 2 rounds and chunks of ", kChunk, ".")},
+      .notes =
+          {"Softmax attention works block by block here, so its memory is linear in the length; the "
+           "formulas have l², which table 1 prints for memory-efficient attention too. Attention that stores "
+           "all l² scores is not implemented.",
+           concat_text("Chunked models have ", chunks_for(sweeps[2].values.back()),
+                       " feed-forward chunks. LSH attention has 2 rounds and chunks of ", kChunk, ".")},
       .reference = "formula",
       .trains = false};
   for (const Sweep& sweep : sweeps) {
@@ -125,6 +177,10 @@ Table reformer_complexity(const ReproductionOptions& options) {
     table.figures.push_back({column_name("time", sweep), "Training step", x, {"milliseconds", Scale::log10}});
     table.figures.push_back({column_name("memory", sweep), "Added memory", x, {"MiB", Scale::log10}});
   }
+  table.measurements.push_back(attention_measurement(sweeps[0], options));
+  const Axis length{sweeps[0].label, Scale::log2};
+  table.figures.push_back({"time_attention", "Attention alone", length, {"milliseconds", Scale::log10}});
+  table.figures.push_back({"memory_attention", "Memory of attention alone", length, {"MiB", Scale::log10}});
   for (const Model& model : kModels) {
     const Exponents formulas[] = {model.length, model.depth, model.feedforward};
     Row row{.name = model.name, .fixed = settings_of(model, sweeps)};
@@ -134,6 +190,7 @@ Table reformer_complexity(const ReproductionOptions& options) {
     }
     table.rows.push_back(row);
   }
+  for (const AttentionType& type : kAttentionTypes) table.rows.push_back(attention_row(type, sweeps[0]));
   return table;
 }
 
