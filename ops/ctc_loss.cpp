@@ -73,9 +73,9 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   const Tensor losses = Tensor::empty({batch}, x.dtype(), x.device());
   const bool wanted = recording() && requires_grad(x);
   const Tensor gradient = wanted ? Tensor::empty_like(x) : Tensor{};
-  const auto brought = [&](const Tensor& tensor) { return tensor.to(x.device()); };
-  const Tensor moved_frames = brought(frame_counts), moved_targets = brought(targets),
-               moved_labels = brought(label_counts), feasible_mask = brought(feasible.mask);
+  const auto to_device = [&](const Tensor& tensor) { return tensor.to(x.device()); };
+  const Tensor moved_frames = to_device(frame_counts), moved_targets = to_device(targets),
+               moved_labels = to_device(label_counts), feasible_mask = to_device(feasible.mask);
   dispatch(kOp, x, [&]<class T>(auto backend) {
     ctc_loss(backend, CtcShape{batch, x.size(1), classes, targets.size(1), blank}, x.data<T>(),
              moved_frames.data<int64_t>(), moved_targets.data<int64_t>(), moved_labels.data<int64_t>(),

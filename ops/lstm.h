@@ -24,7 +24,6 @@ struct LstmWeights {
 // of each sequence. Frames beyond a length are not read. Their result and gradient are zero, as for PyTorch's
 // packed sequences.
 //
-// If the precision of the device is bfloat16 (core/device_control.h), operands of the products with x and of
 // If the precision of the device is bfloat16 (core/device_control.h), the operands of matrix products are
 // rounded to bfloat16, except for the operands of recurrent products on CUDA. States and gates are float32.
 // Only frames within the lengths cost time. backward() keeps x, the result and 5 * hidden numbers per frame

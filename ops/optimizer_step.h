@@ -33,7 +33,7 @@ struct GradientScales {
 GradientScales gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping);
 
 // Returns the sum of squares of each tensor, (count,) float64 on their device. Does not wait for the device.
-// A sum is finite if and only if all elements are finite (float64: and below 1e150). The tensors must have
+// A sum is finite if and only if all elements are finite and, in float64, below 1e150. The tensors must have
 // the same dtype, float32 or float64, and the same device.
 Tensor squared_norms(const std::vector<Tensor>& tensors);
 // Writes the sums of squared_norms into `squares`, (count,) float64.

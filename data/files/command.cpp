@@ -53,8 +53,8 @@ class RunningProgram {
 int read_within(pid_t child, int pipe, int file, const CommandLimits& limits, const std::string& command) {
   const auto start = std::chrono::steady_clock::now();
   const auto milliseconds_left = [&] {
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    return static_cast<int>(std::clamp((limits.seconds - took.count()) * 1000, 0.0, 1e9));
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    return static_cast<int>(std::clamp((limits.seconds - elapsed.count()) * 1000, 0.0, 1e9));
   };
   const auto give_up = [&](const std::string& why) {
     kill(-child, SIGKILL);

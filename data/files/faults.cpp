@@ -14,7 +14,7 @@ bool has_digit(const std::string& word) {
   return std::any_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); });
 }
 
-bool names_something(const std::string& word) {
+bool is_name_or_path(const std::string& word) {
   return word.find('/') != std::string::npos || word.ends_with(':') || word.front() == '"';
 }
 
@@ -23,7 +23,7 @@ bool names_something(const std::string& word) {
 std::string fault_kind(const std::string& fault) {
   std::string kind;
   for (const std::string& word : split_words(fault)) {
-    if (names_something(word)) continue;
+    if (is_name_or_path(word)) continue;
     kind += (has_digit(word) ? "#" : word) + " ";
   }
   return kind;

@@ -76,14 +76,14 @@ class UnpackedFile::Reader {
     stream_.next_out = out;
     stream_.avail_out = static_cast<uInt>(count);
     const int status = inflate(&stream_, Z_NO_FLUSH);
-    const size_t made = count - stream_.avail_out;
-    total_ += static_cast<int64_t>(made);
+    const size_t unpacked = count - stream_.avail_out;
+    total_ += static_cast<int64_t>(unpacked);
     if (status == Z_STREAM_END)
       finish_member();
     else if (status != Z_OK)
       throw DataError(concat_text(name_, ": corrupt gzip data after ", total_, " unpacked bytes (",
                                   stream_.msg ? stream_.msg : zError(status), ")"));
-    return made;
+    return unpacked;
   }
 
   // Handles the end of a stream. A gzip file may consist of several concatenated streams.

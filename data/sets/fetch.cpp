@@ -164,7 +164,7 @@ void fetch_zip(const std::vector<KnownFile>& wanted, const fs::path& folder, con
 
 SetReport fetch_set(const std::string& name, const std::string& data_dir, const std::string& from) {
   const KnownSet& set = known_set(
-      name, [](const KnownSet& one) { return !one.url.empty(); }, "a data set that can be fetched");
+      name, [](const KnownSet& known) { return !known.url.empty(); }, "a data set that can be fetched");
   std::string source = from.empty() ? std::string(set.url) : from;
   while (source.size() > 1 && source.ends_with('/')) source.pop_back();
   if (from.empty() && !can_download())

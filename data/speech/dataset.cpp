@@ -186,12 +186,13 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
   // Every utterance uses a separate part of the stream, so that all masks of an epoch differ.
   for (int64_t b = 0; b < count; ++b) {
     const int64_t i = indices[static_cast<size_t>(b)];
-    const Tensor one = features(i, epoch);
+    const Tensor utterance_features = features(i, epoch);
     if (augment)
-      spec_augment(one, *augment, RandomStream(stream.key(), "utterance " + std::to_string(i), stream.step()),
+      spec_augment(utterance_features, *augment,
+                   RandomStream(stream.key(), "utterance " + std::to_string(i), stream.step()),
                    store_->dims());
-    std::memcpy(batch.features.data<float>() + b * longest * dims(), one.raw(),
-                static_cast<size_t>(one.bytes()));
+    std::memcpy(batch.features.data<float>() + b * longest * dims(), utterance_features.raw(),
+                static_cast<size_t>(utterance_features.bytes()));
   }
   return batch;
 }

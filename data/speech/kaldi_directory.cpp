@@ -273,7 +273,7 @@ Faults kaldi_problems(const fs::path& folder, ContentCheck& check_one, bool allo
   return problems_of(folder, &check_one, allow_commands);
 }
 
-void take_words_as_phones(Corpus& corpus) {
+void use_words_as_phones(Corpus& corpus) {
   for (Utterance& utterance : corpus.utterances)
     if (has_blank(utterance.words))
       utterance.fault = kBlankFault;

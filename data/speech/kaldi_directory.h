@@ -17,7 +17,7 @@ bool is_kaldi_directory(const std::filesystem::path& folder);
 
 // Reads a data directory. Relative paths are resolved in the current directory, as in Kaldi, and then in
 // `folder`. If feats.scp exists, wav.scp is not read. Commands ("id command |") are errors unless
-// `allow_commands` is true. The contents of `text` are words; take_words_as_phones converts them to labels.
+// `allow_commands` is true. The contents of `text` are words; use_words_as_phones converts them to labels.
 // Faults of single utterances, such as a missing file, an invalid offset or an empty transcript, do not
 // throw; SpeechDataset reports them.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
@@ -30,8 +30,8 @@ Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true,
 // compares their recordings.
 Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
 
-// Moves the words to the phones, for directories whose text consists of phones.
-void take_words_as_phones(Corpus& corpus);
+// Makes the words of each utterance its phones, for directories whose text consists of phones.
+void use_words_as_phones(Corpus& corpus);
 
 // Writes the lists wav.scp, text and utt2spk, sorted.
 void write_kaldi_directory(const std::filesystem::path& folder, const Corpus& corpus);

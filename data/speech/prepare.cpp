@@ -154,8 +154,8 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
   const NormalizedText text = normalize_transcript(transcript.text, p.lexicon);
   if (text.words.empty()) throw DataError(transcript.location + ": the transcript has no words");
   for (const std::string& word : text.unknown) {
-    UnknownWord& one = p.unknown.try_emplace(word, UnknownWord{word, transcript.location}).first->second;
-    ++one.count;
+    UnknownWord& unknown = p.unknown.try_emplace(word, UnknownWord{word, transcript.location}).first->second;
+    ++unknown.count;
   }
   check_sound(p.recordings.path(i), p.report);
   if (!text.unknown.empty()) {
@@ -202,7 +202,7 @@ void read_utterances(Preparation& p) {
     }
   p.report.without_transcript = p.report.recordings - static_cast<int64_t>(p.used.size());
   drop_equal_ids(p);
-  for (auto& [word, one] : p.unknown) p.report.unknown.push_back(one);
+  for (auto& [word, unknown] : p.unknown) p.report.unknown.push_back(unknown);
   std::stable_sort(p.report.unknown.begin(), p.report.unknown.end(),
                    [](const auto& a, const auto& b) { return a.count > b.count; });
 }
@@ -221,12 +221,12 @@ void write_proposals(Preparation& p) {
     text.clear();
     for (const TextLine& line : read_lines(path)) text += line.text + "\n";
   }
-  for (const UnknownWord& one : p.report.unknown) {
-    if (old.find(one.word)) continue;
-    const bool letters = one.word.find_first_of("0123456789%&$#@+=") == std::string::npos;
-    const auto proposal = letters ? propose_pronunciation(one.word, p.options.program) : std::nullopt;
+  for (const UnknownWord& unknown : p.report.unknown) {
+    if (old.find(unknown.word)) continue;
+    const bool letters = unknown.word.find_first_of("0123456789%&$#@+=") == std::string::npos;
+    const auto proposal = letters ? propose_pronunciation(unknown.word, p.options.program) : std::nullopt;
     p.report.proposed += proposal.has_value();
-    if (proposal) text += one.word + " " + join_words(*proposal) + "\n";
+    if (proposal) text += unknown.word + " " + join_words(*proposal) + "\n";
   }
   replace_file(path.string(), text);
 }
@@ -238,8 +238,8 @@ void write_unknown_words(Preparation& p) {
     return;
   }
   std::string text;
-  for (const UnknownWord& one : p.report.unknown)
-    text += concat_text(one.count, " ", one.word, " ", one.location, "\n");
+  for (const UnknownWord& unknown : p.report.unknown)
+    text += concat_text(unknown.count, " ", unknown.word, " ", unknown.location, "\n");
   replace_file(path.string(), text);
 }
 

@@ -159,7 +159,7 @@ std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
   std::vector<Transcript> transcripts;
   for (const fs::path& path : lists)
     collect_fault(faults, [&] {
-      for (Transcript& one : read_list(read_lines(path))) transcripts.push_back(std::move(one));
+      for (Transcript& transcript : read_list(read_lines(path))) transcripts.push_back(std::move(transcript));
     });
   if (!lists.empty()) return transcripts;
   for (const fs::path& path : single)

@@ -167,7 +167,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint
   for (const std::string& path : {options.valid_path, options.test_path})
     if (!path.empty()) texts.push_back(open_text(path));
   std::vector<const TextSource*> sources;
-  for (const auto& one : texts) sources.push_back(one.get());
+  for (const auto& source : texts) sources.push_back(source.get());
   return make_character_tokenizer(sources);
 }
 

@@ -143,17 +143,19 @@ class SoftmaxHead {
     return std::max<int64_t>(end, 0);
   }
   // Returns the key of the block of keys after the last key that row i of the block attends to.
-  int64_t seen(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
+  int64_t visible_end(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
   // Returns the first key of the block of keys that row i of the block attends to.
-  int64_t unseen(int64_t i) const { return std::clamp<int64_t>(first(query_ + i) - key_, 0, keys_); }
+  int64_t visible_begin(int64_t i) const { return std::clamp<int64_t>(first(query_ + i) - key_, 0, keys_); }
   // Return the range of keys of the block that products of the tile with row i may read. The weights of the
   // row are zero in this range where the row does not attend to a key. A tile of keys that begins in the
   // range of a row extends before it by less than kTileRows keys.
   int64_t tile_begin(int64_t i) const {
-    const int64_t begin = std::max<int64_t>(unseen(i - i % kTileRows) - kTileRows, 0);
+    const int64_t begin = std::max<int64_t>(visible_begin(i - i % kTileRows) - kTileRows, 0);
     return begin - begin % kLanes<T>;
   }
-  int64_t tile_end(int64_t i) const { return seen(std::min(i - i % kTileRows + kTileRows, queries_) - 1); }
+  int64_t tile_end(int64_t i) const {
+    return visible_end(std::min(i - i % kTileRows + kTileRows, queries_) - 1);
+  }
 
   // Allocates the operands that hold probabilities and gradients of scores. For BFloat16, the operands are
   // rounded copies. For other types, they are the scores themselves.
@@ -221,7 +223,7 @@ class SoftmaxHead {
   void for_row_tiles(F&& f) {
     for (int64_t i = 0; i < queries_; i += kTileRows) {
       const int64_t end = tile_end(i);
-      if (end > unseen(i)) f(i, tile_begin(i), end);
+      if (end > visible_begin(i)) f(i, tile_begin(i), end);
     }
   }
 
@@ -230,7 +232,7 @@ class SoftmaxHead {
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
     for (int64_t j = 0; j < keys_; j += kTileColumns<T>)
       for_row_tiles([&](int64_t i, int64_t, int64_t end) {
-        if (j < end && j + kTileColumns < T >> unseen(i))
+        if (j < end && j + kTileColumns < T >> visible_begin(i))
           tile_product<Left::rows, false>(left + i * depth, depth, panels + (key_ + j) * depth, depth,
                                           scores + i * kScoreStride + j, kScoreStride);
       });
@@ -239,7 +241,7 @@ class SoftmaxHead {
   // Clears the weights of row i after its last visible key, as far as a tile may read.
   template <class U>
   void clear_tail(U* row, int64_t i) const {
-    const int64_t keys = seen(i), end = tile_end(i) + kTail;
+    const int64_t keys = visible_end(i), end = tile_end(i) + kTail;
     for (int64_t j = keys; j < end; j += kLanes<T>) store(row + std::min(j, end - kLanes<T>), Vector<T>{});
   }
   static void store_weight(S* target, Vector<T> weight) {
@@ -254,13 +256,13 @@ class SoftmaxHead {
   void next_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     S* const weights = weight_rows_ + i * kScoreStride;
-    const int64_t begin = tile_begin(i), keys = seen(i);
-    if (keys <= unseen(i)) {
+    const int64_t begin = tile_begin(i), keys = visible_end(i);
+    if (keys <= visible_begin(i)) {
       std::fill(weights + begin, weights + std::max(begin, keys), S{});
     } else {
       const bool drops = draw_multipliers(i, keys);
       const T masked = kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>;
-      std::fill(row + begin, row + unseen(i), masked);
+      std::fill(row + begin, row + visible_begin(i), masked);
       std::fill(row + keys, row + padded<T>(keys), masked);
       Vector<T> largest = scaled(load(row + begin));
       for (int64_t j = begin + kLanes<T>; j < keys; j += kLanes<T>) {
@@ -322,7 +324,7 @@ class SoftmaxHead {
   // (gradient of p - g . out). For BFloat16, also rounds both to operands.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
-    const int64_t begin = tile_begin(i), keys = seen(i);
+    const int64_t begin = tile_begin(i), keys = visible_end(i);
     const T log_sum = maximum_[i], g_out = sum_[i];
     if (!draw_multipliers(i, keys)) {
       for (int64_t j = begin; j < keys; j += kLanes<T>) {
@@ -339,7 +341,7 @@ class SoftmaxHead {
       }
     }
     for (T* const weights : {row, gradient}) {
-      std::fill(weights + begin, weights + std::max(begin, unseen(i)), T{0});
+      std::fill(weights + begin, weights + std::max(begin, visible_begin(i)), T{0});
       clear_tail(weights, i);
     }
     if constexpr (kPairs) {

@@ -324,8 +324,8 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
     if constexpr (!kRounds)
       if (plain) gz = g;
     if (gx) input_gradient(shape, gz, w, gx);
-    const bool bias_is_made = gw && weight_gradient<Operand>(shape, gz, x, gw, plain ? gbias : nullptr);
-    if (plain && gbias && !bias_is_made) start(nullptr);
+    const bool has_bias_gradient = gw && weight_gradient<Operand>(shape, gz, x, gw, plain ? gbias : nullptr);
+    if (plain && gbias && !has_bias_gradient) start(nullptr);
   });
 }
 

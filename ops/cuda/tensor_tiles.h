@@ -121,7 +121,7 @@ __device__ void add_parts(TensorTile<kRows, kColumns>& tile, Left left, const ui
 }
 
 template <Lanes, Lanes, int kParts, int kRows, int kColumns, class Left, class Right,
-          class EachSlice = NothingMore>
+          class EachSlice = NoAction>
 __device__ void add_products(TensorTile<kRows, kColumns>& tile, const TensorMemory<kParts>& memory,
                              int64_t depth, Left left, Right right, EachSlice each_slice = {}) {
   constexpr int kStride = kPartStride<kRows, kSliceDepth>;

@@ -115,7 +115,7 @@ __device__ void fill_slice(T* slice, F element) {
   }
 }
 
-struct NothingMore {
+struct NoAction {
   template <class Left>
   __device__ void operator()(int64_t, int, const Left&) const {}
 };
@@ -125,7 +125,7 @@ struct NothingMore {
 // count, element) runs after each slice is filled; element(i, row) is left(first d + i, row). The operands
 // return zero for d beyond the depth.
 template <Lanes kLeft, Lanes kRight, class T, int kRows, int kColumns, class Left, class Right,
-          class EachSlice = NothingMore>
+          class EachSlice = NoAction>
 __device__ void add_products(PlainTile<T, kRows, kColumns>& tile, const PlainMemory<T>& memory, int64_t depth,
                              Left left, Right right, EachSlice each_slice = {}) {
   for (int64_t begin = 0; begin < depth; begin += kSliceDepth) {

@@ -140,8 +140,8 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
   outcome.push_back(optimizer_step(slots, kept, clipping));
   for (const ParameterSlot& slot : slots) {
     average_into(slot.gradient, slot.parameter, kept);
-    for (const Tensor& one : {slot.parameter, slot.gradient, slot.first, slot.second})
-      if (one.defined()) outcome.push_back(one.to(kCpu));
+    for (const Tensor& tensor : {slot.parameter, slot.gradient, slot.first, slot.second})
+      if (tensor.defined()) outcome.push_back(tensor.to(kCpu));
   }
   return outcome;
 }

@@ -327,11 +327,11 @@ TEST_CASE("lsh presets: the options of each preset") {
   CHECK(trax.wrap == Wrap::global);
   CHECK(trax.duplicates == Duplicates::none);
   CHECK(trax.across_buckets);
-  for (const LshOptions& one : {paper, trax}) {
-    CHECK(one.scale == LshOptions::Scale::unit_key);
-    CHECK(one.combine == LshOptions::Combine::logsumexp);
-    CHECK(one.hash == LshOptions::Hash::rotations);
-    CHECK(one.buckets == 0);
+  for (const LshOptions& preset : {paper, trax}) {
+    CHECK(preset.scale == LshOptions::Scale::unit_key);
+    CHECK(preset.combine == LshOptions::Combine::logsumexp);
+    CHECK(preset.hash == LshOptions::Hash::rotations);
+    CHECK(preset.buckets == 0);
   }
   CHECK(fast.wrap == Wrap::none);
   CHECK(fast.duplicates == Duplicates::none);

@@ -160,7 +160,7 @@ std::vector<Include> includes_of(const SourceFile& file) {
   return includes;
 }
 
-std::string place(const SourceFile& file, const Include& include) {
+std::string location_of(const SourceFile& file, const Include& include) {
   return file.path + ":" + std::to_string(include.line) + ": includes " + include.name + ": ";
 }
 
@@ -177,9 +177,9 @@ std::string vendor_problem(const SourceFile& file, const std::string& name) {
   for (const Vendor& vendor : vendors()) {
     if (!name.starts_with(vendor.prefix)) continue;
     if (!begins_with_any(file.path, vendor.where)) {
-      std::string places;
-      for (const auto& where : vendor.where) places += (places.empty() ? "" : ", ") + where;
-      return "belongs only in " + places;
+      std::string allowed;
+      for (const auto& where : vendor.where) allowed += (allowed.empty() ? "" : ", ") + where;
+      return "belongs only in " + allowed;
     }
     if (file.is_header() && !begins_with_any(file.path, vendor.headers) && !file.path.starts_with("tests/"))
       return "belongs in source files, not in headers";
@@ -243,7 +243,7 @@ std::vector<std::string> include_problems(const SourceFile& file, const std::vec
   for (const Include& include : includes_of(file)) {
     const std::string problem =
         include.quoted ? quoted_problem(file.path, include.name, tree) : vendor_problem(file, include.name);
-    if (!problem.empty()) problems.push_back(place(file, include) + problem);
+    if (!problem.empty()) problems.push_back(location_of(file, include) + problem);
   }
   return problems;
 }
@@ -266,7 +266,8 @@ std::vector<std::string> internal_problems(const SourceFile& file, const std::ve
   std::vector<std::string> problems;
   for (const Include& include : includes_of(file)) {
     const SourceFile* header = include.quoted ? find_file(include.name, tree) : nullptr;
-    if (header && is_internal(*header)) problems.push_back(place(file, include) + "is an internal header");
+    if (header && is_internal(*header))
+      problems.push_back(location_of(file, include) + "is an internal header");
   }
   return problems;
 }

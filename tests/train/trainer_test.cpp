@@ -128,7 +128,7 @@ TEST_CASE("a run that was killed after a checkpoint continues from it") {
   }
   train(config, dir.path() / "whole");
   train(config, dir.path() / "cut");
-  // Leaves the state after kill -9 between steps 10 and 15.
+  // Restores the files that a process killed between steps 10 and 15 leaves.
   for (const char* step : {"step-00000015", "step-00000020"})
     fs::remove_all(dir.path() / "cut/checkpoints" / step);
   fs::remove(dir.path() / "cut/checkpoints/latest");

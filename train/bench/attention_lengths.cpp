@@ -10,9 +10,9 @@ namespace tapeformer {
 namespace {
 
 // Inputs of one length, and the times measured with them.
-class LengthCase {
+class LengthMeasurement {
  public:
-  LengthCase(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
+  LengthMeasurement(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
       : length_(length),
         calls_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
         q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device, all.dtype, all.seed)),
@@ -86,17 +86,17 @@ void Spread::add(int64_t length, double seconds_per_token) {
 std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const OptionValues& options,
                                                const AttentionLengths& lengths) {
   const auto attention = kind.make(options, 0);
-  std::vector<LengthCase> cases;
+  std::vector<LengthMeasurement> measurements;
   for (int64_t length = lengths.shortest; length <= lengths.longest; length *= 2) {
-    cases.emplace_back(kind, lengths, length).run(*attention);
+    measurements.emplace_back(kind, lengths, length).run(*attention);
     // Doubling the length increases the time by at most a factor of four.
-    if (4 * cases.back().last_seconds() > lengths.patience) break;
+    if (4 * measurements.back().last_seconds() > lengths.patience) break;
   }
-  for (LengthCase& one : cases) one.clear_times();
+  for (LengthMeasurement& measurement : measurements) measurement.clear_times();
   for (int64_t i = 0; i < lengths.repeats; ++i)
-    for (LengthCase& one : cases) one.run(*attention);
+    for (LengthMeasurement& measurement : measurements) measurement.run(*attention);
   std::vector<AttentionSample> samples;
-  for (const LengthCase& one : cases) samples.push_back(one.sample());
+  for (const LengthMeasurement& measurement : measurements) samples.push_back(measurement.sample());
   return samples;
 }
 

@@ -18,9 +18,9 @@ constexpr double kNano = 1e-9;
 class ChunkProducts;
 
 // Inputs of one length, and the measurements with them.
-class Case {
+class LshMeasurement {
  public:
-  Case(const BenchmarkArguments& arguments, int64_t length)
+  LshMeasurement(const BenchmarkArguments& arguments, int64_t length)
       : length_(length),
         before_(device_allocator().stats().active),
         shape_{arguments.options.get<int64_t>("batch"), length, arguments.options.get<int64_t>("heads"),
@@ -85,7 +85,8 @@ class ChunkProducts {
 
 // Reports the share of each stage in the time of all threads. Passes with stage clocks alternate with sgemm
 // on the same shapes, so that other load on the machine affects both.
-Report Case::report(const Attention& attention, const ChunkProducts& chunk_products, int64_t repeats) const {
+Report LshMeasurement::report(const Attention& attention, const ChunkProducts& chunk_products,
+                              int64_t repeats) const {
   LshStages stages;
   std::vector<double> rates, ratios;
   double seconds = 0;
@@ -132,21 +133,21 @@ Report run_lsh_attention(const BenchmarkArguments& arguments) {
   const auto repeats = arguments.options.get<int64_t>("repeats");
   if (shortest > longest) throw ConfigError("--shortest is larger than --longest");
   const auto attention = make_attention(arguments);
-  std::vector<Case> cases;
+  std::vector<LshMeasurement> measurements;
   for (int64_t length = shortest; length <= longest; length *= 2) {
-    cases.emplace_back(arguments, length);
-    cases.back().measure_peak(*attention);
+    measurements.emplace_back(arguments, length);
+    measurements.back().measure_peak(*attention);
   }
   // Each repeat runs all lengths in turn, so that other load on the machine affects all lengths.
   for (int64_t i = 0; i < repeats; ++i)
-    for (Case& one : cases) one.time(*attention);
+    for (LshMeasurement& measurement : measurements) measurement.time(*attention);
   const int64_t chunk = std::max<int64_t>(arguments.options.get<int64_t>("chunk_length"), 1);
   const ChunkProducts chunk_products(chunk, arguments.options.get<int64_t>("head-dim"));
   std::vector<Report> rows;
   Spread spread;
-  for (const Case& one : cases) {
-    rows.push_back(one.report(*attention, chunk_products, repeats));
-    spread.add(one.length(), one.per_token());
+  for (const LshMeasurement& measurement : measurements) {
+    rows.push_back(measurement.report(*attention, chunk_products, repeats));
+    spread.add(measurement.length(), measurement.per_token());
   }
   Report report;
   report.add("threads", threads());

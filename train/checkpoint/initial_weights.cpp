@@ -18,7 +18,7 @@ std::string checkpoint_at(const std::string& path) try {
 void check_weights(const Checkpoint& checkpoint, const NamedTensorList& expected) {
   const SafetensorsFile file = checkpoint.model_file();
   try {
-    file.check_names_and_forms(expected);
+    file.check_tensors(expected);
   } catch (const CheckpointError& error) {
     throw ConfigError(kKey + std::string(error.what()));
   }

@@ -38,7 +38,7 @@ class RunDirectory {
   void require_empty() const;
 
   // Prepares the folder for a training run that continues from `step` (0: a new run). Removes unfinished
-  // files of a killed process and later records of metrics.jsonl, and writes config.toml. `evaluated`:
+  // files of a killed process and later records of metrics.jsonl, and writes config.toml. `evaluated` states
   // whether `step` has been evaluated. Throws CheckpointError if a file of the run is another kind of entry,
   // such as a link or a pipe.
   void prepare(const Config& config, int64_t step, bool evaluated) const;

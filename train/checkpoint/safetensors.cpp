@@ -39,7 +39,7 @@ std::string list_text(const std::string& what, const std::vector<std::string>& n
   return text;
 }
 
-std::string form_text(DType dtype, const Shape& shape) {
+std::string tensor_text(DType dtype, const Shape& shape) {
   return concat_text(shape.to_string(), " ", name_of(dtype));
 }
 
@@ -131,8 +131,7 @@ Tensor SafetensorsFile::read(const Entry& entry, Checksum& checksum) const try {
   throw CheckpointError(error.what());
 }
 
-void SafetensorsFile::check_names_and_forms(
-    const std::vector<std::pair<std::string, Tensor>>& expected) const {
+void SafetensorsFile::check_tensors(const std::vector<std::pair<std::string, Tensor>>& expected) const {
   std::vector<std::string> missing, extra, other;
   std::set<std::string> names;
   for (const auto& [name, tensor] : expected) {
@@ -145,8 +144,8 @@ void SafetensorsFile::check_names_and_forms(
     const Entry& entry = found->second;
     const bool convertible = is_floating(entry.dtype) && is_floating(tensor.dtype());
     if (!(entry.shape == tensor.shape()) || (entry.dtype != tensor.dtype() && !convertible))
-      other.push_back(concat_text(name, " (expected ", form_text(tensor.dtype(), tensor.shape()), ", found ",
-                                  form_text(entry.dtype, entry.shape), ")"));
+      other.push_back(concat_text(name, " (expected ", tensor_text(tensor.dtype(), tensor.shape()),
+                                  ", found ", tensor_text(entry.dtype, entry.shape), ")"));
   }
   for (const auto& entry : entries_)
     if (!names.count(entry.first)) extra.push_back(entry.first);
@@ -157,7 +156,7 @@ void SafetensorsFile::check_names_and_forms(
 
 void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>>& expected,
                                 const std::optional<Checksum>& checksum) const {
-  check_names_and_forms(expected);
+  check_tensors(expected);
   std::vector<std::pair<const Entry*, Tensor>> in_file_order;
   for (const auto& [name, tensor] : expected) in_file_order.emplace_back(&entries_.at(name), tensor);
   std::sort(in_file_order.begin(), in_file_order.end(), [](const auto& a, const auto& b) {

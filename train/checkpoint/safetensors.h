@@ -41,7 +41,7 @@ class SafetensorsFile {
 
   // Throws CheckpointError if the names, shapes or dtypes of the tensors in the file are not as expected. The
   // error lists missing and unexpected names and mismatched shapes.
-  void check_names_and_forms(const std::vector<std::pair<std::string, Tensor>>& expected) const;
+  void check_tensors(const std::vector<std::pair<std::string, Tensor>>& expected) const;
   // Loads all tensors of the file into `expected` and converts between floating dtypes. Throws
   // CheckpointError, which lists the names, if tensors are missing, unexpected, or have a different shape or
   // an incompatible dtype, or if the file does not match `checksum`. If it throws, no tensor is changed.

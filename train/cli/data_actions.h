@@ -8,7 +8,7 @@
 
 namespace tapeformer {
 
-// Runs "data verify". `names`: the words after the action.
+// Runs "data verify". `names` are the words after the action.
 void verify_data(const std::vector<std::string>& names, const CommandLine& line);
 
 // Return the options of "data prepare kaldi", and run it: it creates a Kaldi corpus from recordings and

@@ -49,8 +49,8 @@ Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& li
   }
   const auto images = open_split(run, "test", plan.count, line);
   for (int64_t i = 0; i < plan.count; ++i) {
-    const Batch one = images->batch(std::vector<int64_t>{i % images->size()});
-    bytes.data<uint8_t>()[i] = *one.tokens.data<uint8_t>();
+    const Batch example = images->batch(std::vector<int64_t>{i % images->size()});
+    bytes.data<uint8_t>()[i] = *example.tokens.data<uint8_t>();
   }
   return bytes;
 }
@@ -109,11 +109,11 @@ std::vector<int64_t> integers(const Tensor& tokens) {
 
 // Returns the number of tokens in the prefix, which ends before the second unmasked prediction. In the copy
 // task, the prefix ends with the separator, because its position cannot be predicted.
-int64_t given_tokens(const Batch& one) {
-  if (!one.mask.defined()) return 1;
-  const auto mask = one.mask.to_vector();
+int64_t given_tokens(const Batch& example) {
+  if (!example.mask.defined()) return 1;
+  const auto mask = example.mask.to_vector();
   const auto first = std::find(mask.begin(), mask.end(), 1) - mask.begin();
-  return std::min<int64_t>(first + 2, one.tokens.size(1));
+  return std::min<int64_t>(first + 2, example.tokens.size(1));
 }
 
 // Continues sequences one at a time, because their prefixes differ in length.
@@ -128,8 +128,8 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
   const Tensor drawn = Tensor::zeros({plan.count, width}, DType::int64);
   double seconds = 0;
   for (int64_t i = processes.rank(); i < plan.count; i += processes.size()) {
-    const Batch one = examples->batch(std::vector<int64_t>{i});
-    const Tensor prefix = slice(one.tokens, 1, 0, given_tokens(one));
+    const Batch example = examples->batch(std::vector<int64_t>{i});
+    const Tensor prefix = slice(example.tokens, 1, 0, given_tokens(example));
     plan.options.first_sequence = i;
     const auto start = std::chrono::steady_clock::now();
     const Tensor sequence = generate(*run.model, prefix, width, plan.options);
@@ -140,12 +140,12 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
   seconds = longest_time(processes, seconds);
   std::vector<Report> rows;
   for (int64_t i = 0; i < plan.count; ++i) {
-    const Batch one = examples->batch(std::vector<int64_t>{i});
-    const int64_t given = given_tokens(one);
+    const Batch example = examples->batch(std::vector<int64_t>{i});
+    const int64_t given = given_tokens(example);
     rows.push_back(Report()
-                       .add("given", integers(slice(one.tokens, 1, 0, given)))
+                       .add("given", integers(slice(example.tokens, 1, 0, given)))
                        .add("drawn", integers(drawn.view({1, width - given}, {width, 1}, i * width + given)))
-                       .add("expected", integers(slice(one.tokens, 1, given, width))));
+                       .add("expected", integers(slice(example.tokens, 1, given, width))));
   }
   print_report(Report()
                    .add("count", plan.count)

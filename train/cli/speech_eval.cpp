@@ -24,8 +24,9 @@ void make_folder(const fs::path& folder) {
 
 void write_alignments(const fs::path& path, const std::vector<ScoredUtterance>& utterances) {
   std::string text;
-  for (const ScoredUtterance& one : utterances)
-    text += one.id + "\n" + alignment_text(align_phones(one.reference, one.hypothesis)) + "\n";
+  for (const ScoredUtterance& utterance : utterances)
+    text +=
+        utterance.id + "\n" + alignment_text(align_phones(utterance.reference, utterance.hypothesis)) + "\n";
   replace_file(path.string(), text);
 }
 
@@ -46,13 +47,13 @@ Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
       .add("phones_processed", processed.reference)
       .add("unprocessed", static_cast<int64_t>(result.unprocessed.size()));
   std::vector<Report> rows;
-  for (const UnprocessedUtterance& one : result.unprocessed) {
+  for (const UnprocessedUtterance& utterance : result.unprocessed) {
     if (rows.size() == kShownUtterances) break;
     rows.push_back(Report()
-                       .add("id", one.id)
-                       .add("reason", one.reason)
-                       .add("frames", one.frames)
-                       .add("phones", one.phones));
+                       .add("id", utterance.id)
+                       .add("reason", utterance.reason)
+                       .add("frames", utterance.frames)
+                       .add("phones", utterance.phones));
   }
   if (!rows.empty()) report.add("unprocessed_utterances", rows);
   const auto& unseen = part.set->report().unseen_phones;

@@ -195,9 +195,9 @@ enum class ConfigUse {
 
 // Treatment of keys without effect. If they are not errors, the Config holds their defaults.
 enum class UnusedKeys {
-  refuse,          // errors in the file and in --set
-  ignore_in_file,  // errors only in --set, for files that the program wrote
-  ignore,          // no errors, for --set options that several configs share
+  refuse,          // keys without effect are errors in the file and in --set
+  ignore_in_file,  // errors only in --set; for files that the program has written
+  ignore,          // never errors; for --set options that several configs share
 };
 
 struct ConfigReading {

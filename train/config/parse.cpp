@@ -97,11 +97,12 @@ std::pair<size_t, size_t> bare_key_before(const std::string& text, size_t limit)
 // Returns false if the error has another cause.
 bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
                       std::vector<ConfigProblem>& problems) {
-  const std::string_view what = error.description();
-  const bool is_table = what.find("cannot redefine existing table") != std::string_view::npos &&
-                        what.find("table header") != std::string_view::npos;
-  const bool is_key = what.find("key-value pair: cannot redefine existing") != std::string_view::npos &&
-                      what.find("as dotted") == std::string_view::npos;
+  const std::string_view description = error.description();
+  const bool is_table = description.find("cannot redefine existing table") != std::string_view::npos &&
+                        description.find("table header") != std::string_view::npos;
+  const bool is_key =
+      description.find("key-value pair: cannot redefine existing") != std::string_view::npos &&
+      description.find("as dotted") == std::string_view::npos;
   if (!is_table && !is_key) return false;
 
   const toml::source_position at = error.source().begin;

@@ -110,12 +110,13 @@ std::vector<std::string> differing_keys(const Config& a, const Config& b) {
       if (key.get(a) != key.get(b)) names.push_back(key.name());
     }
     if (table != "attention") continue;
-    const auto in_a = attention_entries(a), in_b = attention_entries(b);
-    auto either = in_a;
-    either.insert(in_b.begin(), in_b.end());
-    for (const auto& [name, value] : either) {
-      const auto of_a = in_a.find(name), of_b = in_b.find(name);
-      const bool equal = of_a != in_a.end() && of_b != in_b.end() && of_a->second == of_b->second;
+    const auto entries_a = attention_entries(a), entries_b = attention_entries(b);
+    auto all_entries = entries_a;
+    all_entries.insert(entries_b.begin(), entries_b.end());
+    for (const auto& [name, value] : all_entries) {
+      const auto entry_a = entries_a.find(name), entry_b = entries_b.find(name);
+      const bool equal =
+          entry_a != entries_a.end() && entry_b != entries_b.end() && entry_a->second == entry_b->second;
       if (!equal) names.push_back(name);
     }
   }

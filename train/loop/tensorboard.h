@@ -32,7 +32,7 @@ class EventWriter {
 
  private:
   // Writes an event as one record: its length, the event, and checksums of both. `field` is the encoded field
-  // of the event that differs by kind.
+  // that holds the contents of the event.
   void write(int64_t step, const std::string& field);
 
   File file_;

@@ -72,9 +72,9 @@ std::string origin_table(const Json& table) {
   for (const Json& row : table["rows"])
     for (const auto& [column, cell] : row["cells"].items()) {
       std::string values;
-      for (const Json& one : cell["values"])
-        values += fmt::format("{}{}: {:.6g}", values.empty() ? "" : "; ", one["seed"].get<int64_t>(),
-                              one["value"].get<double>());
+      for (const Json& measured : cell["values"])
+        values += fmt::format("{}{}: {:.6g}", values.empty() ? "" : "; ", measured["seed"].get<int64_t>(),
+                              measured["value"].get<double>());
       if (values.empty()) values = cell["status"].get<std::string>();
       html.rows.push_back({row["name"].get<std::string>(), column, values, cell.value("commit", ""),
                            cell.value("machine", ""), cell.value("date", ""),
@@ -109,9 +109,9 @@ std::string to_csv(const Json& table) {
     for (const auto& [column, cell] : row["cells"].items()) {
       Json values = cell["values"];
       if (values.empty()) values.push_back({{"seed", nullptr}, {"value", nullptr}});
-      for (const Json& one : values)
+      for (const Json& measured : values)
         text += fmt::format("{},{},{},{},{},{},{},{}\n", csv_cell(row["name"].get<std::string>()),
-                            csv_cell(column), csv_number(one["seed"]), csv_number(one["value"]),
+                            csv_cell(column), csv_number(measured["seed"]), csv_number(measured["value"]),
                             csv_number(cell["paper"]), cell.value("commit", ""),
                             csv_cell(cell.value("machine", "")), cell.value("date", ""));
     }

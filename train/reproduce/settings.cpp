@@ -85,13 +85,15 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
 }
 
 std::string set_value(const ReproductionOptions& options, const std::string& key) {
-  const char* const around = " \t\"'";
+  const char* const kBlanksAndQuotes = " \t\"'";
   std::string value;
   for (const std::string& set : options.overrides.sets) {
     const size_t equals = set.find('=');
     if (equals == std::string::npos || set.substr(0, set.find_first_of(" \t=")) != key) continue;
-    const size_t first = set.find_first_not_of(around, equals + 1);
-    value = first == std::string::npos ? "" : set.substr(first, set.find_last_not_of(around) - first + 1);
+    const size_t first = set.find_first_not_of(kBlanksAndQuotes, equals + 1);
+    value = first == std::string::npos
+                ? ""
+                : set.substr(first, set.find_last_not_of(kBlanksAndQuotes) - first + 1);
   }
   return value;
 }

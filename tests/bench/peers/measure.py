@@ -101,7 +101,7 @@ def current() -> int:
 
 
 def times(action: Callable[[], object], repeats: int, warmup: int) -> list[float]:
-    """Returns the seconds of `repeats` calls after `warmup` calls. Waits for the device after each call."""
+    """Returns the seconds that each of `repeats` calls takes, after `warmup` calls. Waits for the device."""
     wait = cuda.synchronize if cuda else lambda: None
     for _ in range(warmup):
         action()

@@ -156,15 +156,15 @@ TEST_CASE("alignments of 1,000 random pairs with the weights of sclite have the 
   const auto found = sclite_counts(dir.path());
   REQUIRE(found.size() == pairs.size());
   int64_t ours = 0, theirs = 0, more = 0;
-  for (const ScoredUtterance& one : pairs) {
-    const auto& counts = found.at(one.id);
+  for (const ScoredUtterance& pair : pairs) {
+    const auto& counts = found.at(pair.id);
     const int64_t errors = counts[0] + counts[1] + counts[2];
-    CAPTURE(one.id);
+    CAPTURE(pair.id);
     // The smallest weighted sum is unique, but several numbers of errors can have this sum.
     CHECK(weighted(counts) ==
-          weighted(counts_of(align_phones(one.reference, one.hypothesis, kScliteWeights))));
+          weighted(counts_of(align_phones(pair.reference, pair.hypothesis, kScliteWeights))));
     PhoneScore score;
-    score.add(one.reference, one.hypothesis);
+    score.add(pair.reference, pair.hypothesis);
     CHECK(errors >= score.errors());
     CHECK(counts[1] - counts[2] == score.deletions - score.insertions);
     more += errors > score.errors();

@@ -84,9 +84,9 @@ TEST_CASE("the logits of an utterance do not depend on its batch") {
     const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
     CHECK(all.lengths.to_vector() == std::vector<double>{8, 4, 6});
     const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
-    const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
-    CHECK(one.logits.shape() == Shape{1, 4, 6});
-    CHECK(max_difference(all.logits.alias({1, 4, 6}, {48, 6, 1}, 48).clone(), one.logits) < 1e-5);
+    const SpeechOutput single = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+    CHECK(single.logits.shape() == Shape{1, 4, 6});
+    CHECK(max_difference(all.logits.alias({1, 4, 6}, {48, 6, 1}, 48).clone(), single.logits) < 1e-5);
   }
 }
 
@@ -104,8 +104,8 @@ TEST_CASE("LSH: the logits of an utterance do not depend on its batch") {
       const CtcBatch batch = random_batch();
       const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
       const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
-      const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
-      CHECK(max_difference(all.logits.alias({1, 9, 6}, {102, 6, 1}, 102).clone(), one.logits) < 1e-5);
+      const SpeechOutput single = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+      CHECK(max_difference(all.logits.alias({1, 9, 6}, {102, 6, 1}, 102).clone(), single.logits) < 1e-5);
     }
 }
 
@@ -121,9 +121,9 @@ TEST_CASE("subsampling by convolution: all parameters have gradients, logits do 
       const int64_t steps = 9 / factor;
       CHECK(all.lengths.to_vector()[1] == steps);
       const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
-      const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+      const SpeechOutput single = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
       const Tensor own = all.logits.alias({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
-      CHECK(max_difference(own, one.logits) < 1e-5);
+      CHECK(max_difference(own, single.logits) < 1e-5);
       backward(model.loss(batch, {}).loss);
       for (const auto& [bound_name, parameter] : model.parameters()) {
         const std::string& name = bound_name;  // clang 14 cannot capture a structured binding

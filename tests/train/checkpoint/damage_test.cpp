@@ -213,9 +213,9 @@ TEST_CASE("sized_tensors returns tensors of the model") {
   config.model.positions = "axial";
   config.model.axial_shape = {4, 4};
   config.model.axial_dims = {8, 8};
-  for (const Config& one : {config, tiny_image_config()}) {
-    const DatasetInfo data = describe_data(one);
-    check_against(*make_model(one, data), sized_tensors(model_options(one, data)));
+  for (const Config& model_config : {config, tiny_image_config()}) {
+    const DatasetInfo data = describe_data(model_config);
+    check_against(*make_model(model_config, data), sized_tensors(model_options(model_config, data)));
   }
   const SpeechDescription description{.dims = 13, .phones = PhoneTable(Words{"a", "b"}), .global = {}};
   for (const std::string encoder : {"lstm", "transformer"})

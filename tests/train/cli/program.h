@@ -21,7 +21,7 @@ struct ProgramResult {
   std::string out, err;
 };
 
-// Starts a command. The program is searched in $PATH.
+// Starts a command. The program is searched for in $PATH.
 inline pid_t start_command(std::vector<std::string> words, const std::string& out, const std::string& err,
                            const std::string& in = "/dev/null") {
   std::vector<char*> argv;

@@ -34,7 +34,7 @@ std::string trained_on_tones(const fs::path& dir, int64_t epochs = 15,
 
 // Returns the samples as interleaved 16-bit samples of `channels` channels without a header. The channels
 // other than `heard` contain constants.
-std::string words_of(const std::vector<float>& samples, int channels = 1, int heard = 0) {
+std::string raw_samples(const std::vector<float>& samples, int channels = 1, int heard = 0) {
   std::string bytes;
   for (const float sample : samples)
     for (int channel = 0; channel < channels; ++channel) {
@@ -47,11 +47,11 @@ std::string words_of(const std::vector<float>& samples, int channels = 1, int he
 std::string stereo_wav(const std::vector<float>& samples) {
   std::string header("RIFF\0\0\0\0WAVEfmt \x10\0\0\0\1\0\2\0\x40\x1f\0\0\0\x7d\0\0\4\0\x10\0data\0\0\0\0",
                      44);
-  const std::string words = words_of(samples, 2, 1);
-  const auto size = static_cast<uint32_t>(words.size()), all = size + 36;
+  const std::string bytes = raw_samples(samples, 2, 1);
+  const auto size = static_cast<uint32_t>(bytes.size()), all = size + 36;
   std::memcpy(&header[4], &all, 4);
   std::memcpy(&header[40], &size, 4);
-  return header + words;
+  return header + bytes;
 }
 
 }  // namespace
@@ -118,7 +118,7 @@ TEST_CASE("transcribe --stream reads WAV and raw samples from standard input, al
   for (int i = 0; i < 40; ++i) phones += "ABC"[i * i % 3];
   const auto samples = phone_tones(phones, 5);  // 8 s; the model was trained on 1 s
   write_wav(dir / "long.wav", samples, 8000);
-  write_file(dir / "long.raw", words_of(samples));
+  write_file(dir / "long.raw", raw_samples(samples));
   const auto file =
       json_of(run_program({"transcribe", run, (dir / "long.wav").string(), "--stream", "--json"}));
   REQUIRE(file["files"][0]["phones"].size() > 20);
@@ -151,7 +151,7 @@ TEST_CASE("transcribe --stream prints a phone before the input ends") {
   const std::string run = trained_on_tones(dir.path());
   const std::string pipe = (dir / "pipe").string(), out = (dir / "out").string();
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-  const std::string bytes = words_of(phone_tones("ABC", 7));
+  const std::string bytes = raw_samples(phone_tones("ABC", 7));
   // Opens the pipe for reading and writing, so that opening does not block.
   const int end = open(pipe.c_str(), O_RDWR | O_CLOEXEC);
   REQUIRE(end >= 0);
@@ -185,7 +185,7 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
   const RandomStream noise(11, "pauses");
   std::vector<float> stream;
   std::vector<Words> said;
-  Words all_said;
+  Words all_phones;
   std::vector<std::string> parts;
   for (int clip = 0; clip < 60; ++clip) {
     std::string phones;
@@ -195,7 +195,7 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
     write_wav(parts.back(), samples, 8000);
     said.emplace_back();
     for (const char phone : phones) said.back().emplace_back(1, phone);
-    all_said.insert(all_said.end(), said.back().begin(), said.back().end());
+    all_phones.insert(all_phones.end(), said.back().begin(), said.back().end());
     stream.insert(stream.end(), samples.begin(), samples.end());
     for (int i = 0; i < 4000; ++i) stream.push_back(static_cast<float>(0.02 * noise.normal(stream.size())));
   }
@@ -216,7 +216,7 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
                endless = hear(run, whole, "0");
     PhoneScore alone_score, restarted_score;
     for (size_t i = 0; i < parts.size(); ++i) alone_score.add(said[i], alone[i]["phones"].get<Words>());
-    restarted_score.add(all_said, restarted[0]["phones"].get<Words>());
+    restarted_score.add(all_phones, restarted[0]["phones"].get<Words>());
     CHECK(alone_score.error_rate() < 10);
     CHECK(restarted_score.error_rate() < alone_score.error_rate() + 5);
     CHECK(restarted[0]["restarts"] > 50);

@@ -63,7 +63,7 @@ bool text_is_phones(const DataConfig& d) {
 
 void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
   const DataConfig& d = config.data;
-  if (text_is_phones(d)) return take_words_as_phones(corpus);
+  if (text_is_phones(d)) return use_words_as_phones(corpus);
   if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;

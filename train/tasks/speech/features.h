@@ -1,7 +1,7 @@
 // Features of a recording for a trained model, computed for the whole recording or for a stream.
 //
-// Throws DataError with the file and the fault, and ConfigError if the features differ from the features that
-// the model was trained on.
+// Functions throw DataError with the file and the fault, and ConfigError if the features differ from the
+// features that the model was trained on.
 #pragma once
 
 #include <filesystem>

@@ -43,7 +43,7 @@ Faults speech_config_problems(const Config& config, const DataAccess& data) {
     const Faults found = speech_problems(config.data.dataset, speech_corpus_folder(config, data), checks);
     faults.insert(faults.end(), found.begin(), found.end());
     if (!faults.empty()) return faults;
-    // Finds other errors of training, such as a validation part that contains all utterances.
+    // Reading the parts finds other errors of training, such as a validation part with all utterances.
     read_speech_part(config, "train", data);
     read_speech_part(config, speech_evaluation_split(config, data), data);
   } catch (const DataError& error) {

@@ -252,9 +252,9 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     }
     std::vector<std::string> ids;
     int64_t deleted = 0;
-    for (const UnprocessedUtterance& one : e.unprocessed) {
-      ids.push_back(one.id);
-      deleted += one.phones;
+    for (const UnprocessedUtterance& utterance : e.unprocessed) {
+      ids.push_back(utterance.id);
+      deleted += utterance.phones;
     }
     CHECK(ids == unprocessed);
     CHECK(e.processed.reference + deleted == e.score.reference);
@@ -263,8 +263,8 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     CHECK(contains(processed_line(e), ids.empty() ? "" : "without 1 of 12 utterances"));
     CHECK(e.without_loss >= 1);  // at least the utterance UNSEEN
     CHECK(std::isfinite(e.nats_per_utterance.value()));
-    for (const ScoredUtterance& one : e.utterances)
-      if (one.id == "extra-UNSEEN") CHECK(one.reference == Words{"A", "X"});
+    for (const ScoredUtterance& utterance : e.utterances)
+      if (utterance.id == "extra-UNSEEN") CHECK(utterance.reference == Words{"A", "X"});
   }
 }
 
