@@ -8,8 +8,8 @@ namespace {
 
 // Returns the smallest logit that top_k and top_p keep. All lanes of a warp call it for the same row.
 //
-// Bisects the range of the logits. Every step counts, over the lanes, the classes or the weights above the
-// middle. The steps suffice to separate any two numbers of the range in double.
+// Bisects the range of the logits. Each step adds up the weights, or the number, of the classes whose logit
+// is at least the middle of the range. The number of steps suffices to separate any two doubles in the range.
 template <class T>
 __device__ double smallest_kept(const T* logits, const ClassScore& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarp);

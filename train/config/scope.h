@@ -22,10 +22,10 @@ using KeyScope = std::vector<KeyCondition>;
 
 // Subject of a key. Commands that use a trained model ignore the keys of some roles.
 enum class KeyRole {
-  process,   // keys about the process: device, threads and seed
-  model,     // keys about the model and its input
-  features,  // keys about features of speech
-  data,      // keys about the data set
+  process,   // settings of the process: device, threads and seed
+  model,     // settings of the model and its input
+  features,  // settings of the features of speech
+  data,      // settings of the data set
   training,
 };
 

@@ -91,7 +91,7 @@ def recent_peak() -> int:
 
 
 def current() -> int:
-    """Returns the current bytes, after freed memory is returned to the system. Comparable with recent_peak."""
+    """Returns the bytes in use after unused memory is returned to the system, comparable with recent_peak()."""
     gc.collect()
     if cuda:
         return cuda.memory_allocated()
