@@ -27,6 +27,11 @@ const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
   return options;
 }
 
+EncoderOptions with_max_length(EncoderOptions options, int64_t max_length) {
+  options.max_length = max_length;
+  return options;
+}
+
 double embedding_std(const AutoregressiveOptions& options) {
   return options.tied_embeddings ? 1 / std::sqrt(static_cast<double>(options.encoder.width())) : 1;
 }
@@ -86,7 +91,7 @@ AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
       axial_positions(options.positions == Positions::axial
                           ? std::make_unique<AxialPositions>(options.axial, options.max_length)
                           : nullptr),
-      encoder(options.encoder),
+      encoder(with_max_length(options.encoder, options.max_length)),
       predictor(options.encoder.output_width(), options.outputs(), !options.tied_embeddings),
       positions(make_positions(options)),
       options_(options) {

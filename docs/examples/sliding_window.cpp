@@ -1,5 +1,6 @@
 // The command line of Tapeformer with one more attention kind, "sliding_window": each token attends to itself
-// and to the window - 1 tokens before it. docs/adding-an-attention-kind.md explains this file.
+// and to the window - 1 tokens before it, and each head learns the scale of its scores.
+// docs/adding-an-attention-kind.md explains this file.
 //
 // Usage: sliding_window train sliding_window.toml
 #include <tapeformer/tapeformer.h>
@@ -15,14 +16,16 @@ using namespace tapeformer;
 
 class SlidingWindow : public Attention {
  public:
-  explicit SlidingWindow(int64_t window) : window_(window) {}
+  SlidingWindow(int64_t window, const AttentionSetup& setup) : window_(window) {
+    const double scale = 1 / std::sqrt(static_cast<double>(setup.dim));
+    add_parameter("scale", scale_, {setup.heads, 1, 1}, constant_init(scale));
+  }
 
   // Returns the attention of q, k, v (batch, length, heads, dim).
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask&,
                  const ForwardContext&, const std::string&) const override {
     const auto heads_first = [](const Tensor& x) { return permute(x, {0, 2, 1, 3}); };
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-    const Tensor scores = mul(matmul(heads_first(q), heads_first(k), {.transpose_b = true}), scale);
+    const Tensor scores = mul(matmul(heads_first(q), heads_first(k), {.transpose_b = true}), scale_);
     const Tensor weights = softmax(add(scores, mask(q)));  // (batch, heads, length, length)
     return contiguous(heads_first(matmul(weights, heads_first(v))));
   }
@@ -42,6 +45,7 @@ class SlidingWindow : public Attention {
   }
 
   int64_t window_;
+  Tensor scale_;                             // (heads, 1, 1)
   mutable std::map<int64_t, Tensor> masks_;  // indexed by length
 };
 
@@ -51,8 +55,8 @@ int main(int argc, char** argv) {
        .help = "softmax attention to the last tokens",
        .capabilities = {.causal = true},
        .options = {{.name = "window", .default_value = int64_t{16}, .help = "number of tokens", .min = 1}},
-       .make = [](const OptionValues& options, double) {
-         return std::make_unique<SlidingWindow>(options.get<int64_t>("window"));
+       .make = [](const OptionValues& options, const AttentionSetup& setup) {
+         return std::make_unique<SlidingWindow>(options.get<int64_t>("window"), setup);
        }});
   return cli::run(argc, argv);
 }

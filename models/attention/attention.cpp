@@ -91,12 +91,12 @@ const AttentionKind& attention_kind(const std::string& name) {
 }
 
 std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,
-                                          double dropout) {
+                                          const AttentionSetup& setup) {
   const AttentionKind& kind = attention_kind(name);
   const Capability& drops_weights = kind.capabilities.weight_dropout;
-  if (dropout > 0 && !drops_weights)
+  if (setup.dropout > 0 && !drops_weights)
     throw OptionError("attention_dropout", unsupported_text(kind, "dropout of weights", drops_weights));
-  auto attention = with_option_prefix("attention_options", [&] { return kind.make(options, dropout); });
+  auto attention = with_option_prefix("attention_options", [&] { return kind.make(options, setup); });
   if (!attention)
     throw std::invalid_argument("attention kind \"" + name + "\": `make` returned no attention");
   return attention;

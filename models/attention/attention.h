@@ -83,13 +83,10 @@ struct StateShape {
 
 struct KeyWindow;  // ops/softmax_attention.h
 
-class Attention {
+// Attention of one layer. Kinds register their parameters and their state as modules do; in the layer, the
+// names follow "attention.inner_attention.".
+class Attention : public Module {
  public:
-  Attention() = default;
-  Attention(const Attention&) = delete;
-  Attention& operator=(const Attention&) = delete;
-  virtual ~Attention() = default;
-
   // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
   // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). The inputs have one
   // dtype: float32, float64 or, with AttentionCapabilities::bfloat16, bfloat16. Their strides are arbitrary.
@@ -105,6 +102,16 @@ class Attention {
   // has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
+};
+
+// The layer for which an attention is made.
+struct AttentionSetup {
+  int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
+  int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
+  double dropout = 0;          // probability of dropping an attention weight
+  // Attention of the first layer with this kind and these options, whose parameters a kind may share by
+  // aliases. Null for this first layer.
+  const Attention* first = nullptr;
 };
 
 // Sizes of a causal self-attention with one head, for AttentionKind::multiply_adds.
@@ -124,9 +131,9 @@ struct AttentionKind {
   std::string help;  // one line
   AttentionCapabilities capabilities;
   std::vector<OptionSpec> options;  // keys of the [attention] table of a config
-  // Returns an attention with these options. `dropout` is the probability of dropping an attention weight; it
-  // is 0 for kinds without weight_dropout. Throws OptionError for invalid options.
-  std::function<std::unique_ptr<Attention>(const OptionValues& options, double dropout)> make;
+  // Returns an attention with these options. `dropout` of the setup is 0 for kinds without weight_dropout.
+  // Throws OptionError for invalid options.
+  std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
   // Throws OptionError if the options do not suit sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
   // Returns the multiply-adds of one head for one causal sequence, forward: scores, weighted sums and state
@@ -156,10 +163,10 @@ const std::deque<AttentionKind>& attention_kinds();
 // known name.
 const AttentionKind& attention_kind(const std::string& name);
 // Returns an attention of the kind with this name. Throws OptionError: for "attention_dropout" if the kind
-// has no weight_dropout and `dropout` is not 0, and for "attention_options.NAME" if the kind rejects an
-// option.
+// has no weight_dropout and `dropout` of the setup is not 0, and for "attention_options.NAME" if the kind
+// rejects an option.
 std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,
-                                          double dropout);
+                                          const AttentionSetup& setup = {});
 // Calls check_length of the kind, if it has one. Throws OptionError for "attention_options.NAME".
 void check_attention_length(const std::string& name, const OptionValues& options, int64_t length);
 

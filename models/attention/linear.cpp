@@ -79,7 +79,7 @@ AttentionKind linear_attention_kind() {
                        .min = 1e-12,
                        .max = 1}},
           .make =
-              [](const OptionValues& options, double) {
+              [](const OptionValues& options, const AttentionSetup&) {
                 return std::make_unique<LinearKind>(feature_map(options.get<std::string>("feature_map")),
                                                     options.get<double>("eps"));
               },

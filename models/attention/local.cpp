@@ -62,8 +62,10 @@ AttentionKind local_attention_kind() {
                    .help = "number of earlier blocks that a token attends to, for form = blocks",
                    .min = 0,
                    .max = 1 << 10}},
-      .make = [](const OptionValues& options,
-                 double dropout) { return make_softmax_attention(key_window(options), dropout); },
+      .make =
+          [](const OptionValues& options, const AttentionSetup& setup) {
+            return make_softmax_attention(key_window(options), setup.dropout);
+          },
       .check_length = check_window_length,
       .multiply_adds = window_multiply_adds,
       .short_options = {{"window", int64_t{4}}},

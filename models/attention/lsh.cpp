@@ -144,8 +144,10 @@ AttentionKind lsh_attention_kind() {
                            .shared_query_key = true,
                            .random_evaluation = true},
           .options = lsh_option_specs(),
-          .make = [](const OptionValues& values,
-                     double dropout) { return std::make_unique<LshKind>(lsh_options(values), dropout); },
+          .make =
+              [](const OptionValues& values, const AttentionSetup& setup) {
+                return std::make_unique<LshKind>(lsh_options(values), setup.dropout);
+              },
           .check_length = check_length,
           .multiply_adds = multiply_adds,
           .short_options = {{"chunk_length", int64_t{4}}},

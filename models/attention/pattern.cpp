@@ -63,10 +63,19 @@ std::string unsupported_text(const AttentionPattern& pattern, const std::string&
   return "";
 }
 
-std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer, double dropout) {
+std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
+                                          const AttentionSetup& setup) {
   const AttentionChoice& choice = choice_of_layer(pattern, layer);
-  return with_kind(pattern, choice.kind,
-                   [&] { return make_attention(choice.kind, choice.options, dropout); });
+  return with_kind(pattern, choice.kind, [&] { return make_attention(choice.kind, choice.options, setup); });
+}
+
+int64_t first_equal_layer(const AttentionPattern& pattern, int64_t layer) {
+  const AttentionChoice& choice = choice_of_layer(pattern, layer);
+  int64_t first = 0;
+  for (const AttentionChoice* other = &pattern.front();
+       other->kind != choice.kind || other->options.all() != choice.options.all(); ++other)
+    ++first;
+  return first;
 }
 
 void check_attention_length(const AttentionPattern& pattern, int64_t length) {

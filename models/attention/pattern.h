@@ -37,7 +37,10 @@ std::string unsupported_text(const AttentionPattern& pattern, const std::string&
 
 // Returns the attention of a layer; see make_attention(). If the pattern has several kinds, OptionError names
 // "attention_options.KIND.NAME".
-std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer, double dropout);
+std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
+                                          const AttentionSetup& setup);
+// Returns the first layer with the kind and the options of a layer.
+int64_t first_equal_layer(const AttentionPattern& pattern, int64_t layer);
 // Calls check_attention_length() for every choice. If the pattern has several kinds, OptionError names
 // "attention_options.KIND.NAME".
 void check_attention_length(const AttentionPattern& pattern, int64_t length);

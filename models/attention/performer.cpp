@@ -171,8 +171,10 @@ AttentionKind performer_attention_kind() {
                        .bfloat16 = unsupported("exponents of its features need float32"),
                        .constant_state = true},
       .options = performer_option_specs(),
-      .make = [](const OptionValues& values,
-                 double) { return std::make_unique<PerformerKind>(performer_options(values)); },
+      .make =
+          [](const OptionValues& values, const AttentionSetup&) {
+            return std::make_unique<PerformerKind>(performer_options(values));
+          },
       // Each token projects a query and a key, updates a (features, dim) state and multiplies it by one
       // vector.
       .multiply_adds =

@@ -86,7 +86,8 @@ AttentionKind softmax_attention_kind() {
                            .weight_dropout = true,
                            .bfloat16 = true},
           .options = {},
-          .make = [](const OptionValues&, double dropout) { return make_softmax_attention({}, dropout); },
+          .make = [](const OptionValues&,
+                     const AttentionSetup& setup) { return make_softmax_attention({}, setup.dropout); },
           .multiply_adds = softmax_multiply_adds};
 }
 
@@ -103,8 +104,8 @@ AttentionKind shared_softmax_attention_kind() {
                            .bfloat16 = true,
                            .shared_query_key = true},
           .options = {},
-          .make = [](const OptionValues&, double dropout) -> std::unique_ptr<Attention> {
-            return std::make_unique<SharedSoftmaxKind>(dropout);
+          .make = [](const OptionValues&, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
+            return std::make_unique<SharedSoftmaxKind>(setup.dropout);
           },
           .multiply_adds = softmax_multiply_adds};
 }

@@ -16,7 +16,10 @@ const EncoderOptions& checked(const EncoderOptions& options) {
 
 Encoder::Encoder(const EncoderOptions& options) : norm(checked(options).output_width()), options_(options) {
   for (int64_t i = 0; i < options.layers; ++i) {
-    layers.push_back(std::make_unique<EncoderLayer>(options, i));
+    const int64_t first = first_equal_layer(options.attention, i);
+    const Attention* const attention =
+        first < i ? &layers[static_cast<size_t>(first)]->attention.kind() : nullptr;
+    layers.push_back(std::make_unique<EncoderLayer>(options, i, attention));
     add_child(layers.back()->name(), *layers.back());
   }
   add_child("norm", norm);
@@ -32,7 +35,7 @@ Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const Forwar
     if (recomputed) {
       y = recompute([&layer = *layer, mask,
                      replay](const std::vector<Tensor>& in) { return layer.forward(in[0], mask, *replay); },
-                    {y}, tensors_of(layer->parameters()));
+                    {y}, layer->leaves());
     } else {
       y = layer->forward(y, mask, context);
     }

@@ -39,7 +39,7 @@ std::vector<OptionProblem> option_problems(const EncoderOptions& options) {
   return problems;
 }
 
-MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t layer)
+MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t layer, const Attention* first)
     : query_projection(options.width(), options.width()),
       key_projection(options.width(), options.width()),
       value_projection(options.width(), options.width()),
@@ -51,11 +51,17 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
       attention_kind(choice_of_layer(options.attention, layer).kind).capabilities;
   shares_query_and_key_ = capabilities.shared_query_key;
   takes_bfloat16_ = static_cast<bool>(capabilities.bfloat16);
-  attention_ = make_attention(options.attention, layer, options.attention_dropout);
+  attention_ = make_attention(options.attention, layer,
+                              {.heads = heads_,
+                               .dim = head_dim_,
+                               .max_length = options.max_length,
+                               .dropout = options.attention_dropout,
+                               .first = first});
   add_child("query_projection", query_projection);
   if (!shares_query_and_key_) add_child("key_projection", key_projection);
   add_child("value_projection", value_projection);
   add_child("out_projection", out_projection);
+  add_child("inner_attention", *attention_);
 }
 
 // Executor of run_attention() that records the ops on the tape.
@@ -94,8 +100,8 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, c
   return run_attention(OnTape{*this, mask, context, name, x.shape(), head_dtype, result}, operand);
 }
 
-EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number)
-    : attention(options, number),
+EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number, const Attention* first)
+    : attention(options, number, first),
       feedforward(options.width(), options.feedforward, options.activation),
       norm1(options.width()),
       norm2(options.width()),

@@ -26,6 +26,7 @@ struct EncoderOptions {
   bool recompute = false;          // keeps only the inputs of layers (autograd/recompute.h)
   bool reversible = false;         // keeps only the output of the last layer (models/encoder/reversible.h)
   int64_t feedforward_chunks = 1;  // number of parts of the rows in the feed-forward branch
+  int64_t max_length = 0;          // maximum number of tokens; 0: unlimited
 
   int64_t width() const { return heads * head_dim; }
   // Returns the width of the encoder's result: both halves of the state if the layers are reversible.
@@ -87,8 +88,9 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // Throws OptionError for options that the attention kind of the layer rejects.
-  explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0);
+  // `first`: see AttentionSetup. Throws OptionError for options that the attention kind of the layer rejects.
+  explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
+                              const Attention* first = nullptr);
   // Computes self-attention of x (batch, length, width). The result has the shape of x and dtype `result`;
   // see linear() for dtypes. `name` is the full name of the layer.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
@@ -111,8 +113,9 @@ class MultiHeadAttention final : public Module {
 
 class EncoderLayer final : public Module {
  public:
-  // The full name of the layer, for random streams and decisions, is "layers.NUMBER".
-  EncoderLayer(const EncoderOptions& options, int64_t number);
+  // The full name of the layer, for random streams and decisions, is "layers.NUMBER". `first`: see
+  // AttentionSetup.
+  EncoderLayer(const EncoderOptions& options, int64_t number, const Attention* first = nullptr);
   // Applies the layer to x (batch, length, width) and returns the same shape. Only for post-norm and pre-norm
   // layers.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;

@@ -30,7 +30,7 @@ Tensor reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers
   const ReplayContext replay(context, recording());
   std::vector<Tensor> parameters;
   for (const auto& layer : layers)
-    for (const Tensor& parameter : tensors_of(layer->parameters())) parameters.push_back(parameter);
+    for (const Tensor& parameter : layer->leaves()) parameters.push_back(parameter);
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
   const Tensor joined =
       reversible(reversible_blocks(layers, chunks, x.size(1), mask, replay), rows, rows, parameters);

@@ -51,11 +51,16 @@ Initializer constant_init(double value) {
 void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
   tensor = Tensor::zeros(shape);
   require_grad(tensor);
-  entries_.push_back({std::move(name), &tensor, std::move(initializer)});
+  entries_.push_back({std::move(name), &tensor, std::move(initializer), true});
+}
+
+void Module::add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
+  tensor = Tensor::zeros(shape);
+  entries_.push_back({std::move(name), &tensor, std::move(initializer), false});
 }
 
 void Module::add_buffer(std::string name, Tensor& tensor) {
-  entries_.push_back({std::move(name), &tensor, {}});
+  entries_.push_back({std::move(name), &tensor, {}, false});
 }
 
 void Module::add_alias(Tensor& alias, const Tensor& tensor) {
@@ -74,19 +79,34 @@ void Module::visit(const std::string& prefix,
   for (const auto& [name, child] : children_) child->visit(name.empty() ? prefix : prefix + name + ".", f);
 }
 
-NamedTensors Module::parameters() const {
+NamedTensors Module::tensors_where(const std::function<bool(const Entry&)>& condition) const {
   NamedTensors list;
   visit("", [&](const std::string& name, const Entry& entry) {
-    if (entry.initializer) list.emplace_back(name, *entry.tensor);
+    if (condition(entry)) list.emplace_back(name, *entry.tensor);
   });
   return list;
 }
 
+NamedTensors Module::parameters() const {
+  return tensors_where([](const Entry& entry) { return entry.trained; });
+}
+
+NamedTensors Module::saved_tensors() const {
+  return tensors_where([](const Entry& entry) { return static_cast<bool>(entry.initializer); });
+}
+
 NamedTensors Module::buffers() const {
-  NamedTensors list;
-  visit("", [&](const std::string& name, const Entry& entry) {
-    if (!entry.initializer) list.emplace_back(name, *entry.tensor);
-  });
+  return tensors_where([](const Entry& entry) { return !entry.initializer; });
+}
+
+void Module::add_aliased(std::vector<Tensor>& leaves) const {
+  for (const auto& [alias, tensor] : aliases_) leaves.push_back(*tensor);
+  for (const auto& [name, child] : children_) child->add_aliased(leaves);
+}
+
+std::vector<Tensor> Module::leaves() const {
+  std::vector<Tensor> list = tensors_of(parameters());
+  add_aliased(list);
   return list;
 }
 
@@ -111,7 +131,7 @@ void Module::move(Device device) {
 void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replacement) {
   visit("", [&](const std::string&, const Entry& entry) {
     *entry.tensor = replacement(*entry.tensor);
-    if (entry.initializer) require_grad(*entry.tensor);
+    if (entry.trained) require_grad(*entry.tensor);
   });
   update_aliases();
 }

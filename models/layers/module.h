@@ -1,4 +1,5 @@
-// Module: the base class of models and layers. A module owns named parameters, buffers and child modules.
+// Module: the base class of models and layers. A module owns named parameters, state, buffers and child
+// modules.
 //
 // Modules are neither copied nor moved. The full name of a parameter is its path through the modules, for
 // example "layers.0.attention.query_projection.weight". Forward passes are pure functions of their inputs,
@@ -85,22 +86,31 @@ class Module {
   // Returns the parameters of this module and its children in order of registration. They are leaves of the
   // tape that require gradients.
   NamedTensors parameters() const;
+  // Returns the parameters and the state, the tensors of a checkpoint.
+  NamedTensors saved_tensors() const;
   // Returns tensors that are neither trained nor saved, such as sinusoidal positions.
   NamedTensors buffers() const;
-  // Sets every parameter by its initializer. The values depend only on the seed and the name of the
-  // parameter.
+  // Returns the parameters, and the parameters of other modules that this module and its children use by an
+  // alias. These are the leaves of the tape in a forward pass of the module; a leaf may occur twice.
+  std::vector<Tensor> leaves() const;
+  // Sets parameters and state by their initializers. The values depend only on the seed and the name of the
+  // tensor.
   void initialize(uint64_t seed) const;
-  // Converts floating-point parameters and buffers to `dtype`. The results are new tensors without gradients.
+  // Converts floating-point parameters, state and buffers to `dtype`. The results are new tensors without
+  // gradients.
   void convert(DType dtype);
-  // Moves parameters and buffers to `device`. The results are new tensors, so optimizers must be created
-  // after the call.
+  // Moves parameters, state and buffers to `device`. The results are new tensors, so optimizers must be
+  // created after the call.
   void move(Device device);
 
  protected:
   // Register a member in the constructor. The member must live as long as the module.
   void add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
+  // State is initialised and saved like a parameter, and no optimizer changes it.
+  void add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
   void add_buffer(std::string name, Tensor& tensor);
-  // Keeps `alias` equal to the parameter `tensor` of this module or a child, also after convert() and move().
+  // Keeps `alias` equal to the parameter `tensor` of another module, also after convert() and move() of a
+  // module that contains both.
   void add_alias(Tensor& alias, const Tensor& tensor);
   // Registers a child. If the name is empty, its parameters have the name that they have in the child.
   void add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
@@ -110,8 +120,11 @@ class Module {
     std::string name;
     Tensor* tensor;
     Initializer initializer;  // empty for buffers
+    bool trained;             // whether it is a parameter
   };
   void visit(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const;
+  NamedTensors tensors_where(const std::function<bool(const Entry&)>& condition) const;
+  void add_aliased(std::vector<Tensor>& leaves) const;
   void replace_tensors(const std::function<Tensor(const Tensor&)>& replacement);
   void update_aliases();
 

@@ -58,7 +58,9 @@ SpeechModel::SpeechModel(const SpeechModelOptions& options)
   } else {
     const int64_t width = options.encoder.width();
     input_projection = std::make_unique<Linear>(in, width);
-    encoder = std::make_unique<Encoder>(options.encoder);
+    EncoderOptions encoder_options = options.encoder;
+    encoder_options.max_length = options.max_steps();
+    encoder = std::make_unique<Encoder>(encoder_options);
     positions = sinusoidal_positions(options.max_steps(), width).to(DType::float32);
     add_child("input_projection", *input_projection);
     add_child("", *encoder);

@@ -103,7 +103,7 @@ TEST_CASE("attention kinds with cross lengths take more keys than queries, other
   const AttentionMask mask{.causal = false, .key_lengths = {}};
   for (const AttentionKind* kind : built_in_kinds()) {
     CAPTURE(kind->name);
-    const auto attention = make_attention(kind->name, short_options(kind->name), 0);
+    const auto attention = make_short_attention(kind->name);
     const auto run = [&] { return attention->forward(q, k, v, mask, {}, "layer"); };
     if (!kind->capabilities.cross_lengths) {
       CHECK_THROWS_AS(run(), ShapeError);
@@ -119,7 +119,7 @@ TEST_CASE("attention kinds with cross lengths take more keys than queries, other
 TEST_CASE("attention kinds without weight dropout refuse it") {
   for (const AttentionKind* kind : built_in_kinds()) {
     CAPTURE(kind->name);
-    const auto make = [&] { return make_attention(kind->name, short_options(kind->name), 0.1); };
+    const auto make = [&] { return make_short_attention(kind->name, 0.1); };
     if (kind->capabilities.weight_dropout)
       CHECK_NOTHROW(make());
     else
@@ -131,7 +131,7 @@ TEST_CASE("make_state and step of a kind without a recurrent form throw") {
   const Tensor x = normal({1, 2, 4}, 1);
   const StateShape shape{1, 2, 4, 4, 8, DType::float64, kCpu};
   for (const AttentionKind* kind : built_in_kinds()) {
-    const auto attention = make_attention(kind->name, short_options(kind->name), 0);
+    const auto attention = make_short_attention(kind->name);
     if (kind->capabilities.recurrent)
       CHECK(attention->make_state(shape)->bytes() > 0);
     else
@@ -143,7 +143,7 @@ TEST_CASE("the feature map of linear attention is an option") {
   const Tensor q = normal({2, 7, 2, 4}, 1), k = normal({2, 7, 2, 4}, 2), v = normal({2, 7, 2, 4}, 3);
   const AttentionKind& linear = attention_kind("linear");
   const auto run = [&](const OptionValues& options) {
-    return make_attention("linear", options, 0)->forward(q, k, v, {}, {}, "layer");
+    return make_attention("linear", options)->forward(q, k, v, {}, {}, "layer");
   };
   const Tensor by_default = run(linear.defaults());
   for (const OptionSpec& option : linear.options) {
@@ -192,16 +192,16 @@ TEST_CASE("a default value that its option refuses makes a kind invalid") {
 
 TEST_CASE("results of attention kinds that do not have the shape of the values are refused") {
   AttentionKind kind = copy_of("linear", "test-permuted");
-  kind.make = [](const OptionValues&, double) { return std::make_unique<WrongResult>(false); };
+  kind.make = [](const OptionValues&, const AttentionSetup&) { return std::make_unique<WrongResult>(false); };
   CHECK(problem_of(kind) == "");
   CHECK(layer_error("test-permuted") ==
         "layers.0: the attention kind must return (1, 3, 2, 4) float32, not (1, 2, 3, 4) float32");
   kind.name = "test-undefined";
-  kind.make = [](const OptionValues&, double) { return std::make_unique<WrongResult>(true); };
+  kind.make = [](const OptionValues&, const AttentionSetup&) { return std::make_unique<WrongResult>(true); };
   CHECK(problem_of(kind) == "");
   CHECK(layer_error("test-undefined") == "layers.0: the attention kind returned an undefined tensor");
   kind.name = "test-null";
-  kind.make = [](const OptionValues&, double) { return nullptr; };
+  kind.make = [](const OptionValues&, const AttentionSetup&) { return nullptr; };
   CHECK(problem_of(kind) == "");
   CHECK(layer_error("test-null") == "attention kind \"test-null\": `make` returned no attention");
 }

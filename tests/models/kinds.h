@@ -33,13 +33,26 @@ inline OptionValues short_options(const std::string& attention) {
   return kind.values(kind.short_options);
 }
 
+constexpr int64_t kShortLength = 32;  // maximum length of the attentions and the encoders of this file
+
+// Returns an attention with short_options() for two heads with four features, with initialised parameters in
+// float64.
+inline std::unique_ptr<Attention> make_short_attention(const std::string& kind, double dropout = 0) {
+  auto attention = make_attention(kind, short_options(kind),
+                                  {.heads = 2, .dim = 4, .max_length = kShortLength, .dropout = dropout});
+  attention->initialize(1);
+  attention->convert(DType::float64);
+  return attention;
+}
+
 // Returns the options of a small encoder with layers of this kind.
 inline EncoderOptions small_encoder(const std::string& attention) {
   return {.layers = 2,
           .heads = 2,
           .head_dim = 4,
           .feedforward = 16,
-          .attention = {{attention, short_options(attention)}}};
+          .attention = {{attention, short_options(attention)}},
+          .max_length = kShortLength};
 }
 
 }  // namespace tapeformer::test

@@ -134,14 +134,14 @@ Benchmark attention_benchmark() {
                      .default_value = 20.0,
                      .help = "largest number of seconds for one pass; longer sequences are skipped",
                      .min = 0});
-  return {
-      .name = "attention",
-      .summary =
-          "causal attention forward and backward at doubling lengths: time and memory per token, and shares "
-          "of the matrix rate and the memory bandwidth",
-      .options = options,
-      .run = run_attention,
-      .on_devices = true};
+  return {.name = "attention",
+          .summary =
+              "attention forward and backward at doubling lengths, causal if the kind is: time and memory "
+              "per token, and shares "
+              "of the matrix rate and the memory bandwidth",
+          .options = options,
+          .run = run_attention,
+          .on_devices = true};
 }
 
 }  // namespace tapeformer

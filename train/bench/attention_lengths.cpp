@@ -1,6 +1,7 @@
 #include "train/bench/attention_lengths.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "core/allocator.h"
 #include "train/bench/bench.h"
@@ -12,7 +13,8 @@ namespace {
 // Inputs of one length, and the times measured with them.
 class LengthMeasurement {
  public:
-  LengthMeasurement(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
+  LengthMeasurement(const AttentionKind& kind, const OptionValues& options, const AttentionLengths& all,
+                    int64_t length)
       : length_(length),
         calls_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
         q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device, all.dtype, all.seed)),
@@ -21,19 +23,23 @@ class LengthMeasurement {
                : random_rows(q_.shape(), "k", all.device, all.dtype, all.seed)),
         v_(random_rows(q_.shape(), "v", all.device, all.dtype, all.seed)),
         seed_(all.seed),
-        cotangent_(Tensor::full(q_.shape(), 1, all.dtype, all.device)) {}
+        cotangent_(Tensor::full(q_.shape(), 1, all.dtype, all.device)),
+        mask_{.causal = static_cast<bool>(kind.capabilities.causal), .key_lengths = {}},
+        attention_(kind.make(options, {.heads = all.heads, .dim = all.head_dim, .max_length = length})) {
+    attention_->initialize(all.seed);
+    attention_->move(all.device);
+  }
 
-  void run(const Attention& attention) {
+  void run() {
     CachingAllocator& memory = device_allocator(q_.device());
     memory.reset_peak();
     const int64_t before = memory.stats().active;
     const double seconds = seconds_of(
         [&] {
           for (int64_t i = 0; i < calls_; ++i) {
-            backward(
-                attention.forward(q_, k_, v_, {.causal = true, .key_lengths = {}}, {.seed = seed_}, "bench"),
-                cotangent_);
+            backward(attention_->forward(q_, k_, v_, mask_, {.seed = seed_}, "bench"), cotangent_);
             for (const Tensor& x : {q_, k_, v_}) set_gradient(x, {});
+            for (const Tensor& x : attention_->leaves()) set_gradient(x, {});
           }
         },
         q_.device());
@@ -50,6 +56,8 @@ class LengthMeasurement {
   Tensor q_, k_, v_;
   uint64_t seed_;
   Tensor cotangent_;
+  AttentionMask mask_;
+  std::unique_ptr<Attention> attention_;
   std::vector<double> times_;
   int64_t peak_ = 0;
 };
@@ -85,16 +93,15 @@ void Spread::add(int64_t length, double seconds_per_token) {
 
 std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const OptionValues& options,
                                                const AttentionLengths& lengths) {
-  const auto attention = kind.make(options, 0);
   std::vector<LengthMeasurement> measurements;
   for (int64_t length = lengths.shortest; length <= lengths.longest; length *= 2) {
-    measurements.emplace_back(kind, lengths, length).run(*attention);
+    measurements.emplace_back(kind, options, lengths, length).run();
     // Doubling the length increases the time by at most a factor of four.
     if (4 * measurements.back().last_seconds() > lengths.patience) break;
   }
   for (LengthMeasurement& measurement : measurements) measurement.clear_times();
   for (int64_t i = 0; i < lengths.repeats; ++i)
-    for (LengthMeasurement& measurement : measurements) measurement.run(*attention);
+    for (LengthMeasurement& measurement : measurements) measurement.run();
   std::vector<AttentionSample> samples;
   for (const LengthMeasurement& measurement : measurements) samples.push_back(measurement.sample());
   return samples;

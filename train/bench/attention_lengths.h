@@ -43,7 +43,7 @@ struct AttentionLengths {
 
 struct AttentionSample {
   int64_t length = 0;
-  double seconds = 0;      // median time of a causal forward and backward pass
+  double seconds = 0;      // median time of a forward and backward pass, causal if the kind is
   int64_t peak_bytes = 0;  // peak memory, including inputs and gradients
 };
 

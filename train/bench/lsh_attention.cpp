@@ -124,7 +124,7 @@ std::unique_ptr<Attention> make_attention(const BenchmarkArguments& arguments) {
   const AttentionKind& kind = attention_kind("lsh");
   OptionValues values(kind.options);
   for (const OptionSpec& spec : kind.options) values.set(spec.name, arguments.options.all().at(spec.name));
-  return kind.make(values, 0);
+  return kind.make(values, {});
 }
 
 Report run_lsh_attention(const BenchmarkArguments& arguments) {

@@ -28,9 +28,9 @@ void check_weights(const Checkpoint& checkpoint, const NamedTensorList& expected
 
 void load_initial_weights(const std::string& path, const Module& model) {
   const Checkpoint checkpoint(checkpoint_at(path));
-  const NamedTensors parameters = model.parameters();
-  check_weights(checkpoint, parameters);
-  checkpoint.load_model(parameters);
+  const NamedTensors tensors = model.saved_tensors();
+  check_weights(checkpoint, tensors);
+  checkpoint.load_model(tensors);
   log_info("weights initialised from ", checkpoint.folder());
 }
 

@@ -100,8 +100,8 @@ LoadedRun load_run(const FoundRun& found) {
     check_model_sizes(checkpoint, sized_tensors(model_options(run.config, run.data)));
     run.model = make_model(run.config, run.data, found.device);
     set_precision(run.config.run, found.device);
-    checkpoint.load_model(run.model->parameters());
-    check_finite(run.model->parameters(), run.checkpoint.string());
+    checkpoint.load_model(run.model->saved_tensors());
+    check_finite(run.model->saved_tensors(), run.checkpoint.string());
     return run;
   });
 }
@@ -123,8 +123,8 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
     check_model_sizes(checkpoint, sized_tensors(speech_model_options(run.config, run.description)));
     run.model = make_speech_model(run.config, run.description, found.device);
     set_precision(run.config.run, found.device);
-    checkpoint.load_model(run.model->parameters());
-    check_finite(run.model->parameters(), run.checkpoint.string());
+    checkpoint.load_model(run.model->saved_tensors());
+    check_finite(run.model->saved_tensors(), run.checkpoint.string());
     return run;
   });
 }

@@ -32,7 +32,7 @@ bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const
   std::string text;
   try {
     save_checkpoint(run_dir_,
-                    {by_name(model_.parameters()), by_name(optimizer_.state()), state, config_toml_});
+                    {by_name(model_.saved_tensors()), by_name(optimizer_.state()), state, config_toml_});
   } catch (const CheckpointError& error) {
     failure = std::current_exception();
     text = error.what();

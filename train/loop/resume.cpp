@@ -57,9 +57,9 @@ std::optional<TrainingState> resume_run(const RunDirectory& directory, const Con
   check_same_run(saved, config, checkpoint.folder());
   const TrainingState state = checkpoint.state();
   check_same_data(state, description, checkpoint.folder());
-  checkpoint.load_model(task.model().parameters());
+  checkpoint.load_model(task.model().saved_tensors());
   checkpoint.load_optimizer(optimizer.state());
-  check_finite(task.model().parameters(), checkpoint.folder());
+  check_finite(task.model().saved_tensors(), checkpoint.folder());
   check_finite(optimizer.state(), checkpoint.folder());
   optimizer.swap_average();
   optimizer.set_steps(state.optimizer_steps);

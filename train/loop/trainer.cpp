@@ -180,7 +180,7 @@ bool Trainer::finish_step(bool last, const StopSignals& signals) {
 }
 
 void Trainer::check_replicas() {
-  require_equal_tensors(*processes_, task_->model().parameters(), state_.step);
+  require_equal_tensors(*processes_, task_->model().saved_tensors(), state_.step);
 }
 
 StopRequest Trainer::stop_request(const StopSignals& signals) const {
@@ -212,7 +212,7 @@ void Trainer::start(const RunDirectory* directory) {
   }
   if (processes_->size() == 1) return;
   state = broadcast_text(*options_.processes.communicator, state);
-  broadcast_tensors(*processes_, task_->model().parameters());
+  broadcast_tensors(*processes_, task_->model().saved_tensors());
   broadcast_tensors(*processes_, optimizer_->state());
   if (state.empty() || directory) return;
   const TrainingState shared = parse_training_state(state, "state of process 0");

@@ -49,7 +49,9 @@ AttentionKind rounding_kind(const std::string& name, bool keep) {
           .help = "",
           .capabilities = {.causal = true},
           .options = {},
-          .make = [keep](const OptionValues&, double) { return std::make_unique<RoundingAttention>(keep); }};
+          .make = [keep](const OptionValues&, const AttentionSetup&) {
+            return std::make_unique<RoundingAttention>(keep);
+          }};
 }
 
 void register_test_kinds() {
