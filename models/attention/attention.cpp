@@ -39,8 +39,9 @@ void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kin
 
 std::deque<AttentionKind>& registry() {
   static auto& kinds = *new std::deque<AttentionKind>{
-      linear_attention_kind(), softmax_attention_kind(),        lsh_attention_kind(),
-      local_attention_kind(),  shared_softmax_attention_kind(), performer_attention_kind()};
+      linear_attention_kind(),    softmax_attention_kind(),        lsh_attention_kind(),
+      local_attention_kind(),     shared_softmax_attention_kind(), performer_attention_kind(),
+      linformer_attention_kind(), synthesizer_attention_kind(),    memory_compressed_attention_kind()};
   return kinds;
 }
 

@@ -120,6 +120,12 @@ struct AttentionSize {
   int64_t dim;     // width of a query, of a key and of a value
 };
 
+// The inputs that an attention reads. A layer has no projection for other inputs and passes the values
+// instead.
+struct AttentionInputs {
+  bool queries = true, keys = true;
+};
+
 // A named set of options that charts show as a curve.
 struct AttentionVariant {
   std::string name;
@@ -134,6 +140,8 @@ struct AttentionKind {
   // Returns an attention with these options. `dropout` of the setup is 0 for kinds without weight_dropout.
   // Throws OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
+  // Returns the inputs that an attention with these options reads. Optional; see inputs_of().
+  std::function<AttentionInputs(const OptionValues& options)> inputs = nullptr;
   // Throws OptionError if the options do not suit sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
   // Returns the multiply-adds of one head for one causal sequence, forward: scores, weighted sums and state
@@ -145,6 +153,11 @@ struct AttentionKind {
   // options.
   std::vector<AttentionVariant> variants = {};
 
+  // Returns the inputs that an attention with these options reads: by default, queries and keys, or queries
+  // alone with shared_query_key.
+  AttentionInputs inputs_of(const OptionValues& values) const {
+    return inputs ? inputs(values) : AttentionInputs{true, !capabilities.shared_query_key};
+  }
   // Returns the defaults of the options.
   OptionValues defaults() const { return OptionValues(options); }
   // Returns the defaults with some options replaced. Throws OptionError for an unknown option or a wrong
@@ -178,10 +191,13 @@ std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, doubl
 
 // Return the built-in attention kinds.
 AttentionKind linear_attention_kind();
+AttentionKind linformer_attention_kind();
 AttentionKind local_attention_kind();
 AttentionKind lsh_attention_kind();
+AttentionKind memory_compressed_attention_kind();
 AttentionKind performer_attention_kind();
 AttentionKind shared_softmax_attention_kind();
 AttentionKind softmax_attention_kind();
+AttentionKind synthesizer_attention_kind();
 
 }  // namespace tapeformer

@@ -1,7 +1,8 @@
+#include "models/attention/softmax.h"
+
 #include <algorithm>
 
-#include "models/attention/attention.h"
-#include "ops/softmax_attention.h"
+#include "models/attention/score_masks.h"
 
 namespace tapeformer {
 namespace {
@@ -28,14 +29,8 @@ class SoftmaxKind : public Attention {
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
-    const DropoutMask weights = context.dropout(dropout_, name + ".weights");
-    SoftmaxAttentionOptions options;
-    options.causal = mask.causal;
-    options.key_lengths = mask.key_lengths;
+    SoftmaxAttentionOptions options = softmax_options(q, k, mask, dropout_, context, name);
     options.window = window_;
-    options.dropout = weights.p;
-    options.dropout_stream = weights.stream;
-    options.dropout_offset = context.first_example * q.size(2) * q.size(1) * k.size(1);
     return softmax_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
@@ -71,6 +66,19 @@ double softmax_multiply_adds(const OptionValues&, const AttentionSize& size) {
 }
 
 }  // namespace
+
+SoftmaxAttentionOptions softmax_options(const Tensor& q, const Tensor& k, const AttentionMask& mask,
+                                        double dropout, const ForwardContext& context,
+                                        const std::string& name) {
+  const DropoutMask weights = weight_dropout(q, k, dropout, context, name);
+  SoftmaxAttentionOptions options;
+  options.causal = mask.causal;
+  options.key_lengths = mask.key_lengths;
+  options.dropout = weights.p;
+  options.dropout_stream = weights.stream;
+  options.dropout_offset = weights.offset;
+  return options;
+}
 
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout) {
   return std::make_unique<SoftmaxKind>(window, dropout);

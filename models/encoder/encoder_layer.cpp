@@ -47,18 +47,18 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
       heads_(options.heads),
       head_dim_(options.head_dim),
       is_rotary_(options.rotary) {
-  const AttentionCapabilities& capabilities =
-      attention_kind(choice_of_layer(options.attention, layer).kind).capabilities;
-  shares_query_and_key_ = capabilities.shared_query_key;
-  takes_bfloat16_ = static_cast<bool>(capabilities.bfloat16);
+  const AttentionChoice& choice = choice_of_layer(options.attention, layer);
+  const AttentionKind& kind = attention_kind(choice.kind);
+  inputs_ = kind.inputs_of(choice.options);
+  takes_bfloat16_ = static_cast<bool>(kind.capabilities.bfloat16);
   attention_ = make_attention(options.attention, layer,
                               {.heads = heads_,
                                .dim = head_dim_,
                                .max_length = options.max_length,
                                .dropout = options.attention_dropout,
                                .first = first});
-  add_child("query_projection", query_projection);
-  if (!shares_query_and_key_) add_child("key_projection", key_projection);
+  if (inputs_.queries) add_child("query_projection", query_projection);
+  if (inputs_.keys) add_child("key_projection", key_projection);
   add_child("value_projection", value_projection);
   add_child("out_projection", out_projection);
   add_child("inner_attention", *attention_);
@@ -74,7 +74,7 @@ struct MultiHeadAttention::OnTape {
   DType head_dtype;  // dtype of queries, keys and values
   DType result;
 
-  bool shares_query_and_key() const { return a.shares_query_and_key_; }
+  AttentionInputs inputs() const { return a.inputs_; }
   Tensor heads(const Linear& projection, const Tensor& x) const {
     return reshape(projection.forward(x, Activation::none, {}, head_dtype),
                    {x.size(0), x.size(1), a.heads_, a.head_dim_});

@@ -80,10 +80,11 @@ void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
 // Returns the multi-head self-attention of x. query(), key() and value() project to heads.
 template <class Executor>
 Tensor run_attention(const Executor& executor, const Tensor& x) {
-  const Tensor q = executor.query(x);
-  const Tensor k = executor.shares_query_and_key() ? q : executor.key(x);
+  const AttentionInputs inputs = executor.inputs();
+  const Tensor q = inputs.queries ? executor.query(x) : Tensor();
+  const Tensor k = inputs.keys ? executor.key(x) : q;
   const Tensor v = executor.value(x);
-  return executor.output(executor.attend(q, k, v));
+  return executor.output(executor.attend(inputs.queries ? q : v, k.defined() ? k : v, v));
 }
 
 class MultiHeadAttention final : public Module {
@@ -97,7 +98,8 @@ class MultiHeadAttention final : public Module {
                  const std::string& name, DType result) const;
 
   const Attention& kind() const { return *attention_; }
-  bool shares_query_and_key() const { return shares_query_and_key_; }
+  // Returns the inputs of the attention that have a projection.
+  AttentionInputs inputs() const { return inputs_; }
   // Returns whether queries and keys are rotated by their positions.
   bool is_rotary() const { return is_rotary_; }
 
@@ -107,7 +109,8 @@ class MultiHeadAttention final : public Module {
   struct OnTape;
 
   int64_t heads_, head_dim_;
-  bool shares_query_and_key_, takes_bfloat16_, is_rotary_;
+  AttentionInputs inputs_;
+  bool takes_bfloat16_, is_rotary_;
   std::unique_ptr<Attention> attention_;
 };
 

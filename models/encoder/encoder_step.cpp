@@ -40,8 +40,8 @@ EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const St
   };
   const MultiHeadAttention& a = weights.attention;
   return {.weights = weights,
-          .query = prepare(a.query_projection),
-          .key = a.shares_query_and_key() ? DecodingLinear{} : prepare(a.key_projection),
+          .query = a.inputs().queries ? prepare(a.query_projection) : DecodingLinear{},
+          .key = a.inputs().keys ? prepare(a.key_projection) : DecodingLinear{},
           .value = prepare(a.value_projection),
           .out = prepare(a.out_projection),
           .linear1 = prepare(weights.feedforward.linear1),
@@ -89,7 +89,7 @@ struct EncoderStep::OneToken {
     return step.change_;
   }
 
-  bool shares_query_and_key() const { return layer.weights.attention.shares_query_and_key(); }
+  AttentionInputs inputs() const { return layer.weights.attention.inputs(); }
   Tensor query(const Tensor& x) const { return rotated(heads(layer.query, x, step.query_)); }
   Tensor key(const Tensor& x) const { return rotated(heads(layer.key, x, step.key_)); }
   Tensor value(const Tensor& x) const { return heads(layer.value, x, step.value_); }

@@ -55,8 +55,9 @@ std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int6
   const int64_t width = e.width();
   int64_t projections = 0;
   for (int64_t layer = 0; layer < e.layers; ++layer) {
-    const AttentionKind& kind = attention_kind(choice_of_layer(e.attention, layer).kind);
-    projections += kind.capabilities.shared_query_key ? 3 : 4;
+    const AttentionChoice& choice = choice_of_layer(e.attention, layer);
+    const AttentionInputs inputs = attention_kind(choice.kind).inputs_of(choice.options);
+    projections += 2 + inputs.queries + inputs.keys;
   }
   return {
       {"attention projections", rows, width, width, false, true, projections},

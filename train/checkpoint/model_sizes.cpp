@@ -12,7 +12,7 @@ std::string setting(const std::string& keys) {
 void add_encoder(const EncoderOptions& encoder, std::vector<SizedTensor>& tensors) {
   const int64_t width = encoder.width();
   const auto layer = [](int64_t number) { return "layers." + std::to_string(number) + "."; };
-  tensors.push_back({layer(0) + "attention.query_projection.weight", Shape{width, width},
+  tensors.push_back({layer(0) + "attention.value_projection.weight", Shape{width, width},
                      setting("model.heads, model.head_dim")});
   tensors.push_back({layer(encoder.layers) + "norm1.weight", {}, setting("model.layers")});
   tensors.push_back({layer(encoder.layers - 1) + "norm1.weight", Shape{width}, setting("model.layers")});

@@ -1,0 +1,112 @@
+#include <cmath>
+
+#include "models/attention/attention.h"
+#include "models/attention/score_masks.h"
+#include "models/attention/softmax.h"
+#include "models/layers/option_error.h"
+#include "ops/matmul.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kLinformer = "linformer";
+
+// Attention to `rank` combinations of all keys and values, softmax(q (E k)ᵀ / √dim) F v (Wang et al. 2020).
+// E and F are (groups, rank, max_length), with one group for all heads or one per head.
+class LinformerKind final : public Attention {
+ public:
+  LinformerKind(int64_t rank, const std::string& sharing, const AttentionSetup& setup)
+      : dropout_(setup.dropout) {
+    const Shape shape{sharing == "none" ? setup.heads : 1, rank, setup.max_length};
+    // The initialisation of a linear layer over the length.
+    const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(setup.max_length)));
+    if (sharing == "layerwise" && setup.first) {
+      add_alias(key_map_, static_cast<const LinformerKind*>(setup.first)->key_map_);
+    } else {
+      add_parameter(sharing == "layerwise" || sharing == "key-value" ? "projection" : "key_projection",
+                    key_map_, shape, initializer);
+    }
+    if (sharing == "none" || sharing == "headwise")
+      add_parameter("value_projection", value_map_, shape, initializer);
+  }
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& name) const override {
+    check(!mask.causal, kLinformer, "each compressed key contains later tokens, so there is no causal form");
+    check(k.size(1) <= key_map_.size(2), kLinformer, "sequences of ", k.size(1),
+          " tokens are longer than the maximum, ", key_map_.size(2));
+    const Tensor& value_map = value_map_.defined() ? value_map_ : key_map_;
+    const Tensor keys = compressed(key_map_, valid_rows(k, mask)),
+                 values = compressed(value_map, valid_rows(v, mask));
+    return softmax_attention(
+        q, keys, values,
+        softmax_options(q, keys, {.causal = false, .key_lengths = {}}, dropout_, context, name));
+  }
+
+ private:
+  // Multiplies the length dimension of x (batch, length, heads, dim) by the first `length` columns of the
+  // projection. The batch and the features of a group form the columns of one product.
+  static Tensor compressed(const Tensor& projection, const Tensor& x) {
+    const int64_t batch = x.size(0), length = x.size(1), groups = projection.size(0);
+    const int64_t rank = projection.size(1), width = x.size(2) * x.size(3) / groups;
+    const Tensor columns = permute(reshape(x, {batch, length, groups, width}), {2, 1, 0, 3});
+    const Tensor product =
+        matmul(slice(projection, 2, 0, length), reshape(columns, {groups, length, batch * width}));
+    return reshape(permute(reshape(product, {groups, rank, batch, width}), {2, 1, 0, 3}),
+                   {batch, rank, x.size(2), x.size(3)});
+  }
+
+  double dropout_;
+  // E and F. F is undefined if it is E.
+  Tensor key_map_, value_map_;
+};
+
+void check_rank(const OptionValues& options, int64_t length) {
+  if (const auto rank = options.get<int64_t>("rank"); rank > length)
+    throw OptionError("rank", concat_text("expected at most the maximum length of the sequences, ", length,
+                                          ", got ", rank));
+}
+
+std::unique_ptr<Attention> make_linformer(const OptionValues& options, const AttentionSetup& setup) {
+  check(setup.max_length > 0, kLinformer, "the projections over the length need a maximum length");
+  check_rank(options, setup.max_length);
+  return std::make_unique<LinformerKind>(options.get<int64_t>("rank"), options.get<std::string>("sharing"),
+                                         setup);
+}
+
+}  // namespace
+
+AttentionKind linformer_attention_kind() {
+  return {
+      .name = kLinformer,
+      .help = "softmax attention to learned combinations of keys and values: time is linear in the length",
+      .capabilities = {.causal = unsupported("each compressed key combines all tokens, also later ones"),
+                       .length_masks = true,
+                       .cross_lengths = true,
+                       .recurrent = unsupported("each compressed key combines all tokens, also later ones"),
+                       .weight_dropout = true,
+                       .bfloat16 = unsupported("its projections over the length are float32")},
+      .options = {{.name = "rank",
+                   .default_value = int64_t{256},
+                   .help = "number of compressed keys and values, at most the maximum length",
+                   .min = 1,
+                   .max = 1 << 20},
+                  {.name = "sharing",
+                   .default_value = std::string("headwise"),
+                   .help =
+                       "none: projections per head; headwise: one for keys and one for values; key-value: "
+                       "one for both; layerwise: one for both in all layers",
+                   .choices = {"none", "headwise", "key-value", "layerwise"}}},
+      .make = make_linformer,
+      .check_length = check_rank,
+      // Compression of keys and values, scores and weighted sums.
+      .multiply_adds =
+          [](const OptionValues& options, const AttentionSize& size) {
+            return 4 * static_cast<double>(options.get<int64_t>("rank")) * static_cast<double>(size.dim) *
+                   static_cast<double>(size.length);
+          },
+      .short_options = {{"rank", int64_t{3}}}};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,49 @@
+#include "models/attention/score_masks.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ops/elementwise.h"
+#include "ops/lengths.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+// Returns `valid` at positions below lengths[b] and `masked` at the other positions, (batch, length).
+Tensor length_values(const Tensor& lengths, int64_t length, double valid, double masked, const Tensor& like) {
+  const Tensor list = checked_lengths("attention", "key length", lengths.to(kCpu), lengths.numel(), length);
+  const Tensor values = Tensor::full({list.numel(), length}, masked, DType::float64);
+  for (int64_t b = 0; b < list.numel(); ++b)
+    std::fill_n(values.data<double>() + b * length, list.data<int64_t>()[b], valid);
+  return values.to(like.dtype()).to(like.device());
+}
+
+}  // namespace
+
+Tensor causal_scores(int64_t length) {
+  const Tensor scores = Tensor::zeros({length, length});
+  for (int64_t i = 0; i < length; ++i)
+    std::fill(scores.data<float>() + i * length + i + 1, scores.data<float>() + (i + 1) * length,
+              static_cast<float>(kMinusInfinity));
+  return scores;
+}
+
+Tensor length_scores(const Tensor& lengths, int64_t length, const Tensor& like) {
+  return length_values(lengths, length, 0, kMinusInfinity, like);
+}
+
+Tensor valid_rows(const Tensor& x, const AttentionMask& mask) {
+  if (!mask.key_lengths.defined()) return x;
+  return mul(x, reshape(length_values(mask.key_lengths, x.size(1), 1, 0, x), {x.size(0), x.size(1), 1, 1}));
+}
+
+DropoutMask weight_dropout(const Tensor& q, const Tensor& k, double p, const ForwardContext& context,
+                           const std::string& name) {
+  DropoutMask mask = context.dropout(p, name + ".weights");
+  return mask.from(context.first_example * q.size(2) * q.size(1) * k.size(1));
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,22 @@
+// Masks of attention kinds that compute their scores, or other sums over keys, with separate ops.
+#pragma once
+
+#include <string>
+
+#include "models/attention/attention.h"
+
+namespace tapeformer {
+
+// Returns a (length, length) float32 tensor on the CPU with 0 where key j <= query i, and -inf elsewhere.
+Tensor causal_scores(int64_t length);
+// Returns a (batch, length) tensor with the dtype and the device of `like`: 0 at positions below lengths[b],
+// -inf at the other positions. lengths (batch,) int64. Reads the lengths on the CPU.
+Tensor length_scores(const Tensor& lengths, int64_t length, const Tensor& like);
+// Returns x (batch, length, heads, dim) with zeros at the masked keys. Reads the lengths on the CPU.
+Tensor valid_rows(const Tensor& x, const AttentionMask& mask);
+
+// Returns the dropout of the weights (batch, heads, q_length, k_length) of the layer `name`.
+DropoutMask weight_dropout(const Tensor& q, const Tensor& k, double p, const ForwardContext& context,
+                           const std::string& name);
+
+}  // namespace tapeformer
