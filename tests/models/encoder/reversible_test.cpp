@@ -81,6 +81,7 @@ EncoderOptions reversible_options(const std::string& attention, int64_t layers) 
   options.attention_dropout = attention_kind(attention).capabilities.weight_dropout ? 0.2 : 0;
   options.pre_norm = true;
   options.reversible = true;
+  options.max_length = 64;
   return options;
 }
 
