@@ -12,7 +12,7 @@ namespace tapeformer {
 
 namespace {
 
-// Returns the tokens, bytes and characters of the predicted tokens of a batch.
+// Returns the numbers of predicted tokens in a batch, and of their bytes and characters.
 TextScore text_counts(const Batch& batch, const Tokenizer& tokenizer) {
   const int64_t rows = batch.tokens.size(0), width = batch.tokens.size(1);
   const auto tokens = batch.tokens.to_vector();

@@ -19,7 +19,7 @@ class LinformerKind final : public Attention {
   LinformerKind(int64_t rank, const std::string& sharing, const AttentionSetup& setup)
       : dropout_(setup.dropout) {
     const Shape shape{sharing == "none" ? setup.heads : 1, rank, setup.max_length};
-    // The initialisation of a linear layer over the length.
+    // E and F have the initial values of a linear layer over the length.
     const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(setup.max_length)));
     if (sharing == "layerwise" && setup.first) {
       add_alias(key_map_, static_cast<const LinformerKind*>(setup.first)->key_map_);
@@ -58,7 +58,7 @@ class LinformerKind final : public Attention {
   }
 
   double dropout_;
-  // E and F. F is undefined if it is E.
+  // E and F; F is undefined if both are the same matrix.
   Tensor key_map_, value_map_;
 };
 
@@ -100,7 +100,7 @@ AttentionKind linformer_attention_kind() {
                    .choices = {"none", "headwise", "key-value", "layerwise"}}},
       .make = make_linformer,
       .check_length = check_rank,
-      // Compression of keys and values, scores and weighted sums.
+      // Counts the compression of keys and values, the scores and the weighted sums.
       .multiply_adds =
           [](const OptionValues& options, const AttentionSize& size) {
             return 4 * static_cast<double>(options.get<int64_t>("rank")) * static_cast<double>(size.dim) *

@@ -16,7 +16,7 @@ constexpr const char* kMemoryCompressed = "memory-compressed";
 
 // Attention to keys and values that a convolution compresses, with kernel and stride `factor` (Liu et al.
 // 2018, "Generating Wikipedia by summarizing long sequences"). Each head has its own convolution. In causal
-// attention, a query sees the compressed keys whose tokens are all at its position and before. A learned key
+// attention, a query sees the compressed keys whose tokens are all at its position or before. A learned key
 // comes first, because the first queries see no compressed key.
 class MemoryCompressedKind final : public Attention {
  public:
@@ -110,7 +110,7 @@ AttentionKind memory_compressed_attention_kind() {
             check(setup.max_length > 0, kMemoryCompressed, "the causal mask needs a maximum length");
             return std::make_unique<MemoryCompressedKind>(options.get<int64_t>("factor"), setup);
           },
-          // Scores and weighted sums of half of the compressed keys on average. The cost of the convolution,
+          // Counts scores and weighted sums of half of the compressed keys. The cost of the convolution,
           // which is linear in the length, is left out.
           .multiply_adds =
               [](const OptionValues& options, const AttentionSize& size) {

@@ -184,7 +184,7 @@ AttentionKind synthesizer_attention_kind() {
                    .help = "whether random terms are trained; false: they keep their first values"}},
       .make = make_synthesizer,
       .inputs = synthesizer_inputs,
-      // Scores and weighted sums of half of the keys on average. Each term counts as `dim` products a score.
+      // Counts the scores and weighted sums of half of the keys on average, with `dim` products per term.
       .multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
         const auto length = static_cast<double>(size.length), dim = static_cast<double>(size.dim);
         double products = dim;

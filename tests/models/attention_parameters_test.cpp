@@ -1,4 +1,4 @@
-// Attention kinds that own parameters and state, and share parameters between layers.
+// Tests of attention kinds that own parameters and state, and share parameters between layers.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Attention kinds of "Efficient Transformers: A Survey" (Tay et al. 2020) with learned parameters: cases in
-// which they equal softmax attention, other definitions of their results, and errors.
+// Tests of attention kinds of "Efficient Transformers: A Survey" (Tay et al. 2020) with learned parameters:
+// cases in which they equal softmax attention, other definitions of their results, and errors.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -143,7 +143,7 @@ TEST_CASE("linformer: layerwise projections are one parameter of the model") {
   CHECK(projections("headwise").size() == 6);
 }
 
-TEST_CASE("linformer: errors") {
+TEST_CASE("linformer: invalid ranks, lengths and causal masks are errors") {
   CHECK_THROWS_WITH_AS(
       make_survey_kind("linformer", {{"rank", int64_t{10}}}),
       "attention_options.rank: expected at most the maximum length of the sequences, 9, got 10", OptionError);
@@ -264,7 +264,7 @@ TEST_CASE("synthesizer: random scores are trained by default, and are state if t
   }
 }
 
-TEST_CASE("synthesizer: errors") {
+TEST_CASE("synthesizer: missing and repeated terms are errors") {
   CHECK_THROWS_WITH_AS(make_survey_kind("synthesizer", {{"terms", Texts{}}}),
                        "attention_options.terms: expected at least one term", OptionError);
   CHECK_THROWS_WITH_AS(make_survey_kind("synthesizer", {{"terms", Texts{"dense", "dense"}}}),

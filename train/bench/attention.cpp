@@ -136,9 +136,8 @@ Benchmark attention_benchmark() {
                      .min = 0});
   return {.name = "attention",
           .summary =
-              "attention forward and backward at doubling lengths, causal if the kind is: time and memory "
-              "per token, and shares "
-              "of the matrix rate and the memory bandwidth",
+              "attention forward and backward at doubling lengths, causal if the kind supports it: time and "
+              "memory per token, and shares of the matrix rate and the memory bandwidth",
           .options = options,
           .run = run_attention,
           .on_devices = true};

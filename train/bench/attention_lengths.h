@@ -43,7 +43,7 @@ struct AttentionLengths {
 
 struct AttentionSample {
   int64_t length = 0;
-  double seconds = 0;      // median time of a forward and backward pass, causal if the kind is
+  double seconds = 0;      // median time of a forward and backward pass, causal if the kind supports it
   int64_t peak_bytes = 0;  // peak memory, including inputs and gradients
 };
 

@@ -39,7 +39,7 @@ def read_task(checkpoint: Path) -> dict:
 
 
 def split_bytes(text: bytes, split: str, valid_share: float, test_share: float) -> bytes:
-    """Returns the part of a text that Tapeformer uses as a split. The text is ASCII, or a file of bytes."""
+    """Returns the part of a text that Tapeformer uses as a split. The text must be ASCII unless tokens are bytes."""
     test = len(text) - int(len(text) * test_share + 0.5)
     valid = len(text) - int(len(text) * test_share + 0.5) - int(len(text) * valid_share + 0.5)
     return {"train": text[:valid], "valid": text[valid:test], "test": text[test:]}[split]
