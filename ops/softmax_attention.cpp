@@ -25,7 +25,7 @@ SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v
                                const SoftmaxAttentionOptions& options) {
   auto shape = attention_shape<SoftmaxAttentionShape>(q, k, v);
   shape.causal = options.causal;
-  shape.window = options.window;
+  shape.pattern = options.pattern;
   shape.scale = scale_or_default(options.scale, q.size(3));
   shape.dropout = {options.dropout, options.dropout_stream, options.dropout_offset};
   return shape;
@@ -35,29 +35,220 @@ void check_dropout(double p) {
   check(p >= 0 && p < 1, kOp, "dropout must be in [0, 1), not ", p);
 }
 
-void check_window(const KeyWindow& window, const Tensor& q, const Tensor& k) {
-  check(window.block >= 1 && window.before >= 0 && window.after >= 0, kOp, "the window has block ",
-        window.block, ", before ", window.before, ", after ", window.after);
-  check(!window.is_limited() || q.size(1) == k.size(1), kOp,
-        "a window needs queries and keys of one length, not ", q.shape(), " and ", k.shape());
+void check_window(const KeyWindow& window) {
+  check(window.block >= 1 && window.before >= 0 && window.block + window.before + window.after >= 0, kOp,
+        "the window has block ", window.block, ", before ", window.before, ", after ", window.after);
 }
 
-// Returns the mask (batch or 1, 1, query_length, key_length) to add to the scores: 0 if a query attends to a
-// key, otherwise -inf.
-Tensor additive_mask(const Tensor& key_lengths, bool causal, const KeyWindow& window, const Tensor& q,
+void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor& k) {
+  const KeyPattern& pattern = options.pattern;
+  for (const KeyWindow& window : {pattern.window, pattern.grid.rows, pattern.grid.columns})
+    check_window(window);
+  check(!pattern.is_limited() || q.size(1) == k.size(1), kOp,
+        "a pattern needs queries and keys of one length, not ", q.shape(), " and ", k.shape());
+  check(pattern.dilated.step >= 0 && pattern.periodic.period >= 0 && pattern.periodic.count >= 0 &&
+            pattern.periodic.count <= pattern.periodic.period && pattern.grid.width >= 0,
+        kOp, "the pattern has step ", pattern.dilated.step, ", period ", pattern.periodic.period, ", count ",
+        pattern.periodic.count, ", width ", pattern.grid.width);
+}
+
+// Returns the pattern with the table of key_blocks, as kernels expect it. Call this function inside dispatch,
+// because it reads the address of the data.
+KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
+  if (!key_blocks.defined()) return pattern;
+  check((key_blocks.rank() == 2 || (key_blocks.rank() == 3 && key_blocks.size(0) == heads)) &&
+            key_blocks.dtype() == DType::int32 && key_blocks.device() == device && key_blocks.is_contiguous(),
+        kOp, "key_blocks must be int32 (rows, width) or (", heads, ", rows, width) on ", device.to_string(),
+        ", not ", name_of(key_blocks.dtype()), " ", key_blocks.shape(), " on ",
+        key_blocks.device().to_string());
+  const int64_t rows = key_blocks.size(-2), width = key_blocks.size(-1);
+  pattern.table = {key_blocks.data<int32_t>(), pattern.table.block, rows, width,
+                   key_blocks.rank() == 3 ? rows * width : 0};
+  return pattern;
+}
+
+// Returns the mask (batch or 1, heads or 1, query_length, key_length) to add to the scores: 0 if a query
+// attends to a key, otherwise -inf.
+Tensor additive_mask(const Tensor& key_lengths, const SoftmaxAttentionOptions& options, const Tensor& q,
                      const Tensor& k) {
-  const int64_t batch = key_lengths.defined() ? q.size(0) : 1, queries = q.size(1), keys = k.size(1);
-  const Tensor mask = Tensor::zeros({batch, 1, queries, keys}, DType::float64);
+  const KeyPattern pattern = with_key_blocks(options.pattern, options.key_blocks, q.size(2), q.device());
+  const int64_t batch = key_lengths.defined() ? q.size(0) : 1;
+  const int64_t heads = pattern.differs_by_head() ? q.size(2) : 1;
+  const Tensor mask = Tensor::zeros({batch, heads, q.size(1), k.size(1)}, DType::float64);
   double* element = mask.data<double>();
   for (int64_t n = 0; n < batch; ++n)
-    for (int64_t i = 0; i < queries; ++i)
-      for (int64_t j = 0; j < keys; ++j, ++element) {
-        const bool seen = (!causal || j <= i + keys - queries) &&
-                          (!window.is_limited() || (j >= window.begin(i) && j < window.end(i))) &&
-                          (!key_lengths.defined() || j < key_lengths.data<int64_t>()[n]);
-        if (!seen) *element = -std::numeric_limits<double>::infinity();
-      }
+    for (int64_t h = 0; h < heads; ++h) {
+      const AttendedKeys attended{pattern.of_head(h), q.size(1), k.size(1),
+                                  key_lengths.defined() ? key_lengths.data<int64_t>()[n] : k.size(1),
+                                  options.causal};
+      for (int64_t i = 0; i < q.size(1); ++i)
+        for (int64_t j = 0; j < k.size(1); ++j, ++element)
+          if (!attended.contains(i, j)) *element = -std::numeric_limits<double>::infinity();
+    }
   return mask.to(q.dtype());
+}
+
+// Inputs of the kernels of an op, which are kept for backward.
+struct SoftmaxOperands {
+  Tensor q, k, v, key_lengths, key_blocks;
+  SoftmaxAttentionShape shape;
+
+  // Returns the shape with pointers to the data. Call this function inside dispatch.
+  SoftmaxAttentionShape shape_with_data() const {
+    SoftmaxAttentionShape s = with_key_lengths(shape, key_lengths);
+    s.pattern = with_key_blocks(s.pattern, key_blocks, s.heads, q.device());
+    return s;
+  }
+};
+
+// The result of attention, and the log-sum-exp of the scores of each query.
+struct SoftmaxResult {
+  Tensor out, log_sums;
+};
+
+SoftmaxResult run_forward(const SoftmaxOperands& x) {
+  const SoftmaxResult result{attention_result(x.q, x.v), attention_sums(x.q)};
+  dispatch_stored(kOp, x.q, [&]<class T>(auto backend) {
+    softmax_attention_forward(backend, x.shape_with_data(), attention_rows<const T>(x.q),
+                              attention_rows<const T>(x.k), attention_rows<const T>(x.v),
+                              result.out.data<T>(), result.log_sums.data<Compute<T>>());
+  });
+  return result;
+}
+
+// Returns the gradients of q, k and v. The result may include other keys of the queries than those of x.
+Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
+  const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
+                            Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
+                            Tensor::empty(x.v.shape(), x.v.dtype(), x.v.device())};
+  dispatch_stored(kOp, x.q, [&]<class T>(auto backend) {
+    softmax_attention_backward(backend, x.shape_with_data(), attention_rows<const T>(x.q),
+                               attention_rows<const T>(x.k), attention_rows<const T>(x.v),
+                               result.out.data<T>(), result.log_sums.data<Compute<T>>(),
+                               attention_rows<const T>(g), gradient_targets<T>(gradients));
+  });
+  return gradients;
+}
+
+// Interleaved subsequences. Token t is token t / step of subsequence t mod step.
+struct Subsequences {
+  int64_t step, length;
+
+  int64_t tokens() const { return (length + step - 1) / step; }
+  // Returns x (batch, length, heads, dim) as (batch step, tokens, heads, dim), padded with zeros.
+  Tensor split(const Tensor& x) const {
+    const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), padding = tokens() * step - length;
+    const Tensor padded =
+        padding == 0 ? x : concat({x, Tensor::zeros({batch, padding, heads, dim}, x.dtype(), x.device())}, 1);
+    const Tensor grid = reshape(padded, {batch, tokens(), step, heads, dim});
+    return reshape(permute(grid, {0, 2, 1, 3, 4}), {batch * step, tokens(), heads, dim});
+  }
+  // The inverse of split().
+  Tensor join(const Tensor& x) const {
+    const int64_t batch = x.size(0) / step, heads = x.size(2), dim = x.size(3);
+    const Tensor grid = permute(reshape(x, {batch, step, tokens(), heads, dim}), {0, 2, 1, 3, 4});
+    return contiguous(slice(reshape(grid, {batch, tokens() * step, heads, dim}), 1, 0, length));
+  }
+  // Apply split() and join() to one number per query, (batch, heads, length).
+  Tensor split_sums(const Tensor& sums) const { return per_head(split(per_token(sums))); }
+  Tensor join_sums(const Tensor& sums) const { return per_head(join(per_token(sums))); }
+
+  // Return (batch, heads, length) as (batch, length, heads, 1), and the inverse.
+  static Tensor per_token(const Tensor& sums) {
+    return reshape(transpose(sums, 1, 2), {sums.size(0), sums.size(2), sums.size(1), 1});
+  }
+  static Tensor per_head(const Tensor& rows) {
+    return contiguous(transpose(reshape(rows, {rows.size(0), rows.size(1), rows.size(2)}), 1, 2));
+  }
+};
+
+// Returns whether the pattern contains all keys at multiples of a step, and other keys only in a window that
+// is shorter than the step. Both sets then have at most the key of the query in common.
+bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
+  const KeyPattern& pattern = options.pattern;
+  KeyPattern rest = pattern;
+  rest.dilated = {};
+  return options.causal && !options.key_lengths.defined() && options.dropout == 0 &&
+         !options.key_blocks.defined() && rest.is_window() && pattern.window.block == 1 &&
+         pattern.window.before < pattern.dilated.step && pattern.dilated.step < q.size(1) &&
+         pattern.dilated.before >= KeyWindow::kUnlimited && (!pattern.alternate_heads || q.size(2) % 2 == 0);
+}
+
+// Computes attention to a strided pattern as two disjoint parts: the window, and the earlier tokens of the
+// subsequence of the query. The log-sum-exp of both parts gives their weights.
+class StridedAttention {
+ public:
+  explicit StridedAttention(const SoftmaxOperands& operands)
+      : near_(operands), order_{operands.shape.pattern.dilated.step, operands.q.size(1)} {
+    near_.shape.pattern = {.window = operands.shape.pattern.window};
+  }
+  SoftmaxResult forward() const {
+    const SoftmaxResult near = run_forward(near_), far = run_forward(far_operands());
+    const Tensor difference = sub(order_.join_sums(far.log_sums), near.log_sums);
+    const DType dtype = difference.dtype();
+    const Tensor base = cast(near.out, dtype), other = cast(order_.join(far.out), dtype);
+    const Tensor far_weight = Subsequences::per_token(sigmoid(difference));
+    return {cast(add(base, mul(far_weight, sub(other, base))), near.out.dtype()),
+            add(near.log_sums, softplus(difference))};
+  }
+  Gradients backward(const SoftmaxResult& result, const Tensor& g) const {
+    const Gradients near = run_backward(near_, result, g);
+    const Gradients far = run_backward(
+        far_operands(), {order_.split(result.out), order_.split_sums(result.log_sums)}, order_.split(g));
+    Gradients sums;
+    const DType stored = g.dtype(), dtype = compute_dtype(stored);
+    for (size_t i = 0; i < near.size(); ++i)
+      sums.push_back(cast(add(cast(near[i], dtype), cast(order_.join(far[i]), dtype)), stored));
+    return sums;
+  }
+
+ private:
+  // Returns the subsequences, whose tokens attend to earlier tokens. They are not kept for backward.
+  SoftmaxOperands far_operands() const {
+    SoftmaxOperands far{
+        order_.split(near_.q), order_.split(near_.k), order_.split(near_.v), {}, {}, near_.shape};
+    far.shape.pattern = {.window = {.block = 1, .before = KeyWindow::kUnlimited, .after = -1}};
+    far.shape.batch = far.q.size(0);
+    far.shape.query_length = far.shape.key_length = order_.tokens();
+    return far;
+  }
+
+  SoftmaxOperands near_;
+  Subsequences order_;
+};
+
+// Returns heads first, first + 2, … of x.
+Tensor every_second_head(const Tensor& x, int64_t first) {
+  const int64_t batch = x.size(0), length = x.size(1), heads = x.size(2) / 2, dim = x.size(3);
+  const Tensor pairs = reshape(x, {batch, length, heads, 2, dim});
+  return reshape(slice(pairs, 3, first, first + 1), {batch, length, heads, dim});
+}
+
+// Computes softmax_attention() for patterns with is_strided().
+Tensor strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                         const SoftmaxAttentionOptions& options) {
+  if (options.pattern.alternate_heads) {
+    const auto part = [&](int64_t head) {
+      SoftmaxAttentionOptions own = options;
+      own.pattern = options.pattern.of_head(head);
+      own.pattern.alternate_heads = false;
+      return softmax_attention(every_second_head(q, head), every_second_head(k, head),
+                               every_second_head(v, head), own);
+    };
+    return reshape(stack({part(0), part(1)}, 3), {q.size(0), q.size(1), q.size(2), v.size(3)});
+  }
+  if (options.pattern.window.after < 0) {  // only keys at multiples of the step
+    const Subsequences order{options.pattern.dilated.step, q.size(1)};
+    return order.join(softmax_attention(order.split(q), order.split(k), order.split(v),
+                                        {.causal = true, .scale = options.scale}));
+  }
+  const StridedAttention attention({detach(q), detach(k), detach(v), {}, {}, shape_of(q, k, v, options)});
+  const SoftmaxResult result = attention.forward();
+  return record(kOp, result.out, {&q, &k, &v},
+                [attention, result = SoftmaxResult{detach(result.out), result.log_sums}](
+                    const Tensor& gradient, Needs) {
+                  return attention.backward(result, contiguous_features(gradient));
+                });
 }
 
 }  // namespace
@@ -66,19 +257,17 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
                          const SoftmaxAttentionOptions& options) {
   check_attention_inputs(kOp, query, key, value);
   check_dropout(options.dropout);
-  check_window(options.window, query, key);
-  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key);
+  check_pattern(options, query, key);
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
-  const SoftmaxAttentionShape shape = shape_of(q, k, v, options);
-  const Tensor out = attention_result(q, v), log_sums = attention_sums(q);
-  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
-    softmax_attention_forward(backend, with_key_lengths(shape, lengths), attention_rows<const T>(q),
-                              attention_rows<const T>(k), attention_rows<const T>(v), out.data<T>(),
-                              log_sums.data<Compute<T>>());
-  });
+  if (is_strided(options, q)) return strided_attention(q, k, v, options);
+  const SoftmaxOperands operands{detach(q),          detach(k),
+                                 detach(v),          checked_key_lengths(kOp, options.key_lengths, key),
+                                 options.key_blocks, shape_of(q, k, v, options)};
+  const SoftmaxResult result = run_forward(operands);
   return record_attention(
-      kOp, out, q, k, v, [shape, lengths, log_sums]<class T>(auto backend, const AttentionBackward<T>& x) {
-        softmax_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v, x.out,
+      kOp, result.out, q, k, v,
+      [operands, log_sums = result.log_sums]<class T>(auto backend, const AttentionBackward<T>& x) {
+        softmax_attention_backward(backend, operands.shape_with_data(), x.q, x.k, x.v, x.out,
                                    log_sums.data<Compute<T>>(), x.g, x.gradients);
       });
 }
@@ -87,7 +276,7 @@ Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Ten
                                const SoftmaxAttentionOptions& options) {
   check_attention_inputs("plain_softmax_attention", query, key, value);
   check_dropout(options.dropout);
-  check_window(options.window, query, key);
+  check_pattern(options, query, key);
   const Tensor lengths = checked_key_lengths("plain_softmax_attention", options.key_lengths, key);
   const Shape heads_first{0, 2, 1, 3};
   const Tensor q = permute(query, heads_first), k = permute(key, heads_first),
@@ -96,8 +285,8 @@ Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Ten
     return Tensor::zeros({query.size(0), query.size(1), query.size(2), value.size(3)}, query.dtype(),
                          query.device());
   Tensor scores = mul(matmul(q, k, {.transpose_b = true}), scale_or_default(options.scale, query.size(3)));
-  if (options.causal || lengths.defined() || options.window.is_limited())
-    scores = add(scores, additive_mask(lengths, options.causal, options.window, query, key));
+  if (options.causal || lengths.defined() || options.pattern.is_limited())
+    scores = add(scores, additive_mask(lengths, options, query, key));
   const Tensor weights =
       dropout(softmax(scores), {options.dropout, options.dropout_stream, options.dropout_offset});
   return contiguous(permute(matmul(weights, v), heads_first));
@@ -114,19 +303,19 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
             cache.keys.is_contiguous() && cache.values.is_contiguous(),
         kStep, "cache ", name_of(cache.keys.dtype()), " ", cache.keys.shape(), " and ", cache.values.shape(),
         " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
-  check(cache.length < capacity || capacity >= cache.window.span(), kStep, "the cache is full: capacity ",
+  check(cache.length < capacity || capacity >= cache.pattern.span(), kStep, "the cache is full: capacity ",
         capacity, ", length ", cache.length);
   ++cache.length;
   SoftmaxAttentionShape shape;
   shape.batch = batch;
   shape.query_length = 1;
   shape.key_length = cache.length;
-  shape.window = cache.window;
   shape.heads = heads;
   shape.dim = dim;
   shape.value_dim = value_dim;
   shape.scale = scale_or_default(scale, dim);
   dispatch(kStep, q, [&]<class T>(auto backend) {
+    shape.pattern = with_key_blocks(cache.pattern, cache.key_blocks, heads, q.device());
     softmax_attention_step(backend, shape, attention_rows<const T>(q), attention_rows<const T>(k),
                            attention_rows<const T>(v), attention_rows<T>(cache.keys),
                            attention_rows<T>(cache.values), capacity, attention_rows<T>(out));

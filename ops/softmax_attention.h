@@ -3,7 +3,7 @@
 
 #include "autograd/tape.h"
 #include "core/rng.h"
-#include "ops/kernels/key_window.h"
+#include "ops/kernels/key_pattern.h"
 
 namespace tapeformer {
 
@@ -12,9 +12,13 @@ struct SoftmaxAttentionOptions {
   // Valid key lengths, (batch,) int64 in [0, key_length]. Later keys are masked. If undefined, no key is
   // masked.
   Tensor key_lengths = {};
-  // Window of each query. Keys outside of the window are masked, in addition to the masks above. A limited
-  // window requires key_length = query_length and takes time linear in the length.
-  KeyWindow window = {};
+  // Keys of each query. Other keys are masked, in addition to the masks above. A limited pattern requires
+  // key_length = query_length. Blocks of scores without a pair of the pattern take no time.
+  KeyPattern pattern = {};
+  // Blocks of pattern.table, int32 (rows, width) or (heads, rows, width) on the device of q: the blocks of
+  // pattern.table.block keys that the blocks of queries attend to. Negative numbers are ignored. If it is
+  // defined, the op sets the other members of pattern.table.
+  Tensor key_blocks = {};
   double scale = 0;    // scale of the scores; 0: 1 / sqrt(dim)
   double dropout = 0;  // probability of setting an attention probability to zero
   // Random stream of dropout. Query i and key j use the element ((batch * heads + head) * query_length + i) *
@@ -38,12 +42,13 @@ Tensor plain_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v
                                const SoftmaxAttentionOptions& options = {});
 
 // Keys and values of the previous tokens, a ring with memory for `capacity` tokens. If the capacity is at
-// least window.span(), the cache takes any number of tokens.
+// least pattern.span(), the cache takes any number of tokens.
 struct KeyValueCache {
   Tensor keys;    // (batch, capacity, heads, dim), contiguous
   Tensor values;  // (batch, capacity, heads, value_dim), contiguous
   int64_t length = 0;
-  KeyWindow window = {};
+  KeyPattern pattern = {};
+  Tensor key_blocks = {};  // see SoftmaxAttentionOptions
 };
 
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "models/attention/sparse_kinds.h"
 #include "models/layers/option_error.h"
 
 namespace tapeformer {
@@ -41,7 +42,9 @@ std::deque<AttentionKind>& registry() {
   static auto& kinds = *new std::deque<AttentionKind>{
       linear_attention_kind(),    softmax_attention_kind(),        lsh_attention_kind(),
       local_attention_kind(),     shared_softmax_attention_kind(), performer_attention_kind(),
-      linformer_attention_kind(), synthesizer_attention_kind(),    memory_compressed_attention_kind()};
+      linformer_attention_kind(), synthesizer_attention_kind(),    memory_compressed_attention_kind(),
+      sparse_attention_kind(),    longformer_attention_kind(),     big_bird_attention_kind(),
+      image_attention_kind()};
   return kinds;
 }
 

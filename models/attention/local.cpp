@@ -1,8 +1,4 @@
-#include <algorithm>
-
-#include "models/attention/attention.h"
-#include "models/layers/option_error.h"
-#include "ops/softmax_attention.h"
+#include "models/attention/sparse_pattern.h"
 
 namespace tapeformer {
 namespace {
@@ -19,34 +15,23 @@ KeyWindow key_window(const OptionValues& options) {
   return {.block = window, .before = options.get<int64_t>("blocks_back") * window, .after = 0};
 }
 
-void check_window_length(const OptionValues& options, int64_t length) {
-  if (const auto window = options.get<int64_t>("window"); window > length)
-    throw OptionError(
-        "window", concat_text("expected at most the length of the sequences, ", length, ", got ", window));
-}
-
 // Counts the keys of a query far from the start of the sequence: on average, half of its own block and all
 // keys before it. A sequence that fits into one window costs as much as softmax attention.
 double window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = key_window(options);
-  const auto length = static_cast<double>(size.length);
-  const double keys = static_cast<double>(window.before) + static_cast<double>(window.block + 1) / 2;
-  return 2 * static_cast<double>(size.dim) * std::min(keys, length / 2) * length;
+  return sparse_multiply_adds(static_cast<double>(window.before) + static_cast<double>(window.block + 1) / 2,
+                              size);
 }
 
 }  // namespace
 
 AttentionKind local_attention_kind() {
+  AttentionCapabilities capabilities = sparse_pattern_capabilities();
+  capabilities.constant_state = true;
   return {
       .name = "local",
       .help = "softmax attention to the tokens in a window: time is linear in the length",
-      .capabilities = {.causal = true,
-                       .length_masks = true,
-                       .cross_lengths = unsupported("a window is defined by the positions of one sequence"),
-                       .recurrent = true,
-                       .weight_dropout = true,
-                       .bfloat16 = true,
-                       .constant_state = true},
+      .capabilities = capabilities,
       .options = {{.name = "form",
                    .default_value = std::string(kSlidingForm),
                    .help = "sliding: a token and the window - 1 tokens before it; blocks: the tokens of its "
@@ -66,7 +51,8 @@ AttentionKind local_attention_kind() {
           [](const OptionValues& options, const AttentionSetup& setup) {
             return make_softmax_attention(key_window(options), setup.dropout);
           },
-      .check_length = check_window_length,
+      .check_length = [](const OptionValues& options,
+                         int64_t length) { check_at_most_length(options, "window", length); },
       .multiply_adds = window_multiply_adds,
       .short_options = {{"window", int64_t{4}}},
       .variants = {{"local-256", {{"window", int64_t{256}}}}}};

@@ -3,38 +3,46 @@
 #include <algorithm>
 
 #include "models/attention/score_masks.h"
+#include "models/attention/sparse_pattern.h"
+#include "models/layers/option_error.h"
 
 namespace tapeformer {
 namespace {
 
 class SoftmaxState final : public AttentionState {
  public:
-  SoftmaxState(const StateShape& s, const KeyWindow& window)
-      : SoftmaxState(s, window, std::min(s.capacity, window.span())) {}
+  SoftmaxState(const StateShape& s, const SparsePattern& pattern)
+      : SoftmaxState(s, pattern, std::min(s.capacity, pattern.pattern.span())) {}
   void reset() override { cache.length = 0; }
   int64_t bytes() const override { return cache.keys.bytes() + cache.values.bytes(); }
 
   KeyValueCache cache;
 
  private:
-  SoftmaxState(const StateShape& s, const KeyWindow& window, int64_t capacity)
+  SoftmaxState(const StateShape& s, const SparsePattern& pattern, int64_t capacity)
       : cache{Tensor::zeros({s.batch, capacity, s.heads, s.dim}, s.dtype, s.device),
-              Tensor::zeros({s.batch, capacity, s.heads, s.value_dim}, s.dtype, s.device), 0, window} {}
+              Tensor::zeros({s.batch, capacity, s.heads, s.value_dim}, s.dtype, s.device), 0, pattern.pattern,
+              pattern.key_blocks} {}
 };
 
-// Scaled dot-product attention (Vaswani et al. 2017) to the keys in a window.
+// Scaled dot-product attention (Vaswani et al. 2017) to the keys of a pattern.
 class SoftmaxKind : public Attention {
  public:
-  SoftmaxKind(const KeyWindow& window, double dropout) : window_(window), dropout_(dropout) {}
+  SoftmaxKind(PatternFunction pattern, double dropout) : pattern_(std::move(pattern)), dropout_(dropout) {}
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
+    const SparsePattern sparse = pattern_({q.size(1), q.size(2), mask.causal, q.device(), name});
     SoftmaxAttentionOptions options = softmax_options(q, k, mask, dropout_, context, name);
-    options.window = window_;
+    options.pattern = sparse.pattern;
+    options.key_blocks = sparse.key_blocks;
     return softmax_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
-    return std::make_unique<SoftmaxState>(shape, window_);
+    // The state owns the copy on its device, so that the memory is freed with the state.
+    SparsePattern pattern = pattern_({shape.capacity, shape.heads, true, kCpu, shape.name});
+    if (pattern.key_blocks.defined()) pattern.key_blocks = pattern.key_blocks.to(shape.device);
+    return std::make_unique<SoftmaxState>(shape, pattern);
   }
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override {
@@ -42,14 +50,18 @@ class SoftmaxKind : public Attention {
   }
 
  private:
-  KeyWindow window_;
+  PatternFunction pattern_;
   double dropout_;
 };
+
+PatternFunction constant_pattern(const KeyPattern& pattern) {
+  return [pattern](const PatternSize&) { return SparsePattern{pattern}; };
+}
 
 // Softmax attention whose queries are also the keys.
 class SharedSoftmaxKind final : public SoftmaxKind {
  public:
-  explicit SharedSoftmaxKind(double dropout) : SoftmaxKind({}, dropout) {}
+  explicit SharedSoftmaxKind(double dropout) : SoftmaxKind(constant_pattern({}), dropout) {}
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
@@ -81,22 +93,49 @@ SoftmaxAttentionOptions softmax_options(const Tensor& q, const Tensor& k, const 
 }
 
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout) {
-  return std::make_unique<SoftmaxKind>(window, dropout);
+  return make_softmax_attention(KeyPattern{.window = window}, dropout);
+}
+std::unique_ptr<Attention> make_softmax_attention(const KeyPattern& pattern, double dropout) {
+  return make_softmax_attention(constant_pattern(pattern), dropout);
+}
+std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, double dropout) {
+  return std::make_unique<SoftmaxKind>(std::move(pattern), dropout);
+}
+
+AttentionCapabilities sparse_pattern_capabilities() {
+  return {.causal = true,
+          .length_masks = true,
+          .cross_lengths = unsupported("a pattern is defined by the positions of one sequence"),
+          .recurrent = true,
+          .weight_dropout = true,
+          .bfloat16 = true};
+}
+
+double sparse_multiply_adds(double keys, const AttentionSize& size) {
+  const auto length = static_cast<double>(size.length);
+  return 2 * static_cast<double>(size.dim) * std::min(keys, length / 2) * length;
+}
+
+void check_at_most_length(const OptionValues& options, const char* name, int64_t length) {
+  if (const auto value = options.get<int64_t>(name); value > length)
+    throw OptionError(name,
+                      concat_text("expected at most the length of the sequences, ", length, ", got ", value));
 }
 
 AttentionKind softmax_attention_kind() {
-  return {.name = "softmax",
-          .help = "softmax(q kᵀ / √dim) v, block by block: time is quadratic in the length, memory linear",
-          .capabilities = {.causal = true,
-                           .length_masks = true,
-                           .cross_lengths = true,
-                           .recurrent = true,
-                           .weight_dropout = true,
-                           .bfloat16 = true},
-          .options = {},
-          .make = [](const OptionValues&,
-                     const AttentionSetup& setup) { return make_softmax_attention({}, setup.dropout); },
-          .multiply_adds = softmax_multiply_adds};
+  return {
+      .name = "softmax",
+      .help = "softmax(q kᵀ / √dim) v, block by block: time is quadratic in the length, memory linear",
+      .capabilities = {.causal = true,
+                       .length_masks = true,
+                       .cross_lengths = true,
+                       .recurrent = true,
+                       .weight_dropout = true,
+                       .bfloat16 = true},
+      .options = {},
+      .make = [](const OptionValues&,
+                 const AttentionSetup& setup) { return make_softmax_attention(KeyPattern{}, setup.dropout); },
+      .multiply_adds = softmax_multiply_adds};
 }
 
 AttentionKind shared_softmax_attention_kind() {

@@ -10,6 +10,7 @@
 #include "core/instances.h"
 #include "core/threads.h"
 #include "ops/cpu/arena.h"
+#include "ops/cpu/key_spans.h"
 #include "ops/cpu/tile_product.h"
 #include "ops/kernels/online_softmax.h"
 
@@ -21,17 +22,15 @@ constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
 // The stride of a row of scores, with room for the zeros that a tile may read after the last key.
 constexpr int64_t kScoreStride = kKeys + 32;
-constexpr int64_t kTail = 24;  // number of scores that are cleared after the last visible key
 
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
 // Softmax attention of one head at a time. The working memory of a thread holds keys and values in panels,
-// blocks of scores, and, for the gradient, sums for all keys. Query i attends to keys [first(i), limit(i)).
-// Both bounds do not decrease with i, and tiles outside of the bounds of their rows are skipped. S is the
-// type of the tensors and of the packed operands of products; scores, statistics and sums have the compute
-// type T. For BFloat16, the scale multiplies scores and gradients instead of the packed operands, so that
-// rounding does not change the operands. Probabilities and gradients of scores are rounded.
+// blocks of scores, and, for the gradient, sums for all keys. Tiles of scores without a pair of the pattern
+// are skipped. S is the type of the tensors and of the packed operands of products; scores, statistics and
+// sums have the compute type T. For BFloat16, the scale multiplies scores and gradients instead of the packed
+// operands, so that rounding does not change the operands. Probabilities and gradients of scores are rounded.
 template <class S>
 class SoftmaxHead {
   using T = Compute<S>;
@@ -63,14 +62,15 @@ class SoftmaxHead {
     take(g_rows_, kQueries * value_depth());
     take(g_columns_, kQueries * value_width());
     take(gq_, kQueries * width());
-    take(gk_, tile_rows(s_.key_length) * width());
-    take(gv_, tile_rows(s_.key_length) * value_width());
+    take(gk_, sum_rows() * width());
+    take(gv_, sum_rows() * value_width());
   }
 
   void select(int64_t batch, int64_t head) {
     batch_ = batch;
     head_ = head;
     valid_keys_ = valid_length(s_.key_lengths, batch, s_.key_length);
+    attended_ = {s_.pattern.of_head(head), s_.query_length, s_.key_length, valid_keys_, s_.causal};
   }
 
   void forward(AttentionRows<S> out, T* log_sums) {
@@ -91,7 +91,7 @@ class SoftmaxHead {
         for (int64_t m = 0; m < s_.value_dim; ++m) row[m] *= inverse;
         convert_row(row, s_.value_dim, out.row(batch_, query_ + i, head_));
         log_sums[(batch_ * s_.heads + head_) * s_.query_length + query_ + i] =
-            sum_[i] == 0 ? T{0} : maximum_[i] + std::log(sum_[i]);
+            sum_[i] == 0 ? kMinusInfinity<T> : maximum_[i] + std::log(sum_[i]);
       }
     });
   }
@@ -101,8 +101,8 @@ class SoftmaxHead {
     pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
     pack_operand(k_row(0), k_.length_stride, valid_keys_, s_.dim, scale(), key_capacity(), key_columns_);
     pack_rows(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, value_panels_);
-    std::fill_n(gk_, tile_rows(s_.key_length) * width(), T{0});
-    std::fill_n(gv_, tile_rows(s_.key_length) * value_width(), T{0});
+    std::fill_n(gk_, sum_rows() * width(), T{0});
+    std::fill_n(gv_, sum_rows() * value_width(), T{0});
     for_query_blocks([&] {
       load_gradients(out, log_sums, g);
       for_key_blocks([&] {
@@ -133,29 +133,8 @@ class SoftmaxHead {
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
-  // Returns the first key that query i attends to.
-  int64_t first(int64_t i) const { return s_.window.is_limited() ? s_.window.begin(i) : 0; }
-  // Returns the key after the last key that query i attends to.
-  int64_t limit(int64_t i) const {
-    int64_t end = valid_keys_;
-    if (s_.causal) end = std::min(end, i + 1 + s_.key_length - s_.query_length);
-    if (s_.window.is_limited()) end = std::min(end, s_.window.end(i));
-    return std::max<int64_t>(end, 0);
-  }
-  // Returns the key of the block of keys after the last key that row i of the block attends to.
-  int64_t visible_end(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
-  // Returns the first key of the block of keys that row i of the block attends to.
-  int64_t visible_begin(int64_t i) const { return std::clamp<int64_t>(first(query_ + i) - key_, 0, keys_); }
-  // Return the range of keys of the block that products of the tile with row i may read. The weights of the
-  // row are zero in this range where the row does not attend to a key. A tile of keys that begins in the
-  // range of a row extends before it by less than kTileRows keys.
-  int64_t tile_begin(int64_t i) const {
-    const int64_t begin = std::max<int64_t>(visible_begin(i - i % kTileRows) - kTileRows, 0);
-    return begin - begin % kLanes<T>;
-  }
-  int64_t tile_end(int64_t i) const {
-    return visible_end(std::min(i - i % kTileRows + kTileRows, queries_) - 1);
-  }
+  // Returns the number of rows of the sums for keys. The last tile of keys may extend beyond the keys.
+  int64_t sum_rows() const { return s_.key_length + kTileRows; }
 
   // Allocates the operands that hold probabilities and gradients of scores. For BFloat16, the operands are
   // rounded copies. For other types, they are the scores themselves.
@@ -208,41 +187,30 @@ class SoftmaxHead {
       f();
     }
   }
-  // Calls f for each block of keys that the block of queries attends to, with key_ and keys_ of the block.
-  // Blocks of keys consist of whole tiles.
+  // Calls f for each block of keys that the block of queries attends to, which spans_ describes.
   template <class F>
   void for_key_blocks(F&& f) {
-    const int64_t end = limit(query_ + queries_ - 1);
-    for (key_ = first(query_) / kTileColumns<T> * kTileColumns<T>; key_ < end; key_ += kKeys) {
-      keys_ = std::min(kKeys, end - key_);
-      f();
-    }
-  }
-  // Calls f(first row, first key, end of the keys) for each tile of rows of the block that attends to keys.
-  template <class F>
-  void for_row_tiles(F&& f) {
-    for (int64_t i = 0; i < queries_; i += kTileRows) {
-      const int64_t end = tile_end(i);
-      if (end > visible_begin(i)) f(i, tile_begin(i), end);
-    }
+    for (spans_.start(attended_, query_, queries_); spans_.next();) f();
   }
 
-  // Computes scores = left right^T for the tiles that contain visible keys. `left` is (queries, depth), and
+  // Computes scores = left right^T for the tiles with pairs of the pattern. `left` is (queries, depth), and
   // `panels` contains the right operand.
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
-    for (int64_t j = 0; j < keys_; j += kTileColumns<T>)
-      for_row_tiles([&](int64_t i, int64_t, int64_t end) {
-        if (j < end && j + kTileColumns < T >> visible_begin(i))
-          tile_product<Left::rows, false>(left + i * depth, depth, panels + (key_ + j) * depth, depth,
-                                          scores + i * kScoreStride + j, kScoreStride);
-      });
+    spans_.for_score_tiles([&](int64_t i, int64_t key, int64_t column) {
+      tile_product<Left::rows, false>(left + i * depth, depth, panels + key * depth, depth,
+                                      scores + i * kScoreStride + column, kScoreStride);
+    });
   }
 
-  // Clears the weights of row i after its last visible key, as far as a tile may read.
+  // Fills the columns of a row whose keys it does not attend to. Returns the number of other columns.
   template <class U>
-  void clear_tail(U* row, int64_t i) const {
-    const int64_t keys = visible_end(i), end = tile_end(i) + kTail;
-    for (int64_t j = keys; j < end; j += kLanes<T>) store(row + std::min(j, end - kLanes<T>), Vector<T>{});
+  int64_t mask(U* row, int64_t i, const KeySpan& span, const ScoreColumns& columns, U value) const {
+    int64_t attended = columns.padded_end - columns.begin;
+    spans_.for_masked(i, span, columns, [&](int64_t begin, int64_t end) {
+      std::fill(row + begin, row + end, value);
+      attended -= end - begin;
+    });
+    return attended;
   }
   static void store_weight(S* target, Vector<T> weight) {
     if constexpr (kPairs)
@@ -256,52 +224,57 @@ class SoftmaxHead {
   void next_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     S* const weights = weight_rows_ + i * kScoreStride;
-    const int64_t begin = tile_begin(i), keys = visible_end(i);
-    if (keys <= visible_begin(i)) {
-      std::fill(weights + begin, weights + std::max(begin, keys), S{});
-    } else {
-      const bool drops = draw_multipliers(i, keys);
-      const T masked = kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>;
-      std::fill(row + begin, row + visible_begin(i), masked);
-      std::fill(row + keys, row + padded<T>(keys), masked);
-      Vector<T> largest = scaled(load(row + begin));
-      for (int64_t j = begin + kLanes<T>; j < keys; j += kLanes<T>) {
+    const T masked = kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>;
+    Vector<T> largest = Vector<T>{} + kMinusInfinity<T>;
+    int64_t attended = 0;
+    spans_.for_spans(i, [&](const KeySpan& span, const ScoreColumns& columns) {
+      attended += mask(row, i, span, columns, masked);
+      for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
         const Vector<T> x = scaled(load(row + j));
         largest = x > largest ? x : largest;
       }
-      const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], largest_lane(largest));
-      Vector<T> total{};
-      for (int64_t j = begin; j < keys; j += kLanes<T>) {
+    });
+    if (attended == 0) {
+      spans_.for_spans(i, [&](const KeySpan&, const ScoreColumns& columns) {
+        std::fill(weights + columns.begin, weights + columns.padded_end, S{});
+      });
+      return;
+    }
+    const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], largest_lane(largest));
+    Vector<T> total{};
+    spans_.for_spans(i, [&, shift = shift](const KeySpan& span, const ScoreColumns& columns) {
+      const bool drops = draw_multipliers(i, span, columns);
+      for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - shift);
         store_weight(weights + j, drops ? p * load(multipliers_ + j) : p);
         total += p;
       }
-      if (rescale != 1) {
-        sum_[i] *= rescale;
-        for (int64_t m = 0; m < value_width(); m += kLanes<T>)
-          store(result_ + i * value_width() + m, rescale * load(result_ + i * value_width() + m));
-      }
-      maximum_[i] = maximum;
-      sum_[i] += sum(total);
+      mask(weights, i, span, columns, S{});
+    });
+    if (rescale != 1) {
+      sum_[i] *= rescale;
+      for (int64_t m = 0; m < value_width(); m += kLanes<T>)
+        store(result_ + i * value_width() + m, rescale * load(result_ + i * value_width() + m));
     }
-    clear_tail(weights, i);
+    maximum_[i] = maximum;
+    sum_[i] += sum(total);
   }
 
-  // Rounds rows i and i + 1 of the block, and their cleared tails, for a product with Left::columns. If i is
-  // the last query, row i + 1 becomes zero.
-  void round_pair(T* weights, int64_t i, S* operand) const {
+  // Rounds columns of rows i and i + 1 of the block for a product with Left::columns. If i is the last query,
+  // row i + 1 becomes zero.
+  void round_pair(T* weights, int64_t i, const ScoreColumns& columns, S* operand) const {
     T *const even = weights + i * kScoreStride, *const odd = even + kScoreStride;
     if (i + 1 == queries_) std::fill_n(odd, kScoreStride, T{0});
-    const int64_t end = tile_end(i) + kTail;
-    for (int64_t j = tile_begin(i); j < end; j += kLanes<T>)
+    for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>)
       store_pairs(operand + i * kScoreStride + 2 * j, narrow_pairs(load(even + j), load(odd + j)));
   }
 
-  // Draws multipliers_ for the keys of a row. Returns false without dropout.
-  bool draw_multipliers(int64_t i, int64_t keys) {
+  // Draws multipliers_ for columns of a row. Returns false without dropout.
+  bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
     if (!s_.dropout.active()) return false;
     const int64_t row = (batch_ * s_.heads + head_) * s_.query_length + query_ + i;
-    dropout_multipliers(s_.dropout, row * s_.key_length + key_, keys, multipliers_);
+    dropout_multipliers(s_.dropout, row * s_.key_length + span.key + columns.begin - span.slot,
+                        columns.padded_end - columns.begin, multipliers_ + columns.begin);
     return true;
   }
 
@@ -324,34 +297,25 @@ class SoftmaxHead {
   // (gradient of p - g . out). For BFloat16, also rounds both to operands.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
-    const int64_t begin = tile_begin(i), keys = visible_end(i);
     const T log_sum = maximum_[i], g_out = sum_[i];
-    if (!draw_multipliers(i, keys)) {
-      for (int64_t j = begin; j < keys; j += kLanes<T>) {
+    spans_.for_spans(i, [&](const KeySpan& span, const ScoreColumns& columns) {
+      const bool drops = draw_multipliers(i, span, columns);
+      for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - log_sum);
-        store(row + j, p);
-        store(gradient + j, p * (load(gradient + j) - g_out));
-      }
-    } else {
-      for (int64_t j = begin; j < keys; j += kLanes<T>) {
-        const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - log_sum),
-                        multiplier = load(multipliers_ + j);
+        const Vector<T> multiplier = drops ? load(multipliers_ + j) : Vector<T>{} + T{1};
         store(row + j, p * multiplier);
         store(gradient + j, p * (load(gradient + j) * multiplier - g_out));
       }
-    }
-    for (T* const weights : {row, gradient}) {
-      std::fill(weights + begin, weights + std::max(begin, visible_begin(i)), T{0});
-      clear_tail(weights, i);
-    }
-    if constexpr (kPairs) {
-      S* const operand = weight_rows_ + i * kScoreStride;
-      for (int64_t j = begin; j < tile_end(i) + kTail; j += kLanes<T>)
-        store_operand(operand + j, load(gradient + j));
-      if (i % 2 == 0 && i + 1 < queries_) return;
-      round_pair(scores_, i - i % 2, weight_pairs_);
-      round_pair(score_gradients_, i - i % 2, gradient_pairs_);
-    }
+      for (T* const weights : {row, gradient}) mask(weights, i, span, columns, T{0});
+      if constexpr (kPairs) {
+        S* const operand = weight_rows_ + i * kScoreStride;
+        for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>)
+          store_operand(operand + j, load(gradient + j));
+        if (i % 2 == 0 && i + 1 < queries_) return;
+        round_pair(scores_, i - i % 2, columns, weight_pairs_);
+        round_pair(score_gradients_, i - i % 2, columns, gradient_pairs_);
+      }
+    });
   }
 
   // Adds to sums[j] the sum over the queries i of the block of weights(i, j) times row i of the packed
@@ -359,36 +323,23 @@ class SoftmaxHead {
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
     // The step is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
     constexpr int64_t kStep = packed_depth<S>(1);
-    for (int64_t j = 0; j < keys_; j += kTileRows) {
-      const auto [first, end] = queries_of_keys(j);
-      if (first >= end) continue;
+    spans_.for_key_tiles([&](int64_t key, int64_t column, int64_t first, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
-        tile_product<Left::columns, true>(weights + first * kScoreStride + kStep * j, kScoreStride,
+        tile_product<Left::columns, true>(weights + first * kScoreStride + kStep * column, kScoreStride,
                                           columns + m * kQueries + first * kTileColumns<T>,
-                                          packed_depth<S>(end - first), sums + (key_ + j) * columns_width + m,
+                                          packed_depth<S>(end - first), sums + key * columns_width + m,
                                           columns_width);
-    }
-  }
-  // Returns the range of rows of the block that attend to the tile of keys at key j of the block. The range
-  // begins at a whole pair.
-  std::pair<int64_t, int64_t> queries_of_keys(int64_t j) const {
-    int64_t begin = 0, end = queries_;
-    if (s_.causal) begin = key_ + j - (s_.key_length - s_.query_length) - query_;
-    if (s_.window.is_limited()) {
-      begin = std::max(begin, s_.window.first_query(key_ + j) - query_);
-      end = std::min(end, s_.window.end_query(key_ + j + kTileRows - 1) - query_);
-    }
-    begin = std::clamp<int64_t>(begin, 0, queries_);
-    return {begin - begin % packed_depth<S>(1), end};
+    });
   }
   // Adds to sums[i] the sum over the keys j of the block of weight_rows_(i, j) times row j of the packed
   // columns.
   void add_for_queries(const S* columns, int64_t columns_width, T* sums) {
-    for_row_tiles([&](int64_t i, int64_t begin, int64_t end) {
+    spans_.for_tiles([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
+      const int64_t key = span.key + range.begin - span.slot;
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
-        tile_product<Left::rows, true>(weight_rows_ + i * kScoreStride + begin, kScoreStride,
-                                       columns + m * key_capacity() + (key_ + begin) * kTileColumns<T>,
-                                       packed_depth<S>(end - begin), sums + i * columns_width + m,
+        tile_product<Left::rows, true>(weight_rows_ + i * kScoreStride + range.begin, kScoreStride,
+                                       columns + m * key_capacity() + key * kTileColumns<T>,
+                                       packed_depth<S>(range.end - range.begin), sums + i * columns_width + m,
                                        columns_width);
     });
   }
@@ -396,7 +347,9 @@ class SoftmaxHead {
   const SoftmaxAttentionShape& s_;
   const AttentionRows<const S> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
-  int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;  // the current block
+  AttendedKeys attended_;
+  KeySpans<T, kQueries, kKeys> spans_;                    // the current block of keys
+  int64_t query_ = 0, queries_ = 0;                       // the current block of queries
   S *query_rows_ = nullptr, *query_columns_ = nullptr;    // scaled queries of the block
   S *key_panels_ = nullptr, *key_columns_ = nullptr;      // all keys; key_columns_ is scaled
   S *value_panels_ = nullptr, *value_columns_ = nullptr;  // all values

@@ -45,11 +45,15 @@ class StepGroup {
       std::fill_n(out_row(h), s_.value_dim, T{0});
     }
     const T scale = static_cast<T>(s_.scale);
+    const AttendedKeys attended{s_.pattern.of_head(first_), s_.key_length, s_.key_length, s_.key_length,
+                                true};
+    const int64_t query = s_.key_length - 1;
     // Blocks of the ring: rows [begin, begin + count) do not wrap.
     int64_t count = 0;
-    for (int64_t p = s_.window.begin(s_.key_length - 1); p < s_.key_length; p += count) {
-      const int64_t begin = p % capacity_;
-      count = std::min({kBlock, s_.key_length - p, capacity_ - begin});
+    for (PositionRun run = attended.keys(query, query + 1, 0); !run.is_empty();
+         run = attended.keys(query, query + 1, run.begin + count)) {
+      const int64_t begin = run.begin % capacity_;
+      count = std::min({kBlock, run.end - run.begin, capacity_ - begin});
       for (int64_t j = 0; j < count; ++j)
         for (int64_t h = 0; h < heads_; ++h)
           scores_[h][j] =
@@ -59,7 +63,7 @@ class StepGroup {
         for (int64_t h = 0; h < heads_; ++h)
           add_scaled(scores_[h][j], v_.row(batch_, begin + j, first_ + h), out_row(h));
     }
-    for (int64_t h = 0; h < heads_; ++h) multiply(out_row(h), 1 / sum_[h]);
+    for (int64_t h = 0; h < heads_; ++h) multiply(out_row(h), sum_[h] == 0 ? T{0} : 1 / sum_[h]);
   }
 
  private:
@@ -110,10 +114,10 @@ template <class T>
 void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                             AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
                             AttentionRows<T> v, int64_t capacity, AttentionRows<T> out) {
-  const int64_t keys = s.key_length - s.window.begin(s.key_length - 1);
+  const int64_t keys = s.key_length - s.pattern.window.begin(s.key_length - 1);
   const int64_t work = s.heads * keys * (s.dim + s.value_dim);  // multiply-adds per sequence
   constexpr int64_t kMinWorkPerThread = 1 << 15;
-  int64_t group = std::min(kMaxGroup, s.heads);
+  int64_t group = s.pattern.differs_by_head() ? 1 : std::min(kMaxGroup, s.heads);
   if (s.batch < threads() && work > kMinWorkPerThread)
     group = std::min(group, (s.batch * s.heads + threads() - 1) / threads());
   const int64_t groups = group > 0 ? (s.heads + group - 1) / group : 0;

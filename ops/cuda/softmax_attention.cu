@@ -19,12 +19,11 @@ struct SoftmaxInputs {
   const Compute<S>*log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
 };
 
-// Operands of one head. Query i attends to the keys [first(i), limit(i)). Both bounds do not decrease with i.
+// Operands of one head.
 template <class S>
 struct SoftmaxHead {
-  int64_t index, example, head, queries, keys, valid;
-  bool causal;
-  KeyWindow window;
+  int64_t index, example, head, queries, keys;
+  AttendedKeys attended;
   PlainRows<S> q, k, v, g;
 
   __device__ SoftmaxHead(const SoftmaxInputs<S>& in, int64_t number)
@@ -33,50 +32,49 @@ struct SoftmaxHead {
         head(number % in.s.heads),
         queries(in.s.query_length),
         keys(in.s.key_length),
-        valid(valid_length(in.s.key_lengths, number / in.s.heads, in.s.key_length)),
-        causal(in.s.causal),
-        window(in.s.window) {
+        attended{in.s.pattern.of_head(number % in.s.heads), in.s.query_length, in.s.key_length,
+                 valid_length(in.s.key_lengths, number / in.s.heads, in.s.key_length), in.s.causal} {
     q = {in.q.row(example, 0, head), in.q.length_stride, queries, in.s.dim};
-    k = {in.k.row(example, 0, head), in.k.length_stride, valid, in.s.dim};
-    v = {in.v.row(example, 0, head), in.v.length_stride, valid, in.s.value_dim};
+    k = {in.k.row(example, 0, head), in.k.length_stride, attended.valid_keys, in.s.dim};
+    v = {in.v.row(example, 0, head), in.v.length_stride, attended.valid_keys, in.s.value_dim};
     if (in.g.data) g = {in.g.row(example, 0, head), in.g.length_stride, queries, in.s.value_dim};
   }
-  __device__ int64_t limit(int64_t query) const {
-    if (query >= queries) return 0;
-    int64_t last = valid;
-    if (causal && query + 1 + keys - queries < last) last = query + 1 + keys - queries;
-    if (window.is_limited() && window.end(query) < last) last = window.end(query);
-    return last < 0 ? 0 : last;
-  }
-  __device__ int64_t first(int64_t query) const { return window.is_limited() ? window.begin(query) : 0; }
-  // The range of keys of a tile that a query attends to.
+  // The keys of a tile that a query attends to. If they are several runs, [begin, end) contains all of them.
   struct SeenInTile {
     int begin, end;
-    __device__ bool contains(int key) const { return key >= begin && key < end; }
+    bool has_gaps;
+    const AttendedKeys& attended;
+    int64_t query, first_key;
+    __device__ bool contains(int key) const {
+      return key >= begin && key < end && (!has_gaps || attended.contains(query, first_key + key));
+    }
   };
   __device__ SeenInTile seen_in_tile(int64_t query, int64_t key) const {
-    return {offset_in_tile(first(query), key), offset_in_tile(limit(query), key)};
+    if (query >= queries) return {0, 0, false, attended, query, key};
+    const PositionRun run = attended.keys(query, query + 1, key);
+    const int64_t end = key + kTokens;
+    const bool has_gaps = run.end < end && attended.keys(query, query + 1, run.end).begin < end;
+    return {offset_in_tile(run.begin, key),
+            has_gaps ? kTokens : offset_in_tile(run.end, key),
+            has_gaps,
+            attended,
+            query,
+            key};
   }
   __device__ static int offset_in_tile(int64_t position, int64_t key) {
     const int64_t offset = position - key;
-    return static_cast<int>(offset < 0 ? 0 : offset < kTokens ? offset : kTokens);
+    return static_cast<int>(offset < kTokens ? offset : kTokens);
   }
-  // Returns the largest limit of a block of kTokens queries.
-  __device__ int64_t largest_limit(int64_t begin) const {
-    return limit((begin + kTokens < queries ? begin + kTokens : queries) - 1);
+  // Returns the start of the first tile of keys, at or after `from`, that a block of queries attends to. The
+  // result is at least PositionRun::kEnd - kTokens if there is none.
+  __device__ int64_t next_key_tile(int64_t begin, int64_t from) const {
+    const int64_t end = begin + kTokens < queries ? begin + kTokens : queries;
+    return attended.keys(begin, end, from).begin / kTokens * kTokens;
   }
-  // Returns the start of the first tile of keys that a block of queries attends to.
-  __device__ int64_t first_tile(int64_t begin) const { return first(begin) / kTokens * kTokens; }
-  __device__ int64_t first_query_seeing(int64_t key) const {
-    int64_t first = causal ? key - (keys - queries) : 0;
-    if (window.is_limited() && window.first_query(key) > first) first = window.first_query(key);
-    return first < 0 ? 0 : first;
-  }
-  // Returns the query after the last one that attends to a tile of keys.
-  __device__ int64_t end_query_seeing(int64_t key) const {
-    if (key >= valid) return 0;
-    const int64_t end = window.is_limited() ? window.end_query(key + kTokens - 1) : queries;
-    return end < queries ? end : queries;
+  // Returns the start of the first tile of queries, at or after `from`, that attends to a block of keys.
+  __device__ int64_t next_query_tile(int64_t begin, int64_t from) const {
+    const int64_t end = begin + kTokens < keys ? begin + kTokens : keys;
+    return attended.queries(begin, end, from).begin / kTokens * kTokens;
   }
 };
 
@@ -159,8 +157,8 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
   constexpr int kRowsEach = Scores::kRowsEach, kColumnsEach = Scores::kColumnsEach;
   T maximum[kRowsEach], sum[kRowsEach] = {};
   for (T& row : maximum) row = -kInfinity;
-  const int64_t end = head.largest_limit(begin);
-  for (int64_t key = head.first_tile(begin); key < end; key += kTokens) {
+  for (int64_t key = head.next_key_tile(begin, 0); key < head.keys;
+       key = head.next_key_tile(begin, key + kTokens)) {
     dropped.draw(head, begin, key);
     Scores scores;
     add_row_products(scores, memory, head.q, begin, head.k, key);
@@ -194,7 +192,7 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
     const int64_t query = begin + result.row(i);
     for (T& element : result.elements[i]) element = sum[i] == 0 ? T{0} : element / sum[i];
     if (column == 0 && query < head.queries && Scores::first_of_row())
-      log_sums[head.index * head.queries + query] = sum[i] == 0 ? T{0} : maximum[i] + std::log(sum[i]);
+      log_sums[head.index * head.queries + query] = sum[i] == 0 ? -kInfinity : maximum[i] + std::log(sum[i]);
   }
   store_tile(result, contiguous_rows(out, head.queries, in.s.heads, in.s.value_dim), head, begin, column,
              head.queries, in.s.value_dim);
@@ -233,8 +231,8 @@ __global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gq
     log_sums[i] = in.log_sums[at];
     deltas[i] = in.deltas[at];
   }
-  const int64_t end = head.largest_limit(begin);
-  for (int64_t key = head.first_tile(begin); key < end; key += kTokens) {
+  for (int64_t key = head.next_key_tile(begin, 0); key < head.keys;
+       key = head.next_key_tile(begin, key + kTokens)) {
     dropped.draw(head, begin, key);
     Scores scores, gradients;
     add_row_products(scores, memory, head.q, begin, head.k, key);
@@ -269,9 +267,8 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
   const int64_t begin = blockIdx.x % blocks * kTokens, column = int64_t{blockIdx.y} * kWidth;
   typename Tiles::template Tile<kTokens, kWidth> to_key, to_value;
   const bool wants_key = gk && column < in.s.dim, wants_value = gv && column < in.s.value_dim;
-  const int64_t first = head.first_query_seeing(begin) / kTokens * kTokens;
-  const int64_t end = head.end_query_seeing(begin);
-  for (int64_t query = first; query < end; query += kTokens) {
+  for (int64_t query = head.next_query_tile(begin, 0); query < head.queries;
+       query = head.next_query_tile(begin, query + kTokens)) {
     dropped.draw(head, query, begin);
     Scores scores, gradients;
     add_row_products(scores, memory, head.k, begin, head.q, query);

@@ -34,8 +34,12 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRo
   if (group < groups)
     for (int64_t m = thread % columns; m < s.value_dim; m += columns) results[group * s.value_dim + m] = 0;
   T maximum = -kInfinity, sum = 0;
-  for (int64_t begin = s.window.begin(length - 1); begin < length; begin += kStepKeys) {
-    const int64_t count = length - begin < kStepKeys ? length - begin : kStepKeys;
+  const AttendedKeys attended{s.pattern.of_head(head), length, length, length, true};
+  int64_t count = 0;
+  for (PositionRun run = attended.keys(length - 1, length, 0); !run.is_empty();
+       run = attended.keys(length - 1, length, run.begin + count)) {
+    const int64_t begin = run.begin;
+    count = run.end - begin < kStepKeys ? run.end - begin : kStepKeys;
     for (int64_t j = thread / kWarp; j < count; j += kStepKeys / kWarp) {
       const T* const key = k.row(example, (begin + j) % capacity, head);
       T product = 0;
@@ -62,7 +66,7 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRo
   for (int64_t m = thread; m < s.value_dim; m += kStepKeys) {
     T result = 0;
     for (int64_t other = 0; other < groups; ++other) result += results[other * s.value_dim + m];
-    out.row(example, 0, head)[m] = result / sum;
+    out.row(example, 0, head)[m] = sum == 0 ? T{0} : result / sum;
   }
 }
 

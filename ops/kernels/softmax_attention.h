@@ -8,7 +8,7 @@
 #include "core/backends.h"
 #include "core/dropout.h"
 #include "ops/kernels/attention.h"
-#include "ops/kernels/key_window.h"
+#include "ops/kernels/key_pattern.h"
 
 namespace tapeformer {
 
@@ -17,7 +17,7 @@ struct SoftmaxAttentionShape {
   bool causal = false;  // query i attends to keys 0 to i + key_length - query_length
   // Valid key lengths (batch,), in [0, key_length]. Later keys are masked. If null, no key is masked.
   const int64_t* key_lengths = nullptr;
-  KeyWindow window = {};  // limited windows require query_length = key_length
+  KeyPattern pattern = {};  // limited patterns require query_length = key_length
   double scale = 1;
   // Dropout of the probabilities. The index of an element is ((batch heads + head) query_length + i)
   // key_length + j.
@@ -28,7 +28,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes out (batch, query_length, heads, value_dim), contiguous, and log_sums (batch, heads,
     // query_length), the log-sum-exp of the scaled scores. The result of a query that attends to no key is
-    // zero.
+    // zero, and its log-sum-exp is -inf.
     template <class T> void softmax_attention_forward(Backend, const SoftmaxAttentionShape& shape,
                                                       AttentionRows<const T> q, AttentionRows<const T> k,
                                                       AttentionRows<const T> v, T* out, Compute<T>* log_sums);
@@ -42,9 +42,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes one query per head over a cache of keys and values, a ring of `capacity` rows: position p is
     // in row p modulo capacity. Writes key and value to position key_length - 1, which is a GraphStep on
-    // CUDA. The query attends to the positions from the start of its window to its own, which are at most
-    // `capacity`. q, key, value and out have length 1. The kernel ignores query_length, causal, key_lengths
-    // and dropout of the shape, and allocates no memory.
+    // CUDA. The query attends to the keys of its pattern up to its own position, which are among the last
+    // `capacity` positions. q, key, value and out have length 1. The kernel ignores query_length, causal,
+    // key_lengths and dropout of the shape, and allocates no memory.
     template <class T>
     void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> key, AttentionRows<const T> value,

@@ -81,8 +81,9 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
         const auto run_ring = [&](Device where, const KeyWindow& window) {
           const int64_t capacity = window.span();
           KeyValueCache cache{normal({s.batch, capacity, s.heads, s.dim}, 4, dtype).to(where),
-                              normal({s.batch, capacity, s.heads, s.value_dim}, 5, dtype).to(where), 1000,
-                              window};
+                              normal({s.batch, capacity, s.heads, s.value_dim}, 5, dtype).to(where),
+                              1000,
+                              {.window = window}};
           return decode(s, where, dtype, [&](auto q, auto k, auto v, auto out) {
             softmax_attention_step(q, k, v, cache, out);
           });

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,18 @@ void check_wanted_gradients(Attention* attention, const AttentionInputs& inputs,
       if (some[i].defined()) CHECK(max_difference(some[i], exact[i]) < tolerance);
     }
   }
+}
+
+// Returns the result of an op and the gradients of its inputs.
+inline std::vector<Tensor> outcome(const std::function<Tensor(const std::vector<Tensor>&)>& op,
+                                   const std::vector<Tensor>& inputs, const Tensor& cotangent) {
+  std::vector<Tensor> leaves;
+  for (const Tensor& input : inputs) leaves.push_back(require_grad(input.clone()));
+  const Tensor y = op(leaves);
+  backward(y, cotangent.to(y.dtype()));
+  std::vector<Tensor> all{detach(y)};
+  for (const Tensor& leaf : leaves) all.push_back(gradient(leaf));
+  return all;
 }
 
 // Returns element (n, t, h, i) of float64 rows (batch, length, heads, dim) with any strides.

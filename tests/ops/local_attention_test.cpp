@@ -22,18 +22,6 @@ std::vector<KeyWindow> windows() {
   return all;
 }
 
-// Returns the results of an op and the gradients of its inputs.
-std::vector<Tensor> outcome(const std::function<Tensor(const std::vector<Tensor>&)>& op,
-                            const std::vector<Tensor>& inputs, const Tensor& cotangent) {
-  std::vector<Tensor> leaves;
-  for (const Tensor& input : inputs) leaves.push_back(require_grad(input.clone()));
-  const Tensor y = op(leaves);
-  backward(y, cotangent.to(y.dtype()));
-  std::vector<Tensor> all{detach(y)};
-  for (const Tensor& leaf : leaves) all.push_back(gradient(leaf));
-  return all;
-}
-
 }  // namespace
 
 TEST_CASE("a window of keys equals the dense form with its mask, at lengths that no block divides") {
@@ -44,7 +32,7 @@ TEST_CASE("a window of keys equals the dense form with its mask, at lengths that
         CAPTURE(concat_text(window.block, " ", window.before, " ", window.after, " ", causal));
         const std::vector<Tensor> in = attention_inputs({1, length, length, 1, 5, 3}).list();
         const Tensor cotangent = normal({1, length, 1, 3}, 9);
-        SoftmaxAttentionOptions options{.causal = causal, .window = window};
+        SoftmaxAttentionOptions options{.causal = causal, .pattern = {.window = window}};
         if (length > 100) options.key_lengths = Tensor::from<int64_t>({length - 60}, {1});
         const auto windowed = [&](const auto& x) { return softmax_attention(x[0], x[1], x[2], options); };
         const auto dense = [&](const auto& x) { return plain_softmax_attention(x[0], x[1], x[2], options); };
@@ -62,10 +50,10 @@ TEST_CASE("a window that covers the sequence gives the same bits as attention wi
   const std::vector<Tensor> in = attention_inputs({2, 130, 130, 2, 8, 8}).list();
   const Tensor whole = softmax_attention(in[0], in[1], in[2], {.causal = true});
   const Tensor windowed = softmax_attention(
-      in[0], in[1], in[2], {.causal = true, .window = {.block = 1, .before = 129, .after = 0}});
+      in[0], in[1], in[2], {.causal = true, .pattern = {.window = {.block = 1, .before = 129, .after = 0}}});
   CHECK(whole.to_vector() == windowed.to_vector());
-  const Tensor narrow = softmax_attention(in[0], in[1], in[2],
-                                          {.causal = true, .window = {.block = 1, .before = 20, .after = 0}});
+  const Tensor narrow = softmax_attention(
+      in[0], in[1], in[2], {.causal = true, .pattern = {.window = {.block = 1, .before = 20, .after = 0}}});
   CHECK(max_difference(whole, narrow) > 1e-3);
 }
 
@@ -75,7 +63,8 @@ TEST_CASE("a query has no gradient to keys outside of its window") {
   for (const int64_t query : {0, 7, 8, 41, 59}) {
     std::vector<Tensor> leaves;
     for (const Tensor& x : in) leaves.push_back(require_grad(x.clone()));
-    const Tensor y = softmax_attention(leaves[0], leaves[1], leaves[2], {.causal = true, .window = window});
+    const Tensor y =
+        softmax_attention(leaves[0], leaves[1], leaves[2], {.causal = true, .pattern = {.window = window}});
     const Tensor cotangent = Tensor::zeros({1, 60, 1, 4}, DType::float64);
     std::fill_n(cotangent.data<double>() + query * 4, 4, 1.0);
     backward(y, cotangent);
@@ -95,10 +84,10 @@ TEST_CASE("a query has no gradient to keys outside of its window") {
 TEST_CASE("a window needs queries and keys of one length, and its sizes are checked") {
   const std::vector<Tensor> in = attention_inputs({1, 4, 6, 1, 2, 2}).list();
   CHECK_THROWS_WITH_AS(
-      softmax_attention(in[0], in[1], in[2], {.window = {.block = 1, .before = 2, .after = 0}}),
-      doctest::Contains("a window needs queries and keys of one length"), ShapeError);
+      softmax_attention(in[0], in[1], in[2], {.pattern = {.window = {.block = 1, .before = 2, .after = 0}}}),
+      doctest::Contains("a pattern needs queries and keys of one length"), ShapeError);
   CHECK_THROWS_WITH_AS(
-      softmax_attention(in[0], in[0], in[0], {.window = {.block = 0, .before = 2, .after = 0}}),
+      softmax_attention(in[0], in[0], in[0], {.pattern = {.window = {.block = 0, .before = 2, .after = 0}}}),
       doctest::Contains("the window has block 0"), ShapeError);
 }
 
@@ -109,10 +98,13 @@ TEST_CASE("a ring of keys and values decodes a window of any length, and equals 
                                   {.block = 70, .before = 70, .after = 0}}) {
     constexpr int64_t kLength = 301;
     const std::vector<Tensor> in = attention_inputs({2, kLength, kLength, 3, 4, 5}).list();
-    const Tensor expected = softmax_attention(in[0], in[1], in[2], {.causal = true, .window = window});
+    const Tensor expected =
+        softmax_attention(in[0], in[1], in[2], {.causal = true, .pattern = {.window = window}});
     const int64_t capacity = window.span();
     KeyValueCache cache{Tensor::zeros({2, capacity, 3, 4}, DType::float64),
-                        Tensor::zeros({2, capacity, 3, 5}, DType::float64), 0, window};
+                        Tensor::zeros({2, capacity, 3, 5}, DType::float64),
+                        0,
+                        {.window = window}};
     const Tensor out = Tensor::empty({2, 3, 5}, DType::float64);
     double worst = 0;
     for (int64_t t = 0; t < kLength; ++t) {
@@ -124,8 +116,10 @@ TEST_CASE("a ring of keys and values decodes a window of any length, and equals 
     }
     CHECK(worst < 1e-12);
   }
-  KeyValueCache small{
-      Tensor::zeros({1, 5, 1, 2}), Tensor::zeros({1, 5, 1, 2}), 5, {.block = 1, .before = 5, .after = 0}};
+  KeyValueCache small{Tensor::zeros({1, 5, 1, 2}),
+                      Tensor::zeros({1, 5, 1, 2}),
+                      5,
+                      {.window = {.block = 1, .before = 5, .after = 0}}};
   const Tensor token = Tensor::zeros({1, 1, 2});
   CHECK_THROWS_WITH_AS(softmax_attention_step(token, token, token, small, Tensor::zeros({1, 1, 2})),
                        doctest::Contains("the cache is full"), ShapeError);

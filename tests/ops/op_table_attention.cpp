@@ -5,6 +5,7 @@
 #include "ops/softmax_attention.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
+#include "tests/ops/pattern_cases.h"
 #include "tests/support/op_table.h"
 
 namespace tapeformer::test {
@@ -89,12 +90,31 @@ void add_windows(std::vector<OpCase>& table) {
                              return softmax_attention(in[0], in[1], in[2],
                                                       {.causal = causal,
                                                        .key_lengths = in.size() > 3 ? in[3] : Tensor{},
-                                                       .window = window,
+                                                       .pattern = {.window = window},
                                                        .dropout = dropout,
                                                        .dropout_stream = RandomStream(5, "weights")});
                            },
                            inputs, is_large(size)});
         }
+}
+
+// Adds softmax attention with every pattern.
+void add_patterns(std::vector<OpCase>& table) {
+  for (const AttentionSizes& size : {AttentionSizes{2, 9, 9, 2, 3, 2}, {1, 193, 193, 2, 9, 5}})
+    for (const bool causal : {false, true})
+      for (const PatternCase& c : pattern_cases(size.key_length, 2, size.key_length > 100 ? 20 : 2)) {
+        Inputs inputs = attention_inputs(size).list();
+        if (c.key_blocks.defined()) inputs.push_back(c.key_blocks);
+        table.push_back(
+            {concat_text("attention, softmax, pattern ", c.name, causal ? ", causal, " : ", ",
+                         describe(size)),
+             [=](const Inputs& in) {
+               return softmax_attention(
+                   in[0], in[1], in[2],
+                   {.causal = causal, .pattern = c.pattern, .key_blocks = in.size() > 3 ? in[3] : Tensor{}});
+             },
+             inputs, is_large(size)});
+      }
 }
 
 void add_softmax_attention(std::vector<OpCase>& table) {
@@ -128,6 +148,7 @@ void add_softmax_attention(std::vector<OpCase>& table) {
                        inputs, length > 100});
     }
   add_windows(table);
+  add_patterns(table);
   table.push_back({"attention, softmax, strides",
                    [](const Inputs& in) {
                      return softmax_attention(permute(in[0], {0, 2, 1, 3}), permute(in[1], {0, 2, 1, 3}),

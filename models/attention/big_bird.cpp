@@ -1,0 +1,144 @@
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "core/rng.h"
+#include "models/attention/sparse_pattern.h"
+#include "models/layers/option_error.h"
+
+namespace tapeformer {
+namespace {
+
+struct BigBirdOptions {
+  int64_t block = 0, window_blocks = 0, global_blocks = 0, random_blocks = 0;
+  uint64_t seed = 0;
+
+  int64_t side_blocks() const { return window_blocks / 2; }
+};
+
+// The pattern of "Big Bird: Transformers for Longer Sequences" (Zaheer et al. 2020, section 2): a window of
+// blocks, global blocks at both ends and random blocks. The causal form must not depend on the length.
+// Therefore the last blocks are not global, and random blocks precede the window.
+class BigBirdPattern {
+ public:
+  explicit BigBirdPattern(const BigBirdOptions& options) : options_(options) {}
+
+  SparsePattern operator()(const PatternSize& size) const {
+    const int64_t block = options_.block, side = options_.side_blocks() * block;
+    const int64_t blocks = (size.length + block - 1) / block;
+    SparsePattern sparse;
+    sparse.pattern.window = {.block = block, .before = side, .after = side};
+    sparse.pattern.table.block = block;
+    sparse.pattern.global.first_end = options_.global_blocks * block;
+    if (!size.causal && options_.global_blocks > 0)
+      sparse.pattern.global.last_begin = std::max<int64_t>(blocks - options_.global_blocks, 0) * block;
+    if (options_.random_blocks > 0 && blocks > 0) {
+      Tensor& table = tables_[{size.name, blocks, size.heads, size.causal, size.device.to_string()}];
+      if (!table.defined()) table = draw(size, blocks).to(size.device);
+      sparse.key_blocks = table;
+    }
+    return sparse;
+  }
+
+ private:
+  // Returns the random blocks of all blocks of queries, (heads, blocks, random_blocks), and -1 where there
+  // are fewer blocks to draw from.
+  Tensor draw(const PatternSize& size, int64_t blocks) const {
+    const Tensor table = Tensor::empty({size.heads, blocks, options_.random_blocks}, DType::int32);
+    std::fill_n(table.data<int32_t>(), table.numel(), -1);
+    int32_t* row = table.data<int32_t>();
+    for (int64_t head = 0; head < size.heads; ++head) {
+      const RandomStream stream(options_.seed, size.name + ".random_blocks", static_cast<uint64_t>(head));
+      for (int64_t query = 0; query < blocks; ++query, row += options_.random_blocks)
+        draw_row(stream, query, candidates(query, blocks, size.causal), row);
+    }
+    return table;
+  }
+  // Draws distinct blocks for a block of queries.
+  void draw_row(const RandomStream& stream, int64_t query, std::vector<int32_t> from, int32_t* row) const {
+    for (int64_t i = 0; i < options_.random_blocks && !from.empty(); ++i) {
+      const auto element = static_cast<uint64_t>(query * options_.random_blocks + i);
+      const auto chosen = static_cast<size_t>(stream.below(element, from.size()));
+      row[i] = from[chosen];
+      from[chosen] = from.back();
+      from.pop_back();
+    }
+  }
+  // Returns the blocks that a block of queries attends to only by chance.
+  std::vector<int32_t> candidates(int64_t query, int64_t blocks, bool causal) const {
+    const int64_t end = causal ? query : blocks - options_.global_blocks;
+    std::vector<int32_t> all;
+    for (int64_t key = options_.global_blocks; key < end; ++key)
+      if (std::abs(key - query) > options_.side_blocks()) all.push_back(static_cast<int32_t>(key));
+    return all;
+  }
+
+  BigBirdOptions options_;
+  // Tables are kept, because a replayed CUDA graph reads their memory.
+  using TableKey = std::tuple<std::string, int64_t, int64_t, bool, std::string>;
+  mutable std::map<TableKey, Tensor> tables_;
+};
+
+BigBirdOptions big_bird_options(const OptionValues& values) {
+  BigBirdOptions options;
+  options.block = values.get<int64_t>("block");
+  options.window_blocks = values.get<int64_t>("window_blocks");
+  options.global_blocks = values.get<int64_t>("global_blocks");
+  options.random_blocks = values.get<int64_t>("random_blocks");
+  options.seed = static_cast<uint64_t>(values.get<int64_t>("block_seed"));
+  if (options.window_blocks % 2 == 0)
+    throw OptionError("window_blocks", concat_text("expected an odd number, because the window is centred on "
+                                                   "the block of the query, got ",
+                                                   options.window_blocks));
+  return options;
+}
+
+void check_big_bird_length(const OptionValues& values, int64_t length) {
+  check_at_most_length(values, "block", length);
+  const BigBirdOptions options = big_bird_options(values);
+  const int64_t blocks = (length + options.block - 1) / options.block;
+  const int64_t others = std::max<int64_t>(blocks - options.window_blocks - 2 * options.global_blocks, 0);
+  if (options.random_blocks > others)
+    throw OptionError(
+        "random_blocks",
+        concat_text("expected at most ", others, ", the blocks of sequences of ", length,
+                    " tokens outside of the window and of the global blocks, got ", options.random_blocks));
+}
+
+OptionSpec count_option(const char* name, int64_t default_value, const char* help, double min) {
+  return {.name = name, .default_value = default_value, .help = help, .min = min, .max = 1 << 20};
+}
+
+}  // namespace
+
+AttentionKind big_bird_attention_kind() {
+  AttentionCapabilities capabilities = sparse_pattern_capabilities();
+  capabilities.length_masks =
+      unsupported("the random blocks and the last global blocks depend on the length with padding");
+  return {
+      .name = "big-bird",
+      .help = "Big Bird: softmax attention to a window of blocks, global blocks and random blocks",
+      .capabilities = capabilities,
+      .options = {count_option("block", 64, "tokens of a block", 1),
+                  count_option("window_blocks", 3, "blocks of the window, an odd number", 1),
+                  count_option("global_blocks", 1, "global blocks at each end of a sequence", 0),
+                  count_option("random_blocks", 3, "random blocks of each block of queries", 0),
+                  {.name = "block_seed",
+                   .default_value = int64_t{0},
+                   .help = "seed of the random blocks in training, evaluation and decoding",
+                   .min = 0}},
+      .make =
+          [](const OptionValues& values, const AttentionSetup& setup) {
+            return make_softmax_attention(BigBirdPattern(big_bird_options(values)), setup.dropout);
+          },
+      .check_length = check_big_bird_length,
+      .multiply_adds =
+          [](const OptionValues& values, const AttentionSize& size) {
+            const BigBirdOptions o = big_bird_options(values);
+            const auto blocks = static_cast<double>(o.side_blocks() + o.global_blocks + o.random_blocks);
+            return sparse_multiply_adds((blocks + 0.5) * static_cast<double>(o.block), size);
+          },
+      .short_options = {{"block", int64_t{2}}, {"window_blocks", int64_t{1}}, {"random_blocks", int64_t{1}}}};
+}
+
+}  // namespace tapeformer

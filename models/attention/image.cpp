@@ -1,0 +1,82 @@
+#include "models/attention/sparse_pattern.h"
+#include "models/layers/option_error.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kOneDimension = "1d";
+constexpr const char* kTwoDimensions = "2d";
+
+// Returns a block of queries with `memory` tokens before it, and after it if `both_sides`.
+KeyWindow block_with_memory(int64_t block, int64_t memory, bool both_sides) {
+  return {.block = block, .before = memory, .after = both_sides ? memory : 0};
+}
+
+// Returns the local patterns of "Image Transformer" (Parmar et al. 2018, section 3.3).
+KeyPattern image_pattern(const OptionValues& options) {
+  const auto value = [&](const char* name) { return options.get<int64_t>(name); };
+  if (options.get<std::string>("form") == kOneDimension)
+    return {.window = block_with_memory(value("block"), value("memory"), false)};
+  if (value("image_width") == 0)
+    throw OptionError("image_width",
+                      "expected the number of tokens in a row of the images for form = 2d, got 0");
+  if (value("block_columns") > value("image_width"))
+    throw OptionError("block_columns", concat_text("expected at most image_width, ", value("image_width"),
+                                                   ", got ", value("block_columns")));
+  return {.window = KeyPattern::no_window(),
+          .grid = {.width = value("image_width"),
+                   .rows = block_with_memory(value("block_rows"), value("memory_rows"), true),
+                   .columns = block_with_memory(value("block_columns"), value("memory_columns"), true)}};
+}
+
+void check_image_length(const OptionValues& options, int64_t length) {
+  check_at_most_length(options, options.get<std::string>("form") == kOneDimension ? "block" : "image_width",
+                       length);
+}
+
+// Counts the keys of a query far from the borders: all keys of the memory before its block, and half of the
+// keys in the rows of its block.
+double image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
+  const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
+  if (options.get<std::string>("form") == kOneDimension)
+    return sparse_multiply_adds(value("memory") + (value("block") + 1) / 2, size);
+  return sparse_multiply_adds((value("memory_rows") + value("block_rows") / 2) *
+                                  (value("block_columns") + 2 * value("memory_columns")),
+                              size);
+}
+
+OptionSpec size_option(const char* name, int64_t default_value, const char* help, double min) {
+  return {.name = name, .default_value = default_value, .help = help, .min = min, .max = 1 << 20};
+}
+
+}  // namespace
+
+AttentionKind image_attention_kind() {
+  return {
+      .name = "image",
+      .help = "Image Transformer: softmax attention of blocks of an image to themselves and to nearby tokens",
+      .capabilities = sparse_pattern_capabilities(),
+      .options = {{.name = "form",
+                   .default_value = std::string(kOneDimension),
+                   .help = "1d: blocks of consecutive tokens; 2d: rectangles of the image",
+                   .choices = {kOneDimension, kTwoDimensions}},
+                  size_option("block", 256, "tokens of a block, for form = 1d", 1),
+                  size_option("memory", 128, "tokens before a block that it attends to, for form = 1d", 0),
+                  size_option("image_width", 0, "tokens in a row of the images, for form = 2d", 0),
+                  size_option("block_rows", 8, "rows of a block, for form = 2d", 1),
+                  size_option("block_columns", 16, "tokens in a row of a block, for form = 2d", 1),
+                  size_option("memory_rows", 8, "rows above and below a block, for form = 2d", 0),
+                  size_option("memory_columns", 16, "tokens to the left and right of a block, for form = 2d",
+                              0)},
+      .make =
+          [](const OptionValues& options, const AttentionSetup& setup) {
+            return make_softmax_attention(image_pattern(options), setup.dropout);
+          },
+      .check_length = check_image_length,
+      .multiply_adds = image_multiply_adds,
+      .short_options = {{"block", int64_t{4}}, {"memory", int64_t{2}}},
+      .variants = {{"image-1d", {}},
+                   {"image-2d", {{"form", std::string(kTwoDimensions)}, {"image_width", int64_t{64}}}}}};
+}
+
+}  // namespace tapeformer

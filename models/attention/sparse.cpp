@@ -1,0 +1,79 @@
+#include "models/attention/sparse_pattern.h"
+#include "models/layers/option_error.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kStrided = "strided";
+constexpr const char* kFixed = "fixed";
+constexpr const char* kMerged = "merged";
+constexpr const char* kSplit = "split";
+
+// Returns the two sets of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019, section
+// 4.3) as the window and another set. Without causality, strided sets extend to both sides.
+KeyPattern sparse_pattern(const OptionValues& options) {
+  const auto stride = options.get<int64_t>("stride"), summary = options.get<int64_t>("summary");
+  KeyPattern pattern;
+  pattern.alternate_heads = options.get<std::string>("heads") == kSplit;
+  if (options.get<std::string>("form") == kStrided) {
+    pattern.window = {.block = 1, .before = stride - 1, .after = stride - 1};
+    pattern.dilated = {.step = stride, .before = KeyWindow::kUnlimited, .after = KeyWindow::kUnlimited};
+    return pattern;
+  }
+  if (summary > stride)
+    throw OptionError("summary", concat_text("expected at most stride, ", stride, ", got ", summary));
+  pattern.window = {.block = stride, .before = 0, .after = 0};
+  pattern.periodic = {.period = stride, .count = summary};
+  return pattern;
+}
+
+// Counts the keys of both sets. With split heads, each head has the keys of one set.
+double two_sets_multiply_adds(const OptionValues& options, const AttentionSize& size) {
+  const auto stride = static_cast<double>(options.get<int64_t>("stride"));
+  const auto summary = static_cast<double>(options.get<int64_t>("summary"));
+  const bool strided = options.get<std::string>("form") == kStrided;
+  const double near = strided ? stride : (stride + 1) / 2;
+  const double far = static_cast<double>(size.length) / 2 * (strided ? 1 : summary) / stride;
+  return sparse_multiply_adds(options.get<std::string>("heads") == kSplit ? (near + far) / 2 : near + far,
+                              size);
+}
+
+}  // namespace
+
+AttentionKind sparse_attention_kind() {
+  return {
+      .name = "sparse",
+      .help = "Sparse Transformer: softmax attention to near tokens and to regularly spaced tokens",
+      .capabilities = sparse_pattern_capabilities(),
+      .options = {{.name = "form",
+                   .default_value = std::string(kFixed),
+                   .help =
+                       "strided: the `stride` last tokens, and every `stride`-th token before; fixed: the "
+                       "block of `stride` tokens, and the last `summary` tokens of every block",
+                   .choices = {kStrided, kFixed}},
+                  {.name = "stride",
+                   .default_value = int64_t{128},
+                   .help = "tokens of a block, and distance between far tokens",
+                   .min = 1,
+                   .max = 1 << 24},
+                  {.name = "summary",
+                   .default_value = int64_t{32},
+                   .help = "tokens at the end of a block that all later tokens attend to, for form = fixed",
+                   .min = 1,
+                   .max = 1 << 24},
+                  {.name = "heads",
+                   .default_value = std::string(kMerged),
+                   .help = "merged: every head attends to the union of both sets; split: heads with even "
+                           "numbers attend to near tokens, and heads with odd numbers to far tokens",
+                   .choices = {kMerged, kSplit}}},
+      .make =
+          [](const OptionValues& options, const AttentionSetup& setup) {
+            return make_softmax_attention(sparse_pattern(options), setup.dropout);
+          },
+      .check_length = [](const OptionValues& options,
+                         int64_t length) { check_at_most_length(options, "stride", length); },
+      .multiply_adds = two_sets_multiply_adds,
+      .short_options = {{"stride", int64_t{4}}, {"summary", int64_t{1}}}};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,14 @@
+// Attention kinds with sparse patterns.
+#pragma once
+
+namespace tapeformer {
+
+struct AttentionKind;  // models/attention/attention.h
+
+// Return the built-in attention kinds with sparse patterns.
+AttentionKind big_bird_attention_kind();
+AttentionKind image_attention_kind();
+AttentionKind longformer_attention_kind();
+AttentionKind sparse_attention_kind();
+
+}  // namespace tapeformer

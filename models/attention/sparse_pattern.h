@@ -1,0 +1,42 @@
+// Softmax attention with sparse patterns, for attention kinds.
+#pragma once
+
+#include "models/attention/attention.h"
+#include "models/attention/sparse_kinds.h"
+#include "ops/softmax_attention.h"
+
+namespace tapeformer {
+
+// A pattern with its table of key blocks; see SoftmaxAttentionOptions.
+struct SparsePattern {
+  KeyPattern pattern;
+  Tensor key_blocks = {};
+};
+
+// The sequences and the layer of a pattern.
+struct PatternSize {
+  int64_t length, heads;
+  bool causal;
+  Device device;
+  std::string name;  // full name of the layer
+};
+
+// Returns the pattern of a layer. Patterns of the causal form must not depend on the length: recurrent
+// decoding uses the pattern of the longest sequence.
+using PatternFunction = std::function<SparsePattern(const PatternSize& size)>;
+
+// Returns softmax attention of each query to the keys of a pattern.
+std::unique_ptr<Attention> make_softmax_attention(const KeyPattern& pattern, double dropout);
+std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, double dropout);
+
+// Returns the capabilities of softmax attention with a sparse pattern.
+AttentionCapabilities sparse_pattern_capabilities();
+
+// Returns the multiply-adds of a causal pass whose queries attend to `keys` keys on average, and at most to
+// all earlier keys.
+double sparse_multiply_adds(double keys, const AttentionSize& size);
+
+// Throws OptionError unless an option is at most the length of the sequences.
+void check_at_most_length(const OptionValues& options, const char* name, int64_t length);
+
+}  // namespace tapeformer

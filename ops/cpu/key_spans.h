@@ -1,0 +1,155 @@
+// The keys of a block of scores of sparse attention. Keys that no query of the block attends to have no
+// column.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/cpu/tile_product.h"
+#include "ops/kernels/key_pattern.h"
+
+namespace tapeformer::cpu {
+
+// Columns [slot, slot + count) of a block of scores belong to the keys [key, key + count). `key`, `slot` and
+// `count` are multiples of the columns of a tile.
+struct KeySpan {
+  int64_t key = 0, slot = 0, count = 0;
+  int64_t column(int64_t position) const { return position - key + slot; }
+};
+
+// Columns of a span that a tile of rows attends to, [begin, end) after rounding. All rows of the tile have
+// weights in [begin, padded_end), which are zero where a row does not attend to a key.
+struct ScoreColumns {
+  int64_t begin = 0, end = 0, padded_end = 0;
+  bool is_full = false;  // all rows attend to all keys of [begin, padded_end)
+  bool is_empty() const { return begin >= end; }
+};
+
+// Visits the blocks of scores of a block of kQueries queries: kKeys columns in spans of keys.
+template <class T, int64_t kQueries, int64_t kKeys>
+class KeySpans {
+  // Tiles of keys whose size does not divide a vector extend beyond the keys of a row, and into a gap after
+  // each span.
+  static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
+  static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
+  static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;
+  static constexpr int64_t kMaxTiles = (kQueries + kTileRows - 1) / kTileRows;
+
+ public:
+  // Prepares to visit the blocks of the queries [query, query + queries).
+  void start(const AttendedKeys& attended, int64_t query, int64_t queries) {
+    attended_ = &attended;
+    query_ = query;
+    queries_ = queries;
+    next_key_ = 0;
+  }
+  // Finds the keys of the next block. Returns false if there is none.
+  bool next() {
+    count_ = 0;
+    for (int64_t slot = 0; slot < kKeys;) {
+      const PositionRun run = attended_->keys(query_, query_ + queries_, next_key_);
+      if (run.is_empty()) break;
+      const int64_t begin = run.begin / kTileColumns<T> * kTileColumns<T>;
+      const bool continues = count_ > 0 && begin == spans_[count_ - 1].key + spans_[count_ - 1].count;
+      if (!continues && count_ > 0) slot += kGap;
+      if (slot >= kKeys) break;
+      const int64_t count = std::min(tile_columns<T>(run.end - begin), kKeys - slot);
+      if (continues)
+        spans_[count_ - 1].count += count;
+      else
+        spans_[count_++] = {begin, slot, count};
+      slot += count;
+      next_key_ = begin + count;
+    }
+    for (int64_t s = 0; s < count_; ++s)
+      for (int64_t tile = 0; tile * kTileRows < queries_; ++tile)
+        columns_[tile][s] = columns_of_tile(tile, spans_[s]);
+    return count_ > 0;
+  }
+
+  // Calls f(span, first row, columns) for each span and each tile of rows that attends to it.
+  template <class F>
+  void for_tiles(F&& f) const {
+    for (int64_t s = 0; s < count_; ++s)
+      for (int64_t i = 0; i < queries_; i += kTileRows)
+        if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
+          f(spans_[s], i, columns);
+  }
+  // Calls f(first row, first key, first column) for each tile of scores with a pair of the pattern.
+  template <class F>
+  void for_score_tiles(F&& f) const {
+    for (int64_t s = 0; s < count_; ++s)
+      for (int64_t j = spans_[s].slot; j < spans_[s].slot + spans_[s].count; j += kTileColumns<T>)
+        for (int64_t i = 0; i < queries_; i += kTileRows)
+          if (const ScoreColumns& columns = columns_[i / kTileRows][s];
+              j < columns.end && j + kTileColumns < T >> columns.begin)
+            f(i, spans_[s].key + j - spans_[s].slot, j);
+  }
+  // Calls f(span, columns) for each span that the tile of row i attends to.
+  template <class F>
+  void for_spans(int64_t i, F&& f) const {
+    for (int64_t s = 0; s < count_; ++s)
+      if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
+        f(spans_[s], columns);
+  }
+  // Calls f(begin, end) for each range of initialised columns that row i does not attend to.
+  template <class F>
+  void for_masked(int64_t i, const KeySpan& span, const ScoreColumns& columns, F&& f) const {
+    const int64_t query = query_ + i;
+    int64_t masked = columns.is_full ? columns.padded_end : columns.begin;
+    while (masked < columns.padded_end) {
+      const PositionRun run = attended_->keys(query, query + 1, masked - span.slot + span.key);
+      const int64_t end =
+          std::min(run.is_empty() ? PositionRun::kEnd : span.column(run.begin), columns.padded_end);
+      if (masked < end) f(masked, end);
+      masked = run.is_empty() ? columns.padded_end : span.column(run.end);
+    }
+  }
+  // Calls f(first key, first column, first row, end of the rows) for each tile of kTileRows keys and each
+  // group of adjacent tiles of rows with weights for it.
+  template <class F>
+  void for_key_tiles(F&& f) const {
+    for (int64_t s = 0; s < count_; ++s)
+      for (int64_t j = spans_[s].slot; j < spans_[s].slot + spans_[s].count; j += kTileRows)
+        for (int64_t i = 0; i < queries_;) {
+          while (i < queries_ && !has_weights(i, s, j)) i += kTileRows;
+          const int64_t first = i;
+          while (i < queries_ && has_weights(i, s, j)) i += kTileRows;
+          if (first < queries_) f(spans_[s].key + j - spans_[s].slot, j, first, std::min(i, queries_));
+        }
+  }
+
+ private:
+  // Returns whether a tile of rows has weights for the tile of keys at column j.
+  bool has_weights(int64_t i, int64_t s, int64_t j) const {
+    const ScoreColumns& columns = columns_[i / kTileRows][s];
+    return columns.begin <= j && j < columns.end && j + kTileRows <= columns.padded_end;
+  }
+  ScoreColumns columns_of_tile(int64_t tile, const KeySpan& span) const {
+    const int64_t first = query_ + tile * kTileRows,
+                  end = query_ + std::min((tile + 1) * kTileRows, queries_);
+    const int64_t last_key = span.key + span.count;
+    PositionRun run = attended_->keys(first, end, span.key);
+    if (run.begin >= last_key) return {};
+    const int64_t begin = span.column(run.begin);
+    int64_t after = run.end;
+    while (after < last_key && (run = attended_->keys(first, end, after)).begin < last_key) after = run.end;
+    after = span.column(std::min(after, last_key));
+    ScoreColumns columns{std::max(span.slot, (begin - kMargin) / kLanes<T> * kLanes<T>), after,
+                         std::min(padded<T>(after + kMargin), span.slot + span.count + kGap)};
+    const int64_t first_key = columns.begin - span.slot + span.key;
+    const int64_t end_key = first_key + columns.padded_end - columns.begin;
+    columns.is_full = true;
+    for (int64_t query = first; query < end && columns.is_full; ++query) {
+      run = attended_->keys(query, query + 1, first_key);
+      columns.is_full = run.begin == first_key && run.end >= end_key;
+    }
+    return columns;
+  }
+
+  const AttendedKeys* attended_ = nullptr;
+  int64_t query_ = 0, queries_ = 0, next_key_ = 0, count_ = 0;
+  KeySpan spans_[kMaxSpans];
+  ScoreColumns columns_[kMaxTiles][kMaxSpans];
+};
+
+}  // namespace tapeformer::cpu
