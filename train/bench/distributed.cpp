@@ -1,12 +1,11 @@
 // Benchmark of data-parallel training. It compares a step of all processes with a step of each process alone
 // and with one process on all threads, and the bandwidth of all_reduce with a copy in memory.
-#include <algorithm>
-
 #include "autograd/tape.h"
 #include "core/system/log.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
+#include "train/distributed/gather.h"
 #include "train/distributed/gradient_reducer.h"
 #include "train/distributed/processes.h"
 #include "train/optimizer.h"
@@ -54,11 +53,7 @@ class Replica {
 template <class F>
 double slowest_seconds(Communicator& processes, F&& f) {
   processes.barrier();
-  const Tensor times = Tensor::zeros({processes.size()}, DType::float64);
-  double* const first = times.data<double>();
-  first[processes.rank()] = seconds_of(f);
-  processes.all_reduce(times);
-  return *std::max_element(first, first + processes.size());
+  return largest(processes, seconds_of(f));
 }
 
 struct StepTimes {

@@ -15,6 +15,7 @@
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/cli/text_commands.h"
+#include "train/distributed/gather.h"
 #include "train/distributed/processes.h"
 
 namespace tapeformer {
@@ -55,15 +56,6 @@ Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& li
   return bytes;
 }
 
-// Returns the largest of the times that the processes measured.
-double longest_time(Communicator& processes, double seconds) {
-  const Tensor times = Tensor::zeros({processes.size()}, DType::float64);
-  double* const first = times.data<double>();
-  first[processes.rank()] = seconds;
-  processes.all_reduce(times);
-  return *std::max_element(first, first + processes.size());
-}
-
 int64_t state_bytes(const AutoregressiveModel& model, const Plan& plan) {
   return plan.options.mode == GenerationMode::recurrent ? Decoder(model, plan.batch).state_bytes() : 0;
 }
@@ -88,7 +80,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
     if (done + now < plan.count) log_info(done + now, " of ", plan.count, " images, ", seconds, " s");
   }
   processes.all_reduce(images);  // images of other processes are 0
-  seconds = longest_time(processes, seconds);
+  seconds = largest(processes, seconds);
   if (processes.is_first()) write_grid(run, path, images, 0);
   print_report(Report()
                    .add("count", plan.count)
@@ -137,7 +129,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
     drawn.view({1, width}, {width, 1}, i * width).copy_from(sequence);
   }
   processes.all_reduce(drawn);  // sequences of other processes are 0
-  seconds = longest_time(processes, seconds);
+  seconds = largest(processes, seconds);
   std::vector<Report> rows;
   for (int64_t i = 0; i < plan.count; ++i) {
     const Batch example = examples->batch(std::vector<int64_t>{i});
@@ -203,8 +195,6 @@ int run_generate(const Arguments& arguments) {
   const LoadedRun run = load_run(*line, ConfigUse::drawing);
   const Plan plan = plan_of(*line, run);
   if (run.tokenizer) {
-    if (join_processes().communicator->size() > 1)
-      throw ConfigError("models of text generate in one process; run the command without mpirun");
     generate_text(run, plan.options, *line);
     return 0;
   }

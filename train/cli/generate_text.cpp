@@ -15,6 +15,8 @@
 #include "core/system/printable.h"
 #include "core/system/utf8.h"
 #include "train/cli/text_commands.h"
+#include "train/distributed/gather.h"
+#include "train/distributed/processes.h"
 
 namespace tapeformer {
 namespace {
@@ -63,7 +65,9 @@ bool is_given(const CommandLine& line, const std::string& option) {
   return std::find(line.given.begin(), line.given.end(), option) != line.given.end();
 }
 
+// Returns the standard input, which mpirun passes to process 0 only.
 std::string standard_input() {
+  if (process_rank() != 0) return "";
   std::string text(std::istreambuf_iterator<char>(std::cin), {});
   if (std::cin.bad()) throw DataError("cannot read the prompt from standard input");
   return text;
@@ -129,7 +133,7 @@ int64_t drawn_length(const LoadedRun& run, const GenerationOptions& options, int
   return length;
 }
 
-// Measured times of generation.
+// Measured times of generation in this process.
 struct Speed {
   double prompt_seconds = 0, seconds = 0;
   int64_t state_bytes = 0;
@@ -163,6 +167,16 @@ std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
   speed.seconds += watch.seconds();
   speed.state_bytes = stream.state_bytes();
   return text;
+}
+
+// Exchanges the texts, of which each process drew every size-th.
+void gather_drawn(Communicator& processes, std::vector<std::string>& texts) {
+  const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
+  for (size_t first = 0; first < texts.size(); first += size) {
+    const size_t own = first + rank;
+    const auto round = gather_texts(processes, own < texts.size() ? texts[own] : "");
+    for (size_t i = first; i < std::min(first + size, texts.size()); ++i) texts[i] = round[i - first];
+  }
 }
 
 }  // namespace
@@ -218,21 +232,37 @@ void refuse_text_options(const CommandLine& line) {
 void generate_text(const LoadedRun& run, const GenerationOptions& options, const CommandLine& line) {
   for (const char* option : {"out", "batch", "scale"})
     if (is_given(line, option)) throw ConfigError(std::string("--") + option + " is for models of images");
-  const std::string prompt = prompt_of(line, *run.tokenizer);
+  Communicator& processes = *join_processes().communicator;
+  const std::string prompt = broadcast_text(processes, prompt_of(line, *run.tokenizer));
   const std::vector<int32_t> tokens = prompt_tokens(prompt, *run.tokenizer);
   const int64_t length = drawn_length(run, options, static_cast<int64_t>(tokens.size()), line);
   const int64_t count = is_given(line, "count") ? line.options.get<int64_t>("count") : 1;
-  TextOutput output(line.common.json);
+  const bool several = processes.size() > 1;
+  const auto end_text = [count](TextOutput& output, int64_t i) {
+    output.write(i + 1 < count ? "\n---\n" : "\n");
+    output.flush();
+  };
+  // One process writes its texts while it draws them. Several processes write all texts at the end.
+  TextOutput output(line.common.json || several);
   Speed speed;
-  std::vector<std::string> texts;
-  for (int64_t i = 0; i < count; ++i) {
+  std::vector<std::string> texts(static_cast<size_t>(count));
+  for (int64_t i = processes.rank(); i < count; i += processes.size()) {
     GenerationOptions own = options;
     own.first_sequence = i;
     output.write(prompt);
-    texts.push_back(draw_text(run, own, tokens, length, output, speed));
-    output.write(i + 1 < count ? "\n---\n" : "\n");
-    output.flush();
+    texts[static_cast<size_t>(i)] = draw_text(run, own, tokens, length, output, speed);
+    end_text(output, i);
   }
+  if (several) {
+    gather_drawn(processes, texts);
+    TextOutput gathered(line.common.json || !processes.is_first());
+    for (int64_t i = 0; i < count; ++i) {
+      gathered.write(prompt + texts[static_cast<size_t>(i)]);
+      end_text(gathered, i);
+    }
+  }
+  speed.prompt_seconds = largest(processes, speed.prompt_seconds);
+  speed.seconds = largest(processes, speed.seconds);
   const auto drawn = static_cast<double>(count * length);
   log_info(drawn, " tokens in ", speed.seconds, " s, ", drawn / speed.seconds, " tokens/s");
   if (!line.common.json) return;

@@ -7,6 +7,8 @@
 #include "core/system/log.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
+#include "train/distributed/processes.h"
+#include "train/loop/process_settings.h"
 #include "train/reproduce/commands.h"
 #include "train/reproduce/render.h"
 #include "train/reproduce/runner.h"
@@ -156,6 +158,19 @@ void print_table(const TableResult& result, const ReproductionOptions& options, 
   log_info("the files are in ", options.out.string(), ": table.html, table.md, table.csv, table.json");
 }
 
+void require_same_command(Communicator& processes, const Arguments& arguments) {
+  std::string text;
+  for (const std::string& word : arguments) text += (text.empty() ? "" : " ") + word;
+  SharedSettings settings = program_settings();
+  settings.emplace_back("arguments", text);
+  require_same(processes, settings);
+}
+
+// Prints the text of a process that a signal stopped. Only process 0 has a log of informative texts.
+void print_stopped(const std::string& text) {
+  log_message(process_rank() == 0 ? LogLevel::info : LogLevel::error, text);
+}
+
 }  // namespace
 
 int run_reproduce(const Arguments& arguments) {
@@ -164,8 +179,13 @@ int run_reproduce(const Arguments& arguments) {
   const std::string& name = line->positionals[0];
   if (name == "list") return list_reproductions(line->common);
   const Reproduction& chosen = reproduction(name);
+  const Processes& processes = join_processes();
+  require_same_command(*processes.communicator, arguments);
+  use_processor_share(line->common);
   const ReproductionOptions options = options_of(chosen, *line);
   if (line->options.get<bool>("dry-run")) {
+    if (processes.communicator->size() > 1)
+      throw ConfigError("--dry-run estimates in one process; run it without mpirun");
     try {
       print_report(dry_run_table(chosen, options), line->common);
     } catch (const CommandFailed& failed) {
@@ -175,14 +195,16 @@ int run_reproduce(const Arguments& arguments) {
     return 0;
   }
   const TableResult result = run_table(chosen, options);
-  print_table(result, options, line->common);
-  if (result.stop_signal != 0) {
-    log_info(
-        "a signal stopped the reproduction. To continue, repeat the command: it resumes the interrupted "
-        "trainings and does not repeat finished trainings");
-    return kStoppedBySignal;
-  }
-  for (const std::string& failure : result.failures) log_message(LogLevel::error, failure);
+  const bool first = processes.communicator->is_first();
+  if (first) print_table(result, options, line->common);
+  if (result.stop_signal != 0)
+    return leave_processes(
+        kStoppedBySignal,
+        "a signal stopped the reproduction. To continue, repeat the command: it resumes the "
+        "interrupted trainings and does not repeat finished trainings",
+        print_stopped);
+  for (const std::string& failure : result.failures)
+    if (first) log_message(LogLevel::error, failure);
   return result.failure_status;
 }
 

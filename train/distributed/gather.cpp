@@ -61,6 +61,14 @@ std::string broadcast_text(Communicator& processes, const std::string& text) {
   return gather_texts(processes, processes.is_first() ? text : "").front();
 }
 
+double largest(Communicator& processes, double value) {
+  const Tensor values = slots(processes, DType::float64);
+  double* const first = values.data<double>();
+  first[processes.rank()] = value;
+  processes.all_reduce(values);
+  return *std::max_element(first, first + processes.size());
+}
+
 void require_same(Communicator& processes, const SharedSettings& settings) {
   const std::vector<std::string> texts = gather_texts(processes, joined(settings));
   const auto expected = parsed(texts.front());

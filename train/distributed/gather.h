@@ -1,4 +1,4 @@
-// Exchange of texts between the processes of a run.
+// Exchange of texts and numbers between the processes of a run.
 #pragma once
 
 #include <string>
@@ -14,6 +14,9 @@ std::vector<std::string> gather_texts(Communicator& processes, const std::string
 
 // Returns the text of process 0 on all processes.
 std::string broadcast_text(Communicator& processes, const std::string& text);
+
+// Returns the largest value of all processes. All processes get the same result.
+double largest(Communicator& processes, double value);
 
 // Names and values that must be the same on all processes.
 using SharedSettings = std::vector<std::pair<std::string, std::string>>;

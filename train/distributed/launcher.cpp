@@ -1,5 +1,8 @@
 #include "train/distributed/launcher.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +19,8 @@ struct LauncherVariables {
 constexpr LauncherVariables kLaunchers[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                             {"a PMI launcher", "PMI_RANK", "PMI_SIZE"},
                                             {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
+
+constexpr const char* kPmixRank = "PMIX_RANK";
 
 constexpr const char* kAdvice =
     "; start all processes with one mpirun or srun, and unset variables of other launchers";
@@ -63,22 +68,35 @@ bool is_srun_task(const LauncherVariables& variables, const Environment& environ
 Launch read_launch(const Environment& environment) {
   const auto& [mpirun, pmi, srun] = kLaunchers;
   if (const auto launch = launch_of(mpirun, environment)) {
-    check_same(*launch, "PMIX_RANK", environment);
+    check_same(*launch, kPmixRank, environment);
     check_same(*launch, pmi.rank, environment);
     return *launch;
   }
   if (const auto launch = launch_of(pmi, environment)) {
-    check_same(*launch, "PMIX_RANK", environment);
+    check_same(*launch, kPmixRank, environment);
     return *launch;
   }
   if (!is_srun_task(srun, environment)) return {};
   const Launch launch = launch_of(srun, environment).value();
-  check_same(launch, "PMIX_RANK", environment);
+  check_same(launch, kPmixRank, environment);
   return launch;
 }
 
 Launch read_launch() {
   return read_launch([](const char* name) { return std::getenv(name); });
+}
+
+std::vector<std::string> environment_without_launch() {
+  std::vector<std::string> names{kPmixRank};
+  for (const LauncherVariables& variables : kLaunchers)
+    names.insert(names.end(), {variables.rank, variables.size});
+  std::vector<std::string> kept;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text = *entry;
+    if (std::find(names.begin(), names.end(), text.substr(0, text.find('='))) == names.end())
+      kept.push_back(text);
+  }
+  return kept;
 }
 
 void check_world(const Launch& launch, int rank, int size) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace tapeformer {
 
@@ -23,6 +24,10 @@ Launch read_launch(const Environment& environment);
 
 // Reads the environment of this process.
 Launch read_launch();
+
+// Returns the environment of this process, as "NAME=value", without the variables that read_launch() reads. A
+// child process with this environment runs as one process.
+std::vector<std::string> environment_without_launch();
 
 // Throws ConfigError if MPI reports another rank or number of processes than the launcher.
 void check_world(const Launch& launch, int rank, int size);

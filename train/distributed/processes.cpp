@@ -24,6 +24,9 @@
 namespace tapeformer {
 namespace {
 
+Processes* this_run = nullptr;  // null before join_processes()
+
+#ifdef TAPEFORMER_MPI
 // A process with an error waits kShutdownSeconds for the other processes to end, and then aborts the run.
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
 constexpr int kAbortStatus = 1;  // exit status
@@ -61,9 +64,6 @@ int local_rank_of(const std::vector<ProcessLocation>& locations, int rank) {
       locations.begin(), own, [&](const ProcessLocation& other) { return other.host == own->host; }));
 }
 
-Processes* this_run = nullptr;  // null before join_processes()
-
-#ifdef TAPEFORMER_MPI
 MpiCommunicator* mpi_communicator = nullptr;  // null for a run with one process
 
 // A check for lost processes: a call throws ProcessLostError if another process on this host has ended.
@@ -190,10 +190,13 @@ int leave_processes(int code, const std::string& error, PrintError print) {
     if (!error.empty()) print(own);
     processes.abort(code == 0 ? kAbortStatus : code);
   }
+  const auto worst = static_cast<int>(*std::max_element(codes, codes + size));
+  // After the first process ends with an error, mpirun sends SIGTERM to the processes that are still ending.
+  if (worst != 0) signal(SIGTERM, SIG_IGN);
   if (!error.empty() && (rank == 0 || errors[rank] != errors[0])) print(rank == 0 ? error : own);
   mpi_communicator = nullptr;
   this_run->communicator.reset();
-  return code != 0 ? code : static_cast<int>(*std::max_element(codes, codes + size));
+  return code != 0 ? code : worst;
 }
 #else
 int leave_processes(int code, const std::string& error, PrintError print) {

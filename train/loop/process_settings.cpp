@@ -4,7 +4,9 @@
 #include <sstream>
 
 #include "core/device.h"
+#include "core/errors.h"
 #include "core/system/machine.h"
+#include "train/version.h"
 
 namespace tapeformer {
 namespace {
@@ -26,8 +28,14 @@ RunConfig process_settings(const RunConfig& run, const Processes& processes) {
   return own;
 }
 
+SharedSettings program_settings() {
+  const BuildInfo build = build_info();
+  return {{"version of the program",
+           concat_text(build.version, ", commit ", source_commit(), ", ", build.build_type)}};
+}
+
 SharedSettings shared_settings(const Config& config) {
-  SharedSettings settings{{"version of the program", build_info().version + ", " + build_info().build_type}};
+  SharedSettings settings = program_settings();
   std::istringstream lines(to_toml(config));
   std::string table;
   for (std::string line; std::getline(lines, line);) {
@@ -42,11 +50,7 @@ SharedSettings shared_settings(const Config& config) {
 }
 
 int agreed_signal(Communicator& processes, int signal) {
-  const Tensor signals = Tensor::zeros({processes.size()}, DType::int64);
-  int64_t* const first = signals.data<int64_t>();
-  first[processes.rank()] = signal;
-  processes.all_reduce(signals);
-  return static_cast<int>(*std::max_element(first, first + processes.size()));
+  return static_cast<int>(largest(processes, signal));
 }
 
 bool any_process(Communicator& processes, bool condition) {

@@ -11,8 +11,11 @@ namespace tapeformer {
 // the processors, and the devices "auto" and "cuda" become the device whose index is Processes::local_rank.
 RunConfig process_settings(const RunConfig& run, const Processes& processes);
 
-// Returns the version of the program and the values of the config keys that must be the same on all
-// processes. The device, the number of threads and the paths of data, caches and initial weights may differ.
+// Returns the version of the program, which must be the same on all processes.
+SharedSettings program_settings();
+
+// Returns program_settings() and the config keys that must be the same on all processes. The device, the
+// number of threads and the paths of data, caches and initial weights may differ.
 SharedSettings shared_settings(const Config& config);
 
 // Return whether a condition holds on any process, and the largest signal number of all processes. Both

@@ -17,7 +17,7 @@ std::string replaced(std::string text, const std::string& name, const std::strin
 void add_common_options(const ReproductionOptions& options, const CommandContext& context, Words& words) {
   words.insert(words.end(), {"--json", "--threads", std::to_string(context.threads)});
   if (std::find(words.begin(), words.end(), "--device") == words.end())
-    words.insert(words.end(), {"--device", options.device_name()});
+    words.insert(words.end(), {"--device", context.device});
   if (!options.data.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data.data_dir});
   const bool reads_corpora = words.front() == "train" || words.front() == "eval";
   if (options.data.allow_commands && reads_corpora) words.emplace_back("--allow-commands");

@@ -15,10 +15,11 @@ namespace tapeformer {
 // Returns the name of the run directory of a row with a seed: "ROW-seed-N".
 std::string run_name(const Row& row, int64_t seed);
 
-// Folders of a reproduction, and the number of threads per command.
+// Folders of a reproduction, and the number of threads and the device of each command.
 struct CommandContext {
   std::filesystem::path out, logs, runs;
   int64_t threads = 1;
+  std::string device;
 };
 
 // Returns the trial of a row with a seed: its config and its run directory.

@@ -102,7 +102,8 @@ Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions
   }
   const StopSignals signals;
   const ScratchFolder scratch;
-  const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs", threads()};
+  const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs", threads(),
+                               options.device_name()};
   std::vector<Report> list;
   for (const Row& row : rows) list.push_back(estimate(table, options, context, row, signals));
   double seconds = 0, disk = 0;

@@ -15,6 +15,7 @@
 
 #include "core/system/files.h"
 #include "core/system/log.h"
+#include "train/distributed/launcher.h"
 
 namespace tapeformer {
 namespace {
@@ -32,13 +33,22 @@ File output_file(const std::filesystem::path& path) {
   return File(descriptor, path.string());
 }
 
+// Returns pointers to the texts, and a null pointer at the end.
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 // Starts the program in a child process. Between fork and exec, the child calls only async-signal-safe
 // functions.
 pid_t start(const Job& job) {
   const File out = output_file(job.out), log = output_file(job.log), empty("/dev/null", O_RDONLY);
-  std::vector<char*> words = {const_cast<char*>("tapeformer")};
-  for (const std::string& word : job.words) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  std::vector<std::string> arguments = job.words;
+  arguments.insert(arguments.begin(), "tapeformer");
+  const std::vector<std::string> variables = environment_without_launch();
+  const std::vector<char*> words = pointers_to(arguments), environment = pointers_to(variables);
   const pid_t parent = getpid(), child = fork();
   if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (child > 0) return child;
@@ -47,7 +57,7 @@ pid_t start(const Job& job) {
   if (getppid() != parent || dup2(empty.descriptor(), STDIN_FILENO) < 0 ||
       dup2(out.descriptor(), STDOUT_FILENO) < 0 || dup2(log.descriptor(), STDERR_FILENO) < 0)
     _exit(kNotStarted);
-  execv("/proc/self/exe", words.data());
+  execve("/proc/self/exe", words.data(), environment.data());
   _exit(kNotStarted);
 }
 

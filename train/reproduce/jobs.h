@@ -1,5 +1,6 @@
-// Child processes that run commands of this program, such as trainings. Each child has a separate process
-// group, an empty standard input, and files for its output. If this process dies, its children get SIGTERM.
+// Child processes that run commands of this program, such as trainings. Each child runs as one process, also
+// if mpirun or srun started several processes of this program. Each child has a separate process group, an
+// empty standard input, and files for its output. If this process dies, its children get SIGTERM.
 #pragma once
 
 #include <filesystem>

@@ -1,7 +1,5 @@
 #include "train/reproduce/provenance.h"
 
-#include <tapeformer_commit.h>
-
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -10,6 +8,7 @@
 
 #include "core/system/machine.h"
 #include "core/threads.h"
+#include "train/version.h"
 
 namespace tapeformer {
 namespace {
@@ -32,7 +31,7 @@ std::string machine_text() {
 }  // namespace
 
 nlohmann::ordered_json provenance() {
-  return {{"commit", kCommit},
+  return {{"commit", source_commit()},
           {"machine", machine_text()},
           {"threads", threads()},
           {"date", fmt::format("{:%Y-%m-%dT%H:%MZ}", fmt::gmtime(std::time(nullptr)))}};

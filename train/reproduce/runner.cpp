@@ -5,6 +5,8 @@
 #include "core/errors.h"
 #include "core/stopwatch.h"
 #include "core/system/log.h"
+#include "train/distributed/gather.h"
+#include "train/distributed/processes.h"
 #include "train/reproduce/commands.h"
 #include "train/reproduce/provenance.h"
 #include "train/reproduce/render.h"
@@ -50,9 +52,11 @@ class Runner {
         options_(options),
         table_(reproduction.table(options)),
         rows_(chosen_rows(table_, options)),
-        store_(reproduction, options) {
+        store_(reproduction, options, join_processes()) {
+    int64_t number = 0;
     for (const Row& row : rows_)
-      for (const int64_t seed : options.seeds) trials_.push_back({&row, seed});
+      for (const int64_t seed : options.seeds)
+        if (number++ % processes_.size() == processes_.rank()) trials_.push_back({&row, seed});
   }
 
   TableResult run() {
@@ -63,14 +67,16 @@ class Runner {
       if (trial.trained) measure(trial, signals);
       write();
     }
+    if (!result_.stop_signal) gather_failures();
     write();
-    write_files(result_.table, options_.out);
+    if (processes_.is_first()) write_files(result_.table, options_.out);
     return result_;
   }
 
  private:
   void train(const StopSignals& signals);
   void measure(const PlannedTrial& trial, const StopSignals& signals);
+  void gather_failures();
   void write();
 
   bool done(const PlannedTrial& trial, const std::string& entry) const {
@@ -84,13 +90,18 @@ class Runner {
     result_.failures.push_back(
         concat_text(trial.row->name, ", seed ", trial.seed, ", ", entry, ": ", problem));
     log_warning(result_.failures.back());
-    // If the statuses of failures differ, the status of the table is kFailed.
+    add_failure_status(status);
+  }
+  // If the statuses of failures differ, the status of the table is kFailed.
+  void add_failure_status(int status) {
+    if (status == 0) return;
     result_.failure_status =
         result_.failure_status == 0 || result_.failure_status == status ? status : kFailed;
   }
 
   const Reproduction& reproduction_;
   const ReproductionOptions& options_;
+  Communicator& processes_ = *join_processes().communicator;
   Table table_;
   std::vector<Row> rows_;
   Store store_;
@@ -144,7 +155,21 @@ void Runner::measure(const PlannedTrial& trial, const StopSignals& signals) {
   }
 }
 
+// Waits for all processes, and adds the failures of the other processes.
+void Runner::gather_failures() {
+  processes_.barrier();
+  const Json own = {{"status", result_.failure_status}, {"failures", result_.failures}};
+  result_.failures.clear();
+  for (const std::string& text :
+       gather_texts(processes_, own.dump(-1, ' ', false, Json::error_handler_t::replace))) {
+    const Json other = Json::parse(text);
+    for (const Json& failure : other["failures"]) result_.failures.push_back(failure.get<std::string>());
+    add_failure_status(other["status"].get<int>());
+  }
+}
+
 void Runner::write() {
+  if (!processes_.is_first()) return;
   result_.table = table_json(reproduction_, table_, options_, store_);
   replace_file((options_.out / "table.json").string(), result_.table.dump(1) + "\n");
 }

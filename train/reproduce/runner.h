@@ -17,10 +17,13 @@ struct TableResult {
   int stop_signal = 0;                // signal that stopped the table, or 0
 };
 
-// Trains the chosen rows with all seeds, and then measures them. Continues the trainings of an earlier call
-// and does not repeat finished trainings and measurements. After a failure of a row, the other rows continue.
-// Writes table.json after the measurements of each row, and the other files of the table at the end. Throws
-// ConfigError for an unknown row or invalid settings, and the exceptions of Store.
+// Trains the chosen rows with all seeds, and then measures them. If there are several processes, each trains
+// and measures every size-th pair of a row and a seed, process 0 writes the files of the table, and all
+// processes get the failures of all; processes must not communicate after a call that a signal stopped.
+// Continues the trainings of an earlier call and does not repeat finished trainings and measurements. After a
+// failure of a row, the other rows continue. Writes table.json after the measurements of each row, and the
+// other files of the table at the end. Throws ConfigError for an unknown row or invalid settings, and the
+// exceptions of Store.
 TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.

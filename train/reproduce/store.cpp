@@ -7,6 +7,7 @@
 #include "core/errors.h"
 #include "core/system/machine.h"
 #include "core/threads.h"
+#include "train/loop/process_settings.h"
 
 namespace tapeformer {
 namespace {
@@ -47,27 +48,44 @@ void check_identity(const fs::path& path, const Json& own) {
   }
 }
 
+FolderLock locked(const fs::path& out) try {
+  return FolderLock(out.string());
+} catch (const FileError& error) {
+  if (error.reason() != EWOULDBLOCK) throw;
+  throw ConfigError("another process uses " + out.string() + "; choose another folder with --out");
+}
+
+// Returns the device of the commands of this process.
+std::string device_of(const ReproductionOptions& options, const Processes& processes) {
+  RunConfig run;
+  if (!options.overrides.device.empty()) run.device = options.overrides.device;
+  const std::string device = process_settings(run, processes).device;
+  return device == "auto" ? options.device_name() : device;
+}
+
 }  // namespace
 
-Store::Store(const Reproduction& reproduction, const ReproductionOptions& options)
-    : out_(options.out), runs_(options.runs.empty() ? options.out / "runs" : options.runs) {
+Store::Store(const Reproduction& reproduction, const ReproductionOptions& options, const Processes& processes)
+    : out_(options.out),
+      runs_(options.runs.empty() ? options.out / "runs" : options.runs),
+      device_(device_of(options, processes)) {
   for (const fs::path& folder : {out_, out_ / "cells", out_ / "logs", runs_}) create_folder(folder);
-  try {
-    lock_.emplace(out_.string());
-  } catch (const FileError& error) {
-    if (error.reason() != EWOULDBLOCK) throw;
-    throw ConfigError("another process uses " + out_.string() + "; choose another folder with --out");
-  }
   const fs::path manifest = out_ / "reproduce.json";
   const Json identity = identity_of(reproduction, options);
-  if (fs::exists(manifest))
-    check_identity(manifest, identity);
-  else
-    replace_file(manifest.string(), identity.dump(2) + "\n");
+  if (fs::exists(manifest)) check_identity(manifest, identity);
+  if (processes.communicator->is_first()) {
+    lock_.emplace(locked(out_));
+    if (!fs::exists(manifest)) replace_file(manifest.string(), identity.dump(2) + "\n");
+  }
+  processes.communicator->barrier();
+  if (!fs::exists(manifest))
+    throw ConfigError(
+        out_.string() + ": process " + std::to_string(processes.communicator->rank()) +
+        " does not see the files of process 0; choose a folder that all machines share with --out");
 }
 
 CommandContext Store::context() const {
-  return {.out = out_, .logs = out_ / "logs", .runs = runs_, .threads = threads()};
+  return {.out = out_, .logs = out_ / "logs", .runs = runs_, .threads = threads(), .device = device_};
 }
 
 fs::path Store::file(const Row& row, int64_t seed) const {

@@ -104,6 +104,37 @@ TEST_CASE("different configs and data are refused before the first step, with th
   CHECK_FALSE(fs::exists(dir / "run"));
 }
 
+TEST_CASE("programs from different commits are refused before the first step") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  const ProgramResult result =
+      Job(3, train_words(dir, write_config(dir, 5)),
+          "if [ $rank = 2 ]; then shift; set -- '" OTHER_COMMIT_PROGRAM "' \"$@\"; fi;")
+          .result();
+  CAPTURE(result.err);
+  CHECK(result.code == 2);
+  CHECK(contains(result.err, "process 2: version of the program = "));
+  CHECK(contains(result.err, ", commit another, "));
+  CHECK(contains(result.err, "but process 0 has "));
+  CHECK_FALSE(fs::exists(dir / "run"));
+}
+
+TEST_CASE("a program without MPI trains alone, and ends with a message if mpirun starts it") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  auto words = train_words(dir, write_config(dir, 2));
+  words.front() = PROGRAM_WITHOUT_MPI;
+  const ProgramResult two = Job(2, words).result();
+  CAPTURE(two.err);
+  CHECK(two.code == 2);
+  for (const char* process : {"0", "1"})
+    CHECK(contains(two.err, std::string("mpirun started process ") + process +
+                                " of 2, but this program was built without MPI; start it alone, or build it "
+                                "with -DTAPEFORMER_MPI=ON"));
+  CHECK_FALSE(fs::exists(dir / "run"));
+  CHECK(Job(1, words).wait() == 0);
+}
+
 TEST_CASE("an error that occurs on all processes is printed once") {
   if (without_mpirun()) return;
   const TempDir dir;
@@ -115,6 +146,7 @@ TEST_CASE("an error that occurs on all processes is printed once") {
   const std::string message = "did you mean";
   CHECK(contains(result.err, message));
   CHECK(result.err.find(message) == result.err.rfind(message));
+  CHECK_FALSE(contains(result.err, "interrupted by SIGTERM"));
 }
 
 TEST_CASE("a batch that the processes cannot divide is an error that names the nearest sizes") {

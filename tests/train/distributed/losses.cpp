@@ -1,9 +1,9 @@
 // A program for mpirun, which prints the losses of 50 training steps of several models in float32 and
-// float64. A test compares runs of 1, 2 and 4 processes. The first argument is the folder of a corpus in the
-// layout of AN4. The optional second argument selects a fault on process 1: "nan" for a weight that is not a
-// number, "drift" for a weight that differs from process 0, or "throw" for an exception.
+// float64. A test compares runs of 1, 2 and 4 processes. The first argument is a folder with a corpus in the
+// layout of AN4 and with the data set "mnist". The optional second argument selects a fault on process 1:
+// "nan" for a weight that is not a number, "drift" for a weight that differs from process 0, or "throw" for
+// an exception.
 #include <cstdio>
-#include <cstring>
 
 #include "core/system/log.h"
 #include "core/threads.h"
@@ -30,25 +30,23 @@ void set_attention(Config& config, const std::string& kind) {
   config.attention = {{kind, attention_kind(kind).values(attention_kind(kind).short_options)}};
 }
 
-std::vector<Case> cases(const std::string& corpus, bool with_images) {
+std::vector<Case> cases(const std::string& folder) {
   std::vector<Case> list;
-  if (with_images) {
-    Config image = tiny_image_config();
-    image.data.batch_size = 8;
-    image.model.dropout = 0.2;
-    list.push_back({"image-dropout", image});
-  }
   Config lsh = tiny_sequence_config();
   lsh.data.batch_size = 8;
   lsh.model.dropout = 0.1;
   set_attention(lsh, "lsh");
   list.push_back({"copy-lsh", lsh});
-  Config ctc = tiny_speech_config(corpus, "transformer");
+  Config image = tiny_image_config("mnist");
+  image.data.batch_size = 8;
+  image.model.dropout = 0.2;
+  list.push_back({"image-dropout", image});
+  Config ctc = tiny_speech_config(folder, "transformer");
   ctc.model.ctc_mean = "label";
   ctc.data.spec_augment = true;
   ctc.data.time_width = 4;
   list.push_back({"ctc-buckets", ctc});
-  Config lstm = tiny_speech_config(corpus);
+  Config lstm = tiny_speech_config(folder);
   lstm.model.layers = 2;
   list.push_back({"ctc-lstm", lstm});
   const size_t count = list.size();
@@ -75,9 +73,10 @@ void apply_fault(const std::string& fault, const Communicator& processes, const 
   weight.fill(fault == "nan" ? NAN : 0.25);
 }
 
-void print_losses(const Case& test, DType dtype, Communicator& processes, const std::string& fault) {
+void print_losses(const Case& test, const std::string& folder, DType dtype, Communicator& processes,
+                  const std::string& fault) {
   RunState state{.total_steps = kSteps};
-  const auto task = make_task(test.config, {""}, kCpu, processes);
+  const auto task = make_task(test.config, {folder}, kCpu, processes);
   const_cast<Module&>(task->model()).convert(dtype);
   Optimizer optimizer(test.config.optimizer, task->model().parameters());
   Schedule schedule(test.config.schedule, kSteps);
@@ -101,10 +100,10 @@ int run(int argc, char** argv) {
   set_threads(1);
   set_log_level(LogLevel::error);
   Communicator& processes = *join_processes().communicator;
-  const std::string fault = argc > 2 ? argv[2] : "";
-  const bool with_images = argc > 3 && std::strcmp(argv[3], "images") == 0;
-  for (const Case& test : cases(argv[1], with_images))
-    for (const DType dtype : {DType::float32, DType::float64}) print_losses(test, dtype, processes, fault);
+  const std::string folder = argv[1], fault = argc > 2 ? argv[2] : "";
+  for (const Case& test : cases(folder))
+    for (const DType dtype : {DType::float32, DType::float64})
+      print_losses(test, folder, dtype, processes, fault);
   return 0;
 }
 

@@ -55,8 +55,8 @@ class Job {
   pid_t pid_of(int rank) const {
     return static_cast<pid_t>(std::stol(read_file(dir_ / ("pid." + std::to_string(rank)))));
   }
-  // Waits until a file contains a text. Returns false after 60 seconds.
-  static bool wait_for(const std::filesystem::path& file, const std::string& text) {
+  // Waits until a file exists and contains a text. Returns false after 60 seconds.
+  static bool wait_for(const std::filesystem::path& file, const std::string& text = "") {
     for (int i = 0; i < 6000; ++i) {
       if (std::filesystem::exists(file) && contains(read_file(file), text)) return true;
       usleep(10000);

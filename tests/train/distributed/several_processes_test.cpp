@@ -4,7 +4,7 @@
 #include <map>
 #include <sstream>
 
-#include "data/sets/directory.h"
+#include "tests/data/support.h"
 #include "tests/train/cli/tiny_run.h"
 #include "tests/train/distributed/mpirun.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
@@ -18,23 +18,19 @@ namespace {
 
 using Losses = std::map<std::string, std::vector<double>>;  // by the name of the case and the dtype
 
-Losses losses_of(int processes, const fs::path& corpus) {
-  const TempDir dir;
-  const bool images = locate_set(known_set("fashion-mnist"), "").has_value();
-  const pid_t child =
-      start_command(mpirun(processes, {LOSSES_PROGRAM, corpus.string(), "", images ? "images" : ""}),
-                    (dir / "out").string(), (dir / "err").string());
-  CHECK(exit_code_of(child) == 0);
-  CAPTURE(read_file(dir / "err"));
+Losses losses_of(Job& job) {
+  const ProgramResult result = job.result();
+  CAPTURE(result.err);
+  CHECK(result.code == 0);
   Losses losses;
-  std::istringstream lines(read_file(dir / "out"));
+  std::istringstream lines(result.out);
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     std::string name, dtype;
     words >> name >> dtype;
     for (double loss = 0; words >> loss;) losses[name + " " + dtype].push_back(loss);
   }
-  CHECK(losses.size() >= 12);
+  CHECK(losses.size() == 16);
   return losses;
 }
 
@@ -65,11 +61,15 @@ std::vector<std::string> train_words(const TempDir& dir, const std::string& conf
 
 TEST_CASE("1, 2 and 4 processes have the same losses over 50 steps") {
   if (without_mpirun()) return;
-  const TempDir corpus;
-  write_tiny_an4(corpus.path(), 18, 3);
-  const Losses one = losses_of(1, corpus.path());
-  for (const int processes : {2, 4}) {
-    const Losses several = losses_of(processes, corpus.path());
+  const TempDir data;
+  write_tiny_an4(data.path(), 18, 3);
+  write_tiny_mnist(data / "mnist", 60, 4, 28, 28);
+  const std::vector<std::string> words = {LOSSES_PROGRAM, data.path().string()};
+  Job first(1, words), second(2, words), fourth(4, words);  // all at the same time
+  const Losses one = losses_of(first);
+  for (Job* const job : {&second, &fourth}) {
+    const int processes = job == &second ? 2 : 4;
+    const Losses several = losses_of(*job);
     for (const auto& [name_bound, losses] : one) {
       const auto& name = name_bound;  // clang 14 cannot capture structured bindings
       CAPTURE(name);
@@ -130,6 +130,33 @@ TEST_CASE("several processes draw the same sequences as one process") {
   const auto alone = json_of(Job(1, words).result()), shared = json_of(Job(3, words).result());
   CHECK(alone["sequences"].size() == 5);
   CHECK(alone["sequences"] == shared["sequences"]);
+}
+
+TEST_CASE("several processes draw the texts of one process") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += i % 3 == 0 ? "the cat sat.\n" : "so it was.\n";
+  write_file(dir / "text.txt", text);
+  Config config = tiny_sequence_config();
+  config.data = {.dataset = "text", .batch_size = 4, .eval_limit = 4};
+  config.data.path = (dir / "text.txt").string();
+  config.data.tokenizer = "characters";
+  config.data.sequence_length = 40;
+  config.data.valid_share = config.data.test_share = 0.1;
+  write_file(dir / "config.toml", to_toml(config));
+  REQUIRE(Job(2, train_words(dir, (dir / "config.toml").string(), "run")).wait() == 0);
+  std::vector<std::string> words = {
+      PROGRAM, "generate", (dir / "run").string(), "--length", "20", "--count", "4", "--prompt", "the "};
+  const ProgramResult alone = Job(1, words).result(), shared = Job(3, words).result();
+  CAPTURE(shared.err);
+  CHECK(shared.code == 0);
+  CHECK(contains(shared.out, "the "));
+  CHECK(shared.out == alone.out);
+  words.emplace_back("--json");
+  const auto texts = json_of(Job(3, words).result())["texts"];
+  CHECK(texts.size() == 4);
+  CHECK(texts == json_of(Job(1, words).result())["texts"]);
 }
 
 TEST_CASE("several processes get the same speech scores as one process") {
