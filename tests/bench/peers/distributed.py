@@ -26,6 +26,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
+    if "OMPI_COMM_WORLD_RANK" not in os.environ:
+        raise SystemExit("distributed.py: start it with mpirun -n 2 DIR/bin/python distributed.py --threads 1")
     torch = measure.prepare(options)
     from model import ImageModel, ModelConfig
     from radam import RAdam, clip_per_tensor
@@ -78,6 +80,7 @@ def main() -> None:
     if rank == 0:
         measure.report(
             benchmark="distributed",
+            torch=torch.__version__,
             processes=size,
             threads_per_process=options.threads,
             batch=options.batch,
