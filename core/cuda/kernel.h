@@ -7,6 +7,7 @@
 
 #include "core/cuda/launch.h"
 #include "core/dropout.h"
+#include "core/dtype.h"
 #include "core/scratch.h"
 
 // Macros for the explicit instantiations of a file for float and for double. If nvcc compiles a file
@@ -229,5 +230,25 @@ struct alignas(16) Pack {
   __device__ static Pack load(const T* source) { return *reinterpret_cast<const Pack*>(source); }
   __device__ void store(T* target) const { *reinterpret_cast<Pack*>(target) = *this; }
 };
+
+// V adjacent elements in memory. load_group and store_group convert between the types of memory and
+// registers. V is 1 or the size of a Pack of T.
+template <int V, class S>
+struct alignas(V * sizeof(S)) Group {
+  S values[V];
+};
+template <int V, class S, class T>
+__device__ void load_group(const S* from, T* values) {
+  const auto group = *reinterpret_cast<const Group<V, S>*>(from);
+#pragma unroll(kUnrolled <T>)
+  for (int v = 0; v < V; ++v) values[v] = convert_element<T>(group.values[v]);
+}
+template <int V, class S, class T>
+__device__ void store_group(S* to, const T* values) {
+  Group<V, S> group;
+#pragma unroll(kUnrolled <T>)
+  for (int v = 0; v < V; ++v) group.values[v] = convert_element<S>(values[v]);
+  *reinterpret_cast<Group<V, S>*>(to) = group;
+}
 
 }  // namespace tapeformer::cuda

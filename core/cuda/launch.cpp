@@ -17,6 +17,21 @@ void detail::check_limits(const Launch& launch) {
         launch.where.file, ":", launch.where.line);
 }
 
+void detail::log_launch(const Launch& launch, std::span<const ArgumentBytes> arguments) {
+  const dim3 &grid = launch.grid, &block = launch.block;
+  const LaunchWork& work = launch.work;
+  const int64_t bytes = work.bytes >= 0 ? work.bytes : bytes_of_arrays(arguments);
+  WorkLog::current()->add({.kind = WorkKind::kernel,
+                           .op = {},
+                           .where = launch.where,
+                           .bytes = bytes + work.updated_bytes,
+                           .flop = work.flop,
+                           .type = work.type,
+                           .blocks = int64_t{grid.x} * grid.y * grid.z,
+                           .threads = int64_t{block.x} * block.y * block.z,
+                           .shared_bytes = static_cast<int64_t>(launch.shared_bytes)});
+}
+
 #ifdef TAPEFORMER_CUDA_EMULATED
 
 bool synchronous() {

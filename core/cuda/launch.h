@@ -2,13 +2,24 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "core/cuda/context.h"
+#include "core/cuda/work_log.h"
 
 namespace tapeformer::cuda {
+
+// Work of a launch that its arguments do not tell, for WorkLog.
+struct LaunchWork {
+  int64_t bytes = -1;         // bytes read and written; -1: each array of the arguments is moved once
+  int64_t updated_bytes = 0;  // bytes of the arrays that the kernel reads and writes in place
+  double flop = 0;            // operations of matrix products
+  OperandType type = OperandType::float32;  // of the products
+};
 
 // Grid and block sizes of a launch, and the bytes of its dynamic shared memory (dynamic_shared<T>() in the
 // kernel).
@@ -16,9 +27,32 @@ struct Launch {
   dim3 grid, block;
   size_t shared_bytes;
   SourceLocation where;
+  LaunchWork work = {};
 
   Launch(dim3 blocks, dim3 threads, size_t shared = 0, SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
+
+  // Return the launch with a statement about its work.
+  Launch moving(int64_t bytes) const {
+    Launch launch = *this;
+    launch.work.bytes = bytes;
+    return launch;
+  }
+  Launch updating(int64_t bytes) const {
+    Launch launch = *this;
+    launch.work.updated_bytes = bytes;
+    return launch;
+  }
+  // `S` is the stored type of the operands.
+  template <class S>
+  Launch multiplying(double flop) const {
+    Launch launch = *this;
+    launch.work.flop = flop;
+    launch.work.type = sizeof(S) == 2   ? OperandType::bfloat16
+                       : sizeof(S) == 8 ? OperandType::float64
+                                        : OperandType::float32;
+    return launch;
+  }
 };
 
 inline constexpr int kThreads = 256;
@@ -58,6 +92,8 @@ void check_limits(const Launch& launch);
 // Launches the kernel on a device. In the emulation, throws DeviceError if the kernel is launched for the
 // first time while a graph is recorded.
 void start(const void* kernel, const Launch& launch, void** arguments);
+// Adds the launch to the log of this thread, which must exist.
+void log_launch(const Launch& launch, std::span<const ArgumentBytes> arguments);
 }  // namespace detail
 
 // Launches kernel<<<grid, block, shared, stream>>>(arguments…) in the stream of current_device. Does nothing
@@ -68,6 +104,14 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   detail::check_limits(shape);
   std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
+  if (WorkLog::current())
+    std::apply(
+        [&](const auto&... value) {
+          const std::array<ArgumentBytes, sizeof...(Parameters)> bytes{
+              ArgumentBytes(reinterpret_cast<const std::byte*>(&value), sizeof(value))...};
+          detail::log_launch(shape, bytes);
+        },
+        values);
 #ifdef TAPEFORMER_CUDA_EMULATED
   detail::start(reinterpret_cast<const void*>(kernel), shape, nullptr);
   emulation::submit([=, grid = shape.grid, block = shape.block, shared = shape.shared_bytes] {

@@ -1,5 +1,8 @@
 #include "core/tensor_kernels.h"
 
+#include <algorithm>
+#include <type_traits>
+
 #include "core/cuda/kernel.h"
 #include "core/cuda/transfers.h"
 #include "core/tensor.h"
@@ -18,42 +21,63 @@ struct Offsets {
   int64_t to = 0, from = 0;
 };
 
+// Returns the offsets of an element, or of a group of elements if the layout counts groups. A layout with one
+// dimension, such as contiguous arrays, needs no division.
 __device__ Offsets offsets_of(const Strided& layout, int64_t element) {
   Offsets offsets;
 #pragma unroll 1  // division is expensive, and most layouts have one or two dimensions
-  for (int dim = layout.rank - 1; dim >= 0; --dim) {
-    const int64_t position = element % layout.size[dim];
-    element /= layout.size[dim];
+  for (int dim = layout.rank - 1; dim > 0; --dim) {
+    const int64_t size = layout.size[dim];
+    // Devices have no instruction for integer division. 64 bits take several times as long as 32 bits.
+    const int64_t quotient = element >> 32 == 0 && size >> 32 == 0
+                                 ? static_cast<uint32_t>(element) / static_cast<uint32_t>(size)
+                                 : element / size;
+    const int64_t position = element - quotient * size;
+    element = quotient;
     offsets.to += position * layout.to[dim];
     offsets.from += position * layout.from[dim];
   }
+  offsets.to += element * layout.to[0];
+  offsets.from += element * layout.from[0];
   return offsets;
 }
 
-template <class To, class From>
-__global__ void copy_kernel(Strided layout, To* to, const From* from, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
+// The kernels process groups of V adjacent elements. Sizes and strides of the layout are in groups.
+
+template <class To, class From, int V>
+__global__ void copy_kernel(Strided layout, To* to, const From* from, int64_t groups) {
+  for (int64_t i = first_element(); i < groups; i += element_stride()) {
     const Offsets at = offsets_of(layout, i);
-    to[at.to] = convert_element<To>(from[at.from]);
+    const auto source = *reinterpret_cast<const Group<V, From>*>(from + at.from * V);
+    store_group<V>(to + at.to * V, source.values);
   }
 }
 
-template <class T>
-__global__ void fill_kernel(Strided layout, T* to, double value, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride())
-    to[offsets_of(layout, i).to] = convert_element<T>(value);
+template <class T, int V>
+__global__ void fill_kernel(Strided layout, T* to, double value, int64_t groups) {
+  Group<V, T> filled;
+#pragma unroll
+  for (int v = 0; v < V; ++v) filled.values[v] = convert_element<T>(value);
+  for (int64_t i = first_element(); i < groups; i += element_stride())
+    *reinterpret_cast<Group<V, T>*>(to + offsets_of(layout, i).to * V) = filled;
 }
 
-template <class T>
-__global__ void add_kernel(Strided layout, T* to, const T* from, Compute<T> scale, int64_t n) {
+template <class T, int V>
+__global__ void add_kernel(Strided layout, T* to, const T* from, Compute<T> scale, int64_t groups) {
   using C = Compute<T>;
-  for (int64_t i = first_element(); i < n; i += element_stride()) {
+  for (int64_t i = first_element(); i < groups; i += element_stride()) {
     const Offsets at = offsets_of(layout, i);
-    to[at.to] = convert_element<T>(convert_element<C>(to[at.to]) + scale * convert_element<C>(from[at.from]));
+    C sums[V], added[V];
+    load_group<V>(to + at.to * V, sums);
+    load_group<V>(from + at.from * V, added);
+#pragma unroll
+    for (int v = 0; v < V; ++v) sums[v] += scale * added[v];
+    store_group<V>(to + at.to * V, sums);
   }
 }
 
-// Returns the layout with adjacent dimensions merged where both arrays are contiguous.
+// Returns the layout with adjacent dimensions merged where both arrays are contiguous. It has at least one
+// dimension.
 Strided layout_of(const Shape& shape, const Shape& to, const Shape& from) {
   Strided layout;
   for (int dim = 0; dim < shape.rank(); ++dim) {
@@ -70,7 +94,49 @@ Strided layout_of(const Shape& shape, const Shape& to, const Shape& from) {
       ++layout.rank;
     }
   }
+  if (layout.rank == 0) layout.size[layout.rank++] = 1;
   return layout;
+}
+
+// Returns whether groups of V elements are adjacent and aligned in an array with these strides.
+template <int V, class T>
+bool is_grouped(const Strided& layout, const int64_t (&strides)[Shape::kMaxRank], const T* data) {
+  bool grouped = reinterpret_cast<uintptr_t>(data) % (V * sizeof(T)) == 0;
+  for (int dim = 0; dim + 1 < layout.rank; ++dim) grouped = grouped && strides[dim] % V == 0;
+  return grouped && strides[layout.rank - 1] == 1;
+}
+
+// Calls f(layout, constant V) with the group size V: kGroup if both arrays permit it, otherwise 1. The layout
+// that f gets is in groups.
+template <int kGroup, class To, class From, class F>
+void with_groups(Strided layout, const To* to, const From* from, F&& f) {
+  const int last = layout.rank - 1;
+  if constexpr (kGroup > 1)
+    if (layout.size[last] % kGroup == 0 && is_grouped<kGroup>(layout, layout.to, to) &&
+        is_grouped<kGroup>(layout, layout.from, from)) {
+      layout.size[last] /= kGroup;
+      for (int dim = 0; dim < last; ++dim) {
+        layout.to[dim] /= kGroup;
+        layout.from[dim] /= kGroup;
+      }
+      return f(layout, std::integral_constant<int, kGroup>{});
+    }
+  f(layout, std::integral_constant<int, 1>{});
+}
+
+template <class T>
+constexpr bool kIsTrained = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
+// The number of elements in a group: 16 bytes of the larger type. Only the types of training have groups,
+// which saves compile time.
+template <class To, class From = To>
+constexpr int kGroupSize = kIsTrained<To>&& kIsTrained<From> ? 16 / std::max(sizeof(To), sizeof(From)) : 1;
+
+// Returns the number of different elements in an array of this layout.
+int64_t distinct_elements(const Strided& layout, const int64_t (&strides)[Shape::kMaxRank]) {
+  int64_t count = 1;
+  for (int dim = 0; dim < layout.rank; ++dim)
+    if (strides[dim] != 0) count *= layout.size[dim];
+  return count;
 }
 
 }  // namespace
@@ -89,8 +155,14 @@ void copy_elements(Backend, const Tensor& to, const Tensor& from) {
     visit_any(from.dtype(), [&](auto from_tag) {
       using To = decltype(to_tag);
       using From = decltype(from_tag);
-      launch(copy_kernel<To, From>, over_elements(to.numel()), layout, to.data<To>(), from.data<From>(),
-             to.numel());
+      const int64_t bytes = to.numel() * static_cast<int64_t>(sizeof(To)) +
+                            distinct_elements(layout, layout.from) * static_cast<int64_t>(sizeof(From));
+      with_groups<kGroupSize<To, From>>(
+          layout, to.data<To>(), from.data<From>(), [&](const Strided& grouped, auto group) {
+            const int64_t groups = to.numel() / group();
+            launch(copy_kernel<To, From, group()>, over_elements(groups).moving(bytes), grouped,
+                   to.data<To>(), from.data<From>(), groups);
+          });
     });
   });
 }
@@ -99,7 +171,11 @@ void fill_elements(Backend, const Tensor& to, double value) {
   const Strided layout = layout_of(to.shape(), to.strides(), to.strides());
   visit_any(to.dtype(), [&](auto tag) {
     using T = decltype(tag);
-    launch(fill_kernel<T>, over_elements(to.numel()), layout, to.data<T>(), value, to.numel());
+    with_groups<kGroupSize<T>>(layout, to.data<T>(), to.data<T>(), [&](const Strided& grouped, auto group) {
+      const int64_t groups = to.numel() / group();
+      launch(fill_kernel<T, group()>, over_elements(groups).moving(to.bytes()), grouped, to.data<T>(), value,
+             groups);
+    });
   });
 }
 
@@ -107,7 +183,13 @@ void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
   const Strided layout = layout_of(to.shape(), to.strides(), from.strides());
   visit_stored("add_from", to.dtype(), [&](auto tag) {
     using T = decltype(tag);
-    launch(add_kernel<T>, over_elements(to.numel()), layout, to.data<T>(), from.data<T>(), scale, to.numel());
+    const int64_t bytes =
+        2 * to.bytes() + distinct_elements(layout, layout.from) * static_cast<int64_t>(sizeof(T));
+    with_groups<kGroupSize<T>>(layout, to.data<T>(), from.data<T>(), [&](const Strided& grouped, auto group) {
+      const int64_t groups = to.numel() / group();
+      launch(add_kernel<T, group()>, over_elements(groups).moving(bytes), grouped, to.data<T>(),
+             from.data<T>(), scale, groups);
+    });
   });
 }
 

@@ -11,11 +11,20 @@
 
 #include "core/cuda/context.h"
 #include "core/cuda/memory.h"
+#include "core/cuda/work_log.h"
 #ifdef TAPEFORMER_CUDA_EMULATED
 #include "core/emulation/events.h"
 #endif
 
 namespace tapeformer::cuda {
+namespace {
+
+// Adds a copy or a fill that moves `bytes` of device memory to the log of this thread, if there is one.
+void log_copy(int64_t bytes, SourceLocation where = SourceLocation::current()) {
+  if (WorkLog* const log = WorkLog::current()) log->add_copy(bytes, where);
+}
+
+}  // namespace
 
 // Pinned memory, and the event that is recorded after its last copy. Never destroyed.
 struct Slot {
@@ -27,6 +36,7 @@ struct Slot {
     check_status(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
   }
   void copy(void* to, const void* from, int64_t bytes) const {
+    log_copy(bytes);
     check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, context().stream));
     check_status(cudaEventRecord(done, context().stream));
   }
@@ -134,7 +144,9 @@ void synchronize(Device device) {
 }
 
 void fill_zero(void* data, int64_t bytes) {
-  if (bytes > 0) check_status(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), context().stream));
+  if (bytes == 0) return;
+  log_copy(bytes);
+  check_status(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), context().stream));
 }
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
@@ -152,6 +164,7 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
     return;
   }
   if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);
+  log_copy(to_device.is_cpu() ? bytes : 2 * bytes);
   check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));
   if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device)) wait_for(stream);
 }

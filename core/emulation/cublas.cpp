@@ -119,6 +119,7 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(
     return is_double ? *static_cast<const double*>(value)
                      : static_cast<double>(*static_cast<const float*>(value));
   };
+  if (tapeformer::cuda::emulation::skips_work) return CUBLAS_STATUS_SUCCESS;
   const Product product{.op_a = flag(op_a),
                         .op_b = flag(op_b),
                         .m = m,
@@ -147,4 +148,13 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(
                         .rounds_parts = handle->math != CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION};
   tapeformer::cuda::emulation::submit([product] { product.run(); });
   return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
+                               int64_t m, int64_t n, int64_t k, const void* alpha, const void* a,
+                               cudaDataType_t type_a, int64_t lda, const void* b, cudaDataType_t type_b,
+                               int64_t ldb, const void* beta, void* c, cudaDataType_t type_c, int64_t ldc,
+                               cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
+  return cublasGemmStridedBatchedEx_64(handle, op_a, op_b, m, n, k, alpha, a, type_a, lda, 0, b, type_b, ldb,
+                                       0, beta, c, type_c, ldc, 0, 1, compute, algorithm);
 }

@@ -12,7 +12,8 @@ constexpr size_t kDeviceAlignment = 256;  // bytes; the alignment of cudaMalloc
 
 cudaError_t cudaMalloc(void** block, size_t bytes) {
   if (posix_memalign(block, kDeviceAlignment, bytes) != 0) return cudaErrorMemoryAllocation;
-  std::memset(*block, 0xFF, bytes);  // a bit pattern that is NaN in each floating type
+  if (!tapeformer::cuda::emulation::skips_work)
+    std::memset(*block, 0xFF, bytes);  // a bit pattern that is NaN in each floating type
   return cudaSuccess;
 }
 

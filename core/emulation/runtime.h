@@ -48,8 +48,11 @@ namespace tapeformer::cuda::emulation {
 // Work submitted by this thread while it captures a graph; null if the thread captures no graph. Without a
 // capture, submit() runs the work immediately.
 inline constinit thread_local std::vector<std::function<void()>>* captured = nullptr;
+// Whether work of this thread is skipped and its memory is not initialised (core/cuda/work_log.h).
+inline constinit thread_local bool skips_work = false;
 template <class F>
 void submit(F&& work) {
+  if (skips_work) return;
   if (captured)
     captured->emplace_back(std::forward<F>(work));
   else

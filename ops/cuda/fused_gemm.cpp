@@ -1,5 +1,6 @@
 #include "ops/cuda/fused_gemm.h"
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -73,9 +74,10 @@ void choose_algorithm(Plan& plan) {
 }
 
 // Selects an algorithm. cuBLASLt uses column-major matrices, so the operands of the row-major product are
-// swapped.
+// swapped. The heuristic uses the alignment of `bias`, which is the same in all calls.
 template <class T, class Operand>
-Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
+Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias,
+               cublasComputeType_t compute) {
   Plan plan;
   cublasLtMatmulDesc_t matmul{};
   check_status(cublasLtMatmulDescCreate(&matmul, compute, CUDA_R_32F));
@@ -83,12 +85,15 @@ Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, cublasCom
   set(plan, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   plan.a = layout_of(kTypeOf<Operand>, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb);
   plan.b = layout_of(kTypeOf<Operand>, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.lda);
   plan.c = layout_of(kTypeOf<T>, p.n, p.m, p.ldc);
   choose_algorithm(plan);
   return plan;
 }
+
+std::atomic<int64_t> unfused = 0;  // calls without an algorithm
 
 template <class T, class Operand>
 bool fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias) {
@@ -101,12 +106,22 @@ bool fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T*
       context().device, epilogue, tf32, p.transpose_a, p.transpose_b, p.m, p.n, p.k, p.lda, p.ldb, p.ldc};
   auto found = plans.find(key);
   if (found == plans.end())
-    found =
-        plans.emplace(key, make_plan(p, epilogue, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F))
-            .first;
+    found = plans
+                .emplace(key, make_plan(p, epilogue, bias,
+                                        tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F))
+                .first;
   const Plan& plan = found->second;
-  if (!plan.possible) return false;
+  if (!plan.possible) {
+    ++unfused;
+    return false;
+  }
   set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  const bool sums_operand = epilogue == CUBLASLT_EPILOGUE_BGRADB;
+  log_product(p, 1,
+              sums_operand                              ? "bias gradient"
+              : epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ? "bias and relu"
+                                                        : "bias",
+              !sums_operand);
   const float one = 1, none = 0;
   check_status(cublasLtMatmul(context().blas_lt, plan.matmul.get(), &one, p.b, plan.a.get(), p.a,
                               plan.b.get(), &none, p.c, plan.c.get(), p.c, plan.c.get(), &plan.algorithm,
@@ -115,6 +130,10 @@ bool fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T*
 }
 
 }  // namespace
+
+int64_t unfused_products() {
+  return unfused;
+}
 
 template <class T, class Operand>
 bool gemm_with_bias(const Gemm<T, Operand>& product, const T* bias, bool relu) {

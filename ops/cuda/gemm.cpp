@@ -5,6 +5,7 @@
 
 #include "core/cuda/context.h"
 #include "core/instances.h"
+#include "ops/cuda/fused_gemm.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -35,6 +36,13 @@ void run(const Gemm<T, Operand>& p, int64_t count, int64_t stride_a, int64_t str
   const int64_t ldb = std::max(p.ldb, p.transpose_b ? std::max<int64_t>(p.k, 1) : p.n);
   const void* const a = p.k == 0 ? static_cast<const void*>(p.c) : p.a;
   const void* const b = p.k == 0 ? static_cast<const void*>(p.c) : p.b;
+  log_product(p, count);
+  // One product has more algorithms in cuBLAS than a batch of one.
+  if (count == 1)
+    return check_status(cublasGemmEx_64(context().blas, flag(p.transpose_b), flag(p.transpose_a), p.n, p.m,
+                                        p.k, &p.alpha, b, type_of<Operand>(), ldb, a, type_of<Operand>(), lda,
+                                        &p.beta, p.c, type_of<T>(), p.ldc, compute_type<T, Operand>(),
+                                        CUBLAS_GEMM_DEFAULT));
   check_status(cublasGemmStridedBatchedEx_64(
       context().blas, flag(p.transpose_b), flag(p.transpose_a), p.n, p.m, p.k, &p.alpha, b,
       type_of<Operand>(), ldb, stride_b, a, type_of<Operand>(), lda, stride_a, &p.beta, p.c, type_of<T>(),

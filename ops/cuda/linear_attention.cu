@@ -51,6 +51,7 @@ struct LinearHead {
       dn = {in.g.row(example, 0, head), in.g.length_stride, in.inverse + offset, in.s.query_length,
             in.s.value_dim};
     dd = in.dd ? in.dd + offset : nullptr;
+    for (HeadRows<S>* rows : {&queries, &keys, &values, &dn}) rows->is_packed = rows->has_packs();
   }
 };
 
@@ -61,11 +62,11 @@ template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Valu
 __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t tokens, T* states) {
   const typename Tiles::Memory memory;
   const LinearHead<S> head(in, blockIdx.x / segments);
-  const HeadRows<S>& features = kReverse ? head.queries : head.keys;
-  const HeadRows<S>& values = kReverse ? head.dn : head.values;
+  HeadRows<S> features = kReverse ? head.queries : head.keys, values = kReverse ? head.dn : head.values;
   const int64_t dim = in.s.dim, value_dim = in.s.value_dim;
   const int64_t begin = blockIdx.x % segments * tokens;
   const int64_t end = begin + tokens < features.count ? begin + tokens : features.count;
+  features.count = values.count = end;
   const int64_t value_tiles = (value_dim + kWidth - 1) / kWidth;
   const int64_t row = blockIdx.y / value_tiles * kWidth, column = blockIdx.y % value_tiles * kWidth;
 
@@ -73,9 +74,8 @@ __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t token
   T sum = 0;  // sum of one feature, in the first kWidth threads
   const int thread = static_cast<int>(threadIdx.x);
   add_products<Lanes::along_tile, Lanes::along_tile>(
-      state, memory, end - begin,
-      [&](int64_t t, int i) { return begin + t < end ? features.at(begin + t, row + i) : T{0}; },
-      [&](int64_t t, int j) { return begin + t < end ? values.at(begin + t, column + j) : T{0}; },
+      state, memory, end - begin, RowsOperand<Lanes::along_tile, S>{features, begin, row},
+      RowsOperand<Lanes::along_tile, S>{values, begin, column},
       [&](int64_t first, int count, auto&& element) {
         if (column > 0 || thread >= kWidth) return;
         for (int t = 0; t < count; ++t) {
@@ -236,15 +236,15 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
   if (in.s.causal) {
     Products products;
     add_products<Lanes::along_depth, Lanes::along_depth>(
-        products, memory, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
-        [&](int64_t d, int j) { return operands.columns.at(begin + j, d); });
+        products, memory, rows.width, RowsOperand<Lanes::along_depth, S>{rows, begin, 0},
+        RowsOperand<Lanes::along_depth, S>{operands.columns, begin, 0});
     finish_products<kReading>(products, head, begin, queries, denominators);
     add_products_of(sums, products, memory,
-                    [&](int d, int j) { return operands.values.at(begin + d, column + j); });
+                    RowsOperand<Lanes::along_tile, S>{operands.values, begin, column});
   }
   T denominator = static_cast<T>(in.s.eps);  // denominator of row `thread`, from the state
   add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
-      sums, memory, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
+      sums, memory, rows.width, RowsOperand<Lanes::along_depth, S>{rows, begin, 0},
       [&](int64_t d, int j) {
         if constexpr (kToFeatures)
           return d < value_dim && column + j < dim ? state[(column + j) * value_dim + d] : T{0};
@@ -263,6 +263,19 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
                          result, inverse);
 }
 
+// Returns the shape of a launch with its work: `features` and `values` are the numbers of tensors of width
+// dim and value_dim that it accesses, `others` the number of other bytes, and `multiply_adds` those of a
+// token of a head.
+template <class Tiles, class S>
+Launch with_work(const Launch& shape, const LinearAttentionShape& s, int64_t length, int64_t features,
+                 int64_t values, int64_t others, int64_t multiply_adds) {
+  constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;  // of the parts of the operands
+  const int64_t tokens = s.batch * s.heads * length;
+  const int64_t elements = tokens * (features * s.dim + values * s.value_dim);
+  return shape.moving(elements * static_cast<int64_t>(sizeof(S)) + others)
+      .template multiplying<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
+}
+
 // The scanned states of one direction.
 template <class Tiles>
 class LinearStates {
@@ -273,7 +286,8 @@ class LinearStates {
   LinearStates(const LinearInputs<S>& in, bool reverse)
       : chunks_(tiles_of(reverse ? in.s.query_length : in.s.key_length, kTokens)),
         segments_(in.s.causal ? chunks_ : segment_count(in.s, chunks_)),
-        states_(in.s.batch * in.s.heads * segments_ * in.s.dim * (in.s.value_dim + 1)) {
+        count_(in.s.batch * in.s.heads * segments_ * in.s.dim * (in.s.value_dim + 1)),
+        states_(count_) {
     const int64_t heads = in.s.batch * in.s.heads, size = in.s.dim * (in.s.value_dim + 1);
     if (heads == 0 || segments_ == 0) return;
     auto run = [&](auto width) {
@@ -281,16 +295,22 @@ class LinearStates {
       auto* const kernel = reverse ? state_kernel<Tiles, true, kWidth> : state_kernel<Tiles, false, kWidth>;
       const int64_t tiles = tiles_of(in.s.dim, kWidth) * tiles_of(in.s.value_dim, kWidth);
       const int64_t tokens = (chunks_ + segments_ - 1) / segments_ * kTokens;
-      launch(kernel, over_tiles(heads * segments_, tiles, Tiles::kThreads, Tiles::Memory::kSliceBytes), in,
+      const Launch shape = over_tiles(heads * segments_, tiles, Tiles::kThreads, Tiles::Memory::kSliceBytes);
+      const int64_t length = reverse ? in.s.query_length : in.s.key_length;
+      const int64_t sums = reverse ? 2 * heads * length * static_cast<int64_t>(sizeof(T)) : 0;
+      launch(kernel,
+             with_work<Tiles, S>(shape, in.s, length, 1, 1, bytes() + sums, in.s.dim * in.s.value_dim), in,
              segments_, tokens, states_.data());
     };
     with_tile_width<T>(std::max(in.s.dim, in.s.value_dim), run);
     const Scan scan = !in.s.causal ? Scan::all : reverse ? Scan::suffix : Scan::prefix;
-    launch(scan_kernel<T>, over_elements(heads * size), states_.data(), segments_, size, heads * size, scan);
+    launch(scan_kernel<T>, over_elements(heads * size).moving(2 * bytes()), states_.data(), segments_, size,
+           heads * size, scan);
   }
 
   const T* data() const { return states_.data(); }
   int64_t states_per_head() const { return segments_; }
+  int64_t bytes() const { return count_ * static_cast<int64_t>(sizeof(T)); }
 
  private:
   // Returns enough segments to occupy a large device. The number depends only on the shape, so that sums are
@@ -301,7 +321,7 @@ class LinearStates {
     return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(chunks, 1));
   }
 
-  int64_t chunks_, segments_;
+  int64_t chunks_, segments_, count_;
   Scratch<T> states_;
 };
 
@@ -312,11 +332,22 @@ void read(const LinearInputs<S>& in, const LinearStates<Tiles>& states, R* resul
   constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
   const int64_t chunks = tiles_of(kReverse ? in.s.key_length : in.s.query_length, kTokens);
   const int64_t width = kToFeatures ? in.s.dim : in.s.value_dim;
+  const int64_t length = kReverse ? in.s.key_length : in.s.query_length, heads = in.s.batch * in.s.heads;
+  // The causal form reads the operands of the products inside a chunk, and gradients of features their
+  // derivatives. Results for queries and dd have a number per query.
+  constexpr int64_t kMapped = kReading == Reading::result || kReading == Reading::value_gradient ? 1 : 0;
+  const int64_t features = (in.s.causal ? 1 : 0) + 1, values = (in.s.causal ? 1 : 0) + 1 - kMapped;
+  const int64_t others =
+      states.bytes() +
+      heads * length * (width * static_cast<int64_t>(sizeof(R)) + 2 * static_cast<int64_t>(sizeof(T)));
+  const int64_t in_chunk = in.s.causal ? kTokens * (in.s.dim + in.s.value_dim) : 0;
   auto run = [&](auto tile) {
     constexpr int kWidth = decltype(tile)::value;
+    const Launch shape =
+        over_tiles(heads * chunks, tiles_of(width, kWidth), Tiles::kThreads, Tiles::Memory::kBytes);
     launch(read_kernel<Tiles, kReading, kWidth, R>,
-           over_tiles(in.s.batch * in.s.heads * chunks, tiles_of(width, kWidth), Tiles::kThreads,
-                      Tiles::Memory::kBytes),
+           with_work<Tiles, S>(shape, in.s, length, features, values, others,
+                               in.s.dim * in.s.value_dim + in_chunk),
            in, chunks, states.data(), states.states_per_head(), result, inverse);
   };
   with_tile_width<T>(width, run);

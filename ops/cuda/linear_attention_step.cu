@@ -64,8 +64,9 @@ void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows
                            AttentionRows<T> out) {
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepThreads);
   const size_t shared = static_cast<size_t>(2 * s.dim + kStepThreads) * sizeof(T);
-  launch(step_kernel<T>, over_rows(s.batch * s.heads, kStepThreads, shared), s, q, k, v, columns, kv, key_sum,
-         out);
+  const int64_t state = s.batch * s.heads * s.dim * (s.value_dim + 1) * static_cast<int64_t>(sizeof(T));
+  launch(step_kernel<T>, over_rows(s.batch * s.heads, kStepThreads, shared).updating(state), s, q, k, v,
+         columns, kv, key_sum, out);
 }
 
 template <class T>

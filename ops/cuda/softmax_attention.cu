@@ -302,9 +302,15 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
                head.keys, in.s.value_dim);
 }
 
-template <class Tiles>
-Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles) {
-  return over_tiles(s.batch * s.heads * blocks, tiles, Tiles::kThreads, Tiles::Memory::kBytes);
+// `multiply_adds` is the number of multiply-adds of a pair of a query and a key. A limited window counts all
+// its keys for each query.
+template <class Tiles, class S>
+Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles, int64_t multiply_adds) {
+  const int64_t window = std::min(s.key_length, s.window.is_limited() ? s.window.span() : s.key_length);
+  const double pairs = static_cast<double>(s.batch * s.heads * s.query_length * window) *
+                       (s.causal && window == s.key_length ? 0.5 : 1.0);
+  return over_tiles(s.batch * s.heads * blocks, tiles, Tiles::kThreads, Tiles::Memory::kBytes)
+      .template multiplying<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
 
 }  // namespace
@@ -319,8 +325,9 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
   const int64_t blocks = tiles_of(s.query_length, kTokens);
   with_tile_width<T>(s.value_dim, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
-    launch(forward_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(s.value_dim, kWidth)), in,
-           blocks, out, log_sums);
+    launch(forward_kernel<Tiles, kWidth>,
+           blocks_of<Tiles, S>(s, blocks, tiles_of(s.value_dim, kWidth), s.dim + s.value_dim), in, blocks,
+           out, log_sums);
   });
 }
 
@@ -339,16 +346,18 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
     with_tile_width<T>(s.dim, [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const int64_t blocks = tiles_of(s.query_length, kTokens);
-      launch(query_gradient_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(s.dim, kWidth)), in,
-             blocks, gradients.gq);
+      launch(query_gradient_kernel<Tiles, kWidth>,
+             blocks_of<Tiles, S>(s, blocks, tiles_of(s.dim, kWidth), 2 * s.dim + s.value_dim), in, blocks,
+             gradients.gq);
     });
   const int64_t widest = std::max(s.dim, s.value_dim);
   if (gradients.gk || gradients.gv)
     with_tile_width<T>(widest, [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const int64_t blocks = tiles_of(s.key_length, kTokens);
-      launch(key_gradient_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(widest, kWidth)), in,
-             blocks, gradients.gk, gradients.gv);
+      launch(key_gradient_kernel<Tiles, kWidth>,
+             blocks_of<Tiles, S>(s, blocks, tiles_of(widest, kWidth), 2 * (s.dim + s.value_dim)), in, blocks,
+             gradients.gk, gradients.gv);
     });
 }
 

@@ -108,6 +108,52 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   }
 }
 
+// Does the same for an operand with 16-byte loads, operand.at_pack(), from term `begin`.
+template <Lanes kLanes, int kSize, int kDepth, int kParts, class Operand>
+__device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
+  constexpr int kPack = Pack<BFloat16>::kSize;
+  if constexpr (kLanes == Lanes::along_depth) {
+    constexpr int kGroups = kDepth / kPack;
+#pragma unroll 2
+    for (int item = static_cast<int>(threadIdx.x); item < kGroups * kSize; item += kTensorThreads) {
+      const int d = item % kGroups * kPack, row = item / kGroups;
+      float values[kPack];
+      operand.at_pack(begin + d, row, values);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        Pack<uint32_t> pairs;
+#pragma unroll
+        for (int p = 0; p < Pack<uint32_t>::kSize; ++p)
+          pairs.values[p] = part_of_pair(values[2 * p], values[2 * p + 1], part);
+        pairs.store(slice + part * kPartStride<kSize, kDepth> + row * kPairStride<kDepth> + d / 2);
+      }
+    }
+  } else {
+    constexpr int kGroups = kSize / kPack;
+#pragma unroll 1
+    for (int item = static_cast<int>(threadIdx.x); item < kGroups * kDepth / 2; item += kTensorThreads) {
+      const int row = item % kGroups * kPack, d = item / kGroups * 2;
+      float first[kPack], second[kPack];
+      operand.at_pack(begin + d, row, first);
+      operand.at_pack(begin + d + 1, row, second);
+#pragma unroll
+      for (int v = 0; v < kPack; ++v)
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          slice[part * kPartStride<kSize, kDepth> + (row + v) * kPairStride<kDepth> + d / 2] =
+              part_of_pair(first[v], second[v], part);
+    }
+  }
+}
+
+// Fills a slice from term `begin` of an operand, with 16-byte loads if the operand has them.
+template <Lanes kLanes, int kSize, int kDepth, int kParts, class Operand>
+__device__ void fill_from(uint32_t* slice, const Operand& operand, int64_t begin) {
+  if constexpr (requires { operand.is_packed(); })
+    if (operand.is_packed()) return fill_packed_slice<kLanes, kSize, kDepth, kParts>(slice, operand, begin);
+  fill_rounded_slice<kSize, kDepth, kParts>(slice, [&](int d, int i) { return operand(begin + d, i); });
+}
+
 // Adds 16 terms from `first`: left(part) times a slice. The product of the two remainders is omitted.
 template <int kDepth, int kParts, int kRows, int kColumns, class Left>
 __device__ void add_parts(TensorTile<kRows, kColumns>& tile, Left left, const uint32_t* right, int first) {
@@ -120,17 +166,15 @@ __device__ void add_parts(TensorTile<kRows, kColumns>& tile, Left left, const ui
   }
 }
 
-template <Lanes, Lanes, int kParts, int kRows, int kColumns, class Left, class Right,
+template <Lanes kLeft, Lanes kRight, int kParts, int kRows, int kColumns, class Left, class Right,
           class EachSlice = NoAction>
 __device__ void add_products(TensorTile<kRows, kColumns>& tile, const TensorMemory<kParts>& memory,
                              int64_t depth, Left left, Right right, EachSlice each_slice = {}) {
   constexpr int kStride = kPartStride<kRows, kSliceDepth>;
   for (int64_t begin = 0; begin < depth; begin += kSliceDepth) {
     __syncthreads();
-    fill_rounded_slice<kRows, kSliceDepth, kParts>(memory.left,
-                                                   [&](int d, int i) { return left(begin + d, i); });
-    fill_rounded_slice<kColumns, kSliceDepth, kParts>(memory.right,
-                                                      [&](int d, int i) { return right(begin + d, i); });
+    fill_from<kLeft, kRows, kSliceDepth, kParts>(memory.left, left, begin);
+    fill_from<kRight, kColumns, kSliceDepth, kParts>(memory.right, right, begin);
     __syncthreads();
     const int count = static_cast<int>(depth - begin < kSliceDepth ? depth - begin : kSliceDepth);
 #pragma unroll
@@ -159,7 +203,7 @@ __device__ void add_products_of(TensorTile<kRows, kColumns>& tile, const TensorT
   static_assert(kParts * kPartStride<kColumns, kTokens> * sizeof(uint32_t) <=
                 TensorMemory<kParts>::kSliceBytes);
   __syncthreads();
-  fill_rounded_slice<kColumns, kTokens, kParts>(memory.left, right);
+  fill_from<Lanes::along_tile, kColumns, kTokens, kParts>(memory.left, right, 0);
   __syncthreads();
 #pragma unroll
   for (int first = 0; first < kTokens; first += 16)

@@ -4,29 +4,8 @@
 #include <type_traits>
 
 #include "core/cuda/kernel.h"
-#include "core/dtype.h"
 
 namespace tapeformer::cuda {
-
-// V adjacent elements in memory. load_group and store_group convert between the types of memory and
-// registers. V is 1 or the size of a Pack of T.
-template <int V, class S>
-struct alignas(V * sizeof(S)) Group {
-  S values[V];
-};
-template <int V, class S, class T>
-__device__ void load_group(const S* from, T* values) {
-  const auto group = *reinterpret_cast<const Group<V, S>*>(from);
-#pragma unroll(kUnrolled <T>)
-  for (int v = 0; v < V; ++v) values[v] = convert_element<T>(group.values[v]);
-}
-template <int V, class S, class T>
-__device__ void store_group(S* to, const T* values) {
-  Group<V, S> group;
-#pragma unroll(kUnrolled <T>)
-  for (int v = 0; v < V; ++v) group.values[v] = convert_element<S>(values[v]);
-  *reinterpret_cast<Group<V, S>*>(to) = group;
-}
 
 // K elements per lane, in groups of V adjacent elements. V is 1 or the size of a Pack. Packs require rows
 // that are aligned to 16 bytes and have a multiple of V elements.

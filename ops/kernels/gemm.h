@@ -40,5 +40,9 @@ namespace cuda {
 // Computes a float32 product of bfloat16 operands. Sums are float32, also in gemm<BFloat16>.
 void gemm(Backend, const Gemm<float, BFloat16>& product);
 
+// Returns the number of products of this process whose epilogue cuBLASLt could not fuse. A separate kernel
+// computes these epilogues.
+int64_t unfused_products();
+
 }  // namespace cuda
 }  // namespace tapeformer

@@ -1,0 +1,70 @@
+#include "core/cuda/work_log.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/cuda/context.h"
+
+namespace tapeformer::cuda {
+
+constinit thread_local WorkLog* WorkLog::current_ = nullptr;
+
+WorkLog::WorkLog() {
+  check(!current_, "WorkLog", "this thread already has a log");
+  current_ = this;
+}
+WorkLog::~WorkLog() {
+  current_ = nullptr;
+}
+
+void WorkLog::add(WorkRecord record) {
+  record.op = current_op;
+  records_.push_back(std::move(record));
+}
+
+void WorkLog::add_product(const ProductShape& p, OperandType type, bool reads_result, SourceLocation where) {
+  const int64_t operands = (p.m * p.k + p.k * p.n) * p.operand_bytes;
+  const int64_t results = p.m * p.n * p.result_bytes * (reads_result ? 2 : 1);
+  add({.kind = WorkKind::product,
+       .op = {},
+       .where = where,
+       .bytes = p.count * (operands + results),
+       .flop = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
+               static_cast<double>(p.count),
+       .type = type,
+       .product = p});
+}
+
+void WorkLog::add_copy(int64_t bytes, SourceLocation where) {
+  add({.kind = WorkKind::copy, .op = {}, .where = where, .bytes = bytes});
+}
+
+int64_t bytes_of_arrays(std::span<const ArgumentBytes> arguments) {
+  std::map<const void*, int64_t> arrays;
+  for (const ArgumentBytes& argument : arguments)
+    for (size_t at = 0; at + sizeof(void*) <= argument.size(); at += sizeof(void*)) {
+      const void* word = nullptr;
+      std::memcpy(&word, argument.data() + at, sizeof(word));
+      if (const LiveBlock block = live_block_at(word); block.bytes > 0) arrays[block.begin] = block.bytes;
+    }
+  int64_t total = 0;
+  for (const auto& [begin, bytes] : arrays) total += bytes;
+  return total;
+}
+
+#ifdef TAPEFORMER_CUDA_EMULATED
+SkippedWork::SkippedWork() {
+  emulation::skips_work = true;
+}
+SkippedWork::~SkippedWork() {
+  emulation::skips_work = false;
+}
+#else
+SkippedWork::SkippedWork() {
+  throw DeviceError("only the emulation of CUDA can skip work");
+}
+SkippedWork::~SkippedWork() = default;
+#endif
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,88 @@
+// A log of the work that is submitted to a CUDA device: kernels, matrix products of cuBLAS, copies and fills.
+// This header does not include CUDA's headers.
+//
+// The bytes of a kernel are the bytes of its arrays: each array is read or written once. The arrays are found
+// in the arguments, as a conservative garbage collector finds objects: an argument word that points into a
+// recorded live block counts as a use of the whole block. A launch that accesses parts of arrays, or updates
+// arrays in place, states this (LaunchWork in core/cuda/launch.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/live_blocks.h"
+#include "core/source_location.h"
+
+namespace tapeformer::cuda {
+
+// Types of the operands of products, which determine the rate of a device. Products in other types than
+// float32 and float64 use tensor cores.
+enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
+
+// A matrix product of cuBLAS, c (m, n) = a (m, k) b (k, n), `count` times.
+struct ProductShape {
+  int64_t m = 0, n = 0, k = 0, count = 1;
+  int operand_bytes = 4, result_bytes = 4;
+  // Whether cuBLAS may divide k among blocks. It does not with an epilogue that sums an operand.
+  bool splits = true;
+  std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
+};
+
+enum class WorkKind : unsigned char { kernel, product, copy };
+
+struct WorkRecord {
+  WorkKind kind = WorkKind::kernel;
+  std::string op;        // name of the op; empty outside ops
+  SourceLocation where;  // of the launch
+  int64_t bytes = 0;     // bytes read and written
+  double flop = 0;       // operations of matrix products, in the operand type
+  OperandType type = OperandType::float32;
+  ProductShape product = {};                          // of products
+  int64_t blocks = 0, threads = 0, shared_bytes = 0;  // of kernels: number and size of blocks
+};
+
+// Logs the work that this thread submits during the lifetime of the object. The bytes of kernels count the
+// arrays that were allocated during a BlockRecording. Work of a CUDA graph is logged when it is recorded and
+// not when it is replayed. Logs do not nest.
+class WorkLog {
+ public:
+  WorkLog();
+  ~WorkLog();
+  WorkLog(const WorkLog&) = delete;
+  WorkLog& operator=(const WorkLog&) = delete;
+
+  const std::vector<WorkRecord>& records() const { return records_; }
+  void clear() { records_.clear(); }
+
+  // Returns the log of this thread, or null.
+  static WorkLog* current() { return current_; }
+  void add(WorkRecord record);
+  void add_product(const ProductShape& product, OperandType type, bool reads_result, SourceLocation where);
+  void add_copy(int64_t bytes, SourceLocation where);
+
+ private:
+  static constinit thread_local WorkLog* current_;
+  std::vector<WorkRecord> records_;
+};
+
+// The arguments of a kernel as bytes.
+using ArgumentBytes = std::span<const std::byte>;
+// Returns the bytes of the distinct live blocks to which words of the arguments point.
+int64_t bytes_of_arrays(std::span<const ArgumentBytes> arguments);
+
+// While it exists, the emulation skips the kernels, products and copies of this thread, so that work can be
+// logged at sizes that the CPU cannot compute or store. Results are undefined. Device memory that is
+// allocated is not initialised, so that the system provides no pages for it. Throws DeviceError unless the
+// device is emulated.
+class SkippedWork {
+ public:
+  SkippedWork();
+  ~SkippedWork();
+  SkippedWork(const SkippedWork&) = delete;
+  SkippedWork& operator=(const SkippedWork&) = delete;
+};
+
+}  // namespace tapeformer::cuda

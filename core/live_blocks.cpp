@@ -1,0 +1,56 @@
+#include "core/live_blocks.h"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+struct Blocks {
+  std::mutex mutex;
+  std::map<const char*, int64_t> bytes;  // by first address
+};
+
+Blocks& blocks() {
+  static auto& all = *new Blocks;
+  return all;
+}
+
+std::atomic<bool> records_blocks = false;
+
+}  // namespace
+
+BlockRecording::BlockRecording() {
+  check(!records_blocks.exchange(true), "BlockRecording", "blocks are already recorded");
+}
+BlockRecording::~BlockRecording() {
+  records_blocks = false;
+  const std::scoped_lock lock(blocks().mutex);
+  blocks().bytes.clear();
+}
+
+LiveBlock live_block_at(const void* address) {
+  const auto* const at = static_cast<const char*>(address);
+  const std::scoped_lock lock(blocks().mutex);
+  auto found = blocks().bytes.upper_bound(at);
+  if (found == blocks().bytes.begin()) return {};
+  --found;
+  return at < found->first + found->second ? LiveBlock{found->first, found->second} : LiveBlock{};
+}
+
+void note_allocated(const void* block, int64_t bytes) {
+  if (!records_blocks) return;
+  const std::scoped_lock lock(blocks().mutex);
+  blocks().bytes[static_cast<const char*>(block)] = bytes;
+}
+
+void note_released(const void* block) {
+  if (!records_blocks) return;
+  const std::scoped_lock lock(blocks().mutex);
+  blocks().bytes.erase(static_cast<const char*>(block));
+}
+
+}  // namespace tapeformer

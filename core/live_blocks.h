@@ -1,0 +1,30 @@
+// The live blocks of all caching allocators, so that a tool finds the tensor of an address. Blocks are
+// recorded only while a BlockRecording exists.
+#pragma once
+
+#include <cstdint>
+
+namespace tapeformer {
+
+struct LiveBlock {
+  const void* begin = nullptr;
+  int64_t bytes = 0;  // requested bytes; 0 if there is no block
+};
+
+// Records the blocks that are allocated during its lifetime, by all threads. At most one object may exist.
+class BlockRecording {
+ public:
+  BlockRecording();
+  ~BlockRecording();
+  BlockRecording(const BlockRecording&) = delete;
+  BlockRecording& operator=(const BlockRecording&) = delete;
+};
+
+// Returns the recorded live block that contains an address.
+LiveBlock live_block_at(const void* address);
+
+// Called by CachingAllocator.
+void note_allocated(const void* block, int64_t bytes);
+void note_released(const void* block);
+
+}  // namespace tapeformer
