@@ -30,7 +30,8 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
 }
 
 DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows)
-    : weight_(weight), bias_(bias) {
+    : weight_(weight), bias_(bias), rounded_({weight, bias}) {
+  rounded_.update();
   if (!weight.device().is_cpu()) return;  // cuBLAS needs no packed weight
   const LinearShape shape{rows, weight.size(1), weight.size(0)};
   visit_stored("DecodingLinear", operand_dtype(weight), [&]<class O>(O) {
@@ -52,19 +53,28 @@ void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& 
   check(activation != Activation::gelu || scratch.defined(), "DecodingLinear", "gelu needs scratch memory");
   const Tensor pre = activation == Activation::gelu ? scratch : Tensor{};
   if (prepared_) return prepared_(x, activation, pre, out);
-  dispatch("DecodingLinear", x, [&]<class T>(auto backend) {
-    linear_forward(backend, shape, x.data<T>(), weight_.data<T>(), bias_.data<T>(), activation, DropoutMask{},
-                   data_or_null<T>(pre), out.data<T>());
+  const RoundedWeights::Scope scope(rounded_);
+  dispatch_stored("DecodingLinear", x, [&]<class X>(auto backend) {
+    using T = Compute<X>;
+    const auto multiply = [&]<class Y>(Y) {
+      linear_forward<X, Y>(backend, shape, x.data<X>(), weight_.data<T>(), bias_.data<T>(), activation,
+                           DropoutMask{}, data_or_null<Y>(pre), out.data<Y>());
+    };
+    if (out.dtype() == x.dtype())
+      multiply(X{});
+    else
+      multiply(T{});
   });
 }
 
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
-                     const Tensor& out) {
-  check(x.shape() == out.shape(), "layer_norm_into", "input ", x.shape(), ", out ", out.shape());
+                     const Tensor& out, const Tensor& rounded) {
+  check(x.shape() == out.shape() && (!rounded.defined() || rounded.shape() == out.shape()), "layer_norm_into",
+        "input ", x.shape(), ", out ", out.shape());
   dispatch("layer_norm_into", x, [&]<class T>(auto backend) {
     layer_norm_forward<T, T>(backend, x.size(0), x.size(1), x.data<T>(), data_or_null<T>(branch),
                              DropoutMask{}, weight.data<T>(), bias.data<T>(), kLayerNormEps, out.data<T>(),
-                             nullptr, nullptr);
+                             nullptr, nullptr, data_or_null<BFloat16>(rounded));
   });
 }
 

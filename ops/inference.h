@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "ops/linear.h"
+#include "ops/rounded_weights.h"
 
 namespace tapeformer {
 
@@ -14,26 +15,29 @@ namespace tapeformer {
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out, const Tensor& added = {});
 
-// The weight (out, in) and bias (out,) of a layer, prepared for products with at most `rows` rows. On the CPU
-// it keeps a packed copy of the weight, in bfloat16 if operand_dtype(weight) is bfloat16.
+// The weight (out, in) and bias (out,) of a layer, prepared for products with at most `rows` rows. It keeps a
+// packed copy of the weight on the CPU. If operand_dtype(weight) is bfloat16, the copy is bfloat16, also on a
+// CUDA device.
 class DecodingLinear {
  public:
   DecodingLinear() = default;
   DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows);
 
   // Computes out (rows, out) = activation(x (rows, in) weightᵀ + bias). gelu needs `scratch` with the shape
-  // of out.
+  // and dtype of out. On a CUDA device, x may be bfloat16; out is then bfloat16 or float32.
   void into(const Tensor& x, Activation activation, const Tensor& out, const Tensor& scratch = {}) const;
 
  private:
   Tensor weight_, bias_;
+  RoundedWeights rounded_;
   // Computes the product on the CPU; empty for other devices.
   std::function<void(const Tensor& x, Activation, const Tensor& pre, const Tensor& out)> prepared_;
 };
 
-// Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined.
+// Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined. `rounded`, if it is
+// defined, receives out in bfloat16.
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
-                     const Tensor& out);
+                     const Tensor& out, const Tensor& rounded = {});
 
 // Computes out = a + b.
 void add_into(const Tensor& a, const Tensor& b, const Tensor& out);

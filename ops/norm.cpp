@@ -38,7 +38,7 @@ Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input
     using T = Compute<B>;
     layer_norm_forward(backend, rows, dim, x.data<T>(), data_or_null<B>(branch), dropout, weight.data<T>(),
                        bias.data<T>(), eps, y.data<T>(), data_or_null<T>(normalized),
-                       data_or_null<T>(inverse_std));
+                       data_or_null<T>(inverse_std), nullptr);
   });
   return record(
       op, y, inputs,

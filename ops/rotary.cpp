@@ -41,8 +41,8 @@ Tensor rotary(const Tensor& input, const RotaryOptions& options) {
 
 void rotary_step(const Tensor& x, const RotaryOptions& options) {
   check_defined(kStep, "x", x);
-  check(x.rank() == 3 && x.is_contiguous(), kStep, "x ", x.shape(),
-        " must be (batch, heads, dim), contiguous");
+  check(x.rank() == 3 && x.strides()[2] == 1, kStep, "x ", x.shape(),
+        " must be (batch, heads, dim) with a contiguous last dimension");
   check_options(kStep, x, options);
   const RotaryShape shape{x.size(0), 1, x.size(1), x.size(2), options.first_position, options.base, false};
   dispatch_stored(kStep, x, [&]<class T>(auto backend) {

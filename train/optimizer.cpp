@@ -65,11 +65,19 @@ Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
     for (const auto& [name, parameter] : parameters_) tensors.push_back(detach(parameter));
     adafactor_ = std::make_unique<Adafactor>(config_, tensors);
   }
+  std::vector<Tensor> weights;
   for (const auto& [name, parameter] : parameters_) {
     first_.push_back(is_adafactor ? Tensor{} : Tensor::zeros_like(parameter));
     second_.push_back(has_second ? Tensor::zeros_like(parameter) : Tensor{});
     if (config_.ema > 0) averages_.push_back(detach(parameter).clone());
+    weights.push_back(parameter);
   }
+  rounded_ = RoundedWeights(weights);
+}
+
+const RoundedWeights& Optimizer::round_weights() const {
+  rounded_.update();
+  return rounded_;
 }
 
 void Optimizer::prepare(double lr) {

@@ -9,6 +9,7 @@
 
 #include "autograd/tape.h"
 #include "ops/optimizer_step.h"
+#include "ops/rounded_weights.h"
 #include "train/adafactor.h"
 #include "train/config/config.h"
 
@@ -41,6 +42,10 @@ class Optimizer {
   Tensor apply(double gradient_scale = 1);
   int64_t steps() const { return steps_; }
 
+  // Rounds the weights that products round, once for a forward and backward pass, and returns them for a
+  // RoundedWeights::Scope. The scope must end before the weights change.
+  const RoundedWeights& round_weights() const;
+
   // Exchanges the weights with their average. A second call restores them. Does nothing without an average.
   void swap_average();
   bool has_average() const { return !averages_.empty(); }
@@ -59,7 +64,8 @@ class Optimizer {
 
   std::vector<Tensor> first_, second_, averages_;
   std::unique_ptr<Adafactor> adafactor_;  // null for other kinds
-  Tensor rule_;                           // coefficients of the step, on the device of the parameters
+  RoundedWeights rounded_;
+  Tensor rule_;  // coefficients of the step, on the device of the parameters
   int64_t steps_ = 0;
 };
 

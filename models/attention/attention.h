@@ -98,8 +98,8 @@ class Attention : public Module {
   // Returns an empty state. Throws std::invalid_argument if the kind has no recurrent form.
   virtual std::unique_ptr<AttentionState> make_state(const StateShape& shape) const;
   // Appends one token to the state and writes its causal attention to `out`. q and k are (batch, heads, dim);
-  // v and out are (batch, heads, value_dim). Allocates no memory. Throws std::invalid_argument if the kind
-  // has no recurrent form.
+  // v and out are (batch, heads, value_dim). Their last dimension is contiguous, and `out` is contiguous.
+  // Allocates no memory. Throws std::invalid_argument if the kind has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 };

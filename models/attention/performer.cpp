@@ -28,6 +28,8 @@ struct PerformerState final : public AttentionState {
       : projection(random_projection),
         query_features(Tensor::empty({s.batch, s.heads, projection.size(0)}, s.dtype, s.device)),
         key_features(Tensor::empty_like(query_features)),
+        query(Tensor::empty({s.batch, s.heads, s.dim}, s.dtype, s.device)),
+        key(Tensor::empty_like(query)),
         sums(make_linear_attention_state(s.batch, s.heads, projection.size(0), s.value_dim, s.dtype,
                                          s.device)) {}
   void reset() override {
@@ -35,10 +37,12 @@ struct PerformerState final : public AttentionState {
     sums.key_sum.fill(0);
   }
   int64_t bytes() const override {
-    return sums.kv.bytes() + sums.key_sum.bytes() + query_features.bytes() + key_features.bytes();
+    return sums.kv.bytes() + sums.key_sum.bytes() + query_features.bytes() + key_features.bytes() +
+           query.bytes() + key.bytes();
   }
 
   Tensor projection, query_features, key_features;
+  Tensor query, key;  // contiguous copies of the arguments of a step
   LinearAttentionState sums;
 };
 
@@ -64,8 +68,10 @@ class PerformerKind final : public Attention {
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override {
     const auto& s = static_cast<PerformerState&>(state);
-    random_features_into(q, s.projection, options_.query_map(), options_.relu_offset, s.query_features);
-    random_features_into(k, s.projection, options_.key_map(), options_.relu_offset, s.key_features);
+    s.query.copy_from(q);
+    s.key.copy_from(k);
+    random_features_into(s.query, s.projection, options_.query_map(), options_.relu_offset, s.query_features);
+    random_features_into(s.key, s.projection, options_.key_map(), options_.relu_offset, s.key_features);
     linear_attention_step(s.query_features, s.key_features, v, s.sums, out, options_.linear());
   }
 

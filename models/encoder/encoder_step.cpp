@@ -1,6 +1,7 @@
 #include "models/encoder/encoder_step.h"
 
 #include "ops/rotary.h"
+#include "ops/view.h"
 
 namespace tapeformer {
 
@@ -13,9 +14,10 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
       !text.empty())
     throw std::invalid_argument(text);
   StateShape shape{batch, o.heads, o.head_dim, o.head_dim, capacity, like.dtype(), like.device()};
+  const Tensor projections = Tensor::empty({3 * batch * o.width()}, like.dtype(), like.device());
   for (const auto& layer : encoder.layers) {
     shape.name = layer->name();
-    layers_.push_back(make_layer(*layer, shape));
+    layers_.push_back(make_layer(*layer, shape, projections));
   }
   const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
   for (Tensor* t : {&x_, &normalized_, &change_}) *t = buffer({batch, o.width()});
@@ -26,26 +28,51 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
     joined_first_ = joined_.view({batch, o.width()}, {2 * o.width(), 1});
     joined_second_ = joined_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
   }
-  for (HeadBuffer* b : {&query_, &key_, &value_, &attended_}) {
-    b->heads = buffer({batch, o.heads, o.head_dim});
-    b->rows = b->heads.view({batch, o.width()});
-  }
-  hidden_ = buffer({batch, o.feedforward});
-  hidden_scratch_ = buffer({batch, o.feedforward});
+  attended_ = buffer({batch, o.width()});
+  // CPU products round their operands themselves.
+  const DType operand = like.device().is_cpu() ? like.dtype() : operand_dtype(like);
+  if (operand != like.dtype())
+    for (Tensor* t : {&branch_operand_, &attended_operand_})
+      *t = Tensor::empty({batch, o.width()}, operand, like.device());
+  hidden_ = Tensor::empty({batch, o.feedforward}, operand, like.device());
+  hidden_scratch_ = Tensor::empty_like(hidden_);
 }
 
-EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const StateShape& shape) {
+EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const StateShape& shape,
+                                           const Tensor& buffer) {
   const auto prepare = [&](const Linear& linear) {
     return DecodingLinear(linear.weight, linear.bias, shape.batch);
   };
   const MultiHeadAttention& a = weights.attention;
+  // The layer has projections for the inputs that its attention reads, and always for values.
+  std::vector<const Linear*> parts;
+  if (a.inputs().queries) parts.push_back(&a.query_projection);
+  if (a.inputs().keys) parts.push_back(&a.key_projection);
+  parts.push_back(&a.value_projection);
+  std::vector<Tensor> projections, biases;
+  for (const Linear* part : parts) {
+    projections.push_back(detach(part->weight));
+    biases.push_back(detach(part->bias));
+  }
+  const auto count = static_cast<int64_t>(parts.size());
+  const int64_t width = shape.heads * shape.dim;
+  Projected projected{.rows = buffer.view({shape.batch, count * width}, {count * width, 1}),
+                      .query = {},
+                      .key = {},
+                      .value = {}};
+  const auto heads = [&](int64_t part) {
+    return projected.rows.view({shape.batch, shape.heads, shape.dim}, {count * width, shape.dim, 1},
+                               part * width);
+  };
+  if (a.inputs().queries) projected.query = heads(0);
+  if (a.inputs().keys) projected.key = heads(count - 2);
+  projected.value = heads(count - 1);
   return {.weights = weights,
-          .query = a.inputs().queries ? prepare(a.query_projection) : DecodingLinear{},
-          .key = a.inputs().keys ? prepare(a.key_projection) : DecodingLinear{},
-          .value = prepare(a.value_projection),
+          .projections = DecodingLinear(concat(projections, 0), concat(biases, 0), shape.batch),
           .out = prepare(a.out_projection),
           .linear1 = prepare(weights.feedforward.linear1),
           .linear2 = prepare(weights.feedforward.linear2),
+          .projected = projected,
           .state = a.kind().make_state(shape)};
 }
 
@@ -67,7 +94,7 @@ struct EncoderStep::OneToken {
 
   Tensor norm(Branch branch, const Tensor& x) const {
     const LayerNorm& norm = layer.weights.norm(branch);
-    layer_norm_into(x, {}, norm.weight, norm.bias, step.normalized_);
+    layer_norm_into(x, {}, norm.weight, norm.bias, step.normalized_, step.branch_operand_);
     return step.normalized_;
   }
   static Tensor dropout(Branch, const Tensor& x) { return x; }
@@ -79,23 +106,30 @@ struct EncoderStep::OneToken {
   Tensor norm_of_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
     const LayerNorm& norm = layer.weights.norm(branch);
     const Tensor& out = branch == Branch::attention ? step.normalized_ : step.x_;
-    layer_norm_into(residual, change, norm.weight, norm.bias, out);
+    layer_norm_into(residual, change, norm.weight, norm.bias, out, step.branch_operand_);
     return out;
   }
-  Tensor apply(Branch branch, const Tensor& x) const {
-    if (branch == Branch::attention) return run_attention(*this, x);
+  // Norms also write their result to branch_operand_, which is the input of the next branch.
+  Tensor apply(Branch branch, const Tensor& input) const {
+    const Tensor& x = step.branch_operand_.defined() ? step.branch_operand_ : input;
+    if (branch == Branch::attention) {
+      layer.projections.into(x, Activation::none, layer.projected.rows);
+      return run_attention(*this, x);
+    }
     layer.linear1.into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
     layer.linear2.into(step.hidden_, Activation::none, step.change_);
     return step.change_;
   }
 
   AttentionInputs inputs() const { return layer.weights.attention.inputs(); }
-  Tensor query(const Tensor& x) const { return rotated(heads(layer.query, x, step.query_)); }
-  Tensor key(const Tensor& x) const { return rotated(heads(layer.key, x, step.key_)); }
-  Tensor value(const Tensor& x) const { return heads(layer.value, x, step.value_); }
+  Tensor query(const Tensor&) const { return rotated(layer.projected.query); }
+  Tensor key(const Tensor&) const { return rotated(layer.projected.key); }
+  Tensor value(const Tensor&) const { return layer.projected.value; }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    layer.weights.attention.kind().step(q, k, v, *layer.state, step.attended_.heads);
-    return step.attended_.rows;
+    layer.weights.attention.kind().step(q, k, v, *layer.state, step.attended_.view(v.shape()));
+    if (!step.attended_operand_.defined()) return step.attended_;
+    step.attended_operand_.copy_from(step.attended_);
+    return step.attended_operand_;
   }
   Tensor rotated(const Tensor& x) const {
     if (layer.weights.attention.is_rotary()) rotary_step(x, {.first_position = step.position_});
@@ -104,10 +138,6 @@ struct EncoderStep::OneToken {
   Tensor output(const Tensor& attended) const {
     layer.out.into(attended, Activation::none, step.change_);
     return step.change_;
-  }
-  static Tensor heads(const DecodingLinear& projection, const Tensor& x, const HeadBuffer& out) {
-    projection.into(x, Activation::none, out.rows);
-    return out.heads;
   }
 };
 
@@ -118,6 +148,7 @@ const Tensor& EncoderStep::step() {
     second_.copy_from(x_);
     state.second = second_;
   }
+  if (form == ResidualForm::post_norm && branch_operand_.defined()) branch_operand_.copy_from(x_);
   for (const Layer& layer : layers_) run_layer(form, OneToken{*this, layer}, state);
   ++position_;
   if (form == ResidualForm::reversible) {

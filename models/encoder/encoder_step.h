@@ -32,18 +32,22 @@ class EncoderStep {
  private:
   struct OneToken;
 
-  // A layer, its weights prepared for products, and its attention state.
+  // Queries, keys and values of a token: views of `rows`, side by side. Queries and keys are undefined if the
+  // attention does not read them.
+  struct Projected {
+    Tensor rows;               // (batch, number of views * width)
+    Tensor query, key, value;  // (batch, heads, head_dim)
+  };
+  // A layer, its weights prepared for products, and its attention state. One product computes all
+  // projections.
   struct Layer {
     const EncoderLayer& weights;
-    DecodingLinear query, key, value, out, linear1, linear2;
+    DecodingLinear projections, out, linear1, linear2;
+    Projected projected;
     std::unique_ptr<AttentionState> state;
   };
-  // Views of one buffer with two shapes.
-  struct HeadBuffer {
-    Tensor heads;  // (batch, heads, head_dim)
-    Tensor rows;   // (batch, width)
-  };
-  static Layer make_layer(const EncoderLayer& weights, const StateShape& shape);
+  // `buffer` has room for the projections of a layer. All layers share it.
+  static Layer make_layer(const EncoderLayer& weights, const StateShape& shape, const Tensor& buffer);
 
   const Encoder& encoder_;
   std::vector<Layer> layers_;
@@ -53,8 +57,11 @@ class EncoderStep {
   Tensor joined_;                        // reversible layers: both halves, (batch, 2 width)
   Tensor joined_first_, joined_second_;  // views of the halves of joined_
   Tensor result_;                        // (batch, output_width)
-  HeadBuffer query_, key_, value_, attended_;
-  Tensor hidden_, hidden_scratch_;  // (batch, feedforward)
+  Tensor attended_;                      // (batch, width)
+  // Operands of products in bfloat16, if the device rounds them; otherwise undefined: the input of a branch
+  // and the result of attention, (batch, width).
+  Tensor branch_operand_, attended_operand_;
+  Tensor hidden_, hidden_scratch_;  // (batch, feedforward), in the dtype of the operands
 };
 
 }  // namespace tapeformer

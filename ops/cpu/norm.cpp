@@ -86,7 +86,7 @@ void branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* 
 template <class T, class B>
 void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                         const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
-                        T* normalized, T* inverse_std) {
+                        T* normalized, T* inverse_std, BFloat16* rounded) {
   constexpr bool kConverts = !std::is_same_v<T, B>;
   parallel_for(rows, grain_rows(dim), [&](int64_t begin, int64_t end) {
     Scratch<T> multipliers(dropout.active() ? dim : 0), converted(kConverts && branch ? dim : 0);
@@ -107,6 +107,7 @@ void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B*
       if (inverse_std) inverse_std[row] = inverse;
 #pragma omp simd
       for (int64_t i = 0; i < dim; ++i) out[i] = n[i] * weight[i] + bias[i];
+      if (rounded) std::transform(out, out + dim, rounded + row * dim, convert_element<BFloat16, T>);
     }
   });
 }

@@ -1,5 +1,6 @@
 #include "ops/kernels/linear.h"
 
+#include <optional>
 #include <type_traits>
 
 #include "core/cuda/kernel.h"
@@ -9,6 +10,7 @@
 #include "ops/cuda/warp_row.h"
 #include "ops/kernels/elementwise_functions.h"
 #include "ops/kernels/gemm.h"
+#include "ops/kernels/rounded_weights.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -115,59 +117,49 @@ __global__ void start_kernel(Start<Y, Operand> s) {
   store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
 }
 
-// Rounds two arrays, V elements at a time. The first `x_groups` of the `groups` groups of elements are in x,
-// and the others in y.
-template <int V>
-__global__ void round_kernel(const float* x, BFloat16* rounded_x, int64_t x_groups, const float* y,
-                             BFloat16* rounded_y, int64_t groups) {
-  for (int64_t i = first_element(); i < groups; i += element_stride()) {
-    const bool in_x = i < x_groups;
-    const int64_t at = (in_x ? i : i - x_groups) * V;
-    float values[V];
-    load_group<V>((in_x ? x : y) + at, values);
-    store_group<V>((in_x ? rounded_x : rounded_y) + at, values);
-  }
+// Returns the rounded copy of an array for this thread, or null.
+const BFloat16* rounded_copy(const float* array) {
+  if (!rounded_copies) return nullptr;
+  const auto found = rounded_copies->find(array);
+  return found == rounded_copies->end() ? nullptr : found->second;
 }
 
 // Arrays of T as operands of type `Operand`: the arrays themselves, or copies rounded to bfloat16. One launch
-// rounds both arrays. The second array may be null.
+// rounds both arrays, unless copies exist already. The second array may be null.
 template <class Operand, class T>
 class Operands {
  public:
-  Operands(const T* x, int64_t x_size, const T* y = nullptr, int64_t y_size = 0)
-      : y_offset_((x_size + kAlignment - 1) / kAlignment * kAlignment),
-        rounded_(kSame ? 0 : y_offset_ + (y ? y_size : 0)),
-        x_(x),
-        y_(y) {
-    if constexpr (!kSame) {
-      constexpr int kPack = Pack<T>::kSize;
-      if (!y) y_size = 0;
-      const bool packs = x_size % kPack == 0 && y_size % kPack == 0 && aligned_to_packs(x, y);
-      const int group = packs ? kPack : 1;
-      const int64_t x_groups = x_size / group, groups = x_groups + y_size / group;
-      launch(packs ? round_kernel<kPack> : round_kernel<1>, over_elements(groups), x, rounded_.data(),
-             x_groups, y, rounded_.data() + y_offset_, groups);
+  Operands(const T* x, int64_t x_size, const T* y = nullptr, int64_t y_size = 0) {
+    if constexpr (std::is_same_v<Operand, T>) {
+      first_ = x;
+      second_ = y;
+    } else {
+      first_ = rounded_copy(x);
+      second_ = y ? rounded_copy(y) : nullptr;
+      constexpr int64_t kAlignment = 8;  // in elements; 16 bytes of bfloat16
+      const bool rounds_x = !first_, rounds_y = y && !second_;
+      const int64_t y_offset = rounds_x ? (x_size + kAlignment - 1) / kAlignment * kAlignment : 0;
+      if (!rounds_x && !rounds_y) return;
+      rounded_.emplace(y_offset + (rounds_y ? y_size : 0));
+      RoundedArray arrays[2];
+      int64_t count = 0;
+      if (rounds_x) {
+        first_ = rounded_->data();
+        arrays[count++] = {x, rounded_->data(), x_size};
+      }
+      if (rounds_y) {
+        second_ = rounded_->data() + y_offset;
+        arrays[count++] = {y, rounded_->data() + y_offset, y_size};
+      }
+      round_arrays(Backend{}, arrays, count);
     }
   }
-  const Operand* first() const {
-    if constexpr (kSame)
-      return x_;
-    else
-      return rounded_.data();
-  }
-  const Operand* second() const {
-    if constexpr (kSame)
-      return y_;
-    else
-      return y_ ? rounded_.data() + y_offset_ : nullptr;
-  }
+  const Operand* first() const { return first_; }
+  const Operand* second() const { return second_; }
 
  private:
-  static constexpr bool kSame = std::is_same_v<Operand, T>;
-  static constexpr int64_t kAlignment = 8;  // in elements; 16 bytes of bfloat16
-  int64_t y_offset_;
-  Scratch<Operand> rounded_;
-  const T *x_, *y_;
+  std::optional<Scratch<Operand>> rounded_;
+  const Operand *first_ = nullptr, *second_ = nullptr;
 };
 
 // Calls f with the vector length V and the activation as compile-time constants.
@@ -264,8 +256,13 @@ bool weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T*
                                  .ldb = in,
                                  .c = gw,
                                  .ldc = in};
+  // cuBLASLt does not divide k among blocks if it also sums an operand. Few tiles then leave most of a device
+  // idle for all rows, which takes longer than a second kernel that sums the columns of gz.
+  constexpr int64_t kTile = 128, kFilled = 64, kFewRows = 1024;
+  const int64_t tiles = ((out + kTile - 1) / kTile) * ((in + kTile - 1) / kTile);
   if constexpr (std::is_same_v<T, float>)
-    if (gbias && gemm_with_bias_gradient(product, gbias)) return true;
+    if (gbias && (tiles >= kFilled || rows <= kFewRows) && gemm_with_bias_gradient(product, gbias))
+      return true;
   gemm(Backend{}, product);
   return false;
 }
@@ -278,8 +275,11 @@ void finish(const LinearShape& shape, const Compute<Y>* bias, Activation activat
   if (!bias && activation == Activation::none && !dropout.active()) return;
   const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(bias, pre, y);
   const Finish<Y> f{rows, out, bias, DropoutFactors<T>(dropout), pre, y};
+  const bool in_place = activation != Activation::gelu || bias;
+  const int64_t updated = in_place ? rows * out * static_cast<int64_t>(sizeof(Y)) : 0;
   with_constants<T>(packs, activation, [&](auto group, auto function) {
-    launch(finish_kernel<Y, group(), function()>, over_columns(out / group(), parts_of(rows)), f);
+    launch(finish_kernel<Y, group(), function()>,
+           over_columns(out / group(), parts_of(rows)).updating(updated), f);
   });
 }
 

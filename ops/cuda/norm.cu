@@ -17,6 +17,7 @@ struct Forward {
   const T *weight, *bias;
   T eps;
   T *y, *normalized, *inverse_std;
+  BFloat16* rounded;
 };
 
 template <class T, class B, class Row>
@@ -44,6 +45,7 @@ __global__ void forward_kernel(Forward<T, B> f) {
     other.load(f.bias, dim, 0);
     Row::for_each(dim, [&](int k, int) { sum.values[k] += other.values[k]; });
     sum.store(f.y + first, dim);
+    if (f.rounded) sum.store(f.rounded + first, dim);
   }
 }
 
@@ -68,6 +70,7 @@ __global__ void wide_forward_kernel(Forward<T, B> f) {
   for (int64_t i = threadIdx.x; i < f.dim; i += blockDim.x) {
     n[i] = (n[i] - mean) * inverse;
     y[i] = n[i] * f.weight[i] + f.bias[i];
+    if (f.rounded) f.rounded[first + i] = convert_element<BFloat16>(y[i]);
   }
 }
 
@@ -168,11 +171,11 @@ __global__ void wide_partial_kernel(Backward<T, B> b) {
 template <class T, class B>
 void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                         const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
-                        T* normalized, T* inverse_std) {
+                        T* normalized, T* inverse_std, BFloat16* rounded) {
   const Forward<T, B> f{
-      rows, dim,        x,          branch, DropoutFactors<T>(dropout), weight, bias, static_cast<T>(eps),
-      y,    normalized, inverse_std};
-  const bool aligned = aligned_to_packs(x, branch, weight, bias, y, normalized);
+      rows, dim,        x,           branch, DropoutFactors<T>(dropout), weight, bias, static_cast<T>(eps),
+      y,    normalized, inverse_std, rounded};
+  const bool aligned = aligned_to_packs(x, branch, weight, bias, y, normalized, rounded);
   const bool fits = with_warp_row<T>(
       dim, aligned, [&](auto row) { launch(forward_kernel<T, B, decltype(row)>, over_warp_rows(rows), f); });
   if (!fits) launch(wide_forward_kernel<T, B>, over_rows(rows), f);

@@ -2,57 +2,14 @@
 
 #include "core/cuda/kernel.h"
 #include "core/instances.h"
+#include "ops/cuda/array_list.h"
 #include "ops/cuda/warp_row.h"
 
 namespace tapeformer::cuda {
 namespace {
 
-// A launch takes the ParameterArrays of up to kListed parameters by value. Each block handles one chunk of
-// one parameter.
-constexpr int kListed = 64;
-constexpr int64_t kChunk = 8192;  // elements per block, a multiple of a Pack
-
 template <class T>
-struct List {
-  ParameterArrays<T> arrays[kListed];
-  int first_chunk[kListed + 1];
-  int count;
-};
-
-// Splits the arrays into lists of at most kListed arrays. Calls f(list, index of the first array in the list)
-// for each list.
-template <class T, class F>
-void for_lists(const ParameterArrays<T>* all, int64_t count, F&& f) {
-  for (int64_t first = 0; first < count; first += kListed) {
-    List<T> list{};
-    list.count = static_cast<int>(std::min<int64_t>(kListed, count - first));
-    int64_t chunks = 0;
-    for (int i = 0; i < list.count; ++i) {
-      list.arrays[i] = all[first + i];
-      list.first_chunk[i] = static_cast<int>(chunks);
-      chunks += (list.arrays[i].n + kChunk - 1) / kChunk;
-    }
-    check(chunks < INT32_MAX, "optimizer_step", chunks, " chunks of parameters are too many");
-    list.first_chunk[list.count] = static_cast<int>(chunks);
-    f(list, first);
-  }
-}
-
-struct Chunk {
-  int slot;
-  int64_t begin, end;
-};
-template <class T>
-__device__ Chunk chunk_of_block(const List<T>& list) {
-  const int block = static_cast<int>(blockIdx.x);
-  int slot = 0, end_slot = list.count;
-  while (end_slot - slot > 1) {
-    const int middle = (slot + end_slot) / 2;
-    (list.first_chunk[middle] <= block ? slot : end_slot) = middle;
-  }
-  const int64_t begin = (block - list.first_chunk[slot]) * kChunk, n = list.arrays[slot].n;
-  return {slot, begin, begin + kChunk < n ? begin + kChunk : n};
-}
+using List = ArrayList<ParameterArrays<T>>;
 
 template <class T>
 __global__ void squares_kernel(List<T> list, double* partial) {
@@ -156,16 +113,22 @@ __global__ void average_kernel(T* average, const T* value, const StepRule* rule,
     average[i] = keep * average[i] + take * value[i];
 }
 
+// Bytes of an element, for LaunchWork.
+template <class T>
+constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
+
 }  // namespace
 
 template <class T>
 void squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares) {
-  for_lists(list, count, [&](const List<T>& part, int64_t first) {
+  for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
     const int64_t chunks = part.first_chunk[part.count];
     const Scratch<double> partial(chunks);
-    launch(squares_kernel<T>, over_rows(chunks), part, partial.data());
-    launch(collect_squares_kernel<T>, over_rows(part.count, kThreads / 2), part, partial.data(),
-           squares + first);
+    launch(squares_kernel<T>, over_rows(chunks).moving(elements_of(part) * kElementBytes<T>), part,
+           partial.data());
+    const auto partial_bytes = chunks * static_cast<int64_t>(sizeof(double));
+    launch(collect_squares_kernel<T>, over_rows(part.count, kThreads / 2).moving(partial_bytes), part,
+           partial.data(), squares + first);
   });
 }
 
@@ -177,15 +140,18 @@ void clip_scales(Backend, const Clipping& clipping, const double* squares, int64
 template <class T>
 void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
                     const double* scales, double max_value) {
-  for_lists(list, count, [&](const List<T>& part, int64_t first) {
-    launch(update_kernel<T>, over_rows(part.first_chunk[part.count]), rule, part, scales + first,
-           static_cast<T>(max_value));
+  for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
+    const int moved = part.arrays[0].second ? 7 : 5;  // arrays that are read or written
+    launch(update_kernel<T>,
+           over_rows(part.first_chunk[part.count]).moving(moved * elements_of(part) * kElementBytes<T>), rule,
+           part, scales + first, static_cast<T>(max_value));
   });
 }
 
 template <class T>
 void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
-  launch(average_kernel<T>, over_elements(n), average, value, rule, n);
+  launch(average_kernel<T>, over_elements(n).moving(3 * n * static_cast<int64_t>(sizeof(T))), average, value,
+         rule, n);
 }
 
 template <class T>

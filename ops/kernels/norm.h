@@ -5,6 +5,7 @@
 
 #include "core/backends.h"
 #include "core/dropout.h"
+#include "core/dtype.h"
 
 namespace tapeformer {
 
@@ -12,11 +13,11 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes y = normalized * weight + bias. `branch` may be null. `normalized` (rows, dim) and
     // `inverse_std` (rows,) are inputs of layer_norm_backward; both may be null. B is T, or bfloat16 if T is
-    // float.
+    // float. `rounded` receives y in bfloat16, or is null.
     template <class T, class B>
     void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                             const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
-                            T* normalized, T* inverse_std);
+                            T* normalized, T* inverse_std, BFloat16* rounded);
 
     // Computes the gradients of x, branch, weight and bias from the gradient g of y. gbranch is the gradient
     // of the branch before dropout. gbranch, gweight (dim,) and gbias (dim,) may be null.

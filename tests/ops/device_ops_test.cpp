@@ -43,6 +43,11 @@ TEST_CASE("cuda: ops of decoding give the results of the CPU") {
       layer_norm_into(other, branch, gain, bias, normed);
       layer_norm_into(other.to(device), branch.to(device), gain.to(device), bias.to(device), y);
       CHECK(max_difference(y, normed) < 1e-12);
+      const Tensor rounded = Tensor::empty({rows, out}, DType::bfloat16, device), on_cpu = rounded.to(kCpu);
+      layer_norm_into(other, branch, gain, bias, normed, on_cpu);
+      layer_norm_into(other.to(device), branch.to(device), gain.to(device), bias.to(device), y, rounded);
+      CHECK(max_difference(rounded, y.to(DType::bfloat16)) == 0);
+      CHECK(max_difference(on_cpu, normed.to(DType::bfloat16)) == 0);
       add_into(other.to(device), branch.to(device), y);
       add_into(other, branch, normed);
       CHECK(max_difference(y, normed) == 0);

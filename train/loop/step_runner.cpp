@@ -96,6 +96,7 @@ void StepRunner::run_backward(const Tensor& loss, int64_t micro) {
 StepOutputs StepRunner::launch(bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   StepOutputs outputs;
+  const RoundedWeights::Scope rounded(optimizer_.round_weights());
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const BatchLoss batch = forward(micro, with_dropout);
     const bool empty = !batch.loss.defined();

@@ -1,0 +1,41 @@
+// Weights that are rounded to bfloat16 once per training step, or once for decoding, and not in every
+// product.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+#include "ops/kernels/rounded_weights.h"
+
+namespace tapeformer {
+
+class RoundedWeights {
+ public:
+  RoundedWeights() = default;
+  // Takes memory for the copies of the weights that linear layers round: float32 tensors on a CUDA device
+  // whose precision is bfloat16. Other tensors are ignored.
+  explicit RoundedWeights(const std::vector<Tensor>& weights);
+
+  // Rounds the weights. Must be called before the first scope, and after the weights have changed.
+  void update() const;
+
+  // Linear layers of this thread use the copies during the scope.
+  class Scope {
+   public:
+    explicit Scope(const RoundedWeights& weights)
+        : previous_(std::exchange(cuda::rounded_copies, &weights.addresses_)) {}
+    ~Scope() { cuda::rounded_copies = previous_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const cuda::RoundedCopies* previous_;
+  };
+
+ private:
+  std::vector<Tensor> weights_, copies_;
+  cuda::RoundedCopies addresses_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,104 @@
+#include "ops/rounded_weights.h"
+
+#include <doctest/doctest.h>
+
+#include "core/cuda/work_log.h"
+#include "core/device_control.h"
+#include "ops/linear.h"
+#include "tests/support/devices.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// Sets the precision of a device to bfloat16 for a scope.
+class Bfloat16Scope {
+ public:
+  explicit Bfloat16Scope(Device device) : device_(device) { set_precision(device, Precision::bfloat16); }
+  ~Bfloat16Scope() { set_precision(device_, Precision::float32); }
+  Bfloat16Scope(const Bfloat16Scope&) = delete;
+  Bfloat16Scope& operator=(const Bfloat16Scope&) = delete;
+
+ private:
+  Device device_;
+};
+
+struct Layer {
+  Tensor x, weight, bias;
+};
+
+Layer layer_on(Device device) {
+  const auto leaf = [&](const Tensor& t) { return require_grad(t.to(DType::float32).to(device).alias()); };
+  return {require_grad(normal({9, 24}, 1).to(DType::bfloat16).to(device).alias()), leaf(normal({16, 24}, 2)),
+          leaf(normal({16}, 3))};
+}
+
+// Returns the result of a layer and its gradients.
+std::vector<Tensor> outcome_of(const Layer& layer) {
+  const Tensor y = linear(layer.x, layer.weight, layer.bias, Activation::relu);
+  backward(y, normal(y.shape(), 4).to(y.dtype()).to(y.device()));
+  std::vector<Tensor> all{detach(y).clone()};
+  for (const Tensor& leaf : {layer.x, layer.weight, layer.bias}) {
+    all.push_back(gradient(leaf).clone());
+    set_gradient(leaf, {});
+  }
+  return all;
+}
+
+bool equal(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i].to_vector() != b[i].to_vector()) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: layers with weights that are rounded once have the same results") {
+  for (const Device device : other_devices()) {
+    const Bfloat16Scope precision(device);
+    const Layer layer = layer_on(device);
+    const std::vector<Tensor> expected = outcome_of(layer);
+    const RoundedWeights rounded({layer.weight, layer.bias});
+    rounded.update();
+    {
+      const RoundedWeights::Scope scope(rounded);
+      CHECK(equal(outcome_of(layer), expected));
+      // The layer reads the copies: a change of the weight has no effect before update().
+      detach(layer.weight).fill(0);
+      CHECK(equal({outcome_of(layer)[0]}, {expected[0]}));
+    }
+    CHECK(!equal({outcome_of(layer)[0]}, {expected[0]}));
+    rounded.update();
+    const RoundedWeights::Scope scope(rounded);
+    CHECK(!equal({outcome_of(layer)[0]}, {expected[0]}));
+  }
+}
+
+#ifdef TAPEFORMER_CUDA
+TEST_CASE("cuda: layers with weights that are rounded once need fewer launches") {
+  for (const Device device : other_devices()) {
+    const Bfloat16Scope precision(device);
+    const Layer layer = layer_on(device);
+    const auto launches = [&] {
+      const cuda::WorkLog log;
+      outcome_of(layer);
+      return log.records().size();
+    };
+    const size_t before = launches();
+    const RoundedWeights rounded({layer.weight, layer.bias});
+    rounded.update();
+    const RoundedWeights::Scope scope(rounded);
+    CHECK(launches() == before - 2);  // the weight is rounded in forward and in backward
+  }
+}
+#endif
+
+TEST_CASE("weights that no product rounds have no copies") {
+  const Tensor weight = normal({4, 4}, 1, DType::float32);
+  const RoundedWeights rounded({weight, normal({4}, 2)});
+  rounded.update();
+  const RoundedWeights::Scope scope(rounded);
+  CHECK(cuda::rounded_copies->empty());
+}
