@@ -122,6 +122,8 @@ part_benchmarks() {
       ours "Training step, MNIST, linear attention, batch $batch, $settings" train-step --config configs/mnist/linear.toml \
         --set data.batch_size="$batch" "${each[@]}" "${small[@]}"
     done
+    ours "Estimated cost of the training step, MNIST, linear attention, batch $batch, bfloat16" device-cost \
+      --config configs/mnist/linear.toml --batch "$batch" --precision bfloat16 "${small[@]}"
     theirs "Training step, MNIST, linear attention, batch $batch" train_step.py --batch "$batch" --dropout 0.1 "${fast[@]}"
   done
   for batch in $cifar_batches; do

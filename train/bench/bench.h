@@ -32,6 +32,7 @@ struct Benchmark {
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
   bool on_devices = false;         // whether the benchmark measures the device of --device
+  bool counts_device = false;      // whether it counts the work of a CUDA device, which may be emulated
   bool several_processes = false;  // whether mpirun may start several processes of the benchmark
 
   bool has_option(const std::string& option) const;
@@ -54,6 +55,7 @@ Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& argum
 
 Benchmark attention_benchmark();
 Benchmark ctc_benchmark();
+Benchmark device_cost_benchmark();
 Benchmark distributed_benchmark();
 Benchmark generate_benchmark();
 Benchmark lsh_attention_benchmark();

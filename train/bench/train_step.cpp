@@ -3,61 +3,18 @@
 // copies alternate, so that other load on the machine affects all of them.
 #include "core/allocator.h"
 #include "core/system/machine.h"
+#include "ops/kernels/gemm.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
 #include "train/bench/roofline.h"
+#include "train/bench/training_step.h"
 #include "train/build.h"
-#include "train/loop/step_graphs.h"
-#include "train/optimizer.h"
 
 namespace tapeformer {
 namespace {
 
 constexpr int64_t kWarmUp = 2;  // number of first steps that are not measured; later steps allocate no memory
-
-// Training step of a model on a fixed batch, replayed as a CUDA graph if the config allows it.
-class TrainingStep {
- public:
-  TrainingStep(const ModelChoice& choice, Device device)
-      : choice_(choice),
-        model_(choice.model),
-        replays_(!device.is_cpu() && choice.run.cuda_graphs),
-        batch_(random_batch(choice.model, choice.batch, choice.seed)),
-        graphs_(device, 1) {
-    model_.initialize(choice.seed);
-    model_.move(device);
-    optimizer_ = std::make_unique<Optimizer>(choice.optimizer, model_.parameters());
-    if (replays_) batch_.tokens = batch_.tokens.to(device);
-  }
-
-  void run() {
-    optimizer_->prepare(choice_.optimizer.lr);
-    if (replays_)
-      graphs_.run({}, number_, [&] { return launch(); });
-    else
-      launch();
-    ++number_;
-  }
-  const Module& model() const { return model_; }
-  bool replays() const { return replays_; }
-
- private:
-  StepOutputs launch() {
-    const Tensor loss =
-        model_.loss(batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_)});
-    backward(loss);
-    return StepOutputs{{detach(loss)}, optimizer_->apply()};
-  }
-
-  const ModelChoice& choice_;
-  AutoregressiveModel model_;
-  bool replays_;
-  std::unique_ptr<Optimizer> optimizer_;
-  Batch batch_;
-  StepGraphs graphs_;
-  int64_t number_ = 0;
-};
 
 // Operations and bytes of a training step. The bytes are a lower bound: each kernel reads its inputs from
 // memory once and writes its results once, and elementwise kernels are fused.
@@ -120,6 +77,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
       .add("tokens_per_second", static_cast<double>(choice.batch * length) / seconds)
       .add("gflop_per_step", work.flops / kGiga)
       .add("gflop_of_attention", in_attention / kGiga);
+  if constexpr (kHasCuda) report.add("unfused_products", cuda::unfused_products());
   add_roofline(report, work, times, rates);
   return report.add("peak_bytes", peak).add("added_bytes", added).add("peak_resident_bytes", resident);
 }

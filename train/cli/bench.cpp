@@ -5,6 +5,7 @@
 
 #include "core/system/log.h"
 #include "core/system/machine.h"
+#include "train/bench/device_cost.h"
 #include "train/cli/commands.h"
 #include "train/distributed/processes.h"
 
@@ -36,9 +37,11 @@ bool is_benchmark(const std::string& name) {
                      [&](const Benchmark& known) { return known.name == name; });
 }
 
-// Returns the device that the benchmark measures. Throws ConfigError if it measures the CPU only and --device
-// names another device.
+// Returns the device that the benchmark measures or counts. Throws ConfigError if it measures the CPU only
+// and --device names another device.
 Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
+  if (chosen.counts_device)
+    return common.device == "auto" ? counted_device() : choose_device(common.device).device;
   if (chosen.on_devices) return use_device(common);
   if (common.device == "auto")
     log_info("device cpu: benchmark \"", chosen.name, "\" measures the CPU only");

@@ -287,3 +287,33 @@ TEST_CASE("cuda: benchmarks of models measure the device in --device, and other 
   CHECK(refused.code == 2);
   CHECK(contains(refused.err, "measures the CPU"));
 }
+
+TEST_CASE("bench device-cost counts the launches of a step and estimates their time") {
+  if (cuda_name() != "cuda-emulated") {
+    MESSAGE("skipped: this build has no emulation of CUDA");
+    return;
+  }
+  const std::vector<std::string> small = {"bench",   "device-cost", "--layers", "2",
+                                          "--heads", "1",           "--length", "32",
+                                          "--batch", "2",           "--json",   "--device-model"};
+  const auto words = [&](const char* model, const char* work) {
+    std::vector<std::string> all = small;
+    all.insert(all.end(), {model, "--work", work});
+    return all;
+  };
+  for (const char* work : {"training", "token"}) {
+    const auto figures = json_of(run_program(words("a100", work)));
+    int64_t launches = 0;
+    double milliseconds = 0;
+    for (const auto& group : figures["launch_groups"]) {
+      launches += group["launches"].get<int64_t>();
+      milliseconds += 1e-3 * group["microseconds"].get<double>();
+    }
+    CHECK(figures["launches"] == launches);
+    CHECK(figures["launches_per_layer"] > 0);
+    CHECK(2 * figures["launches_per_layer"].get<int64_t>() < launches);
+    CHECK(figures["estimated_milliseconds"].get<double>() == doctest::Approx(milliseconds));
+    CHECK(milliseconds >= 2.2e-3 * static_cast<double>(launches));
+  }
+  CHECK(run_program(words("v100", "token")).code == 2);
+}

@@ -1,0 +1,134 @@
+// Budgets of the work of training steps and decoded tokens on a device. A test fails if a configuration needs
+// 5 % more launches or bytes. After an improvement, lower the budget:
+//   tapeformer bench device-cost --config configs/mnist/linear.toml --batch 256 --precision bfloat16
+#include <doctest/doctest.h>
+
+#include "core/cuda/devices.h"
+#include "core/device_control.h"
+#include "tests/support/devices.h"
+#include "train/bench/device_cost.h"
+#include "train/bench/device_model.h"
+
+using namespace tapeformer;
+
+namespace {
+
+constexpr double kTolerance = 1.05;
+constexpr int64_t kMemory = int64_t{141} * 1'000'000'000;
+
+enum class Counted { training_step, token };
+
+struct Budget {
+  const char* config;
+  Counted counted;
+  int64_t batch;
+  int64_t launches;
+  double gigabytes;
+};
+
+constexpr Budget kBudgets[] = {
+    {"mnist/linear", Counted::training_step, 10, 502, 6.48},
+    {"mnist/linear", Counted::training_step, 256, 502, 155.9},
+    {"cifar10/linear", Counted::training_step, 4, 966, 19.65},
+    {"cifar10/linear", Counted::training_step, 64, 966, 301.0},
+    {"mnist/linear", Counted::token, 4096, 74, 3.04},
+    {"cifar10/linear", Counted::token, 4096, 138, 6.05},
+};
+
+ModelChoice choice_of(const char* config) {
+  BenchmarkArguments arguments{
+      .options = OptionValues(model_option_specs()), .device = kCpu, .overrides = {}, .data = ""};
+  arguments.options.set("config", concat_text(SOURCE_DIR "/configs/", config, ".toml"));
+  arguments.options.set("precision", std::string("bfloat16"));
+  return choose_model(arguments, 0);
+}
+
+DeviceWork work_of(ModelChoice choice, Counted counted, int64_t batch) {
+  const Device device = counted_device();
+  set_precision(device, Precision::bfloat16);
+  choice.batch = batch;
+  DeviceWork work = counted == Counted::token ? decoding_work(choice, batch, device, kMemory)
+                                              : training_work(choice, device, kMemory);
+  set_precision(device, Precision::float32);
+  return work;
+}
+
+bool exceeds(const DeviceWork& work, const Budget& budget) {
+  return static_cast<double>(work.launches()) > kTolerance * static_cast<double>(budget.launches) ||
+         static_cast<double>(work.bytes()) > kTolerance * budget.gigabytes * 1e9;
+}
+
+// Returns whether work can be counted without a device. Prints a message if it cannot.
+bool counts_without_device() {
+  if constexpr (kHasCuda)
+    if (cuda::emulated()) return true;
+  MESSAGE("skipped: this build has no emulation of CUDA");
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("training steps and tokens keep their budgets of launches and bytes") {
+  if (!counts_without_device()) return;
+  for (const Budget& budget : kBudgets) {
+    const DeviceWork work = work_of(choice_of(budget.config), budget.counted, budget.batch);
+    CAPTURE(budget.config);
+    CAPTURE(budget.batch);
+    CAPTURE(work.launches());
+    CAPTURE(work.bytes());
+    CHECK(!exceeds(work, budget));
+  }
+}
+
+TEST_CASE("a budget is exceeded if layers are computed twice or attention costs more") {
+  if (!counts_without_device()) return;
+  const Budget& budget = kBudgets[0];
+  ModelChoice recomputed = choice_of(budget.config);
+  recomputed.model.encoder.recompute = true;
+  CHECK(exceeds(work_of(recomputed, budget.counted, budget.batch), budget));
+  ModelChoice more_heads = choice_of(budget.config);
+  more_heads.model.encoder.feedforward += more_heads.model.encoder.feedforward / 2;
+  const DeviceWork more_bytes = work_of(more_heads, budget.counted, budget.batch);
+  CHECK(more_bytes.launches() == work_of(choice_of(budget.config), budget.counted, budget.batch).launches());
+  CHECK(exceeds(more_bytes, budget));
+}
+
+TEST_CASE("work beyond the memory of the device is refused") {
+  if (!counts_without_device()) return;
+  ModelChoice choice = choice_of("mnist/linear");
+  choice.batch = 64;
+  CHECK_THROWS_AS(training_work(choice, counted_device(), 1 << 30), OutOfMemory);
+  CHECK_THROWS_AS(training_work(choice, kCpu, kMemory), DeviceError);
+  // The emulation computes again.
+  const Tensor x = Tensor::full({3}, 2, DType::float32, counted_device());
+  CHECK(x.to_vector() == std::vector<double>(3, 2));
+}
+
+TEST_CASE("the estimated time is the largest of four limits plus the time of a launch") {
+  const DeviceModel& h200 = device_model("h200");
+  constexpr double kLaunch = 2.2e-6;
+  // A copy at 0.9 of the bandwidth.
+  const cuda::WorkRecord copy{.kind = cuda::WorkKind::copy, .op = {}, .where = {}, .bytes = 4'800'000'000};
+  CHECK(seconds_of_work(copy, h200) == doctest::Approx(1e-3 / 0.9 + kLaunch));
+  // A product that fills the device, at 0.7 of the rate.
+  cuda::WorkRecord product{.kind = cuda::WorkKind::product,
+                           .op = {},
+                           .where = {},
+                           .flop = 989.4e9,
+                           .type = cuda::OperandType::bfloat16,
+                           .product = {.m = 1 << 14, .n = 1 << 14, .k = 64}};
+  CHECK(seconds_of_work(product, h200) == doctest::Approx(1e-3 / 0.7 + kLaunch));
+  // A gradient of 256 x 256 has 4 tiles. Without parts of k, 4 of 132 multiprocessors work.
+  product.product = {.m = 256, .n = 256, .k = 1 << 18, .splits = false};
+  CHECK(product_blocks(product.product, h200) == 4);
+  CHECK(seconds_of_work(product, h200) == doctest::Approx(33e-3 / 0.7 + kLaunch));
+  product.product.splits = true;
+  CHECK(product_blocks(product.product, h200) == 132);
+  // A kernel of 264 blocks of 1,024 threads, of which 264 are resident, and a kernel with twice the blocks.
+  cuda::WorkRecord kernel{
+      .kind = cuda::WorkKind::kernel, .op = {}, .where = {}, .blocks = 264, .threads = 1024};
+  CHECK(seconds_of_work(kernel, h200) == doctest::Approx(1e-6 + kLaunch));
+  kernel.blocks *= 2;
+  CHECK(seconds_of_work(kernel, h200) == doctest::Approx(2e-6 + kLaunch));
+  CHECK_THROWS_AS(device_model("h20"), ConfigError);
+}

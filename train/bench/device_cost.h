@@ -1,0 +1,33 @@
+// The work of a training step or of a decoded token on a CUDA device, counted without running it where CUDA
+// is emulated.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/cuda/work_log.h"
+#include "train/bench/model_choice.h"
+
+namespace tapeformer {
+
+struct DeviceWork {
+  std::vector<cuda::WorkRecord> records;
+  int64_t parameters = 0;
+  int64_t peak_bytes = 0;  // highest number of bytes in live tensors
+
+  int64_t launches() const { return static_cast<int64_t>(records.size()); }
+  int64_t bytes() const;
+  double flop() const;
+};
+
+// Return the work of the second training step, and of the second token of every sequence of a batch. They
+// exclude work that only the first step or token does. A device that is not emulated runs the step. The
+// memory limit of the emulated device is `memory_bytes`; beyond it, they throw OutOfMemory. Throw DeviceError
+// if the device is the CPU.
+DeviceWork training_work(const ModelChoice& choice, Device device, int64_t memory_bytes);
+DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device, int64_t memory_bytes);
+
+// Returns the first CUDA device, which may be emulated. Throws DeviceError if there is none.
+Device counted_device();
+
+}  // namespace tapeformer

@@ -1,0 +1,37 @@
+// A model of the time that a CUDA device takes for logged work (core/cuda/work_log.h). docs/device-cost.md
+// states the assumptions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/cuda/work_log.h"
+
+namespace tapeformer {
+
+// Constants of a device, from its data sheet unless stated otherwise.
+struct DeviceModel {
+  std::string name;    // of the option --device-model
+  std::string source;  // document with the constants
+  double bytes_per_second;
+  // Operations per second, dense. float32 products use no tensor cores.
+  double float32_rate, tf32_rate, bfloat16_rate, float64_rate;
+  int64_t multiprocessors;
+  int64_t threads_per_multiprocessor, shared_bytes_per_multiprocessor;
+  int64_t memory_bytes;
+
+  double rate(cuda::OperandType type) const;
+};
+
+// Returns the devices that the model knows.
+const std::vector<DeviceModel>& device_models();
+// Returns the device with this name. Throws ConfigError with the known names if there is none.
+const DeviceModel& device_model(const std::string& name);
+
+// Returns the number of blocks that a product keeps busy: tiles of the result times the parts of k.
+int64_t product_blocks(const cuda::ProductShape& product, const DeviceModel& device);
+// Returns the seconds of a launch.
+double seconds_of_work(const cuda::WorkRecord& work, const DeviceModel& device);
+
+}  // namespace tapeformer
