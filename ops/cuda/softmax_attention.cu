@@ -302,13 +302,12 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
                head.keys, in.s.value_dim);
 }
 
-// `multiply_adds` is the number of multiply-adds of a pair of a query and a key. A limited window counts all
-// its keys for each query.
+// `multiply_adds` is the number of multiply-adds of a pair of a query and a key. Windows and patterns are not
+// considered: the work counts all keys.
 template <class Tiles, class S>
 Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles, int64_t multiply_adds) {
-  const int64_t window = std::min(s.key_length, s.window.is_limited() ? s.window.span() : s.key_length);
-  const double pairs = static_cast<double>(s.batch * s.heads * s.query_length * window) *
-                       (s.causal && window == s.key_length ? 0.5 : 1.0);
+  const double pairs =
+      static_cast<double>(s.batch * s.heads * s.query_length * s.key_length) * (s.causal ? 0.5 : 1.0);
   return over_tiles(s.batch * s.heads * blocks, tiles, Tiles::kThreads, Tiles::Memory::kBytes)
       .template multiplying<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
