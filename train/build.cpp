@@ -80,6 +80,29 @@ bool holds_out_examples(const DataConfig& data) {
   return data.validation > 0;
 }
 
+// The config key that names the files of a split of own data, and its value.
+struct SplitPath {
+  std::string key, path;
+};
+
+SplitPath path_of_split(const DataConfig& data, const std::string& split) {
+  if (split == "valid" && !data.valid_path.empty()) return {"data.valid_path", data.valid_path};
+  if (split == "test" && !data.test_path.empty()) return {"data.test_path", data.test_path};
+  return {"data.path", data.path};
+}
+
+// Returns f(). Adds the config key to the message of a DataError that begins with the path of the split.
+template <class F>
+auto with_path_key(const DataConfig& data, const std::string& split, F&& f) {
+  const SplitPath files = path_of_split(data, split);
+  try {
+    return std::forward<F>(f)();
+  } catch (const DataError& error) {
+    if (files.path.empty() || !std::string_view(error.what()).starts_with(files.path)) throw;
+    throw DataError(files.key + ": " + error.what());
+  }
+}
+
 // Maps a model option to its config key.
 struct OptionKey {
   const char *option, *key;
@@ -183,6 +206,21 @@ DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer>
   return describe_dataset(dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
 }
 
+void check_evaluation_files(const Config& config) {
+  const KnownSet& set = known_set(config.data.dataset);
+  if (!splits_by_share(config.data.dataset)) return;
+  for (const std::string split : {"valid", "test"}) {
+    const auto [key, path] = path_of_split(config.data, split);
+    if (key == "data.path") continue;
+    with_path_key(config.data, split, [&, &files = path] {
+      if (set.type == DatasetType::text)
+        require_text(files);
+      else if (list_pictures(files).pictures.empty())
+        throw DataError(files + ": no PNG or JPEG files");
+    });
+  }
+}
+
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& use) {
   const DatasetOptions options = dataset_options(config, split, use);
@@ -190,7 +228,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
   if (split == "valid" && type == DatasetType::images && !holds_out_examples(config.data))
     throw ConfigError(options.name + ": no validation split; hold out training examples with " +
                       (splits_by_share(options.name) ? "data.valid_share" : "data.validation"));
-  auto dataset = make_dataset(options);
+  auto dataset = with_path_key(config.data, split, [&] { return make_dataset(options); });
   if (type == DatasetType::text) return dataset;
   const DatasetInfo expected = describe_dataset(options), &found = dataset->info();
   if (!(found == expected))

@@ -52,6 +52,10 @@ struct SplitOptions {
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& options = {});
 
+// Throws DataError if data.valid_path or data.test_path contains no text or no pictures, so that training
+// refuses files that only later commands read.
+void check_evaluation_files(const Config& config);
+
 // Returns the split that training evaluates on: "valid" if a part of the data is held out, else "test".
 std::string evaluation_split(const Config& config);
 

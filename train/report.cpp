@@ -55,11 +55,15 @@ std::string bytes_text(int64_t bytes) {
   return text;
 }
 
+// Separates items that contain spaces, such as sentences, by semicolons.
 template <class T>
 std::string list_text(const std::vector<T>& list) {
-  std::string text;
+  std::string text, separator = " ";
+  if constexpr (std::is_same_v<T, std::string>)
+    for (const T& item : list)
+      if (item.find(' ') != std::string::npos) separator = "; ";
   for (const T& item : list) {
-    if (!text.empty()) text += ' ';
+    if (!text.empty()) text += separator;
     if constexpr (std::is_same_v<T, std::string>)
       text += printable_line(item);
     else

@@ -45,12 +45,36 @@ std::vector<fs::path> files_matching(const std::string& pattern) {
   return files;
 }
 
+File open_checked(const fs::path& path) try {
+  return open_regular(path.string());
+} catch (const FileError& error) {
+  throw DataError(error.what());
+}
+
+// Throws DataError if the files contain no bytes.
+void check_size(const std::vector<fs::path>& files, int64_t bytes) {
+  if (bytes == 0)
+    throw DataError(concat_text(files.empty() ? "no file" : files.front().string(),
+                                files.size() > 1 ? concat_text(" and ", files.size() - 1, " more files") : "",
+                                ": no text: the size is 0 bytes"));
+}
+
 }  // namespace
 
 std::vector<fs::path> text_files(const std::string& path) {
   if (is_folder(path)) return files_below(path);
   if (!has_entry(path) && path.find_first_of("*?[") != std::string::npos) return files_matching(path);
   return {path};
+}
+
+void require_text(const std::string& path) {
+  const std::vector<fs::path> files = text_files(path);
+  int64_t bytes = 0;
+  for (const fs::path& file : files) {
+    require_regular_file(file);
+    bytes += static_cast<int64_t>(open_checked(file).size());
+  }
+  check_size(files, bytes);
 }
 
 // The contents of a file: a mapping, or unpacked bytes.
@@ -86,12 +110,6 @@ class TextSource::Part {
     return magic[0] == 0x1F && magic[1] == 0x8B;
   }
 
-  static File open_checked(const fs::path& path) try {
-    return open_regular(path.string());
-  } catch (const FileError& error) {
-    throw DataError(error.what());
-  }
-
   void map() {
     const File file = open_checked(name_);
     mapped_bytes_ = static_cast<int64_t>(file.size());
@@ -115,10 +133,7 @@ TextSource::TextSource(const std::vector<fs::path>& files) {
     parts_.push_back(std::make_unique<const Part>(file, bytes_));
     bytes_ += parts_.back()->bytes();
   }
-  if (bytes_ == 0)
-    throw DataError(concat_text(files.empty() ? "no file" : files.front().string(),
-                                files.size() > 1 ? concat_text(" and ", files.size() - 1, " more files") : "",
-                                ": no text: the size is 0 bytes"));
+  check_size(files, bytes_);
 }
 
 TextSource::~TextSource() = default;

@@ -15,6 +15,10 @@ namespace tapeformer {
 // dot and links to folders are left out. Throws DataError if a folder or a pattern selects no file.
 std::vector<std::filesystem::path> text_files(const std::string& path);
 
+// Throws DataError if a path selects no file, an unreadable file or only empty files. Does not read the
+// files.
+void require_text(const std::string& path);
+
 // The concatenated contents of files, without separators. Plain files are mapped into memory, and gzip files
 // are unpacked into memory. The files must not change while the object exists. Immutable and thread-safe.
 class TextSource {

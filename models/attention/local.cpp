@@ -5,6 +5,7 @@ namespace {
 
 constexpr const char* kSlidingForm = "sliding";
 constexpr const char* kBlockForm = "blocks";
+constexpr int64_t kBlocksBack = 1;
 
 // Returns the window of the options. Without causality, a sliding window extends to both sides, and blocks
 // extend backwards only.
@@ -13,6 +14,14 @@ KeyWindow key_window(const OptionValues& options) {
   if (options.get<std::string>("form") == kSlidingForm)
     return {.block = 1, .before = window - 1, .after = window - 1};
   return {.block = window, .before = options.get<int64_t>("blocks_back") * window, .after = 0};
+}
+
+std::unique_ptr<Attention> make_local_attention(const OptionValues& options, const AttentionSetup& setup) {
+  const auto blocks_back = options.get<int64_t>("blocks_back");
+  if (options.get<std::string>("form") == kSlidingForm && blocks_back != kBlocksBack)
+    throw OptionError("blocks_back", concat_text("has an effect only if form = \"", kBlockForm, "\", got ",
+                                                 blocks_back, " with form = \"", kSlidingForm, "\""));
+  return make_softmax_attention(key_window(options), setup.dropout);
 }
 
 // Counts the keys of a query far from the start of the sequence: on average, half of its own block and all
@@ -39,20 +48,15 @@ AttentionKind local_attention_kind() {
                    .choices = {kSlidingForm, kBlockForm}},
                   {.name = "window",
                    .default_value = int64_t{256},
-                   .help = "tokens of a sliding window, or of a block",
+                   .help = "tokens of a sliding window, or of a block; may exceed the length of sequences",
                    .min = 1,
                    .max = 1 << 24},
                   {.name = "blocks_back",
-                   .default_value = int64_t{1},
+                   .default_value = kBlocksBack,
                    .help = "number of earlier blocks that a token attends to, for form = blocks",
                    .min = 0,
                    .max = 1 << 10}},
-      .make =
-          [](const OptionValues& options, const AttentionSetup& setup) {
-            return make_softmax_attention(key_window(options), setup.dropout);
-          },
-      .check_length = [](const OptionValues& options,
-                         int64_t length) { check_at_most_length(options, "window", length); },
+      .make = make_local_attention,
       .multiply_adds = window_multiply_adds,
       .short_options = {{"window", int64_t{4}}},
       .variants = {{"local-256", {{"window", int64_t{256}}}}}};

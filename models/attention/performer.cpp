@@ -8,6 +8,8 @@
 namespace tapeformer {
 namespace {
 
+constexpr double kOffset = 1e-3;
+
 struct PerformerOptions {
   RandomProjectionOptions projection;
   bool relu = false;
@@ -122,6 +124,9 @@ PerformerOptions performer_options(const OptionValues& values) {
   options.seed = static_cast<uint64_t>(values.get<int64_t>("feature_seed"));
   options.relu_offset = values.get<double>("relu_offset");
   options.eps = values.get<double>("eps");
+  if (!options.relu && options.relu_offset != kOffset)
+    throw OptionError("relu_offset", concat_text("has an effect only if kernel = \"relu\", got ",
+                                                 options.relu_offset, " with kernel = \"softmax\""));
   if (options.projection.antithetic && options.projection.features % 2 != 0)
     throw OptionError("features",
                       concat_text("antithetic features come in pairs: expected an even number, got ",
@@ -155,7 +160,7 @@ std::vector<OptionSpec> performer_option_specs() {
        .default_value = int64_t{0},
        .help = "seed of the features in training, evaluation and decoding",
        .min = 0},
-      {.name = "relu_offset", .default_value = 1e-3, .help = "added to relu features", .min = 0, .max = 1},
+      {.name = "relu_offset", .default_value = kOffset, .help = "added to relu features", .min = 0, .max = 1},
       {.name = "eps",
        .default_value = 1e-30,
        .help = "added to the denominator of attention; avoids a division by 0",

@@ -7,6 +7,7 @@
 #include "ops/view.h"
 #include "tests/models/kinds.h"
 #include "tests/support/random.h"
+#include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -222,4 +223,32 @@ TEST_CASE("values() replaces defaults and refuses unknown options and wrong type
   CHECK(linear.values({{"eps", 0.5}}).get<double>("eps") == 0.5);
   CHECK_THROWS_WITH_AS(linear.values({{"epsilon", 0.5}}), "epsilon: unknown option", OptionError);
   CHECK_THROWS_WITH_AS(linear.values({{"eps", int64_t{1}}}), "eps: wrong type", OptionError);
+}
+
+TEST_CASE("options of another form or kernel are errors") {
+  const auto error = [](const std::string& kind,
+                        const std::vector<std::pair<std::string, OptionValue>>& options) {
+    return message_of<OptionError>([&] { make_attention(kind, attention_kind(kind).values(options)); });
+  };
+  CHECK(error("local", {{"blocks_back", int64_t{2}}}) ==
+        "attention_options.blocks_back: has an effect only if form = \"blocks\", got 2 with form = "
+        "\"sliding\"");
+  CHECK(error("local", {{"blocks_back", int64_t{2}}, {"form", std::string("blocks")}}).empty());
+  CHECK(error("performer", {{"relu_offset", 0.5}}) ==
+        "attention_options.relu_offset: has an effect only if kernel = \"relu\", got 0.5 with kernel = "
+        "\"softmax\"");
+  CHECK(error("performer", {{"relu_offset", 0.5}, {"kernel", std::string("relu")}}).empty());
+}
+
+TEST_CASE("local attention accepts sequences that are shorter than its window") {
+  const Tensor q = normal({2, 7, 2, 4}, 1), k = normal({2, 7, 2, 4}, 2), v = normal({2, 7, 2, 4}, 3);
+  const auto run = [&](const std::string& kind, const OptionValues& options) {
+    check_attention_length(kind, options, q.size(1));
+    return make_attention(kind, options)->forward(q, k, v, {}, {}, "layer").to_vector();
+  };
+  const AttentionKind& local = attention_kind("local");
+  const auto whole = run("softmax", {});
+  CHECK(run("local", local.defaults()) == whole);
+  CHECK(run("local", local.values({{"form", std::string("blocks")}})) == whole);
+  CHECK(run("local", local.values({{"window", int64_t{6}}})) != whole);
 }

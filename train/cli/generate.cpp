@@ -45,7 +45,9 @@ Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& li
   const bool exists = set.needs_path ? std::filesystem::is_directory(run.config.data.path)
                                      : locate_set(set, line.common.data_dir).has_value();
   if (!exists) {
-    log_info("data set ", run.config.data.dataset, " was not found, so images begin with the byte 0");
+    log_warning(set.needs_path ? "data.path = \"" + run.config.data.path + "\""
+                               : "data set " + run.config.data.dataset,
+                " was not found, so images begin with the byte 0 instead of the first bytes of test images");
     return bytes;
   }
   const auto images = open_split(run, "test", plan.count, line);

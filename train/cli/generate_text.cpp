@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iostream>
 #include <iterator>
+#include <memory>
 
 #include "core/errors.h"
 #include "core/stopwatch.h"
@@ -140,11 +141,25 @@ struct Speed {
   std::vector<Report> at_positions;  // at positions 2,000, 20,000, …, over the 1,000 tokens before
 };
 
+// Returns a stream with room for `capacity` tokens. If the states do not fit into memory, throws an error
+// with advice.
+std::unique_ptr<TokenStream> make_stream(const LoadedRun& run, const GenerationOptions& options,
+                                         int64_t capacity) {
+  try {
+    return std::make_unique<TokenStream>(*run.model, options, capacity);
+  } catch (const OutOfMemory& error) {
+    throw std::runtime_error(concat_text(error.what(), ", for the states of ", capacity,
+                                         " tokens; lower --length, or use an attention kind ",
+                                         "whose state does not grow with the length, such as linear"));
+  }
+}
+
 std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
                       const std::vector<int32_t>& prompt, int64_t length, TextOutput& output, Speed& speed) {
   const auto given = static_cast<int64_t>(prompt.size());
   const Stopwatch prompt_watch(kCpu);
-  TokenStream stream(*run.model, options, given + length - 1);
+  const auto own_stream = make_stream(run, options, given + length - 1);
+  TokenStream& stream = *own_stream;
   for (const int32_t token : prompt) stream.append(token);
   speed.prompt_seconds += prompt_watch.seconds();
   std::string text;

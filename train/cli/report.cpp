@@ -1,5 +1,6 @@
 // Command "tapeformer report": writes a page with the curves, configs, samples and figures of runs.
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "core/system/files.h"
@@ -17,7 +18,9 @@ CommandSpec report_spec() {
               "Writes one HTML page with the curves, configs, samples and final figures of runs. The "
               "page opens in any browser without a network.",
           .positionals = {{.name = "RUN", .help = "a run directory", .repeated = true}},
-          .options = {{.name = "out", .default_value = std::string("report.html"), .help = "HTML file"},
+          .options = {{.name = "out",
+                       .default_value = std::string("report.html"),
+                       .help = "HTML file; missing folders are created"},
                       {.name = "live",
                        .default_value = false,
                        .help = "write the page again every few seconds, until the runs have ended"},
@@ -38,7 +41,9 @@ bool write_page(const CommandLine& line, bool live, std::vector<ReportedRun>& ru
   }
   const int refresh =
       live && running ? std::max(static_cast<int>(line.options.get<double>("interval")), 1) : 0;
-  replace_file(line.options.get<std::string>("out"), report_page(runs, refresh));
+  const std::filesystem::path out = line.options.get<std::string>("out");
+  if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path());
+  replace_file(out.string(), report_page(runs, refresh));
   return running;
 }
 

@@ -108,6 +108,13 @@ int list_reproductions(const CommonOptions& common) {
   return 0;
 }
 
+// Throws ConfigError if an option with a list of words is given without a word.
+void require_words(const CommandLine& line, const std::string& option,
+                   const std::vector<std::string>& words) {
+  if (words.empty() && std::find(line.given.begin(), line.given.end(), option) != line.given.end())
+    throw ConfigError("--" + option + ": the list is empty; leave the option out for its default");
+}
+
 std::vector<std::string> comma_list(const std::string& text) {
   std::vector<std::string> words;
   for (size_t first = 0; first < text.size();) {
@@ -121,6 +128,7 @@ std::vector<std::string> comma_list(const std::string& text) {
 // Returns the seeds of --seeds or --seed.
 std::vector<int64_t> seeds_of(const CommandLine& line) {
   const auto& text = line.options.get<std::string>("seeds");
+  require_words(line, "seeds", comma_list(text));
   if (!text.empty() && line.common.seed) throw ConfigError("--seed and --seeds exclude each other");
   std::vector<int64_t> seeds =
       text.empty() ? std::vector{line.common.seed.value_or(1)} : index_list("seeds", text);
@@ -144,6 +152,7 @@ ReproductionOptions options_of(const Reproduction& chosen, const CommandLine& li
                               .data = data_access(line),
                               .quiet = line.common.quiet,
                               .overrides = overrides_of(line.common)};
+  require_words(line, "rows", options.rows);
   if (options.out.empty()) options.out = fs::path("runs") / "reproduce" / (chosen.name + "-" + text("scale"));
   if (!options.runs.empty() && !fs::is_directory(options.runs))
     throw ConfigError("--runs " + options.runs.string() + ": no such folder");

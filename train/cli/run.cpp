@@ -10,6 +10,7 @@
 #include "core/errors.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
+#include "models/attention/attention.h"
 #include "train/cli/commands.h"
 #include "train/cli/data_advice.h"
 #include "train/cli/log.h"
@@ -22,9 +23,11 @@ namespace {
 constexpr int kFailed = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5;
 
 std::string help_text() {
+  std::string kinds;
+  for (const AttentionKind& kind : attention_kinds()) kinds += (kinds.empty() ? "" : ", ") + kind.name;
   std::string text = "tapeformer " + build_info().version +
-                     ": trains autoregressive Transformers with softmax, linear and LSH attention\n\nUsage:\n"
-                     "  tapeformer COMMAND [arguments] [options]\n\nCommands:\n";
+                     ": trains Transformers for images, text and speech\n\nAttention kinds: " + kinds +
+                     "\n\nUsage:\n  tapeformer COMMAND [arguments] [options]\n\nCommands:\n";
   size_t width = 0;
   for (const Command& command : commands())
     width = std::max(width, command.name.size() + command.usage.size());

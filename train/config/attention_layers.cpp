@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "train/config/layers.h"
@@ -73,11 +74,18 @@ class AttentionApplier {
 
   // Checks the tables as options of `kinds`, and applies the options of kinds in config.attention.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
+    std::map<std::string, std::string> names;  // name of the setting, by "KIND.OPTION"
     for (const auto& setting : layer.settings) {
       if (setting.table != "attention") continue;
       auto [kind, option] = kind_option(setting.key);
       if (kind.empty() && has_one_kind(kinds)) kind = kinds.front();
-      if (kind.empty())
+      const std::string& name = names.try_emplace(kind + "." + option, setting.name()).first->second;
+      if (name != setting.name())
+        problems_.push_back({setting.key_at, setting.name() + ": is the same option as " + name +
+                                                 ", which is also set; remove one of them"});
+      else if (contains(catalogue_.names, setting.key))
+        report_value_for_table(setting);
+      else if (kind.empty())
         report_missing_kind(setting, option, kinds);
       else if (!contains(kinds, kind))
         report_other_kind(setting, kind, kinds);
@@ -104,6 +112,14 @@ class AttentionApplier {
   // ignored.
   bool is_shared(const Setting& setting) const {
     return reading_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
+  }
+
+  // Reports a setting "attention.KIND" with a value, such as --set attention.local=3.
+  void report_value_for_table(const Setting& setting) {
+    const auto specs = catalogue_.options(setting.key);
+    const std::string example = specs.empty() ? "" : ", such as " + setting.name() + "." + specs.front().name;
+    problems_.push_back({setting.value_at, setting.name() + ": expected the table of options of the kind" +
+                                               example + ", got " + setting.value.found});
   }
 
   void report_missing_kind(const Setting& setting, const std::string& option, const Kinds& kinds) {

@@ -82,7 +82,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
       .range(1, kLargestSize);
   table.keys_of(scope::layer_dropout(), KeyRole::training);
   table.add("dropout", &ModelConfig::dropout, "dropout of residual branches and feed-forward").below_one();
-  table.keys_of(scope::attention_dropout(catalogue.drops_weights), KeyRole::training);
+  table.keys_of(scope::attention_dropout(catalogue), KeyRole::training);
   table.add("attention_dropout", &ModelConfig::attention_dropout, "dropout of attention weights").below_one();
   table.keys_of(scope::image_models(), KeyRole::model);
   table.add("mixtures", &ModelConfig::mixtures, "logistics per predicted byte").range(1, 64);

@@ -1,6 +1,7 @@
 #include "train/config/scope.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "data/sets/catalogue.h"
 #include "train/config/value.h"
@@ -203,9 +204,14 @@ KeyScope layer_dropout() {
            }}};
 }
 
-KeyScope attention_dropout(std::function<bool(const std::string&)> drops_weights) {
-  return both(transformers(), {{"attention kinds that drop attention weights", "model.attention",
-                                [drops = std::move(drops_weights)](const Config& c) {
+KeyScope attention_dropout(const AttentionCatalogue& catalogue) {
+  const auto& drops = catalogue.drops_weights;
+  Names kinds;
+  std::copy_if(catalogue.names.begin(), catalogue.names.end(), std::back_inserter(kinds),
+               [&](const std::string& kind) { return drops && drops(kind); });
+  const std::string list = kinds.empty() ? "" : " (" + listed(kinds) + ")";
+  return both(transformers(), {{"models whose attention kinds all have dropout of attention weights" + list,
+                                "model.attention", [drops](const Config& c) {
                                   return !drops || std::all_of(c.model.attention.begin(),
                                                                c.model.attention.end(), drops);
                                 }}});

@@ -64,8 +64,8 @@ KeyScope concatenated_positions();
 KeyScope axial_positions();
 KeyScope subsampled();
 KeyScope layer_dropout();
-// Returns the scope of model.attention_dropout. AttentionCatalogue describes `drops_weights`.
-KeyScope attention_dropout(std::function<bool(const std::string&)> drops_weights);
+// Returns the scope of model.attention_dropout.
+KeyScope attention_dropout(const AttentionCatalogue& catalogue);
 
 KeyScope cuda_devices();
 KeyScope float32_products();

@@ -77,17 +77,20 @@ std::string config_help(const AttentionCatalogue& catalogue, const std::string& 
   std::string text, heading;
   std::vector<std::string> names;
   const auto add = [&](const std::string& table, const OptionSpec& spec, const ListForm& form,
-                       const KeyScope& scope) {
+                       const KeyScope& scope, const std::string& kind = "") {
     names.push_back(table + "." + spec.name);
-    if (table != word && names.back().find(word) == std::string::npos) return;
-    text += std::exchange(heading, "") + help_line(spec, form, scope);
+    const bool found = table == word || names.back().find(word) != std::string::npos ||
+                       (!kind.empty() && (kind + "." + spec.name).find(word) != std::string::npos);
+    if (found) text += std::exchange(heading, "") + help_line(spec, form, scope);
   };
   const auto schema = config_schema(catalogue);
   for (const auto& table : config_tables()) {
     for (const auto& kind : table == "attention" ? catalogue.names : std::vector<std::string>()) {
-      heading = "\n[attention]  # where model.attention = " + quoted(kind) + "\n";
-      for (const auto& spec : catalogue.options(kind)) add(table, spec, {}, {});
-      if (word.empty()) text += std::exchange(heading, "");
+      const std::string kind_table = table + "." + kind;
+      heading =
+          "\n[attention]  # where model.attention = " + quoted(kind) + "; in lists: [" + kind_table + "]\n";
+      for (const auto& spec : catalogue.options(kind)) add(table, spec, {}, {}, kind_table);
+      if (word.empty() || word == kind_table) text += std::exchange(heading, "");
     }
     heading = "\n[" + table + "]\n";
     for (const auto& key : schema)

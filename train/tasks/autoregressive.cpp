@@ -62,6 +62,7 @@ class AutoregressiveTask final : public Task {
                      Communicator& processes)
       : processes_(processes) {
     require_divisible(config.data.batch_size, processes.size());
+    check_evaluation_files(config);
     const auto training_set =
         make_split(config, "train", {.data_dir = data_dir, .random_windows = config.data.shuffle});
     evaluation_set_ = make_split(config, evaluation_split(config),

@@ -22,6 +22,8 @@ TEST_CASE("help works with and without a command") {
     const auto help = run_program(words);
     CHECK(help.code == 0);
     for (const auto& command : kCommands) CHECK(contains(help.out, "\n  " + command + " "));
+    for (const auto& kind : {"linear", "softmax", "lsh", "local", "performer"})
+      CHECK(contains(help.out, kind));
     CHECK(help.err == "");
   }
   for (const auto& command : kCommands) {

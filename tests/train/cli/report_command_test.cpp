@@ -42,6 +42,27 @@ std::string browser() {
 
 }  // namespace
 
+TEST_CASE("report creates the folder of its page and separates problems by semicolons") {
+  const TempDir dir;
+  train(dir / "a", "0.001");
+  write_file(dir / "a/config.toml", std::string("[run]\nnmae = 1\n"));
+  std::ofstream(dir / "a/metrics.jsonl", std::ios::app) << "{damaged\n";
+  const fs::path page = dir / "new/folder/report.html";
+  const auto result = run_program({"report", (dir / "a").string(), "--out", page.string()});
+  CHECK(result.code == 0);
+  CHECK(fs::is_regular_file(page));
+  const auto problems =
+      json_of(run_program({"report", (dir / "a").string(), "--out", page.string(), "--json"}));
+  const auto list = problems["runs"][0]["problems"].get<Words>();
+  REQUIRE(list.size() == 2);
+  CHECK(contains(result.out, list[0] + "; " + list[1]));
+  write_file(dir / "file", std::string());
+  const auto refused =
+      run_program({"report", (dir / "a").string(), "--out", (dir / "file/report.html").string()});
+  CHECK(refused.code == 1);
+  CHECK(contains(refused.err, "file"));
+}
+
 TEST_CASE("report writes one page with the curves, samples and config differences of two runs") {
   const TempDir dir;
   train(dir / "a", "0.001");

@@ -52,6 +52,17 @@ double mean(const Json& table, const std::string& row, const std::string& column
 
 }  // namespace
 
+TEST_CASE("empty lists of rows and seeds are errors") {
+  const TempDir dir;
+  for (const std::string option : {"--rows", "--seeds"})
+    for (const std::string list : {"", ","}) {
+      CAPTURE(option);
+      const auto result = run_program(reproduce("copy-convergence", dir / "out", kTinyCopy, {option, list}));
+      CHECK(result.code == 2);
+      CHECK(contains(result.err, option + ": the list is empty"));
+    }
+}
+
 TEST_CASE("reproduce lists its names and refuses other names") {
   const auto list = json_of(run_program({"reproduce", "list", "--json"}));
   CHECK(list["reproductions"].size() >= 9);

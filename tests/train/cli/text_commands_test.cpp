@@ -275,3 +275,24 @@ TEST_CASE("SentencePiece models travel with the checkpoint") {
   CHECK(result.code == 0);
   CHECK(result.out.starts_with("the cat"));
 }
+
+TEST_CASE("generate advises on --length if the states do not fit into memory") {
+  const TextRun run("softmax", "bytes", "rotary");
+  const ProgramResult result = run.call({"generate"}, {"--prompt", "a", "--length", "1000000000000"});
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "out of memory: asked for"));
+  CHECK(contains(result.err,
+                 "for the states of 1000000000000 tokens; lower --length, or use an attention kind"));
+}
+
+TEST_CASE("training refuses a data.test_path without text") {
+  TextRun run;
+  const auto error = [&](const std::string& path) {
+    run.config.data.test_path = path;
+    return message_of<DataError>([&] { train(run.config, run.dir / "other"); });
+  };
+  write_file(run.dir / "empty", std::string());
+  CHECK(contains(error((run.dir / "empty").string()), "empty: no text: the size is 0 bytes"));
+  CHECK(error((run.dir / "none").string()).starts_with("data.test_path: " + (run.dir / "none").string()));
+  CHECK(error(run.text_path().string()).empty());
+}

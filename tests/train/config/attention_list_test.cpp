@@ -96,3 +96,35 @@ TEST_CASE("errors about lists and tables of attention kinds contain a remedy") {
                  "--set attention.lsh.rounds: expected an integer"));
   CHECK(contains(list_error(pattern + "[attention.lsh.deep]\nrounds = 2\n"), "attention.lsh.deep"));
 }
+
+TEST_CASE("an option of an attention kind that is set under two names is an error") {
+  CHECK(contains(
+      list_error("[model]\nattention = \"lsh\"\n[attention]\nrounds = 2\n[attention.lsh]\nrounds = 3\n"),
+      "a.toml:6:1: attention.lsh.rounds: is the same option as attention.rounds, which is also "
+      "set; remove one of them"));
+  const std::string lsh = "[model]\nattention = \"lsh\"\n";
+  CHECK(
+      list_error(lsh, {"attention.rounds=2", "attention.lsh.rounds=2"}) ==
+      "--set attention.lsh.rounds: is the same option as attention.rounds, which is also set; remove one of "
+      "them");
+  CHECK(list_error(lsh, {"attention.rounds=2", "attention.rounds=3"}).empty());
+  // A later layer overrides an earlier layer under any name.
+  CHECK(list_error(lsh + "[attention]\nrounds = 2\n", {"attention.lsh.rounds=3"}).empty());
+}
+
+TEST_CASE("a value for the table of an attention kind is an error that names an option") {
+  CHECK(list_error("[model]\nattention = \"lsh\"\n", {"attention.lsh=3"}) ==
+        "--set attention.lsh: expected the table of options of the kind, such as attention.lsh.rounds, got "
+        "integer 3");
+  CHECK(contains(list_error("[model]\nattention = [\"linear\", \"lsh\"]\n[attention]\nsoftmax = 1\n"),
+                 "attention.softmax: expected the table of options of the kind, got integer 1"));
+}
+
+TEST_CASE("help finds the table and the options of an attention kind") {
+  const std::string help = config_help(test_catalogue(), "attention.lsh");
+  CHECK(help.starts_with(
+      "[attention]  # where model.attention = \"lsh\"; in lists: [attention.lsh]\n  rounds = 1"));
+  CHECK(!contains(help, "feature_map"));
+  CHECK(contains(config_help(test_catalogue(), "attention.linear.eps"), "added to the denominator"));
+  CHECK(contains(config_help(test_catalogue(), "attention.softmax"), "\"softmax\""));
+}

@@ -342,3 +342,19 @@ TEST_CASE("a key of the file that has an effect through --set is allowed") {
   CHECK(config_error(path, {}) != "");
   CHECK(load_with(path, {"schedule.kind=plateau", "train.eval_every=1"}).schedule.patience == 3);
 }
+
+TEST_CASE("the error for model.attention_dropout names the attention kinds that have it") {
+  const TempFolder folder;
+  const std::string path = folder.write("a.toml", kImages);
+  const auto error = [&](const std::string& attention) {
+    return message_of<ConfigError>([&] {
+      load_config(path, {"model.attention=" + attention, "model.attention_dropout=0.1"},
+                  attention_catalogue());
+    });
+  };
+  const std::string text = error("[\"softmax\",\"linear\"]");
+  CHECK(contains(text, "attention kinds all have dropout of attention weights (\"softmax\", "));
+  CHECK(text.ends_with("), and model.attention is [\"softmax\", \"linear\"]"));
+  CHECK(text.find("\"linear\"") > text.find("model.attention is"));
+  CHECK(error("[\"softmax\",\"local\"]").empty());
+}
