@@ -1,4 +1,5 @@
 #include "models/attention/sparse_pattern.h"
+#include "models/layers/option_error.h"
 
 namespace tapeformer {
 namespace {
