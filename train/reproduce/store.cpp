@@ -70,13 +70,13 @@ Store::Store(const Reproduction& reproduction, const ReproductionOptions& option
       runs_(options.runs.empty() ? options.out / "runs" : options.runs),
       device_(device_of(options, processes)) {
   for (const fs::path& folder : {out_, out_ / "cells", out_ / "logs", runs_}) create_folder(folder);
+  if (processes.communicator->is_first()) lock_.emplace(locked(out_));
   const fs::path manifest = out_ / "reproduce.json";
   const Json identity = identity_of(reproduction, options);
-  if (fs::exists(manifest)) check_identity(manifest, identity);
-  if (processes.communicator->is_first()) {
-    lock_.emplace(locked(out_));
-    if (!fs::exists(manifest)) replace_file(manifest.string(), identity.dump(2) + "\n");
-  }
+  if (fs::exists(manifest))
+    check_identity(manifest, identity);
+  else if (processes.communicator->is_first())
+    replace_file(manifest.string(), identity.dump(2) + "\n");
   processes.communicator->barrier();
   if (!fs::exists(manifest))
     throw ConfigError(
