@@ -3,6 +3,8 @@
 
 #ifdef __CUDACC__
 #define TAPEFORMER_HOST_DEVICE __host__ __device__
+#define TAPEFORMER_NOINLINE __noinline__
 #else
 #define TAPEFORMER_HOST_DEVICE
+#define TAPEFORMER_NOINLINE
 #endif

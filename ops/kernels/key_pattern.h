@@ -190,19 +190,29 @@ struct KeyPattern {
 
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     if (!is_limited()) return {from, PositionRun::kEnd};
-    PositionRun run = WindowKeys{window}.keys(first, end, from);
-    if (is_window()) return run;
-    run = PositionRun::first_of(run, dilated.keys(first, end, from));
+    const PositionRun run = WindowKeys{window}.keys(first, end, from);
+    return is_window() ? run : PositionRun::first_of(run, keys_outside_window(first, end, from));
+  }
+  TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
+    if (!is_limited()) return {from, PositionRun::kEnd};
+    const PositionRun run = WindowKeys{window}.queries(first, end, from);
+    return is_window() ? run : PositionRun::first_of(run, queries_outside_window(first, end, from));
+  }
+
+ private:
+  // The union of the sets other than the window. Inlined copies would raise the registers and the compile
+  // time of each kernel.
+  TAPEFORMER_HOST_DEVICE TAPEFORMER_NOINLINE PositionRun keys_outside_window(int64_t first, int64_t end,
+                                                                             int64_t from) const {
+    PositionRun run = dilated.keys(first, end, from);
     run = PositionRun::first_of(run, periodic.keys(first, end, from));
     run = PositionRun::first_of(run, global.keys(first, end, from));
     run = PositionRun::first_of(run, table.keys(first, end, from));
     return PositionRun::first_of(run, grid.keys(first, end, from));
   }
-  TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
-    if (!is_limited()) return {from, PositionRun::kEnd};
-    PositionRun run = WindowKeys{window}.queries(first, end, from);
-    if (is_window()) return run;
-    run = PositionRun::first_of(run, dilated.queries(first, end, from));
+  TAPEFORMER_HOST_DEVICE TAPEFORMER_NOINLINE PositionRun queries_outside_window(int64_t first, int64_t end,
+                                                                                int64_t from) const {
+    PositionRun run = dilated.queries(first, end, from);
     run = PositionRun::first_of(run, periodic.queries(first, end, from));
     run = PositionRun::first_of(run, global.queries(first, end, from));
     run = PositionRun::first_of(run, table.queries(first, end, from));
