@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/cuda/context.h"
+#include "ops/cuda/log_product.h"
 
 namespace tapeformer::cuda {
 namespace {

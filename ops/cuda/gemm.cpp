@@ -6,6 +6,7 @@
 #include "core/cuda/context.h"
 #include "core/instances.h"
 #include "ops/cuda/fused_gemm.h"
+#include "ops/cuda/log_product.h"
 
 namespace tapeformer::cuda {
 namespace {
