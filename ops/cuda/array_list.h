@@ -9,7 +9,7 @@
 namespace tapeformer::cuda {
 
 inline constexpr int kListed = 64;
-inline constexpr int64_t kChunk = 8192;  // elements per block, a multiple of a Pack
+inline constexpr int64_t kArrayChunk = 8192;  // elements per block, a multiple of a Pack
 
 // `Entry` describes the arrays of equal size n, such as a parameter and its gradient.
 template <class Entry>
@@ -29,7 +29,7 @@ void for_lists(const char* op, const Entry* all, int64_t count, F&& f) {
     for (int i = 0; i < list.count; ++i) {
       list.arrays[i] = all[first + i];
       list.first_chunk[i] = static_cast<int>(chunks);
-      chunks += (list.arrays[i].n + kChunk - 1) / kChunk;
+      chunks += (list.arrays[i].n + kArrayChunk - 1) / kArrayChunk;
     }
     check(chunks < INT32_MAX, op, chunks, " chunks of arrays are too many");
     list.first_chunk[list.count] = static_cast<int>(chunks);
@@ -57,8 +57,8 @@ __device__ Chunk chunk_of_block(const ArrayList<Entry>& list) {
     const int middle = (slot + end_slot) / 2;
     (list.first_chunk[middle] <= block ? slot : end_slot) = middle;
   }
-  const int64_t begin = (block - list.first_chunk[slot]) * kChunk, n = list.arrays[slot].n;
-  return {slot, begin, begin + kChunk < n ? begin + kChunk : n};
+  const int64_t begin = (block - list.first_chunk[slot]) * kArrayChunk, n = list.arrays[slot].n;
+  return {slot, begin, begin + kArrayChunk < n ? begin + kArrayChunk : n};
 }
 
 }  // namespace tapeformer::cuda
