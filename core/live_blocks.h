@@ -1,5 +1,5 @@
-// The live blocks of all caching allocators, so that a tool finds the tensor of an address. Blocks are
-// recorded only while a BlockRecording exists.
+// The live blocks of all caching allocators, by address. Blocks are recorded only while a BlockRecording
+// exists.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ class BlockRecording {
   BlockRecording& operator=(const BlockRecording&) = delete;
 };
 
-// Returns the recorded live block that contains an address.
+// Returns the recorded live block that contains an address, or a block of 0 bytes if there is none.
 LiveBlock live_block_at(const void* address);
 
-// Called by CachingAllocator.
+// Record that CachingAllocator has allocated or released a block.
 void note_allocated(const void* block, int64_t bytes);
 void note_released(const void* block);
 

@@ -116,7 +116,7 @@ SoftmaxResult run_forward(const SoftmaxOperands& x) {
   return result;
 }
 
-// Returns the gradients of q, k and v. The result may include other keys of the queries than those of x.
+// Returns the gradients of q, k and v. `result` may be the result of attention to more keys than x contains.
 Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
   const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
@@ -143,7 +143,7 @@ struct Subsequences {
     const Tensor grid = reshape(padded, {batch, tokens(), step, heads, dim});
     return reshape(permute(grid, {0, 2, 1, 3, 4}), {batch * step, tokens(), heads, dim});
   }
-  // The inverse of split().
+  // Undoes split().
   Tensor join(const Tensor& x) const {
     const int64_t batch = x.size(0) / step, heads = x.size(2), dim = x.size(3);
     const Tensor grid = permute(reshape(x, {batch, step, tokens(), heads, dim}), {0, 2, 1, 3, 4});
@@ -153,7 +153,7 @@ struct Subsequences {
   Tensor split_sums(const Tensor& sums) const { return per_head(split(per_token(sums))); }
   Tensor join_sums(const Tensor& sums) const { return per_head(join(per_token(sums))); }
 
-  // Return (batch, heads, length) as (batch, length, heads, 1), and the inverse.
+  // Convert (batch, heads, length) to (batch, length, heads, 1) and back.
   static Tensor per_token(const Tensor& sums) {
     return reshape(transpose(sums, 1, 2), {sums.size(0), sums.size(2), sums.size(1), 1});
   }
@@ -162,8 +162,9 @@ struct Subsequences {
   }
 };
 
-// Returns whether the pattern contains all keys at multiples of a step, and other keys only in a window that
-// is shorter than the step. Both sets then have at most the key of the query in common.
+// Returns whether strided_attention() supports the options: causal attention without key lengths and without
+// dropout to all keys at multiples of a step and to a window of at most `step` tokens. The two sets then have
+// at most the key of the query in common.
 bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;
@@ -174,8 +175,8 @@ bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
          pattern.dilated.before >= KeyWindow::kUnlimited && (!pattern.alternate_heads || q.size(2) % 2 == 0);
 }
 
-// Computes attention to a strided pattern as two disjoint parts: the window, and the earlier tokens of the
-// subsequence of the query. The log-sum-exp of both parts gives their weights.
+// Attention to a strided pattern in two disjoint parts: the window, and the earlier tokens of the subsequence
+// of the query. The log-sum-exp of the scores of a part determines its weight.
 class StridedAttention {
  public:
   explicit StridedAttention(const SoftmaxOperands& operands)
@@ -203,7 +204,8 @@ class StridedAttention {
   }
 
  private:
-  // Returns the subsequences, whose tokens attend to earlier tokens. They are not kept for backward.
+  // Returns the operands of the subsequences. A token attends to the earlier tokens of its subsequence. The
+  // operands are not kept for backward.
   SoftmaxOperands far_operands() const {
     SoftmaxOperands far{
         order_.split(near_.q), order_.split(near_.k), order_.split(near_.v), {}, {}, near_.shape};
@@ -217,7 +219,7 @@ class StridedAttention {
   Subsequences order_;
 };
 
-// Returns heads first, first + 2, … of x.
+// Returns the heads first, first + 2, … of x.
 Tensor every_second_head(const Tensor& x, int64_t first) {
   const int64_t batch = x.size(0), length = x.size(1), heads = x.size(2) / 2, dim = x.size(3);
   const Tensor pairs = reshape(x, {batch, length, heads, 2, dim});

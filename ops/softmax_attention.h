@@ -13,7 +13,7 @@ struct SoftmaxAttentionOptions {
   // masked.
   Tensor key_lengths = {};
   // Keys of each query. Other keys are masked, in addition to the masks above. A limited pattern requires
-  // key_length = query_length. Blocks of scores without a pair of the pattern take no time.
+  // key_length = query_length. Kernels skip tiles of scores without a pair of the pattern.
   KeyPattern pattern = {};
   // Blocks of pattern.table, int32 (rows, width) or (heads, rows, width) on the device of q: the blocks of
   // pattern.table.block keys that the blocks of queries attend to. Negative numbers are ignored. If it is

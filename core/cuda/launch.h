@@ -13,9 +13,9 @@
 
 namespace tapeformer::cuda {
 
-// Work of a launch that its arguments do not tell, for WorkLog.
+// Work of a launch that WorkLog cannot determine from the arguments.
 struct LaunchWork {
-  int64_t bytes = -1;         // bytes read and written; -1: each array of the arguments is moved once
+  int64_t bytes = -1;         // bytes read and written; -1: bytes of the arrays of the arguments
   int64_t updated_bytes = 0;  // bytes of the arrays that the kernel reads and writes in place
   double flop = 0;            // operations of matrix products
   OperandType type = OperandType::float32;  // of the products
@@ -32,7 +32,7 @@ struct Launch {
   Launch(dim3 blocks, dim3 threads, size_t shared = 0, SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 
-  // Return the launch with a statement about its work.
+  // Return a copy of the launch that states its work.
   Launch moving(int64_t bytes) const {
     Launch launch = *this;
     launch.work.bytes = bytes;

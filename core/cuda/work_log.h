@@ -1,10 +1,10 @@
 // A log of the work that is submitted to a CUDA device: kernels, matrix products of cuBLAS, copies and fills.
 // This header does not include CUDA's headers.
 //
-// The bytes of a kernel are the bytes of its arrays: each array is read or written once. The arrays are found
-// in the arguments, as a conservative garbage collector finds objects: an argument word that points into a
-// recorded live block counts as a use of the whole block. A launch that accesses parts of arrays, or updates
-// arrays in place, states this (LaunchWork in core/cuda/launch.h).
+// The bytes of a kernel are the bytes of its arrays, because each array is read or written once. An argument
+// word that points into a recorded live block counts as a use of the whole block, as in a conservative
+// garbage collector. A launch that accesses parts of arrays, or updates arrays in place, states its bytes
+// (LaunchWork in core/cuda/launch.h).
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,15 @@
 
 namespace tapeformer::cuda {
 
-// Types of the operands of products, which determine the rate of a device. Products in other types than
-// float32 and float64 use tensor cores.
+// Types of the operands of products, which determine the peak rate of a device. Products of tf32 and bfloat16
+// use tensor cores.
 enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 
 // A matrix product of cuBLAS, c (m, n) = a (m, k) b (k, n), `count` times.
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
-  // Whether cuBLAS may divide k among blocks. It does not with an epilogue that sums an operand.
+  // Whether cuBLAS may divide k among blocks. It does not divide k if the epilogue sums an operand.
   bool splits = true;
   std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
 };
@@ -36,17 +36,17 @@ enum class WorkKind : unsigned char { kernel, product, copy };
 struct WorkRecord {
   WorkKind kind = WorkKind::kernel;
   std::string op;        // name of the op; empty outside ops
-  SourceLocation where;  // of the launch
+  SourceLocation where;  // location of the launch
   int64_t bytes = 0;     // bytes read and written
-  double flop = 0;       // operations of matrix products, in the operand type
+  double flop = 0;       // operations of matrix products
   OperandType type = OperandType::float32;
-  ProductShape product = {};                          // of products
-  int64_t blocks = 0, threads = 0, shared_bytes = 0;  // of kernels: number and size of blocks
+  ProductShape product = {};                          // only for products
+  int64_t blocks = 0, threads = 0, shared_bytes = 0;  // number of blocks of a kernel, and sizes of a block
 };
 
-// Logs the work that this thread submits during the lifetime of the object. The bytes of kernels count the
+// Logs the work that this thread submits during the lifetime of the object. The bytes of kernels include only
 // arrays that were allocated during a BlockRecording. Work of a CUDA graph is logged when it is recorded and
-// not when it is replayed. Logs do not nest.
+// not when it is replayed. A thread has at most one log.
 class WorkLog {
  public:
   WorkLog();
@@ -70,13 +70,13 @@ class WorkLog {
 
 // The arguments of a kernel as bytes.
 using ArgumentBytes = std::span<const std::byte>;
-// Returns the bytes of the distinct live blocks to which words of the arguments point.
+// Returns the total bytes of the distinct live blocks to which words of the arguments point.
 int64_t bytes_of_arrays(std::span<const ArgumentBytes> arguments);
 
-// While it exists, the emulation skips the kernels, products and copies of this thread, so that work can be
-// logged at sizes that the CPU cannot compute or store. Results are undefined. Device memory that is
-// allocated is not initialised, so that the system provides no pages for it. Throws DeviceError unless the
-// device is emulated.
+// Skips the kernels, products, copies and fills of this thread in the emulation during the lifetime of the
+// object. Work can then be logged at sizes that the CPU cannot compute or store. Results are undefined. The
+// emulation does not initialise device memory, so that the operating system provides no pages for it. The
+// constructor throws DeviceError in builds without the emulation.
 class SkippedWork {
  public:
   SkippedWork();

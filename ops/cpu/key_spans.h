@@ -1,5 +1,5 @@
-// The keys of a block of scores of sparse attention. Keys that no query of the block attends to have no
-// column.
+// The keys of a block of scores of sparse attention. Tiles of keys that no query of the block attends to have
+// no columns.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,9 @@ struct KeySpan {
   int64_t column(int64_t position) const { return position - key + slot; }
 };
 
-// Columns of a span that a tile of rows attends to, [begin, end) after rounding. All rows of the tile have
-// weights in [begin, padded_end), which are zero where a row does not attend to a key.
+// Columns of a span that a tile of rows attends to. `begin` is rounded down and `padded_end` is rounded up to
+// whole vectors; `end` is not rounded. All rows of the tile have weights in [begin, padded_end). The weights
+// of keys that a row does not attend to are zero.
 struct ScoreColumns {
   int64_t begin = 0, end = 0, padded_end = 0;
   bool is_full = false;  // all rows attend to all keys of [begin, padded_end)
@@ -27,8 +28,8 @@ struct ScoreColumns {
 // Visits the blocks of scores of a block of kQueries queries: kKeys columns in spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeySpans {
-  // Tiles of keys whose size does not divide a vector extend beyond the keys of a row, and into a gap after
-  // each span.
+  // If a vector is not a whole number of tiles of keys, tiles extend beyond the keys of a row and into a gap
+  // after each span.
   static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
   static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;
@@ -74,7 +75,7 @@ class KeySpans {
         if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
           f(spans_[s], i, columns);
   }
-  // Calls f(first row, first key, first column) for each tile of scores with a pair of the pattern.
+  // Calls f(first row, first key, first column) for each tile of scores that overlaps the columns of its rows.
   template <class F>
   void for_score_tiles(F&& f) const {
     for (int64_t s = 0; s < count_; ++s)
@@ -119,7 +120,7 @@ class KeySpans {
   }
 
  private:
-  // Returns whether a tile of rows has weights for the tile of keys at column j.
+  // Returns whether the tile of row i has weights for the tile of keys at column j of span s.
   bool has_weights(int64_t i, int64_t s, int64_t j) const {
     const ScoreColumns& columns = columns_[i / kTileRows][s];
     return columns.begin <= j && j < columns.end && j + kTileRows <= columns.padded_end;

@@ -1,5 +1,5 @@
-// Sparse patterns of attention. A pattern is a union of sets of (query, key) pairs. Kernels ask it for runs
-// of consecutive keys and skip the tiles between them, so that no length x length array exists.
+// Sparse patterns of attention. A pattern is a union of sets of (query, key) pairs. It returns runs of
+// consecutive keys. Kernels skip the tiles between the runs, and no length x length array exists.
 #pragma once
 
 #include "ops/kernels/key_window.h"
@@ -25,10 +25,10 @@ struct PositionRun {
 };
 
 // Each set has two functions:
-//   keys(first, end, from)     the first run, at or after `from`, of the keys that a query of [first, end)
-//                              attends to; exact for one query, otherwise possibly a superset
-//   queries(first, end, from)  the first run, at or after `from`, of the queries that attend to a key of
-//                              [first, end); possibly a superset
+//   keys(first, end, from)     returns the first run, at or after `from`, of the keys that the queries of
+//                              [first, end) attend to. For several queries, runs may contain more keys.
+//   queries(first, end, from)  returns the first run, at or after `from`, of the queries that attend to keys
+//                              of [first, end). Runs may contain more queries.
 // Runs may extend beyond the last position.
 
 // The keys in a window, which may be empty.
@@ -78,8 +78,8 @@ struct PeriodicKeys {
   }
 };
 
-// Global tokens: the positions before `first_end`, and from `last_begin` on. They attend to all keys, and all
-// queries attend to them.
+// Global tokens: the positions before `first_end` and the positions from `last_begin` to the end. They attend
+// to all keys, and all queries attend to them.
 struct GlobalTokens {
   int64_t first_end = 0, last_begin = PositionRun::kEnd;
 
@@ -155,8 +155,8 @@ struct GridKeys {
   }
 };
 
-// The union of the sets. The default is all keys. A pattern whose window is limited requires queries and keys
-// of one length.
+// The union of the sets. The default is all keys. A pattern with a limited window requires queries and keys
+// of equal length. If the window is not limited, the other sets have no effect.
 struct KeyPattern {
   KeyWindow window = {};
   DilatedKeys dilated = {};
@@ -200,8 +200,8 @@ struct KeyPattern {
   }
 
  private:
-  // The union of the sets other than the window. Inlined copies would raise the registers and the compile
-  // time of each kernel.
+  // Return the first run of the union of the sets other than the window. Inlined copies would increase the
+  // register use and the compile time of each kernel.
   TAPEFORMER_HOST_DEVICE TAPEFORMER_NOINLINE PositionRun keys_outside_window(int64_t first, int64_t end,
                                                                              int64_t from) const {
     PositionRun run = dilated.keys(first, end, from);
@@ -220,20 +220,21 @@ struct KeyPattern {
   }
 };
 
-// The pairs of one sequence and head that attention uses: those of a pattern, without masked keys.
+// The (query, key) pairs of attention in one sequence and head: the pairs of a pattern without masked keys.
 struct AttendedKeys {
   KeyPattern pattern;
   int64_t query_length = 0, key_length = 0, valid_keys = 0;
   bool causal = false;
 
-  // Returns the key after the last key that a query may attend to. It does not decrease with the query.
+  // Returns the key after the last key that a query may attend to, which does not decrease with the query.
+  // Returns 0 for queries that do not exist.
   TAPEFORMER_HOST_DEVICE int64_t limit(int64_t query) const {
     if (query >= query_length) return 0;
     int64_t end = valid_keys;
     if (causal && query + 1 + key_length - query_length < end) end = query + 1 + key_length - query_length;
     return end < 0 ? 0 : end;
   }
-  // Return runs as the functions of a set do.
+  // Return runs of the pairs, as the functions of a set do.
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     const PositionRun run = pattern.keys(first, end, from);
     const int64_t last = limit(end - 1);
