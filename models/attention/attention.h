@@ -81,10 +81,10 @@ struct StateShape {
   std::string name = {};  // full name of the layer, as in Attention::forward()
 };
 
-struct KeyWindow;  // ops/softmax_attention.h
+struct KeyWindow;  // ops/kernels/key_window.h
 
-// Attention of one layer. Kinds register their parameters and their state as modules do; in the layer, the
-// names follow "attention.inner_attention.".
+// Attention of one layer. Kinds register their parameters and their state as modules do. In the layer, the
+// prefix "attention.inner_attention." precedes their names.
 class Attention : public Module {
  public:
   // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,

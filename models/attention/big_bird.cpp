@@ -41,8 +41,8 @@ class BigBirdPattern {
   }
 
  private:
-  // Returns the random blocks of all blocks of queries, (heads, blocks, random_blocks), and -1 where there
-  // are fewer blocks to draw from.
+  // Returns the random blocks of all blocks of queries, (heads, blocks, random_blocks). If a block of queries
+  // has too few candidates, its remaining entries are -1.
   Tensor draw(const PatternSize& size, int64_t blocks) const {
     const Tensor table = Tensor::empty({size.heads, blocks, options_.random_blocks}, DType::int32);
     std::fill_n(table.data<int32_t>(), table.numel(), -1);
@@ -64,7 +64,8 @@ class BigBirdPattern {
       from.pop_back();
     }
   }
-  // Returns the blocks that a block of queries attends to only by chance.
+  // Returns the blocks from which the random blocks of a block of queries are drawn: blocks that are outside
+  // the window and not global.
   std::vector<int32_t> candidates(int64_t query, int64_t blocks, bool causal) const {
     const int64_t end = causal ? query : blocks - options_.global_blocks;
     std::vector<int32_t> all;
@@ -74,7 +75,7 @@ class BigBirdPattern {
   }
 
   BigBirdOptions options_;
-  // Tables are kept, because a replayed CUDA graph reads their memory.
+  // Tables are never freed, because a replayed CUDA graph reads their memory.
   using TableKey = std::tuple<std::string, int64_t, int64_t, bool, std::string>;
   mutable std::map<TableKey, Tensor> tables_;
 };
@@ -102,7 +103,7 @@ void check_big_bird_length(const OptionValues& values, int64_t length) {
     throw OptionError(
         "random_blocks",
         concat_text("expected at most ", others, ", the blocks of sequences of ", length,
-                    " tokens outside of the window and of the global blocks, got ", options.random_blocks));
+                    " tokens outside the window and the global blocks, got ", options.random_blocks));
 }
 
 OptionSpec count_option(const char* name, int64_t default_value, const char* help, double min) {

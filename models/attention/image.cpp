@@ -7,12 +7,13 @@ namespace {
 constexpr const char* kOneDimension = "1d";
 constexpr const char* kTwoDimensions = "2d";
 
-// Returns a block of queries with `memory` tokens before it, and after it if `both_sides`.
+// Returns the window of a block of queries: the block, `memory` tokens before it and, if `both_sides` is
+// true, `memory` tokens after it.
 KeyWindow block_with_memory(int64_t block, int64_t memory, bool both_sides) {
   return {.block = block, .before = memory, .after = both_sides ? memory : 0};
 }
 
-// Returns the local patterns of "Image Transformer" (Parmar et al. 2018, section 3.3).
+// Returns the local pattern of "Image Transformer" (Parmar et al. 2018, section 3.3).
 KeyPattern image_pattern(const OptionValues& options) {
   const auto value = [&](const char* name) { return options.get<int64_t>(name); };
   if (options.get<std::string>("form") == kOneDimension)

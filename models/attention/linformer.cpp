@@ -81,10 +81,10 @@ AttentionKind linformer_attention_kind() {
   return {
       .name = kLinformer,
       .help = "softmax attention to learned combinations of keys and values: time is linear in the length",
-      .capabilities = {.causal = unsupported("each compressed key combines all tokens, also later ones"),
+      .capabilities = {.causal = unsupported("each compressed key also combines later tokens"),
                        .length_masks = true,
                        .cross_lengths = true,
-                       .recurrent = unsupported("each compressed key combines all tokens, also later ones"),
+                       .recurrent = unsupported("each compressed key also combines later tokens"),
                        .weight_dropout = true,
                        .bfloat16 = unsupported("its projections over the length are float32")},
       .options = {{.name = "rank",
@@ -95,8 +95,8 @@ AttentionKind linformer_attention_kind() {
                   {.name = "sharing",
                    .default_value = std::string("headwise"),
                    .help =
-                       "none: projections per head; headwise: one for keys and one for values; key-value: "
-                       "one for both; layerwise: one for both in all layers",
+                       "none: projections for each head; headwise: one projection for keys and one for "
+                       "values; key-value: one for both; layerwise: one for both in all layers",
                    .choices = {"none", "headwise", "key-value", "layerwise"}}},
       .make = make_linformer,
       .check_length = check_rank,

@@ -14,10 +14,10 @@ namespace {
 
 constexpr const char* kMemoryCompressed = "memory-compressed";
 
-// Attention to keys and values that a convolution compresses, with kernel and stride `factor` (Liu et al.
-// 2018, "Generating Wikipedia by summarizing long sequences"). Each head has its own convolution. In causal
-// attention, a query sees the compressed keys whose tokens are all at its position or before. A learned key
-// comes first, because the first queries see no compressed key.
+// Attention to keys and values that a convolution with kernel size and stride `factor` compresses (Liu et al.
+// 2018, "Generating Wikipedia by summarizing long sequences"). Each head has a separate convolution. In causal
+// attention, a query attends to the compressed keys whose tokens are all at its position or before. A learned
+// key precedes them, because the first queries attend to no compressed key.
 class MemoryCompressedKind final : public Attention {
  public:
   MemoryCompressedKind(int64_t factor, const AttentionSetup& setup)
@@ -51,7 +51,7 @@ class MemoryCompressedKind final : public Attention {
   }
 
  private:
-  // Returns 0 where a query sees a compressed key, and -inf elsewhere, (length, 1 + compressed length).
+  // Returns a (length, 1 + compressed length) mask: 0 if a query attends to a compressed key, otherwise -inf.
   Tensor causal_mask(int64_t length) const {
     const int64_t keys = 1 + compressed_length(length);
     const Tensor mask = Tensor::zeros({length, keys});
@@ -62,8 +62,8 @@ class MemoryCompressedKind final : public Attention {
   }
   int64_t compressed_length(int64_t length) const { return (length + factor_ - 1) / factor_; }
 
-  // Returns the learned first row and the convolution of x (batch, length, heads, dim). Zeros follow the last
-  // token.
+  // Returns the learned first row, followed by the convolution of x (batch, length, heads, dim). The last span
+  // is padded with zeros.
   Tensor compressed(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& first) const {
     const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), steps = compressed_length(x.size(1));
     const int64_t missing = steps * factor_ - x.size(1);
@@ -98,20 +98,20 @@ AttentionKind memory_compressed_attention_kind() {
           .capabilities = {.causal = true,
                            .length_masks = true,
                            .cross_lengths = true,
-                           .recurrent = unsupported("its parallel form alone is implemented"),
+                           .recurrent = unsupported("only its parallel form is implemented"),
                            .weight_dropout = true,
                            .bfloat16 = unsupported("its convolutions are float32")},
           .options = {{.name = "factor",
                        .default_value = int64_t{3},
-                       .help = "kernel and stride of the convolution",
+                       .help = "kernel size and stride of the convolution",
                        .min = 1,
                        .max = 1 << 16}},
           .make = [](const OptionValues& options, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
             check(setup.max_length > 0, kMemoryCompressed, "the causal mask needs a maximum length");
             return std::make_unique<MemoryCompressedKind>(options.get<int64_t>("factor"), setup);
           },
-          // Counts scores and weighted sums of half of the compressed keys. The cost of the convolution,
-          // which is linear in the length, is left out.
+          // Counts scores and weighted sums for half of the compressed keys. Omits the cost of the
+          // convolution, which is linear in the length.
           .multiply_adds =
               [](const OptionValues& options, const AttentionSize& size) {
                 const auto length = static_cast<double>(size.length);

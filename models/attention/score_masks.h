@@ -1,4 +1,4 @@
-// Masks of attention kinds that compute their scores, or other sums over keys, with separate ops.
+// Masks for attention kinds that compute scores, or other sums over keys, with separate ops.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace tapeformer {
 
-// Returns a (length, length) float32 tensor on the CPU with 0 where key j <= query i, and -inf elsewhere.
+// Returns a (length, length) float32 tensor on the CPU that contains 0 if key j <= query i, and -inf otherwise.
 Tensor causal_scores(int64_t length);
 // Returns a (batch, length) tensor with the dtype and the device of `like`: 0 at positions below lengths[b],
 // -inf at the other positions. lengths (batch,) int64. Reads the lengths on the CPU.
@@ -15,7 +15,7 @@ Tensor length_scores(const Tensor& lengths, int64_t length, const Tensor& like);
 // Returns x (batch, length, heads, dim) with zeros at the masked keys. Reads the lengths on the CPU.
 Tensor valid_rows(const Tensor& x, const AttentionMask& mask);
 
-// Returns the dropout of the weights (batch, heads, q_length, k_length) of the layer `name`.
+// Returns the dropout mask of the attention weights (batch, heads, q_length, k_length) of the layer `name`.
 DropoutMask weight_dropout(const Tensor& q, const Tensor& k, double p, const ForwardContext& context,
                            const std::string& name);
 

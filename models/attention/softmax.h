@@ -8,8 +8,8 @@
 
 namespace tapeformer {
 
-// Returns the options of softmax_attention() in a pass: the masks, and dropout of attention weights by the
-// random stream of the layer `name`. The weights have the shape of q and k.
+// Returns the options of softmax_attention() for a forward pass: the masks, and dropout of attention weights
+// with the random stream of the layer `name`. The weights are (batch, heads, q_length, k_length).
 SoftmaxAttentionOptions softmax_options(const Tensor& q, const Tensor& k, const AttentionMask& mask,
                                         double dropout, const ForwardContext& context,
                                         const std::string& name);

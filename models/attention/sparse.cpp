@@ -10,7 +10,7 @@ constexpr const char* kMerged = "merged";
 constexpr const char* kSplit = "split";
 
 // Returns the two sets of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019, section
-// 4.3) as the window and another set. Without causality, strided sets extend to both sides.
+// 4.3) as the window and another set. Without a causal mask, strided sets extend to both sides.
 KeyPattern sparse_pattern(const OptionValues& options) {
   const auto stride = options.get<int64_t>("stride"), summary = options.get<int64_t>("summary");
   KeyPattern pattern;
@@ -27,7 +27,7 @@ KeyPattern sparse_pattern(const OptionValues& options) {
   return pattern;
 }
 
-// Counts the keys of both sets. With split heads, each head has the keys of one set.
+// Counts the keys of both sets. With split heads, counts the mean of the two sets.
 double two_sets_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto stride = static_cast<double>(options.get<int64_t>("stride"));
   const auto summary = static_cast<double>(options.get<int64_t>("summary"));
@@ -48,8 +48,9 @@ AttentionKind sparse_attention_kind() {
       .options = {{.name = "form",
                    .default_value = std::string(kFixed),
                    .help =
-                       "strided: the `stride` last tokens, and every `stride`-th token before; fixed: the "
-                       "block of `stride` tokens, and the last `summary` tokens of every block",
+                       "strided: the last `stride` tokens, and the tokens at distances that are multiples of "
+                       "`stride`; fixed: the block of `stride` tokens, and the last `summary` tokens of every "
+                       "block",
                    .choices = {kStrided, kFixed}},
                   {.name = "stride",
                    .default_value = int64_t{128},

@@ -13,7 +13,7 @@ struct SparsePattern {
   Tensor key_blocks = {};
 };
 
-// The sequences and the layer of a pattern.
+// The sequences and the layer for which a pattern is made.
 struct PatternSize {
   int64_t length, heads;
   bool causal;
@@ -21,8 +21,8 @@ struct PatternSize {
   std::string name;  // full name of the layer
 };
 
-// Returns the pattern of a layer. Patterns of the causal form must not depend on the length: recurrent
-// decoding uses the pattern of the longest sequence.
+// Returns the pattern of a layer. With a causal mask, the pattern must not depend on the length, because
+// recurrent decoding uses the pattern of the longest sequence.
 using PatternFunction = std::function<SparsePattern(const PatternSize& size)>;
 
 // Returns softmax attention of each query to the keys of a pattern.

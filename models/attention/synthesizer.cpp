@@ -53,7 +53,7 @@ class SynthesizerKind final : public Attention {
     };
     if (contains(terms_, "random")) add_random("random", random_, {heads, length, length}, 1);
     if (contains(terms_, "factorized-random")) {
-      // The scores have variance 1.
+      // With this standard deviation of rows and columns, the scores have variance 1.
       const double std = std::pow(static_cast<double>(rank), -0.25);
       add_random("random_rows", random_rows_, {length, heads, rank}, std);
       add_random("random_columns", random_columns_, {length, heads, rank}, std);
@@ -112,7 +112,7 @@ class SynthesizerKind final : public Attention {
     return parts;
   }
   // Returns the sum of the scores of "random" and "factorized-dense", (batch, heads, length, length). Returns
-  // an undefined tensor if there are none.
+  // an undefined tensor if `terms` contains neither.
   Tensor full_scores(const Tensor& q) const {
     const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2);
     Tensor scores;
@@ -138,7 +138,7 @@ class SynthesizerKind final : public Attention {
   Names terms_;
   double dropout_;
   Tensor dense_, dense_rows_, dense_columns_, random_, random_rows_, random_columns_;
-  Tensor causal_;  // buffer, only for terms without features
+  Tensor causal_;  // buffer, only for "random" and "factorized-dense"
 };
 
 std::unique_ptr<Attention> make_synthesizer(const OptionValues& options, const AttentionSetup& setup) {
@@ -163,11 +163,11 @@ AttentionInputs synthesizer_inputs(const OptionValues& options) {
 AttentionKind synthesizer_attention_kind() {
   return {
       .name = kSynthesizer,
-      .help = "softmax attention whose scores are learned: dense, random, factorized, and sums of them",
+      .help = "softmax attention with learned scores: a sum of dense, random and factorized terms",
       .capabilities = {.causal = true,
                        .length_masks = true,
                        .cross_lengths = unsupported("scores are learned for the positions of one sequence"),
-                       .recurrent = unsupported("its parallel form alone is implemented"),
+                       .recurrent = unsupported("only its parallel form is implemented"),
                        .weight_dropout = true,
                        .bfloat16 = unsupported("its learned scores are float32")},
       .options = {{.name = "terms",
@@ -181,10 +181,10 @@ AttentionKind synthesizer_attention_kind() {
                    .max = 1 << 16},
                   {.name = "train_random",
                    .default_value = true,
-                   .help = "whether random terms are trained; false: they keep their first values"}},
+                   .help = "train random terms; false: they keep their initial values"}},
       .make = make_synthesizer,
       .inputs = synthesizer_inputs,
-      // Counts the scores and weighted sums of half of the keys on average, with `dim` products per term.
+      // Counts the weighted sums and the products of each term, for half of the keys.
       .multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
         const auto length = static_cast<double>(size.length), dim = static_cast<double>(size.dim);
         double products = dim;
