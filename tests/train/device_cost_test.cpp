@@ -1,5 +1,5 @@
 // Budgets of the work of training steps and decoded tokens on a device. A test fails if a configuration needs
-// 5 % more launches or bytes. After an improvement, lower the budget:
+// over 5 % more launches or bytes. After an improvement, lower the budget to the output of:
 //   tapeformer bench device-cost --config configs/mnist/linear.toml --batch 256 --precision bfloat16
 #include <doctest/doctest.h>
 
@@ -80,7 +80,7 @@ TEST_CASE("training steps and tokens keep their budgets of launches and bytes") 
   }
 }
 
-TEST_CASE("a budget is exceeded if layers are computed twice or attention costs more") {
+TEST_CASE("a budget is exceeded if layers are computed twice or feed-forward layers are wider") {
   if (!counts_without_device()) return;
   const Budget& budget = kBudgets[0];
   ModelChoice recomputed = choice_of(budget.config);
@@ -104,7 +104,7 @@ TEST_CASE("work beyond the memory of the device is refused") {
   CHECK(x.to_vector() == std::vector<double>(3, 2));
 }
 
-TEST_CASE("the estimated time is the largest of four limits plus the time of a launch") {
+TEST_CASE("the estimated time is the largest of three limits plus the time between launches") {
   const DeviceModel& h200 = device_model("h200");
   constexpr double kLaunch = 2.2e-6;
   // A copy at 0.9 of the bandwidth.

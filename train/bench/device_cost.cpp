@@ -10,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-// Conditions under which work is counted. The emulated device skips the work and has a memory limit.
+// Settings of the device during a count. An emulated device skips the work and has a memory limit.
 class Counting {
  public:
   Counting(Device device, int64_t memory_bytes)
@@ -27,7 +27,7 @@ class Counting {
   Counting(const Counting&) = delete;
   Counting& operator=(const Counting&) = delete;
 
-  // Logs the work of a call.
+  // Returns the work of a call of f.
   template <class F>
   DeviceWork work_of(F&& f) const {
     memory_.reset_peak();

@@ -15,7 +15,7 @@ std::string type_text(cuda::OperandType type) {
   return kNames[static_cast<size_t>(type)];
 }
 
-// Returns a name that launches of the same code and shape share.
+// Returns the name of a launch. Launches of the same code and shape have the same name.
 std::string name_of(const cuda::WorkRecord& work) {
   const std::string path = work.where.file;
   const std::string place = concat_text(path.substr(path.rfind('/') + 1), ":", work.where.line);
@@ -57,7 +57,8 @@ std::vector<Group> groups_of(const DeviceWork& work, const DeviceModel& device) 
   return list;
 }
 
-// Returns the launches that one layer adds, or null for a model of one layer or with a pattern of layers.
+// Returns the number of launches that one layer adds, or null for a model with one layer or with several
+// attention kinds.
 Report::Value launches_of_layer(const ModelChoice& choice, int64_t launches,
                                 const std::function<DeviceWork(const ModelChoice&)>& count) {
   if (choice.model.encoder.layers < 2 || choice.model.encoder.attention.size() > 1) return std::monostate{};
@@ -137,17 +138,17 @@ Benchmark device_cost_benchmark() {
                      .max = 1 << 20});
   options.push_back({.name = "work",
                      .default_value = std::string("training"),
-                     .help = "what is counted: a training step, or a decoded token of each sequence",
+                     .help = "work to count: a training step, or a decoded token of each sequence",
                      .choices = {"training", "token"}});
   options.push_back({.name = "device-model",
                      .default_value = std::string("h200"),
-                     .help = "device whose time is estimated",
+                     .help = "device model for the estimated times",
                      .choices = model_names()});
   return {
       .name = "device-cost",
       .summary =
           "launches, bytes and operations of a training step or of a decoded token on a CUDA device, with "
-          "estimated times; counts without computing where CUDA is emulated",
+          "estimated times; the emulation of CUDA counts the work and computes nothing",
       .options = options,
       .run = run_device_cost,
       .counts_device = true};

@@ -10,12 +10,12 @@
 
 namespace tapeformer {
 
-// Constants of a device, from its data sheet unless stated otherwise.
+// Constants of a device. `source` names the documents with the values.
 struct DeviceModel {
-  std::string name;    // of the option --device-model
-  std::string source;  // document with the constants
+  std::string name;    // value of --device-model
+  std::string source;  // documents with the constants
   double bytes_per_second;
-  // Operations per second, dense. float32 products use no tensor cores.
+  // Operations per second, for dense matrices. float32 products use no tensor cores.
   double float32_rate, tf32_rate, bfloat16_rate, float64_rate;
   int64_t multiprocessors;
   int64_t threads_per_multiprocessor, shared_bytes_per_multiprocessor;
@@ -24,14 +24,14 @@ struct DeviceModel {
   double rate(cuda::OperandType type) const;
 };
 
-// Returns the devices that the model knows.
+// Returns all devices of the model.
 const std::vector<DeviceModel>& device_models();
-// Returns the device with this name. Throws ConfigError with the known names if there is none.
+// Returns the device with this name. Throws ConfigError with the available names if there is none.
 const DeviceModel& device_model(const std::string& name);
 
-// Returns the number of blocks that a product keeps busy: tiles of the result times the parts of k.
+// Returns the number of blocks of a product: the tiles of the result times the parts of k.
 int64_t product_blocks(const cuda::ProductShape& product, const DeviceModel& device);
-// Returns the seconds of a launch.
+// Returns the estimated seconds of a launch.
 double seconds_of_work(const cuda::WorkRecord& work, const DeviceModel& device);
 
 }  // namespace tapeformer

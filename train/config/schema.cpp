@@ -52,7 +52,7 @@ void add_run(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::every_config(), KeyRole::training);
   table
       .add("tensorboard", &RunConfig::tensorboard,
-           "also write scalars, samples and the config as event files")
+           "also write TensorBoard event files with scalars, samples and the config")
       .may_change_on_resume();
 }
 

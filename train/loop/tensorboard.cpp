@@ -13,7 +13,7 @@
 namespace tapeformer {
 namespace {
 
-// CRC-32C (Castagnoli) by bytes.
+// Returns the checksum CRC-32C (Castagnoli).
 uint32_t crc32c(std::string_view bytes) {
   constexpr uint32_t kPolynomial = 0x82F63B78;
   static const std::array<uint32_t, 256> table = [] {
@@ -37,14 +37,14 @@ std::string bytes_of(T value) {
   return bytes;
 }
 
-// Returns bytes followed by their masked checksum, as in TFRecord files.
+// Returns `bytes` followed by their masked checksum, as in TFRecord files.
 std::string with_checksum(const std::string& bytes) {
   constexpr uint32_t kMask = 0xA282EAD8;
   const uint32_t sum = crc32c(bytes);
   return bytes + bytes_of((sum >> 15 | sum << 17) + kMask);
 }
 
-// Field of a protobuf message: the number of the field and the wire type, then the value.
+// Wire types of protobuf. An encoded field is the number of the field and its wire type, then the value.
 enum class WireType { varint = 0, bits64 = 1, bytes = 2, bits32 = 5 };
 
 std::string varint(uint64_t value) {
@@ -69,7 +69,7 @@ std::string float_field(int field, float value) {
   return tag(field, WireType::bits32) + bytes_of(value);
 }
 
-// Encodes a string, bytes or a message.
+// Encodes a field with a string, bytes or a message.
 std::string bytes_field(int field, std::string_view bytes) {
   return tag(field, WireType::bytes) + varint(bytes.size()) + std::string(bytes);
 }

@@ -1,8 +1,8 @@
 // TensorBoard event files: scalars of metrics, sample images and the config of a run.
 //
-// An event file is a TFRecord file of protobuf messages of type tensorflow.Event. The few fields that are
-// written are encoded here, because libsentencepiece exports the symbols of its own copy of protobuf, and a
-// program that links libprotobuf too crashes when it starts.
+// An event file is a TFRecord file of protobuf messages of type tensorflow.Event. The fields are encoded here
+// without libprotobuf: libsentencepiece exports the symbols of its copy of protobuf, and a program that also
+// links libprotobuf crashes when it starts.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace tapeformer {
 
-// The functions throw FileError if the file cannot be written.
+// Writes one event file. The functions throw FileError if the file cannot be written.
 class EventWriter {
  public:
   // Creates a file "events.out.tfevents.…" in a folder.
@@ -22,7 +22,8 @@ class EventWriter {
   // Writes an event that makes TensorBoard discard earlier events from `step` on. A resumed run repeats these
   // steps.
   void start(int64_t step);
-  // Writes the numbers of a record as scalars "SPLIT/FIELD". Skips values that are not finite.
+  // Writes the numbers of a record, except "step", as scalars "SPLIT/FIELD". Skips values that are not
+  // finite.
   void scalars(const MetricRecord& record);
   // Writes a PNG image of `height` × `width` pixels with 1 or 3 channels.
   void image(const std::string& name, int64_t step, std::string_view png, int64_t height, int64_t width,
