@@ -94,9 +94,8 @@ AttentionKind linformer_attention_kind() {
                    .max = 1 << 20},
                   {.name = "sharing",
                    .default_value = std::string("headwise"),
-                   .help =
-                       "none: projections for each head; headwise: one projection for keys and one for "
-                       "values; key-value: one for both; layerwise: one for both in all layers",
+                   .help = "none: projections for each head; headwise: one for keys and one for values; "
+                           "key-value: one for both; layerwise: one for both in all layers",
                    .choices = {"none", "headwise", "key-value", "layerwise"}}},
       .make = make_linformer,
       .check_length = check_rank,

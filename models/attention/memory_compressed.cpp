@@ -14,10 +14,10 @@ namespace {
 
 constexpr const char* kMemoryCompressed = "memory-compressed";
 
-// Attention to keys and values that a convolution with kernel size and stride `factor` compresses (Liu et al.
-// 2018, "Generating Wikipedia by summarizing long sequences"). Each head has a separate convolution. In causal
-// attention, a query attends to the compressed keys whose tokens are all at its position or before. A learned
-// key precedes them, because the first queries attend to no compressed key.
+// Attention to keys and values that a convolution with kernel size and stride `factor` compresses (Liu et
+// al. 2018, "Generating Wikipedia by summarizing long sequences"). Each head has a separate convolution. In
+// causal attention, a query attends to the compressed keys whose tokens are all at its position or before. A
+// learned key precedes them, because the first queries attend to no compressed key.
 class MemoryCompressedKind final : public Attention {
  public:
   MemoryCompressedKind(int64_t factor, const AttentionSetup& setup)
@@ -62,8 +62,8 @@ class MemoryCompressedKind final : public Attention {
   }
   int64_t compressed_length(int64_t length) const { return (length + factor_ - 1) / factor_; }
 
-  // Returns the learned first row, followed by the convolution of x (batch, length, heads, dim). The last span
-  // is padded with zeros.
+  // Returns the learned first row, followed by the convolution of x (batch, length, heads, dim). The last
+  // span is padded with zeros.
   Tensor compressed(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& first) const {
     const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), steps = compressed_length(x.size(1));
     const int64_t missing = steps * factor_ - x.size(1);

@@ -7,7 +7,7 @@
 
 namespace tapeformer {
 
-// Returns a (length, length) float32 tensor on the CPU that contains 0 if key j <= query i, and -inf otherwise.
+// Returns a (length, length) float32 tensor on the CPU: 0 if key j <= query i, -inf otherwise.
 Tensor causal_scores(int64_t length);
 // Returns a (batch, length) tensor with the dtype and the device of `like`: 0 at positions below lengths[b],
 // -inf at the other positions. lengths (batch,) int64. Reads the lengths on the CPU.

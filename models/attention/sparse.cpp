@@ -48,9 +48,8 @@ AttentionKind sparse_attention_kind() {
       .options = {{.name = "form",
                    .default_value = std::string(kFixed),
                    .help =
-                       "strided: the last `stride` tokens, and the tokens at distances that are multiples of "
-                       "`stride`; fixed: the block of `stride` tokens, and the last `summary` tokens of every "
-                       "block",
+                       "strided: the last `stride` tokens, and every `stride`-th earlier token; fixed: the "
+                       "block of `stride` tokens, and the last `summary` tokens of every block",
                    .choices = {kStrided, kFixed}},
                   {.name = "stride",
                    .default_value = int64_t{128},

@@ -21,9 +21,9 @@ struct DeviceWork {
 };
 
 // Return the work of the second training step, and of the second token of every sequence of a batch. The
-// result excludes work that only the first step or token requires. A device that is not emulated computes the
-// steps. Throw OutOfMemory if an emulated device needs more than `memory_bytes`, and DeviceError if the device
-// is the CPU.
+// result excludes work that only the first step or token requires. A device that is not emulated computes
+// the steps. Throw OutOfMemory if an emulated device needs more than `memory_bytes`, and DeviceError if the
+// device is the CPU.
 DeviceWork training_work(const ModelChoice& choice, Device device, int64_t memory_bytes);
 DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device, int64_t memory_bytes);
 
