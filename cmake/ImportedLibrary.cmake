@@ -1,6 +1,7 @@
 # Functions of the Find modules. The installed package contains this file.
 
-# Sets RESULT to the version MAJOR.MINOR.PATCH in a header with lines "#define PREFIXMAJOR 1", or to "" without the header.
+# Sets RESULT to the version MAJOR.MINOR.PATCH in a header with lines "#define PREFIXMAJOR 1". If there is no header, sets it
+# to "".
 function(tapeformer_header_version header prefix result)
   set(${result} "" PARENT_SCOPE)
   if(EXISTS ${header})

@@ -1,5 +1,5 @@
-// Weights that are rounded to bfloat16 once per training step, or once for decoding, and not in every
-// product.
+// Copies of weights in bfloat16. Weights are rounded once per training step, or once for decoding, instead of
+// in every product.
 #pragma once
 
 #include <utility>
@@ -13,14 +13,14 @@ namespace tapeformer {
 class RoundedWeights {
  public:
   RoundedWeights() = default;
-  // Takes memory for the copies of the weights that linear layers round: float32 tensors on a CUDA device
-  // whose precision is bfloat16. Other tensors are ignored.
+  // Allocates copies of the weights that linear layers round: float32 tensors on a CUDA device whose
+  // precision is bfloat16. Ignores other tensors.
   explicit RoundedWeights(const std::vector<Tensor>& weights);
 
   // Rounds the weights. Must be called before the first scope, and after the weights have changed.
   void update() const;
 
-  // Linear layers of this thread use the copies during the scope.
+  // Makes the linear layers of this thread use the copies during the lifetime of the scope.
   class Scope {
    public:
     explicit Scope(const RoundedWeights& weights)

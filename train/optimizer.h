@@ -42,7 +42,7 @@ class Optimizer {
   Tensor apply(double gradient_scale = 1);
   int64_t steps() const { return steps_; }
 
-  // Rounds the weights that products round, once for a forward and backward pass, and returns them for a
+  // Rounds the weights for the products of a forward and backward pass, and returns the copies for a
   // RoundedWeights::Scope. The scope must end before the weights change.
   const RoundedWeights& round_weights() const;
 

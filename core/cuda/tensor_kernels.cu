@@ -28,7 +28,8 @@ __device__ Offsets offsets_of(const Strided& layout, int64_t element) {
 #pragma unroll 1  // division is expensive, and most layouts have one or two dimensions
   for (int dim = layout.rank - 1; dim > 0; --dim) {
     const int64_t size = layout.size[dim];
-    // Devices have no instruction for integer division. 64 bits take several times as long as 32 bits.
+    // Devices have no instruction for integer division. A 64-bit division takes several times as long as a
+    // 32-bit division.
     const int64_t quotient = element >> 32 == 0 && size >> 32 == 0
                                  ? static_cast<uint32_t>(element) / static_cast<uint32_t>(size)
                                  : element / size;

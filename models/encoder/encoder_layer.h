@@ -89,7 +89,7 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // `first`: see AttentionSetup. Throws OptionError for options that the attention kind of the layer rejects.
+  // `first` is AttentionSetup::first. Throws OptionError if the attention kind of the layer rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* first = nullptr);
   // Computes self-attention of x (batch, length, width). The result has the shape of x and dtype `result`;
@@ -116,8 +116,8 @@ class MultiHeadAttention final : public Module {
 
 class EncoderLayer final : public Module {
  public:
-  // The full name of the layer, for random streams and decisions, is "layers.NUMBER". `first`: see
-  // AttentionSetup.
+  // The full name of the layer, for random streams and decisions, is "layers.NUMBER". `first` is
+  // AttentionSetup::first.
   EncoderLayer(const EncoderOptions& options, int64_t number, const Attention* first = nullptr);
   // Applies the layer to x (batch, length, width) and returns the same shape. Only for post-norm and pre-norm
   // layers.

@@ -165,7 +165,7 @@ __device__ void finish_products(Products& products, const LinearHead<S>& head, i
   }
 }
 
-// Returns an element of the gradient with respect to q or k. `sum` is the element of the result of a reading.
+// Returns an element of the gradient with respect to q or k. `sum` is its sum in ReadOperands.
 template <Reading kReading, class S, class T = Compute<S>>
 __device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
                               int64_t feature) {
@@ -263,13 +263,13 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
                          result, inverse);
 }
 
-// Returns the shape of a launch with its work: `features` and `values` are the numbers of tensors of width
-// dim and value_dim that it accesses, `others` the number of other bytes, and `multiply_adds` those of a
-// token of a head.
+// Returns the shape of a launch with its work. `features` and `values` are the numbers of accessed tensors of
+// width dim and value_dim, and `others` is the number of other bytes. `multiply_adds` is the number of
+// multiply-adds per token and head.
 template <class Tiles, class S>
 Launch with_work(const Launch& shape, const LinearAttentionShape& s, int64_t length, int64_t features,
                  int64_t values, int64_t others, int64_t multiply_adds) {
-  constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;  // of the parts of the operands
+  constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;  // products of operand parts
   const int64_t tokens = s.batch * s.heads * length;
   const int64_t elements = tokens * (features * s.dim + values * s.value_dim);
   return shape.moving(elements * static_cast<int64_t>(sizeof(S)) + others)

@@ -39,7 +39,7 @@ struct SoftmaxHead {
     v = {in.v.row(example, 0, head), in.v.length_stride, attended.valid_keys, in.s.value_dim};
     if (in.g.data) g = {in.g.row(example, 0, head), in.g.length_stride, queries, in.s.value_dim};
   }
-  // The keys of a tile that a query attends to. If they are several runs, [begin, end) contains all of them.
+  // The keys of a tile that a query attends to. If has_gaps is true, [begin, end) also contains other keys.
   struct SeenInTile {
     int begin, end;
     bool has_gaps;
@@ -302,8 +302,8 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
                head.keys, in.s.value_dim);
 }
 
-// `multiply_adds` is the number of multiply-adds of a pair of a query and a key. Windows and patterns are not
-// considered: the work counts all keys.
+// Returns the shape of a launch with its work. `multiply_adds` is the number of multiply-adds per query and
+// key. Counts all keys, or half of them in causal attention. Patterns do not reduce the count.
 template <class Tiles, class S>
 Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles, int64_t multiply_adds) {
   const double pairs =

@@ -108,7 +108,7 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   }
 }
 
-// Does the same for an operand with 16-byte loads, operand.at_pack(), from term `begin`.
+// Fills a slice like fill_rounded_slice(), with 16-byte loads by operand.at_pack(), from term `begin`.
 template <Lanes kLanes, int kSize, int kDepth, int kParts, class Operand>
 __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   constexpr int kPack = Pack<BFloat16>::kSize;

@@ -1,4 +1,4 @@
-// Attention kinds with sparse patterns: their weights against the definitions of the papers.
+// Tests that attention kinds with sparse patterns have the weights that the papers define.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,7 +17,8 @@ namespace {
 using Options = std::vector<std::pair<std::string, OptionValue>>;
 constexpr int64_t kPatternHeads = 2, kPatternDim = 4;
 
-// Queries and keys of one sequence, and values whose attention is the matrix of weights.
+// Queries, keys and values of one sequence. The values are one-hot, so the result of attention is the matrix
+// of weights.
 struct Sequence {
   explicit Sequence(int64_t length)
       : q(normal({1, length, kPatternHeads, kPatternDim}, 1)),
@@ -182,7 +183,7 @@ TEST_CASE("big-bird attends to its window, to global blocks and to distinct rand
   }
 }
 
-TEST_CASE("the random blocks of big-bird depend on the seed and the layer only, and not on later tokens") {
+TEST_CASE("the random blocks of big-bird depend on the seed and the layer, and not on later tokens") {
   const auto weights = [](int64_t seed, const std::string& layer, int64_t length) {
     return Weights("big-bird", {{"block", int64_t{4}}, {"block_seed", seed}}, length, true, layer);
   };

@@ -1,5 +1,5 @@
-// Tests of attention kinds of "Efficient Transformers: A Survey" (Tay et al. 2020) with learned parameters:
-// cases in which they equal softmax attention, other definitions of their results, and errors.
+// Tests of attention kinds of "Efficient Transformers: A Survey" (Tay et al. 2020) with learned parameters.
+// The tests cover cases that equal softmax attention, direct computations of the results, and errors.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -89,7 +89,7 @@ void clear_parameter(const Attention& attention, const std::string& name) {
   parameter_of(attention, name).fill(0);
 }
 
-// Returns the mean of the values that each query sees.
+// Returns the mean of the values that each query attends to.
 Tensor mean_of_visible(const AttentionMask& mask) {
   return plain_softmax_attention(Tensor::zeros_like(kSurveyQueries), kSurveyKeys, kSurveyValues,
                                  {.causal = mask.causal, .key_lengths = mask.key_lengths});
@@ -290,7 +290,7 @@ TEST_CASE("memory-compressed: a factor of 1 with identity convolutions gives sof
   }
 }
 
-TEST_CASE("memory-compressed: keys are convolutions, and a causal query sees complete spans only") {
+TEST_CASE("memory-compressed: keys are convolutions, and a causal query attends only to complete spans") {
   const auto compressed = make_survey_kind("memory-compressed", {});
   const Tensor weight = parameter_of(*compressed, "value_convolution.weight");
   const Tensor bias = parameter_of(*compressed, "value_convolution.bias");

@@ -1,4 +1,4 @@
-// Patterns of attention: their runs of keys, and softmax attention with them against the dense form.
+// Tests of patterns of attention: their runs of keys, and softmax attention compared with the dense form.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -40,7 +40,7 @@ bool runs_match(int64_t begin, int64_t end, bool exact, Next next, Expected expe
   return true;
 }
 
-// Softmax attention by its definition: one query at a time.
+// Returns softmax attention by its definition, one query at a time.
 Tensor dense_attention(const AttentionInputs& in, const PatternCase& c, bool causal) {
   const Tensor out = Tensor::zeros({in.q.size(0), in.q.size(1), in.q.size(2), in.v.size(3)}, DType::float64);
   for (int64_t n = 0; n < in.q.size(0); ++n)
@@ -127,7 +127,7 @@ TEST_CASE("softmax attention with a pattern equals its definition, at lengths th
         }
 }
 
-TEST_CASE("gradients of softmax attention with a pattern equal those of the dense form") {
+TEST_CASE("gradients of softmax attention with a pattern equal the gradients of the dense form") {
   for (const int64_t length : {9, 97, 391, 250})
     for (const PatternCase& c : pattern_cases(length, 2, length < 10 ? 2 : 24))
       for (const bool causal : {false, true}) {

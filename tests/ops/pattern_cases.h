@@ -16,7 +16,7 @@ struct PatternCase {
   std::string name;
   KeyPattern pattern;
   Tensor key_blocks;
-  // Whether head h attends from query i to key j, without causality.
+  // Returns whether query i attends to key j in head h, without a causal mask.
   std::function<bool(int64_t h, int64_t i, int64_t j)> contains;
 
   SoftmaxAttentionOptions options(bool causal) const {

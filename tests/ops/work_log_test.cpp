@@ -15,7 +15,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the records of a call. Tensors that are allocated after the start of `recording` are known.
+// Returns the records of a call. The bytes include only tensors that were allocated during a BlockRecording.
 template <class F>
 std::vector<cuda::WorkRecord> records_of(F&& f) {
   const cuda::WorkLog log;

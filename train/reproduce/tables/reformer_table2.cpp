@@ -9,8 +9,9 @@
 namespace tapeformer {
 namespace {
 
-// Special numbers of rounds. kFull selects exact LSH attention, which normalises keys and masks the own
-// position. kFullRaw selects softmax attention with shared queries and keys, which does neither.
+// Special numbers of rounds. kFull selects exact LSH attention, which normalises keys and masks the position
+// of the query. kFullRaw selects softmax attention with shared queries and keys, without normalisation and
+// without this mask.
 constexpr int64_t kFull = 0, kFullRaw = -1;
 
 struct TrainedModel {
