@@ -80,7 +80,7 @@ bool holds_out_examples(const DataConfig& data) {
   return data.validation > 0;
 }
 
-// The config key that names the files of a split of own data, and its value.
+// The config key with the path of the files of a split, and its value.
 struct SplitPath {
   std::string key, path;
 };

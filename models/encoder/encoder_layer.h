@@ -89,7 +89,7 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // `first` is AttentionSetup::first. Throws OptionError if the attention kind of the layer rejects an option.
+  // `first` is AttentionSetup::first. Throws OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* first = nullptr);
   // Computes self-attention of x (batch, length, width). The result has the shape of x and dtype `result`;

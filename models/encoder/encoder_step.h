@@ -32,7 +32,7 @@ class EncoderStep {
  private:
   struct OneToken;
 
-  // Queries, keys and values of a token: views of `rows`, side by side. Queries and keys are undefined if the
+  // Queries, keys and values of a token: adjacent views of `rows`. Queries and keys are undefined if the
   // attention does not read them.
   struct Projected {
     Tensor rows;               // (batch, number of views * width)
@@ -58,8 +58,8 @@ class EncoderStep {
   Tensor joined_first_, joined_second_;  // views of the halves of joined_
   Tensor result_;                        // (batch, output_width)
   Tensor attended_;                      // (batch, width)
-  // Operands of products in bfloat16, if the device rounds them; otherwise undefined: the input of a branch
-  // and the result of attention, (batch, width).
+  // Copies in bfloat16 of the input of a branch and of the result of attention, (batch, width). Undefined if
+  // the device does not round operands.
   Tensor branch_operand_, attended_operand_;
   Tensor hidden_, hidden_scratch_;  // (batch, feedforward), in the dtype of the operands
 };

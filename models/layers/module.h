@@ -86,7 +86,7 @@ class Module {
   // Returns the parameters of this module and its children in order of registration. They are leaves of the
   // tape that require gradients.
   NamedTensors parameters() const;
-  // Returns the parameters and the state, the tensors of a checkpoint.
+  // Returns the parameters and the state, which checkpoints store.
   NamedTensors saved_tensors() const;
   // Returns tensors that are neither trained nor saved, such as sinusoidal positions.
   NamedTensors buffers() const;
@@ -106,7 +106,7 @@ class Module {
  protected:
   // Register a member in the constructor. The member must live as long as the module.
   void add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
-  // State is initialised and saved like a parameter, and no optimizer changes it.
+  // Registers state, which is initialised and saved like a parameter but not trained. See add_parameter().
   void add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
   void add_buffer(std::string name, Tensor& tensor);
   // Keeps `alias` equal to the parameter `tensor` of another module, also after convert() and move() of a

@@ -187,13 +187,13 @@ class SoftmaxHead {
       f();
     }
   }
-  // Calls f for each block of keys that the block of queries attends to, which spans_ describes.
+  // Calls f for each block of keys that the block of queries attends to. spans_ describes the block of keys.
   template <class F>
   void for_key_blocks(F&& f) {
     for (spans_.start(attended_, query_, queries_); spans_.next();) f();
   }
 
-  // Computes scores = left right^T for the tiles with pairs of the pattern. `left` is (queries, depth), and
+  // Computes scores = left right^T for the tiles of spans_. `left` is (queries, depth), and
   // `panels` contains the right operand.
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
     spans_.for_score_tiles([&](int64_t i, int64_t key, int64_t column) {
@@ -202,7 +202,7 @@ class SoftmaxHead {
     });
   }
 
-  // Fills the columns of a row whose keys it does not attend to. Returns the number of other columns.
+  // Fills the columns of the keys that a row does not attend to. Returns the number of the other columns.
   template <class U>
   int64_t mask(U* row, int64_t i, const KeySpan& span, const ScoreColumns& columns, U value) const {
     int64_t attended = columns.padded_end - columns.begin;
@@ -269,7 +269,7 @@ class SoftmaxHead {
       store_pairs(operand + i * kScoreStride + 2 * j, narrow_pairs(load(even + j), load(odd + j)));
   }
 
-  // Draws multipliers_ for columns of a row. Returns false without dropout.
+  // Draws multipliers_ for columns of a row. Returns false if there is no dropout.
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
     if (!s_.dropout.active()) return false;
     const int64_t row = (batch_ * s_.heads + head_) * s_.query_length + query_ + i;

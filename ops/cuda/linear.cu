@@ -257,7 +257,7 @@ bool weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T*
                                  .c = gw,
                                  .ldc = in};
   // If the epilogue sums an operand, cuBLASLt does not divide k among blocks. A product with few tiles then
-  // uses few multiprocessors. It takes longer than a divided product and a kernel that sums the columns of gz.
+  // uses few multiprocessors. A divided product and a kernel that sums the columns of gz take less time.
   constexpr int64_t kTile = 128, kFilled = 64, kFewRows = 1024;
   const int64_t tiles = ((out + kTile - 1) / kTile) * ((in + kTile - 1) / kTile);
   if constexpr (std::is_same_v<T, float>)
