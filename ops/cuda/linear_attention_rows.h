@@ -38,7 +38,8 @@ struct HeadRows {
     if (mapped) return feature_of(map, x);
     return multipliers ? multipliers[position] * x : x;
   }
-  // Returns whether 16-byte loads can read the rows: they are bfloat16, aligned and a multiple of 8 elements.
+  // Returns whether 16-byte loads can read the rows. Rows must be bfloat16 and aligned, and their stride and
+  // width must be multiples of 8 elements.
   __device__ bool has_packs() const {
     if constexpr (!std::is_same_v<S, BFloat16>) return false;
     constexpr int kPack = Pack<S>::kSize;

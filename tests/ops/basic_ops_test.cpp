@@ -1,4 +1,4 @@
-// Tests with values computed by hand, with invalid arguments, and of cases without a row in the op table.
+// Tests of results computed by hand, of invalid arguments, and of cases without a row in the op table.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // Benchmark of data-parallel training. It compares a step of all processes with a step of each process alone
-// and with one process on all threads, and the bandwidth of all_reduce with a copy in memory.
+// and with a step of one process on all threads. It also compares the bandwidths of all_reduce and of a copy
+// in memory.
 #include "autograd/tape.h"
 #include "core/system/log.h"
 #include "train/bench/bench.h"

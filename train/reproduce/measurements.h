@@ -50,8 +50,8 @@ Measurement generation_speed(const GenerationSpeed& speed);
 // and at least half of the points. Returns NaN for fewer than two points.
 double fitted_exponent(const std::vector<std::pair<double, double>>& points);
 
-// Returns shortest, 2 shortest, 4 shortest and so on, up to `longest`, the value of measure.OPTION. Throws
-// ConfigError if `longest` is less than `shortest`.
+// Returns `shortest`, 2 * `shortest`, 4 * `shortest` and so on, up to `longest`, the value of measure.OPTION.
+// Throws ConfigError if `longest` is less than `shortest`.
 std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t longest);
 
 // Return the columns, results and figures of time and memory by length N. The columns are milliseconds_N and

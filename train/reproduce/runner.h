@@ -17,9 +17,10 @@ struct TableResult {
   int stop_signal = 0;                // signal that stopped the table, or 0
 };
 
-// Trains the chosen rows with all seeds, and then measures them. If there are several processes, each trains
-// and measures every size-th pair of a row and a seed, process 0 writes the files of the table, and all
-// processes get the failures of all; processes must not communicate after a call that a signal stopped.
+// Trains the chosen rows with all seeds, and then measures them. If there are several processes, each process
+// trains and measures every size-th pair of a row and a seed. Process 0 writes the files of the table. The
+// result contains the failures of all processes. If a signal stopped the call, processes must not communicate
+// after it.
 // Continues the trainings of an earlier call and does not repeat finished trainings and measurements. After a
 // failure of a row, the other rows continue. Writes table.json after the measurements of each row, and the
 // other files of the table at the end. Throws ConfigError for an unknown row or invalid settings, and the

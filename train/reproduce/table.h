@@ -56,9 +56,9 @@ struct Trial {
 struct Measurement {
   std::string name;  // names the measurement in the files of the runner
   std::vector<Column> columns = {};
-  // Arguments of the program. {run} is the run directory, {config} the resolved config, {limit} the value of
-  // data.eval_limit, and {file} a path in the output folder that ends with the name of the run. The runner
-  // adds --json, --threads, --data-dir and, unless the words contain it, --device.
+  // Arguments of the program. {run} is the run directory, {config} is the resolved config, and {limit} is the
+  // value of data.eval_limit. {file} is a path in the output folder that ends with the name of the run. The
+  // runner adds --json, --threads, --data-dir and, unless the words contain it, --device.
   std::vector<Words> commands = {};
   // Returns the results. `outputs` are the outputs of the commands.
   std::function<Measured(const std::vector<Json>& outputs, const Trial&)> read = nullptr;
