@@ -21,9 +21,9 @@ namespace tapeformer {
 class Store {
  public:
   // Creates the folder if it does not exist, and locks it. Throws ConfigError if another run uses the folder,
-  // or if this process does not see the folder of process 0. Also throws ConfigError if the folder was created
-  // for another table, scale, version or device, or with other settings. Throws FileError if a file cannot be
-  // read or written.
+  // or if this process does not see the folder of process 0. Also throws ConfigError if the folder was
+  // created for another table, scale, version or device, or with other settings. Throws FileError if a file
+  // cannot be read or written.
   Store(const Reproduction& reproduction, const ReproductionOptions& options, const Processes& processes);
 
   // Returns the stored results of a row with a seed: an object with the entries that put() has set.
