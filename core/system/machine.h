@@ -1,5 +1,5 @@
 // Information about the build and the computer, for reports of benchmarks and errors. Each call reads the
-// values again. Thread-safe.
+// values again. The functions are thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -165,7 +165,8 @@ __device__ void finish_products(Products& products, const LinearHead<S>& head, i
   }
 }
 
-// Returns an element of the gradient with respect to q or k. `sum` is its sum in ReadOperands.
+// Returns an element of a result from the sum of its products. For gradients with respect to q and k, adds
+// the term of the denominator and multiplies by the derivative of the feature map.
 template <Reading kReading, class S, class T = Compute<S>>
 __device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
                               int64_t feature) {
