@@ -86,9 +86,9 @@ TEST_CASE("a budget is exceeded if layers are computed twice or feed-forward lay
   ModelChoice recomputed = choice_of(budget.config);
   recomputed.model.encoder.recompute = true;
   CHECK(exceeds(work_of(recomputed, budget.counted, budget.batch), budget));
-  ModelChoice more_heads = choice_of(budget.config);
-  more_heads.model.encoder.feedforward += more_heads.model.encoder.feedforward / 2;
-  const DeviceWork more_bytes = work_of(more_heads, budget.counted, budget.batch);
+  ModelChoice wider = choice_of(budget.config);
+  wider.model.encoder.feedforward += wider.model.encoder.feedforward / 2;
+  const DeviceWork more_bytes = work_of(wider, budget.counted, budget.batch);
   CHECK(more_bytes.launches() == work_of(choice_of(budget.config), budget.counted, budget.batch).launches());
   CHECK(exceeds(more_bytes, budget));
 }
