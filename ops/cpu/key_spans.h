@@ -97,13 +97,15 @@ class KeySpans {
   template <class F>
   void for_masked(int64_t i, const KeySpan& span, const ScoreColumns& columns, F&& f) const {
     const int64_t query = query_ + i;
+    // Columns after the span belong to keys of another span.
+    const int64_t last = std::min(columns.padded_end, span.slot + span.count);
     int64_t masked = columns.is_full ? columns.padded_end : columns.begin;
     while (masked < columns.padded_end) {
       const PositionRun run = attended_->keys(query, query + 1, masked - span.slot + span.key);
-      const int64_t end =
-          std::min(run.is_empty() ? PositionRun::kEnd : span.column(run.begin), columns.padded_end);
+      const bool is_last = run.is_empty() || span.column(run.begin) >= last;
+      const int64_t end = is_last ? columns.padded_end : span.column(run.begin);
       if (masked < end) f(masked, end);
-      masked = run.is_empty() ? columns.padded_end : span.column(run.end);
+      masked = is_last ? columns.padded_end : std::min(span.column(run.end), last);
     }
   }
   // Calls f(first key, first column, first row, end of the rows) for each tile of kTileRows keys and each
@@ -140,7 +142,7 @@ class KeySpans {
                          std::min(padded<T>(after + kMargin), span.slot + span.count + kGap)};
     const int64_t first_key = columns.begin - span.slot + span.key;
     const int64_t end_key = first_key + columns.padded_end - columns.begin;
-    columns.is_full = true;
+    columns.is_full = columns.padded_end <= span.slot + span.count;
     for (int64_t query = first; query < end && columns.is_full; ++query) {
       run = attended_->keys(query, query + 1, first_key);
       columns.is_full = run.begin == first_key && run.end >= end_key;
