@@ -252,7 +252,7 @@ TEST_CASE("options of sparse patterns that contradict each other or the length a
         "of the query, got 2");
   CHECK(problem_of("big-bird", {}, 448) ==
         "attention_options.random_blocks: expected at most 2, the blocks of sequences of 448 tokens outside "
-        "of the window and of the global blocks, got 3");
+        "the window and the global blocks, got 3");
   CHECK(problem_of("big-bird", {}, 449) == "");
   CHECK(problem_of("image", {}, 100) ==
         "attention_options.block: expected at most the length of the sequences, 100, got 256");
