@@ -165,8 +165,8 @@ __device__ void finish_products(Products& products, const LinearHead<S>& head, i
   }
 }
 
-// Returns an element of a result from the sum of its products. For gradients with respect to q and k, adds
-// the term of the denominator and multiplies by the derivative of the feature map.
+// Returns the value of one output element. `sum` is its dot product with the other operand. A gradient with
+// respect to q or k also has the term of the denominator and the factor of the feature map's derivative.
 template <Reading kReading, class S, class T = Compute<S>>
 __device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
                               int64_t feature) {

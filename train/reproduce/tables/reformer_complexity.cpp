@@ -165,8 +165,8 @@ Table reformer_complexity(const ReproductionOptions& options) {
           "for d_ff in the memory; LSH Transformer with l r c for l²; Reformer with all three.",
       .notes =
           {"Softmax attention works block by block here, so its memory is linear in the length; the "
-           "formulas have l², which table 1 prints for memory-efficient attention too. Attention that stores "
-           "all l² scores is not implemented.",
+           "formulas have l², which table 1 prints for memory-efficient attention too. No row stores all l² "
+           "scores.",
            concat_text("Chunked models have ", chunks_for(sweeps[2].values.back()),
                        " feed-forward chunks. LSH attention has 2 rounds and chunks of ", kChunk, ".")},
       .reference = "formula",
