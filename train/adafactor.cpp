@@ -15,7 +15,7 @@ constexpr double kMinRootMeanSquare = 1e-3;  // minimum root mean square of a pa
 constexpr double kTraxEpsilon = 1e-30;       // added to squared gradients
 enum Coefficient : int64_t { kMix, kRate, kShrink, kCoefficients };
 
-// Returns max(x, low).
+// Returns the elementwise maximum of x and `low`.
 Tensor at_least(const Tensor& x, double low) {
   return add(relu(add(x, -low)), low);
 }

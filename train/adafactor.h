@@ -1,5 +1,5 @@
-// Adafactor (Shazeer and Stern 2018): the second moments of a matrix are the product of the means of its rows
-// and columns, and steps are relative to the size of the parameters.
+// The optimizer Adafactor (Shazeer and Stern 2018). It stores the second moments of a matrix as means over
+// its rows and columns, and multiplies each step by the root mean square of the parameter.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,19 @@
 
 namespace tapeformer {
 
-// With g the scaled gradient, m = step^decay_rate and rms(x) = sqrt(mean(x²)):
-//   row    = row + (mean(g² over columns) - row) / m     (matrices: the last two dimensions)
+// A step computes, with g the scaled gradient, m = step^decay_rate and rms(x) = sqrt(mean(x²)):
+//   row    = row + (mean(g² over columns) - row) / m
 //   column = column + (mean(g² over rows) - column) / m
 //   second = row column / mean(row)
 //   u = g / sqrt(second), divided by max(1, rms(u) / update_clip)
 //   parameter = shrink * parameter - rate * max(1e-3, rms(parameter)) * u
-// The forms differ in the rate, in the decay of weights and in the terms that avoid divisions by 0:
-// - "pytorch", torch.optim.Adafactor: the rate is min(lr, 1 / sqrt(step)); shrink = 1 - lr weight_decay;
-//   mean(row) is at least the epsilon of the dtype, and `second` at least its square.
-// - "trax": the rate is lr; shrink = 1 - weight_decay; 1e-30 is added to g².
+// Rows and columns are the last two dimensions. Scalars and vectors have no rows and columns. They use
+//   second = second + (g² - second) / m
+//
+// optimizer.form selects the rate, `shrink` and the terms that avoid a division by 0:
+// - "pytorch", as torch.optim.Adafactor: rate = min(lr, 1 / sqrt(step)); shrink = 1 - lr weight_decay;
+//   mean(row) is at least the machine epsilon of the dtype, and `second` at least its square.
+// - "trax", as in Trax: rate = lr; shrink = 1 - weight_decay; 1e-30 is added to g².
 class Adafactor {
  public:
   Adafactor(const OptimizerConfig& config, const std::vector<Tensor>& parameters);
@@ -32,17 +35,17 @@ class Adafactor {
   // coefficients on the device.
   void apply(size_t index, const Tensor& parameter, const Tensor& gradient, const Tensor& scale) const;
 
-  // Returns the second moments of a parameter: "row" and "column" for matrices, "second" for vectors.
+  // Returns the second moments of a parameter: "row" and "column" if its rank is at least 2, else "second".
   std::vector<std::pair<std::string, Tensor>> state(size_t index) const;
 
  private:
   struct Moments {
-    Tensor row, column;  // of a matrix
-    Tensor second;       // of a vector
+    Tensor row, column;  // defined for parameters of rank 2 or more
+    Tensor second;       // defined for scalars and vectors
   };
-  // Returns g / sqrt(second) after an update of the moments.
+  // Updates the moments with g, and returns g / sqrt(second).
   Tensor update(const Moments& moments, const Tensor& g) const;
-  // Returns a coefficient as a scalar tensor.
+  // Returns element `index` of coefficients_ as a scalar tensor.
   Tensor coefficient(int64_t index) const;
 
   OptimizerConfig config_;

@@ -80,7 +80,7 @@ bool holds_out_examples(const DataConfig& data) {
   return data.validation > 0;
 }
 
-// The config key with the path of the files of a split, and its value.
+// The config key that names the files of a split, and the path in this key.
 struct SplitPath {
   std::string key, path;
 };
@@ -91,7 +91,8 @@ SplitPath path_of_split(const DataConfig& data, const std::string& split) {
   return {"data.path", data.path};
 }
 
-// Returns f(). Adds the config key to the message of a DataError that begins with the path of the split.
+// Calls f() and returns its result. If f() throws a DataError whose message begins with the path of the
+// split, the config key is put before the message.
 template <class F>
 auto with_path_key(const DataConfig& data, const std::string& split, F&& f) {
   const SplitPath files = path_of_split(data, split);
@@ -106,7 +107,8 @@ auto with_path_key(const DataConfig& data, const std::string& split, F&& f) {
 // Maps a model option to its config key.
 struct OptionKey {
   const char *option, *key;
-  const char* expected = "";  // text for the expected value, if the key and the option differ in values
+  // Appended to a message if the key and the option have different values.
+  const char* expected = "";
 };
 constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
                                      {"attention_dropout", "model.attention_dropout"},
@@ -272,7 +274,7 @@ Device announced_device(const std::string& name) {
   return choice.device;
 }
 
-Device prepare_machine(const RunConfig& run) {
+Device prepare_device(const RunConfig& run) {
   set_threads(static_cast<int>(run.threads));
   const Device device = announced_device(run.device);
   if (device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");

@@ -13,16 +13,17 @@
 
 namespace tapeformer {
 
-// Returns the registered attention kinds and the rules of models, for configs.
+// Returns the registered attention kinds with their options, and the checks of model options, for
+// load_config().
 AttentionCatalogue attention_catalogue();
 
-// Returns the contradictions between the options of the model that a config describes.
+// Returns the contradictions between the model options of a config, with the config keys.
 std::vector<KeyProblem> model_problems(const Config& config);
 
-// Returns the text "key: problem" with the config key of the option; "option: problem" if there is no key.
+// Returns "key: problem" with the config key that sets the option, or "option: problem" if no key sets it.
 std::string text_with_key(const OptionProblem& problem);
 
-// Returns f(). Turns an OptionError of a model into a ConfigError that names the config key.
+// Calls f() and returns its result. Converts an OptionError into a ConfigError that names the config key.
 template <class F>
 auto with_config_keys(F&& f) {
   try {
@@ -32,17 +33,17 @@ auto with_config_keys(F&& f) {
   }
 }
 
-// Returns whether the data set in the config is a text.
+// Returns whether data.dataset names a data set of type DatasetType::text.
 bool is_text(const Config& config);
 
-// Returns the sizes of the data set in the config, without reading its files. A text without a tokenizer is
-// read if its vocabulary depends on the text.
+// Returns the sizes of the data set in the config without reading its files. If `tokenizer` is null and the
+// vocabulary of a text depends on the text, the text is read.
 DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                           const std::string& data_dir = "");
 
 struct SplitOptions {
   std::string data_dir = {};
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // of a text; nullptr: make it from the text
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // tokenizer of a text; null: made from the text
   bool random_windows = false;                           // texts: see TextOptions
 };
 
@@ -52,8 +53,8 @@ struct SplitOptions {
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& options = {});
 
-// Throws DataError if data.valid_path or data.test_path contains no text or no pictures, so that training
-// refuses files that only later commands read.
+// Throws DataError if data.valid_path or data.test_path is set and contains no text or no pictures. Training
+// calls it before the first step, because its evaluations read only one of the two paths.
 void check_evaluation_files(const Config& config);
 
 // Returns the split that training evaluates on: "valid" if a part of the data is held out, else "test".
@@ -74,9 +75,9 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
 // Throws DeviceError if the device is unavailable, and ConfigError for invalid names.
 Device announced_device(const std::string& name);
 
-// Sets the number of threads and the precision of the device, and returns the device. Throws DeviceError if
-// the device is unavailable, and ConfigError if it does not support the precision.
-Device prepare_machine(const RunConfig& run);
+// Sets the number of CPU threads to run.threads and the precision of the device run.device, and returns the
+// device. Throws DeviceError if the device is unavailable, and ConfigError if its name is invalid.
+Device prepare_device(const RunConfig& run);
 
 // Sets the precision of products on a device to run.precision and run.tf32. The CPU ignores tf32.
 void set_precision(const RunConfig& run, Device device);

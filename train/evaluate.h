@@ -31,23 +31,23 @@ struct Evaluation {
   int64_t examples = 0;
   double nats_per_dim = 0;  // mean negative log-likelihood of the unmasked tokens
   double bits_per_dim = 0;  // nats_per_dim / ln 2
-  double accuracy = -1;     // share of correct symbols; -1 for models of images
+  double accuracy = -1;     // share of correctly predicted tokens; -1 for models of images
   double seconds = 0;
   std::optional<TextScore> text;  // only for texts
 };
 
-// Returns the number of unmasked predictions in a batch, over which the loss of a model is a mean.
+// Returns the number of unmasked predictions in a batch. The loss of a model is the mean over them.
 double unmasked_tokens(const Batch& batch);
 
-// Returns the results of an evaluation by name: nats_per_dim, bits_per_dim and, if they apply, the results of
-// texts and the accuracy.
+// Returns the results of an evaluation by name: nats_per_dim, bits_per_dim, the scores in `text` if it is
+// set, and the accuracy unless it is -1.
 std::vector<std::pair<std::string, double>> named_results(const Evaluation& evaluation);
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have the same
-// weight. `seed` is for attention kinds with random_evaluation. `processes` divide the batches; the result
-// does not depend on the number of processes. All processes must call the function with the same arguments.
-// Throws DivergedError if the logits are not finite, and Stopped if `stop` returns true before a batch.
-// `stop` is called equally often on all processes.
+// weight. Attention kinds with the capability random_evaluation use `seed`. `processes` divide the batches;
+// the result does not depend on the number of processes. All processes must call the function with the same
+// arguments. Throws DivergedError if the loss of a batch is not finite, and Stopped if `stop` returns true
+// before a batch. All processes call `stop` equally often.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *single_process());

@@ -12,8 +12,8 @@ namespace tapeformer {
 // of 256", or nothing if all elements are finite. All tensors must have the same floating dtype and device.
 std::optional<std::string> find_non_finite(const NamedTensors& tensors);
 
-// Throws DivergedError if the tensors of a checkpoint are not finite. The message contains `checkpoint`, its
-// folder.
+// Throws DivergedError if the tensors of a checkpoint are not finite. The message begins with `checkpoint`,
+// the folder of the checkpoint.
 void check_finite(const NamedTensors& tensors, const std::string& checkpoint);
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// File metrics.jsonl of a run directory. Each line is a JSON object, and its fields keep the order of the
-// record.
+// The file metrics.jsonl of a run directory. Each line is a JSON object with the fields of one record, in
+// order.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ class MetricsWriter {
   void write(const MetricRecord& record);
   // Writes the waiting records, if possible.
   void flush();
-  // Return the number of waiting records and the error of the last attempt: 0 and "" after a successful call.
+  // Return the number of waiting records, and the error of the last attempt to write them: 0 and "" if all
+  // records are in the file.
   int64_t waiting() const { return waiting_; }
   const std::string& problem() const { return problem_; }
 
@@ -45,8 +46,9 @@ class MetricsWriter {
 // evaluates again. Replaces the file atomically. Does nothing if there is no file. Throws FileError.
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 
-// Returns all records. Converts null to NaN. Skips a last line without line end, because another process may
-// still write it. Throws FileError, and DataError with the line number if a line is not a flat JSON object.
+// Returns all records. Converts null to NaN. Skips a last line without a line end, because another process
+// may still be writing it. Throws FileError if the file cannot be read, and DataError with the line number if
+// a line is not a JSON object of numbers and strings.
 std::vector<MetricRecord> read_metrics(const std::string& path);
 
 struct MetricsFile {

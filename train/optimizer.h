@@ -1,5 +1,5 @@
-// Optimizers with clipping of gradients and an optional exponential moving average of the weights. The
-// optimizer owns the moments and the average. The model owns the parameters.
+// Optimizers with gradient clipping and an optional exponential moving average of the weights. The optimizer
+// owns the moments and the average. The model owns the parameters.
 #pragma once
 
 #include <memory>
@@ -35,24 +35,24 @@ class Optimizer {
   // - adafactor: train/adafactor.h.
   // With clip_value > 0, the elements of the scaled gradients are clipped instead of their norm.
   Tensor step(double lr, double gradient_scale = 1);
-  // prepare() and apply() are the two parts of step(). prepare() copies the coefficients of the step to the
-  // device. apply() reads them on the device, so it can be captured as a CUDA graph and replayed with other
+  // prepare() and apply() are the two parts of step(). prepare() counts the step and copies its coefficients
+  // to the device. apply() reads them on the device, so a CUDA graph of apply() can be replayed with other
   // coefficients.
   void prepare(double lr);
   Tensor apply(double gradient_scale = 1);
   int64_t steps() const { return steps_; }
 
-  // Rounds the weights for the products of a forward and backward pass, and returns the copies for a
-  // RoundedWeights::Scope. The scope must end before the weights change.
+  // Returns copies of the current weights that are rounded for matrix products, for a RoundedWeights::Scope
+  // around a forward and backward pass. The scope must end before the weights change.
   const RoundedWeights& round_weights() const;
 
   // Exchanges the weights with their average. A second call restores them. Does nothing without an average.
   void swap_average();
   bool has_average() const { return !averages_.empty(); }
 
-  // Returns the state for a checkpoint: "first.NAME", "second.NAME", "row.NAME", "column.NAME" and
-  // "average.NAME" for each parameter NAME, as far as the optimizer has them. The tensors share storage with
-  // the optimizer, so that a checkpoint can be loaded into them.
+  // Returns the state for a checkpoint: those of "first.NAME", "second.NAME", "row.NAME", "column.NAME" and
+  // "average.NAME" that the optimizer has for the parameter NAME. The tensors share storage with the
+  // optimizer, so that a checkpoint can be loaded into them.
   Named state() const;
   void set_steps(int64_t steps) { steps_ = steps; }
 

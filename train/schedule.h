@@ -13,7 +13,7 @@ namespace tapeformer {
 // - constant: 1.
 // - step: multiplied by schedule.factor at each step in step_at.
 // - cosine: from 1 to final_lr_ratio at the last step (Loshchilov & Hutter 2017, one cycle).
-// - rsqrt: sqrt(warmup_steps / step), with steps counted from 1 (Vaswani et al. 2017, section 5.3).
+// - rsqrt: sqrt(max(warmup_steps, 1) / step), with steps counted from 1 (Vaswani et al. 2017, section 5.3).
 // - plateau: multiplied by schedule.factor when the evaluation loss has not improved for more than `patience`
 //   evaluations, with the minimum final_lr_ratio. A loss improves if it is less than (1 - threshold) times
 //   the best loss. This is ReduceLROnPlateau of PyTorch with mode "min", threshold_mode "rel" and cooldown 0.

@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM. A training run stops after the current step and writes a checkpoint. Other processes
-// end immediately.
+// Handlers of SIGINT and SIGTERM. A training run that receives one of these signals stops after the current
+// step and writes a checkpoint. Other processes end immediately.
 #pragma once
 
 #include <exception>
@@ -7,7 +7,7 @@
 
 namespace tapeformer {
 
-inline constexpr int kInterrupted = 130;  // exit status of a process that had nothing to save
+inline constexpr int kInterrupted = 130;  // exit status of a process that a signal ended immediately
 
 // Installs handlers for processes with nothing to save. SIGINT and SIGTERM write a line to standard error,
 // end the programs that CommandOutput runs, and end the process with kInterrupted.

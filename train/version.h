@@ -5,8 +5,8 @@
 
 namespace tapeformer {
 
-// Returns the commit of the sources: "…-dirty" if their files differed from the commit when they were built,
-// or "unknown" if they were not in a repository.
+// Returns the commit of the sources. The suffix "-dirty" means that files differed from the commit when they
+// were built. Returns "unknown" if the sources were not in a repository.
 std::string source_commit();
 
 }  // namespace tapeformer

@@ -24,7 +24,7 @@ Work attention_work(const AttentionKind& kind, const OptionValues& options, cons
           tensors * sequences * static_cast<double>(length * sizes.head_dim * size_of(sizes.dtype))};
 }
 
-// Returns the dtype of --dtype, or of --precision if --dtype is empty.
+// Returns the dtype in --dtype or, if it is empty, in --precision. The default is float32.
 DType chosen_dtype(const OptionValues& options) {
   const auto& precision = options.get<std::string>("precision");
   const auto& dtype = options.get<std::string>("dtype");
@@ -33,7 +33,7 @@ DType chosen_dtype(const OptionValues& options) {
   return (dtype.empty() ? precision : dtype) == "bfloat16" ? DType::bfloat16 : DType::float32;
 }
 
-// A kind with its options.
+// An attention kind, and the option values to measure it with.
 struct MeasuredKind {
   const AttentionKind* kind;
   OptionValues options;
@@ -49,7 +49,7 @@ std::vector<MeasuredKind> default_kinds(const std::string& only) {
   return kinds;
 }
 
-// Returns the kinds of a config, and sets the heads and the dtype in `lengths`.
+// Returns the attention kinds of a config, and sets `heads`, `head_dim` and `dtype` in `lengths`.
 std::vector<MeasuredKind> configured_kinds(const BenchmarkArguments& arguments, AttentionLengths& lengths) {
   const Config config =
       load_config(arguments.options.get<std::string>("config"), arguments.overrides.sets,

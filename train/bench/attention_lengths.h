@@ -9,13 +9,14 @@
 
 namespace tapeformer {
 
-inline constexpr int64_t kTokensTimed = 1 << 14;  // short sequences are repeated up to this number of tokens
+inline constexpr int64_t kTokensTimed = 1 << 14;  // tokens per measurement, by repetition of short sequences
 inline constexpr int64_t kSpreadFrom = 4096;      // smallest length that Spread uses
 
 // Returns the options shortest, longest, batch, heads, head-dim and repeats.
 std::vector<OptionSpec> attention_size_options();
 
-// Returns standard normal rows that require a gradient. `name` and `seed` select the random stream.
+// Returns a tensor of standard normal values that requires a gradient. `name` and `seed` select the random
+// stream.
 Tensor random_rows(const Shape& shape, const char* name, Device device = kCpu, DType dtype = DType::float32,
                    uint64_t seed = kSeed);
 

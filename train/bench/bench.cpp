@@ -24,7 +24,7 @@ std::string text_with_option(const Benchmark& benchmark, const OptionProblem& pr
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
   if (benchmark.has_option(name)) return "--" + name + ": " + problem.problem;
-  // The benchmark uses the default values of the attention kind.
+  // The benchmark has no option for this value, so the message names the attention kind, which determines it.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.problem;
 }
 

@@ -1,6 +1,7 @@
-// Benchmarks of `tapeformer bench`. Each has a name, options and a function that measures and reports. All
-// figures are medians over repeats. Ratios compare measurements of the same process with the same threads. To
-// add a benchmark, write its file, declare it here, and list it in benchmarks() and in CMakeLists.txt.
+// Benchmarks of `tapeformer bench`. Each has a name, options and a function that measures and returns a
+// report. Times are medians over repeats, unless their name says otherwise. Ratios compare measurements of
+// the same process with the same threads. To add a benchmark, write its file, declare it here, and list it in
+// benchmarks() and in CMakeLists.txt.
 #pragma once
 
 #include <string>
@@ -40,8 +41,8 @@ struct Benchmark {
 
 // Returns the option "precision" with the choices float32 and bfloat16.
 OptionSpec precision_option(std::string default_value, std::string help);
-// Sets the precision of the device. Throws ConfigError, which names --precision, if the device does not
-// support it.
+// Sets the precision of the device to run.precision and, on a CUDA device, run.tf32. If the CPU does not
+// support the precision, throws ConfigError, which names --precision.
 void use_precision(const RunConfig& run, Device device);
 
 // Returns all benchmarks in the order in which the help lists them.
@@ -49,8 +50,8 @@ const std::vector<Benchmark>& benchmarks();
 // Returns the benchmark with this name. Throws ConfigError, with a suggestion, if there is none.
 const Benchmark& benchmark(const std::string& name);
 
-// Runs a benchmark. Turns an OptionError of a model into a ConfigError that names the config key if the
-// option "config" names a file, and the option of the benchmark otherwise.
+// Runs a benchmark. Converts an OptionError of a model into a ConfigError. If the option "config" names a
+// file, the error names the config key, otherwise the option of the benchmark.
 Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& arguments);
 
 Benchmark attention_benchmark();

@@ -1,5 +1,5 @@
-// The work of a training step or of a decoded token on a CUDA device. In the emulation, the work is counted
-// and not computed.
+// The work of a training step or of a decoded token on a CUDA device. An emulated device counts the work
+// without computing it.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct DeviceWork {
   double flop() const;
 };
 
-// Return the work of the second training step, and of the second token of every sequence of a batch. The
-// result excludes work that only the first step or token requires. A device that is not emulated computes
-// the steps. Throw OutOfMemory if an emulated device needs more than `memory_bytes`, and DeviceError if the
-// device is the CPU.
+// Return the work of the second training step, and of decoding the second token of every sequence of a batch.
+// The result excludes work that only the first step or token requires. A real device also computes the steps.
+// Throw OutOfMemory if an emulated device needs more than `memory_bytes`, and DeviceError if the device is
+// the CPU.
 DeviceWork training_work(const ModelChoice& choice, Device device, int64_t memory_bytes);
 DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device, int64_t memory_bytes);
 

@@ -13,9 +13,9 @@ constexpr double kLaunchSeconds = 2.2e-6;     // from the end of a kernel to the
 constexpr double kWaveSeconds = 1e-6;         // latency of a block that loads, computes and stores
 constexpr double kAttainableRate = 0.7;       // share of the peak rate that products of libraries attain
 constexpr double kAttainableBandwidth = 0.9;  // share of the peak bandwidth that a copy attains
-constexpr int64_t kTile = 128;                // side of a block's tile of a product
-constexpr int64_t kLeastDepth = 1024;         // minimum length of a part of k
-constexpr int64_t kMaxBlocks = 32;            // maximum number of resident blocks of a multiprocessor
+constexpr int64_t kTile = 128;         // rows and columns of the part of a product that a block computes
+constexpr int64_t kLeastDepth = 1024;  // minimum length of a part of k, if a product divides k
+constexpr int64_t kMaxBlocks = 32;     // maximum number of resident blocks of a multiprocessor
 
 int64_t divided_up(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;

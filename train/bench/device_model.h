@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// Constants of a device. `source` names the documents with the values.
+// Rates and sizes of a device, from the documents that `source` names.
 struct DeviceModel {
   std::string name;    // value of --device-model
   std::string source;  // documents with the constants
@@ -24,7 +24,7 @@ struct DeviceModel {
   double rate(cuda::OperandType type) const;
 };
 
-// Returns all devices of the model.
+// Returns the devices whose constants are known.
 const std::vector<DeviceModel>& device_models();
 // Returns the device with this name. Throws ConfigError with the available names if there is none.
 const DeviceModel& device_model(const std::string& name);

@@ -1,6 +1,6 @@
-// Benchmark of data-parallel training. It compares a step of all processes with a step of each process alone
-// and with a step of one process on all threads. It also compares the bandwidths of all_reduce and of a copy
-// in memory.
+// Benchmark of data-parallel training. It compares a step of all processes together with independent steps of
+// the processes, and with a step of one process on all threads. It also compares the bandwidths of all_reduce
+// and of a copy in memory.
 #include "autograd/tape.h"
 #include "core/system/log.h"
 #include "train/bench/bench.h"
@@ -14,7 +14,7 @@
 namespace tapeformer {
 namespace {
 
-// A model on a batch of random bytes, with its optimizer.
+// A model with its optimizer and a batch of random bytes.
 class Replica {
  public:
   Replica(const ModelChoice& choice, int64_t batch, Communicator& processes, bool bfloat16)

@@ -13,7 +13,7 @@ namespace tapeformer {
 
 namespace {
 
-// Multiplies matrices of T `p.count` times.
+// Multiplies matrices with elements of type T `p.count` times.
 template <class T, class Backend>
 void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& c) {
   const Gemm<T> product{.transpose_a = p.transpose_a,

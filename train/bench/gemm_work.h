@@ -1,5 +1,5 @@
-// The matrix products of a model, without its other operations. Benchmarks compare their rate with the rate
-// of these products.
+// The matrix products of a model, without its other operations. Benchmarks compare the rate of a whole model
+// with the rate of these products alone.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace tapeformer {
 
-// `count` products c = op(a) op(b) of the shapes (m, n), (m, k) and (k, n).
+// `count` products c = op(a) op(b). The shapes of c, op(a) and op(b) are (m, n), (m, k) and (k, n); op
+// transposes its operand if `transpose_a` or `transpose_b` is true.
 struct GemmShape {
   std::string name;
   int64_t m = 0, n = 0, k = 0;
@@ -46,7 +47,7 @@ double attention_flops(const AutoregressiveOptions& model, int64_t length);
 // Returns the dtype of the operands of matrix products in the precision of the device: float32 or bfloat16.
 DType stored_dtype(Device device);
 
-// Runs products on a device with its own buffers of stored_dtype(device).
+// Matrix products on a device, with buffers of dtype stored_dtype(device) that the object owns.
 class GemmWork {
  public:
   explicit GemmWork(std::vector<GemmShape> products, Device device = kCpu);
@@ -58,8 +59,8 @@ class GemmWork {
  private:
   std::vector<GemmShape> products_;
   Tensor a_, b_, c_;
-  // Weight, or gradient of the weight, in float32. Defined on the CPU for bfloat16 products, and for float32
-  // products if linear layers use oneDNN; OpenBLAS computes other products.
+  // Weight, or gradient of the weight, in float32. Defined if the products run with the kernels of linear
+  // layers: on the CPU in bfloat16, or in float32 with oneDNN.
   Tensor weight_;
 };
 

@@ -15,7 +15,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns the sum of the first `share` of each weight as integers, to measure the time of reading them. Each
+// Reads the first `share` (from 0 to 1) of each weight tensor and returns the sum of its 32-bit words. Each
 // thread reads an equal part of each tensor.
 uint32_t read_weights(const NamedTensors& weights, double share) {
   const int64_t team = threads();
@@ -37,8 +37,8 @@ uint32_t read_weights(const NamedTensors& weights, double share) {
   return total;
 }
 
-// Returns the seconds that one pass over the weights takes in the dtype `stored`. The weights are float32.
-// For bfloat16, only half of their bytes are read.
+// Returns the seconds that reading all weights in the dtype `stored` takes. The weights are float32, so only
+// half of their bytes are read for bfloat16.
 double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
   const double share = static_cast<double>(size_of(stored)) / sizeof(float);
@@ -49,7 +49,7 @@ double read_seconds(const NamedTensors& weights, DType stored) {
          kPasses;
 }
 
-// Operations and bytes of one token of every sequence.
+// Returns the operations and bytes of one step, which draws one token of every sequence.
 // - Products: each weight takes one multiply-add per sequence and is read once, in the stored dtype.
 // - State of constant size: read and written once.
 // - Key/value cache: has room for max_length tokens. A token reads the cache up to its position, on average
@@ -98,8 +98,8 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       rates.back().bytes_per_second = copy->bytes_per_second();
       continue;
     }
-    // Measures the read time of these weights, because small weights stay in the last-level cache, which is
-    // faster than memory.
+    // Measures the bandwidth with the weights themselves, because small weights stay in the last-level cache,
+    // which is faster than memory.
     reads.push_back(read_seconds(weights, stored));
     ratios.push_back(times.back() / reads.back());
     rates.back().bytes_per_second =

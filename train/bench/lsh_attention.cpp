@@ -29,7 +29,7 @@ class LshMeasurement {
         v_(random_rows(shape_, "v")),
         cotangent_(Tensor::full(shape_, 1)) {}
 
-  // Runs one forward and backward, including the hashing.
+  // Runs one forward and backward pass, including the hashing.
   void run(const Attention& attention) const {
     backward(attention.forward(q_, q_, v_, {.causal = true, .key_lengths = {}}, {}, "bench"), cotangent_);
     for (const Tensor& x : {q_, v_}) set_gradient(x, {});
@@ -59,8 +59,8 @@ class LshMeasurement {
   int64_t peak_ = 0;
 };
 
-// Products of one chunk, forward and backward, that each thread computes independently with sgemm: the
-// queries of the chunk with the keys of two chunks.
+// Products of the queries of one chunk with the keys of two chunks, forward and backward. Each thread
+// computes them independently with sgemm.
 class ChunkProducts {
  public:
   ChunkProducts(int64_t chunk, int64_t dim) {
@@ -83,8 +83,8 @@ class ChunkProducts {
   std::vector<GemmWork> work_;
 };
 
-// Reports the share of each stage in the time of all threads. Passes with stage clocks alternate with sgemm
-// on the same shapes, so that other load on the machine affects both.
+// Returns the results of this length, with the share of each stage in the time of all threads. Passes with
+// timed stages alternate with sgemm on the same shapes, so that other load on the machine affects both.
 Report LshMeasurement::report(const Attention& attention, const ChunkProducts& chunk_products,
                               int64_t repeats) const {
   LshStages stages;

@@ -1,5 +1,5 @@
-// Benchmark of a stack of LSTM layers, forward and backward, on random frames. Passes, products of the same
-// weights and copies alternate, so that other load on the machine affects all of them.
+// Benchmark of a stack of LSTM layers, forward and backward, on random frames. Passes alternate with products
+// of the same weights and with copies, so that other load on the machine affects all of them.
 #include "models/layers/lstm.h"
 #include "core/rng.h"
 #include "core/system/machine.h"
@@ -18,8 +18,10 @@ Tensor random_frames(const Shape& shape, Device device) {
   return x.to(device);
 }
 
-// Returns the products of both weights of all layers and directions with all frames at once, and the products
-// of their gradients: dx = dgates weight and dweight = dgatesᵀ x.
+// Returns the products of all frames with each weight matrix, and the products of the gradients:
+//   dx = dgates weight
+//   dweight = dgatesᵀ x
+// Each direction of a layer has two weight matrices.
 std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {
   std::vector<GemmShape> products;
   for (const auto& [name, weight] : model.parameters()) {
@@ -32,8 +34,8 @@ std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {
   return products;
 }
 
-// Operations and bytes of one forward and backward pass. The bytes are a lower bound: all weights stay in the
-// caches during a pass. A direction of a layer has `hidden` cells and four gates per cell.
+// Returns the operations and bytes of one forward and backward pass. The bytes are a lower bound: all weights
+// stay in the caches during a pass. A direction of a layer has `hidden` cells and four gates per cell.
 // - Forward reads the input and writes the gates, the cells and the output.
 // - Backward reads the gradient of the output, the gates and the cells, and writes gradients of the gates.
 // - The products of the gradient read these gradients twice, the input and the output, and write the gradient

@@ -1,5 +1,5 @@
-// The model that a benchmark measures, described by a config or by options. The defaults of the options
-// describe the MNIST model of "Transformers are RNNs".
+// The model that a benchmark measures. A config or the options of the benchmark describe it. The defaults of
+// the options describe the MNIST model of "Transformers are RNNs".
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace tapeformer {
 struct ModelChoice {
   AutoregressiveOptions model;
   OptimizerConfig optimizer;
-  RunConfig run;  // has the precision of the option "precision" or of the config
+  RunConfig run;  // run.precision is the option "precision" or, if it is empty, the precision of the config
   int64_t batch = 0;
   uint64_t seed = 0;
 };
@@ -21,11 +21,12 @@ struct ModelChoice {
 // Returns the options config, precision, layers, heads, head-dim, feedforward, mixtures, attention, length
 // and dropout.
 std::vector<OptionSpec> model_option_specs();
-// Returns the model of the option "config" with the overrides, or the model of the other options with the
-// batch size `batch`. Throws ConfigError if the config or an option is invalid.
+// Returns the model and the batch size of the config in the option "config". Without a config, returns the
+// model of the other options with the batch size `batch`. Throws ConfigError if the config or an option is
+// invalid.
 ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch);
 
-// Returns random tokens of shape (batch, max_length + 1).
+// Returns random tokens below min(vocabulary, 256), of shape (batch, max_length + 1) and dtype uint8.
 Batch random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t seed);
 
 }  // namespace tapeformer

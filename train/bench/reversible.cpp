@@ -100,8 +100,8 @@ Report row_of(const char* form, int64_t layers, const Sample& sample) {
       .add("peak_bytes", sample.peak);
 }
 
-// Measures each form at doubling depths. Adds to the report the memory per added layer, and the relative time
-// at the largest depth, of each form.
+// Measures each form at doubling depths and returns one row per form and depth. For each form, adds the
+// memory per added layer and the relative time at the largest depth to `report`.
 std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, const Timing& timing, Report& report) {
   std::vector<Report> rows;
   std::vector<Sample> first, last;
@@ -122,8 +122,8 @@ std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, const Tim
   return rows;
 }
 
-// Measures a model with 1, 4 and 16 chunks of `part`, "feed-forward" or "loss". Most of the memory of `base`
-// should belong to this part.
+// Measures a model with 1, 4 and 16 chunks of `part`, which is "feed-forward" or "loss". In the model `base`,
+// this part should need most of the memory.
 std::vector<Report> chunks(const AutoregressiveOptions& base, const char* part, Form form, int64_t batch,
                            const Timing& timing) {
   constexpr int64_t kCounts[] = {1, 4, 16};
@@ -170,8 +170,8 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   return report.add("depths", rows).add("chunks", chunked);
 }
 
-// Returns the options of a model. The defaults are small, because the benchmark stores the activations of 32
-// layers.
+// Returns the options of the benchmark. The default model is small, because the benchmark stores the
+// activations of 32 layers.
 std::vector<OptionSpec> options() {
   std::vector<OptionSpec> list = model_option_specs();
   for (OptionSpec& option : list) {

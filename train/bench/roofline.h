@@ -15,13 +15,13 @@ struct Work {
   double bytes = 0;  // bytes read and written
 };
 
-// Rates of the machine with the threads of the benchmark.
+// Measured rates of a device. The rates of the CPU are measured with the threads of the benchmark.
 struct Rates {
   double flops_per_second = 0;  // rate of matrix products in the precision of the device
   double bytes_per_second = 0;  // memory bandwidth
 };
 
-// Copy of a buffer that is much larger than the caches.
+// A buffer that is much larger than the caches, and a copy of it.
 class CopyWork {
  public:
   explicit CopyWork(Device device = kCpu);
@@ -47,16 +47,17 @@ class RateProbe {
   double flops_;
 };
 
-// Returns the medians of `repeats` measurements.
+// Returns the medians of the rates in `repeats` measurements.
 Rates median_rates(const RateProbe& probe, int64_t repeats);
 
 // Returns a product of square matrices whose side is `length`, at most 2048, for benchmarks whose own
 // products are small.
 std::vector<GemmShape> square_product(int64_t length);
 
-// Adds fields to a report: the bytes of the work, and medians over the repeats of the rate of the work, the
-// rates of the machine, the seconds at each rate and their shares of the measured time. Names the nearer
-// limit, which has the larger share. `rates` has one element per repeat, or one element for all repeats.
+// Adds fields to a report: the bytes of the work, its rate, the rates of the device, the seconds of the work
+// at each rate of the device, and the shares of these seconds in the measured time. The field "nearer_limit"
+// names the rate with the larger share. Values are medians over the repeats. `seconds` has one element per
+// repeat; `rates` has one element per repeat, or one element for all repeats.
 void add_roofline(Report& report, const Work& work, const std::vector<double>& seconds,
                   const std::vector<Rates>& rates);
 

@@ -24,7 +24,7 @@ using Samples = std::vector<int16_t>;
 struct Clip {
   Samples samples;
   Labels labels;
-  int64_t errors = 0;  // phone errors if the stream consists of this clip
+  int64_t errors = 0;  // phone errors if the clip is transcribed alone
 };
 
 struct Counts {
@@ -38,8 +38,8 @@ Samples to_samples(const std::vector<float>& values) {
   return samples;
 }
 
-// Counts the errors of an alignment with the fewest errors. Needs one row of memory, because a stream of an
-// hour has tens of thousands of phones.
+// Returns the errors of an alignment with the fewest errors. Stores only one row of the alignment table,
+// because a stream of an hour has tens of thousands of phones.
 Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   std::vector<Counts> row(hypothesis.size() + 1);
   for (size_t h = 0; h < row.size(); ++h) row[h] = {static_cast<int64_t>(h), static_cast<int64_t>(h), 0};
@@ -113,8 +113,8 @@ Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
   return labels;
 }
 
-// Returns the labels of phones. Phones that are unseen in training get the label -1, which equals no
-// prediction.
+// Returns the labels of phones. Phones that do not occur in the training data get the label -1, which differs
+// from every prediction.
 Labels labels_of(const Words& phones, const PhoneTable& table) {
   Labels labels;
   for (const std::string& phone : phones)
@@ -122,8 +122,8 @@ Labels labels_of(const Words& phones, const PhoneTable& table) {
   return labels;
 }
 
-// Reads the recordings of a part and counts the phone errors in each. The decoder has no window, so that the
-// result does not depend on --window.
+// Reads the recordings of the part in --split and counts the phone errors in each. The decoder has no window,
+// so the result does not depend on --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
       read_speech_part(run.config, arguments.options.get<std::string>("split"), arguments.data);

@@ -14,10 +14,11 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kWarmUp = 2;  // number of first steps that are not measured; later steps allocate no memory
+// Number of first steps, which are not timed. Later steps request no memory from the system.
+constexpr int64_t kWarmUp = 2;
 
-// Operations and bytes of a training step. The bytes are a lower bound: each kernel reads its inputs from
-// memory once and writes its results once, and elementwise kernels are fused.
+// Returns the operations and bytes of a training step. The bytes are a lower bound: each kernel reads its
+// inputs from memory once and writes its results once, and elementwise kernels are fused.
 // - Products: training_products() with operands and results in the stored dtype.
 // - Attention: the gradients of both operands of a product need as many operations each as the product. The
 //   forward pass reads q, k and v and writes the result; the backward pass reads these four tensors and the

@@ -1,4 +1,4 @@
-// The training step of a model that benchmarks measure.
+// The training step that benchmarks measure.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,15 @@
 
 namespace tapeformer {
 
-// Training step of a model on a fixed batch, replayed as a CUDA graph if the config allows it.
+// Training step of a model on a fixed batch. On a CUDA device with run.cuda_graphs = true, the step is
+// captured as a CUDA graph and replayed.
 class TrainingStep {
  public:
   // `choice` must outlive the object.
   TrainingStep(const ModelChoice& choice, Device device);
 
   void run();
-  // Runs the step without a graph.
+  // Runs the step without a CUDA graph.
   void run_launches();
   const Module& model() const { return model_; }
   bool replays() const { return replays_; }

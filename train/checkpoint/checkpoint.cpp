@@ -51,8 +51,8 @@ void guarded(const std::string& context, F&& f) {
   }
 }
 
-// Opens checkpoints/ and creates it if it does not exist. New folders are durable after their parents are
-// synced.
+// Opens checkpoints/. Creates missing folders and syncs their parents, so that the new folders survive a
+// crash.
 Folder open_or_create_checkpoints(const std::string& run_dir) {
   const fs::path path = run_dir.empty() ? "." : fs::path(run_dir);
   std::vector<fs::path> created;
@@ -75,12 +75,13 @@ void remove_checkpoint(const Folder& parent, const std::string& name) {
 }
 
 void point_link(const Folder& parent, const std::string& link, const std::string& target) {
-  // If a run was copied with links followed, it has a folder instead of the link.
+  // A copy of a run directory has a folder instead of the link if the copy program followed symlinks.
   if (parent.kind_of(link) == Folder::Kind::folder) remove_checkpoint(parent, link);
   parent.replace_link(link, target);
 }
 
-// Returns the target of a link if it is a name without folders, and nothing otherwise.
+// Returns the target of a link if it is the name of an entry in the folder of the link, and nothing
+// otherwise.
 std::optional<std::string> name_in_link(const fs::path& link) {
   std::error_code error;
   const std::string target = fs::read_symlink(link, error).string();
@@ -94,7 +95,7 @@ bool is_real_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, error));
 }
 
-// Renames a complete folder to its final name. Exchanges it with an existing folder of this name in one step,
+// Renames a complete folder to its final name. If a folder of this name exists, exchanges the two atomically,
 // so that a complete checkpoint exists at every moment.
 void install(const Folder& parent, const std::string& temporary, const std::string& name) {
   if (parent.kind_of(name) == Folder::Kind::none)
@@ -119,7 +120,7 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
   folder.sync();
 }
 
-// Returns whether an entry is temporary. Earlier versions used names that start with ".tmp-".
+// Returns whether an entry is an unfinished checkpoint or file. Earlier versions named them ".tmp-…".
 bool is_unfinished_checkpoint(const std::string& name) {
   return name.starts_with(".tmp-") || is_temporary_name(name);
 }

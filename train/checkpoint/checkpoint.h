@@ -3,10 +3,10 @@
 //   checkpoints/step-00001200/   model.safetensors, optimizer.safetensors, state.json, config.toml
 //   checkpoints/latest, best     symlinks to such folders
 //
-// A checkpoint appears complete or not at all. It is written into a temporary folder, synced and renamed, and
-// the symlinks are replaced by rename. If the process or the machine crashes, `latest` points to a complete
-// checkpoint. Only one process may write to a run directory at a time. Functions throw CheckpointError with
-// the name of the file. A failed save does not change earlier checkpoints.
+// A checkpoint appears complete or not at all: it is written into a temporary folder, synced and renamed. The
+// symlinks are replaced by rename. After a crash of the process or the machine, `latest` points to a complete
+// checkpoint. A failed save does not change earlier checkpoints. Only one process may write to a run
+// directory at a time. Functions throw CheckpointError with the name of the file.
 //
 // state.json contains the size and CRC-32 of each file, and loading verifies the files that it reads. Files
 // are never written through symbolic links: `checkpoints` must be a folder, and `latest` and `best` must
@@ -65,10 +65,10 @@ std::vector<int64_t> checkpoint_steps(const std::string& run_dir);
 // checkpoints/.
 std::optional<std::string> linked_checkpoint(const std::string& run_dir, const std::string& link);
 
-// Returns the checkpoint folder for the path of a checkpoint or a run directory. In a run directory, this is
-// the checkpoint that `best` points to, if `prefer_best` is true and the link exists, or the target of
-// `latest`, or the newest checkpoint if there are no links. The result contains no symlinks, so it remains
-// valid when a training run replaces the links.
+// Returns the folder of a checkpoint. `path` is a checkpoint folder or a run directory. In a run directory,
+// the result is the target of `best` if `prefer_best` is true, else the target of `latest`, else the newest
+// checkpoint; missing links are skipped. The result contains no symlinks, so it remains valid when a training
+// run replaces the links. Throws CheckpointError if there is no checkpoint.
 std::string find_checkpoint(const std::string& path, bool prefer_best);
 
 // Reader of a checkpoint folder. Loading a checkpoint without checksums logs a warning.
@@ -86,8 +86,8 @@ class Checkpoint {
   void check_config() const;
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile model_file() const;
-  // Load a file into tensors of the same names and shapes, as SafetensorsFile::load_into, and verify its
-  // checksum.
+  // Load the weights or the optimizer state into tensors of the same names and shapes, as
+  // SafetensorsFile::load_into, and verify the checksum of the file.
   void load_model(const NamedTensorList& expected) const;
   void load_optimizer(const NamedTensorList& expected) const;
 

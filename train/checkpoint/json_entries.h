@@ -24,7 +24,8 @@ class JsonEntries {
   std::string text() const;
 
   int64_t integer(const std::string& key, int64_t min, int64_t max) const;
-  // Returns a finite number from `min` to `max`. Errors describe the range by `expected`.
+  // Returns a finite number from `min` to `max`. The message of an error contains `expected`, a description
+  // of the range.
   double number(const std::string& key, double min, double max, const std::string& expected) const;
   double number(const std::string& key) const;
   std::optional<double> number_or_null(const std::string& key) const;

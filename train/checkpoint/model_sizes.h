@@ -1,5 +1,5 @@
-// Comparison of the model sizes in config.toml and state.json with the tensors of a checkpoint. The
-// comparison comes before the allocation of a model, because wrong sizes could exhaust the memory.
+// Comparison of the model sizes in config.toml and state.json with the tensors of a checkpoint. Callers
+// compare them before they allocate the model, because a model of wrong sizes could exhaust the memory.
 #pragma once
 
 #include <optional>

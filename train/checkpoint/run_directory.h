@@ -1,4 +1,4 @@
-// Run directory of a training run in progress, locked against other processes.
+// Run directory of a training run in progress. A lock excludes other processes from it.
 #pragma once
 
 #include <filesystem>
@@ -10,15 +10,15 @@
 
 namespace tapeformer {
 
-// Thrown if a training run cannot use a run directory. Commands catch it and add the options that solve the
-// problem.
+// Exception of a training run that cannot use a run directory. Commands catch it and add the options that
+// solve the problem to its text.
 class RunDirectoryError : public ConfigError {
  public:
   enum class Reason {
     not_empty,       // a new run requires an empty directory
     locked,          // another process trains in the directory
     invalid_path,    // the path is not valid UTF-8
-    other_settings,  // the config differs from the config of the checkpoint
+    other_settings,  // the config and the config of the checkpoint differ in a key that must not change
   };
   RunDirectoryError(Reason reason, const std::string& text) : ConfigError(text), reason_(reason) {}
   Reason reason() const { return reason_; }
@@ -38,9 +38,9 @@ class RunDirectory {
   void require_empty() const;
 
   // Prepares the folder for a training run that continues from `step` (0: a new run). Removes unfinished
-  // files of a killed process and later records of metrics.jsonl, and writes config.toml. `evaluated` states
-  // whether `step` has been evaluated. Throws CheckpointError if a file of the run is another kind of entry,
-  // such as a link or a pipe.
+  // files of a killed process and records of later steps from metrics.jsonl, and writes config.toml.
+  // `evaluated` is true if the checkpoint of `step` was saved after its evaluation. Throws CheckpointError if
+  // a symlink, a pipe or another kind of entry has the name of a file or folder of the run.
   void prepare(const Config& config, int64_t step, bool evaluated) const;
 
  private:
@@ -53,8 +53,9 @@ class RunDirectory {
 // config is not.
 void require_utf8(const Config& config, const std::string& run_dir);
 
-// Throws RunDirectoryError, which names the keys, if a run with the config `current` cannot continue from a
-// checkpoint in `folder` with the config `saved`: they differ in a key that may not change on resume.
+// Throws RunDirectoryError if the configs `saved` and `current` differ in a key that must not change on
+// resume. `saved` is the config of the checkpoint in `folder`, and `current` is the config of the run that
+// continues from it. The message lists the keys with both values.
 void check_same_run(const Config& saved, const Config& current, const std::string& folder);
 
 }  // namespace tapeformer

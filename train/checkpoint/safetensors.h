@@ -1,5 +1,6 @@
-// Safetensors files: 8 bytes with the little-endian length of the header, a JSON header with dtype, shape and
-// byte range of each tensor, and the data. https://github.com/huggingface/safetensors
+// Reader and writer of safetensors files (https://github.com/huggingface/safetensors). A file consists of the
+// little-endian length of the header in 8 bytes, a JSON header with the dtype, shape and byte range of each
+// tensor, and the data.
 //
 // The reader checks the header against the size of the file before it allocates tensors. A damaged or
 // malicious file causes a CheckpointError, but no crash and no allocation larger than the file. Errors name
@@ -23,11 +24,12 @@ namespace tapeformer {
 // Writes tensors of any strides to an empty file, syncs it and returns its checksum. Throws FileError.
 Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
-// Writes the file at a path, which is created or overwritten.
+// Creates or overwrites the file at `path`.
 Checksum write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
 
-// An open file with a valid header. Constructing it reads the header only.
+// An open file with a valid header. The constructor reads only the header. It throws CheckpointError if the
+// file cannot be read or its header is invalid.
 class SafetensorsFile {
  public:
   using Entry = SafetensorsEntry;

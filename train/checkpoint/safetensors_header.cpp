@@ -28,8 +28,8 @@ std::string shown(std::string name) {
   return "\"" + printable_line(name) + "\"";
 }
 
-// SAX handler of the header. Unlike a parser that builds a tree, it finds duplicate names and limits the
-// nesting.
+// SAX handler that fills a SafetensorsHeader. Unlike nlohmann::json::parse, it detects duplicate names and
+// limits the nesting.
 class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderHandler(SafetensorsHeader& header) : header_(header) {}
@@ -140,8 +140,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
 };
 
-// Returns the size of a tensor in bytes, or nothing if it overflows. If a dimension is 0, the product of the
-// other dimensions must not overflow either, because it is used as a stride.
+// Returns the size of a tensor in bytes, or nothing if the size overflows. Dimensions of 0 count as 1 for the
+// overflow, because the strides of an empty tensor are products of the other dimensions.
 std::optional<uint64_t> bytes_of(const SafetensorsEntry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)

@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// A tensor in the file.
+// The type and the location of a tensor in a file.
 struct SafetensorsEntry {
   DType dtype = DType::float32;
   Shape shape;

@@ -1,5 +1,5 @@
-// File state.json of a checkpoint: the state of a run except its tensors and its config, and the checksums of
-// the other files.
+// The file state.json of a checkpoint. It contains the state of a run without its tensors and its config, and
+// the checksums of the other files.
 #pragma once
 
 #include <map>
@@ -15,9 +15,10 @@ struct TrainingState {
   int64_t step = 0;
   int64_t evaluated_step = -1;  // step of the last evaluation; -1: no evaluation
   int64_t optimizer_steps = 0;
-  std::optional<double> best_loss = {};  // lowest criterion of all evaluations
+  std::optional<double> best_loss = {};  // lowest TaskEvaluation::criterion of all evaluations
   double seconds = 0;                    // training time in seconds
-  // Times of the current epoch, and of the last complete epoch. Only tasks that report epochs have them.
+  // Seconds of wall-clock and processor time of the current epoch, and of wall-clock time of the last
+  // complete epoch. Set only for tasks that report epochs.
   struct Epochs {
     double seconds = 0, cpu_seconds = 0, last_seconds = 0;
   };
@@ -32,11 +33,11 @@ struct TrainingState {
 std::string to_json(const TrainingState& state);
 
 // Parses state.json and checks the type and range of each entry. Throws CheckpointError "PATH: key: expected
-// …, got …". Does not verify the checksum of the text, so that the error names the wrong entry.
+// …, got …". Does not verify the checksum of the text, so that an error names the invalid entry.
 TrainingState parse_training_state(const std::string& text, const std::string& path);
 
-// Throws CheckpointError if the text does not match the checksum in it. Accepts texts without checksums,
-// which earlier versions wrote.
+// Throws CheckpointError if `text` does not match the checksum at its end. Accepts a text without this
+// checksum if `state` has no checksums of files either, because earlier versions wrote such files.
 void check_state_text(const std::string& text, const TrainingState& state, const std::string& path);
 
 }  // namespace tapeformer

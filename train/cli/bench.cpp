@@ -37,8 +37,8 @@ bool is_benchmark(const std::string& name) {
                      [&](const Benchmark& known) { return known.name == name; });
 }
 
-// Returns the device that the benchmark measures or counts. Throws ConfigError if it measures the CPU only
-// and --device names another device.
+// Returns the device that the benchmark measures, or whose work it counts. Throws ConfigError if the
+// benchmark measures only the CPU and --device names another device.
 Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
   if (chosen.counts_device)
     return common.device == "auto" ? counted_device() : choose_device(common.device).device;
@@ -61,7 +61,8 @@ BenchmarkArguments arguments_of(const Benchmark& chosen, const CommandLine& line
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
-  // The options depend on the benchmark, whose name may follow options.
+  // Looks for the name of the benchmark among all words, because options may precede it. The options that are
+  // valid depend on the benchmark.
   const auto chosen_name = std::find_if(arguments.begin(), arguments.end(), is_benchmark);
   if (chosen_name == arguments.end()) {
     const auto require = [](const std::string& name) {

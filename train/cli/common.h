@@ -58,7 +58,7 @@ struct CommandLine {
   std::vector<std::string> positionals;
   OptionValues options;  // values of CommandSpec::options
   CommonOptions common;
-  std::vector<std::string> given;  // names of the options of the command that the line contains
+  std::vector<std::string> given;  // names of those CommandSpec::options that occur on the command line
 };
 
 // Parses a command line. Prints the help and returns nothing if the words contain --help. Words after "--"
@@ -68,18 +68,18 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
 // Returns the values of the common options that override a config.
 ConfigOverrides overrides_of(const CommonOptions& common);
 
-// Joins the processes that mpirun or srun started. If there are several, sets the number of threads to
-// --threads or to the share of this process.
+// Joins the processes that mpirun or srun started. If there are several and --threads is 0, sets the number
+// of threads to this process's share of the processors.
 void use_processor_share(const CommonOptions& common);
 
-// Returns the device in the option --device and logs the choice for "auto"; see announced_device().
+// Returns the device in the option --device. For "auto", logs the chosen device; see announced_device().
 Device use_device(const CommonOptions& common);
 
 // Prints the report on standard output, as JSON with --json and as text otherwise.
 void print_report(const Report& report, const CommonOptions& common);
 
-// Writes printable(raw) to standard output and flushes it, on process 0 of the run. Throws std::runtime_error
-// if this fails.
+// On process 0, writes printable(raw) to standard output and flushes it. Does nothing on other processes.
+// Throws std::runtime_error if standard output cannot be written.
 void print_text(const std::string& raw);
 
 }  // namespace tapeformer

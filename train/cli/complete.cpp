@@ -1,5 +1,5 @@
-// Command "tapeformer complete": completes test images from their first bytes. The picture has a
-// row per image: the original, the original with its missing part in grey, and completions.
+// Command "tapeformer complete": completes test images from their first bytes. Each row of the output picture
+// shows the original, the original with its missing part in grey, and the completions.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -22,7 +22,7 @@ int64_t kept_bytes(const DatasetInfo& data, double share) {
   return std::clamp<int64_t>(kept, 1, pixels) * data.channels;
 }
 
-// Returns the first `width` bytes of each image, `copies` times in succession.
+// Returns `copies` rows per image, each with the first `width` bytes of the image.
 Tensor repeated_rows(const Tensor& images, int64_t copies, int64_t width) {
   const int64_t dims = images.size(1);
   const Tensor rows = Tensor::empty({images.size(0) * copies, width}, DType::uint8);
@@ -32,7 +32,7 @@ Tensor repeated_rows(const Tensor& images, int64_t copies, int64_t width) {
   return rows;
 }
 
-// Returns the cells of the picture, row by row.
+// Returns the images of the picture, row by row. Missing parts are grey from byte `kept` on.
 Tensor picture_rows(const Tensor& originals, const Tensor& completions, int64_t samples, int64_t kept) {
   const int64_t dims = originals.size(1), columns = samples + 2;
   const Tensor cells = repeated_rows(originals, columns, dims);

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A function that runs an action. `names` are the data sets on the command line.
+// A function that runs an action. `names` are the words after the action on the command line.
 using Action = void (*)(const std::vector<std::string>& names, const CommandLine& line);
 
 void require_names(const std::vector<std::string>& names, const std::string& action) {
@@ -69,7 +69,7 @@ void fetch_action(const std::vector<std::string>& names, const CommandLine& line
   print_report(Report().add("sets", rows), line.common);
 }
 
-// Generates the corpus in the first data directory, where "data fetch" also writes.
+// Generates the corpus "synthetic-speech" in the first data directory, as "data fetch" does.
 void prepare_synthetic_speech(const CommandLine& line) {
   const std::filesystem::path folder =
       candidate_folders(known_set(kSyntheticSpeech), line.common.data_dir).front();
@@ -87,7 +87,8 @@ void prepare_synthetic_speech(const CommandLine& line) {
                line.common);
 }
 
-// Reads each data set once, as training does. Image files need no conversion.
+// Creates the corpus synthetic-speech or a Kaldi corpus. Reads each data set of images once, as training
+// does; its files need no conversion.
 void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
   require_names(names, "prepare");
   if (names == std::vector<std::string>{kSyntheticSpeech}) return prepare_synthetic_speech(line);
@@ -155,7 +156,8 @@ void check_options(const CommandLine& line) {
                         "\" and has no effect on \"tapeformer data " + action + "\"");
 }
 
-// Returns the names of the data sets whose contents "data verify" checks.
+// Returns the names of the data sets without published checksums, separated by ", " and " or ". "data verify"
+// checks the contents of their files.
 std::string checked_sets() {
   const auto names =
       set_names([](const KnownSet& set) { return !set.files.empty() && !set.has_checksums(); });

@@ -1,4 +1,4 @@
-// Advice on getting a data set with the commands and config keys of the program.
+// Advice on how to get a data set with the commands and config keys of the program.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace tapeformer {
 // mnist". The result is empty if there is none.
 std::string data_advice(const KnownSet& set);
 
-// Returns the text of the error, with advice.
+// Returns the message of the error, followed by a line with data_advice() if there is advice.
 std::string text_with_advice(const MissingSetError& error);
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// Command "tapeformer data verify": compares files with the published checksums, and checks corpora of speech
-// for training.
+// Command "tapeformer data verify": compares files with the published checksums, and checks that speech
+// corpora can be used in training.
 #include <algorithm>
 #include <filesystem>
 
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 struct Verified {
   std::vector<Report> files, corpora;
-  Faults problems;  // result of shown_faults for each set
+  Faults problems;  // messages of all sets; shown_faults() shortens long lists
 };
 
 // Returns the data set with this name if it has files without published checksums, else nullptr.
@@ -118,8 +118,9 @@ void verify_config(const std::string& path, const CommandLine& line, Verified& v
   else if (config.model.type == "image")
     verify_published(dataset, line, verified);
   else
-    throw ConfigError(path + ": the data set \"" + dataset +
-                      "\" is generated during training, so it has no files to verify");
+    throw ConfigError(
+        path + ": the data set \"" + dataset +
+        "\" has no files with published checksums and is not a speech corpus, so there is nothing to verify");
 }
 
 std::vector<std::string> sets_found(const CommandLine& line) {
@@ -149,7 +150,7 @@ void verify_data(const std::vector<std::string>& names, const CommandLine& line)
   Verified verified;
   std::string layout = line.options.get<std::string>("layout");
   for (size_t i = 0; i < wanted.size(); ++i) {
-    // The words "kaldi FOLDER" name a layout and a folder.
+    // A layout before a path, as in "kaldi FOLDER", is the layout of the paths that follow.
     if (is_layout(wanted[i]) && i + 1 < wanted.size() && is_path(wanted[i + 1]) && !is_config(wanted[i + 1]))
       layout = wanted[i];
     else

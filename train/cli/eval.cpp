@@ -64,7 +64,7 @@ std::vector<OptionSpec> eval_options() {
           allow_commands_option()};
 }
 
-// Throws ConfigError for options that only speech models take.
+// Throws ConfigError if the command line has an option that only speech models accept.
 void refuse_speech_options(const CommandLine& line) {
   for (const char* option : {"trn", "alignments"})
     if (!line.options.get<std::string>(option).empty())
@@ -76,7 +76,8 @@ void refuse_speech_options(const CommandLine& line) {
 
 constexpr char kCarried[] = "carried";
 
-// Returns the value of --context as data.eval_context, or nothing if it is empty or "carried".
+// Returns the number of tokens in --context, or nothing if it is empty or "carried". Throws ConfigError
+// unless the number is below `length`.
 std::optional<int64_t> context_tokens(const CommandLine& line, int64_t length) {
   const auto& text = line.options.get<std::string>("context");
   if (text.empty() || text == kCarried) return std::nullopt;
@@ -98,7 +99,7 @@ std::string context_text(const TextDataset& text) {
                                                 " predictions of each window but the first are not scored"));
 }
 
-// Adds the results and the rule of the context to the report.
+// Adds `context`, a description of the scored windows, and the counts of the text to the report.
 void report_text(const Evaluation& result, const std::string& context, Report& report) {
   report.add("context", context)
       .add("tokens", result.text->tokens)

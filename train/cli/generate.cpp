@@ -38,7 +38,8 @@ Plan plan_of(const CommandLine& line, const LoadedRun& run) {
   return plan;
 }
 
-// Returns the first bytes of the test images in turn, (count, 1), or zeros if the data set is not available.
+// Returns the first bytes of the test images in order, of shape (count, 1). Starts again after the last
+// image. Returns zeros if the data set is not available.
 Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& line) {
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
   const KnownSet& set = known_set(run.config.data.dataset);
@@ -69,7 +70,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);
   Communicator& processes = *join_processes().communicator;
   double seconds = 0;
-  // Each process draws every size-th batch.
+  // Process r draws the batches r, r + size, r + 2 size, ….
   for (int64_t done = processes.rank() * plan.batch; done < plan.count;
        done += processes.size() * plan.batch) {
     const int64_t now = std::min(plan.batch, plan.count - done);
@@ -101,8 +102,8 @@ std::vector<int64_t> integers(const Tensor& tokens) {
   return {values.begin(), values.end()};
 }
 
-// Returns the number of tokens in the prefix, which ends before the second unmasked prediction. In the copy
-// task, the prefix ends with the separator, because its position cannot be predicted.
+// Returns the number of tokens in the prefix of an example. The last token of the prefix is the target of the
+// first unmasked prediction. In the copy task, this is the separator, whose position cannot be predicted.
 int64_t given_tokens(const Batch& example) {
   if (!example.mask.defined()) return 1;
   const auto mask = example.mask.to_vector();

@@ -27,8 +27,8 @@ constexpr int64_t kDefaultLength = 500;
 constexpr size_t kMaxPromptBytes = size_t{1} << 30;
 constexpr int64_t kSpeedTokens = 1000;  // number of tokens over which the speed at a position is measured
 
-// Output of a text to standard output while it is generated. On a terminal, control characters are escaped.
-// Incomplete characters are written with their last byte.
+// Writer of a text to standard output while it is generated. On a terminal, control characters are escaped,
+// and the bytes of a UTF-8 character are written together. If `silent` is true, writes nothing.
 class TextOutput {
  public:
   explicit TextOutput(bool silent) : silent_(silent), terminal_(isatty(STDOUT_FILENO) == 1) {}
@@ -66,7 +66,7 @@ bool is_given(const CommandLine& line, const std::string& option) {
   return std::find(line.given.begin(), line.given.end(), option) != line.given.end();
 }
 
-// Returns the standard input, which mpirun passes to process 0 only.
+// Returns the standard input on process 0, and "" on other processes, to which mpirun does not pass it.
 std::string standard_input() {
   if (process_rank() != 0) return "";
   std::string text(std::istreambuf_iterator<char>(std::cin), {});
@@ -121,7 +121,7 @@ int64_t drawn_length(const LoadedRun& run, const GenerationOptions& options, int
                 : concat_text("the model has ", run.config.model.positions,
                               " positions for data.sequence_length = ", limit,
                               " tokens only; train with rotary positions or none for longer texts");
-  // The model does not read the last token that it draws.
+  // The model does not read the last token that it draws, so a text may have limit + 1 tokens.
   const int64_t room = limit == INT64_MAX ? INT64_MAX : limit + 1 - prompt;
   if (room < 1)
     throw ConfigError(
@@ -138,11 +138,11 @@ int64_t drawn_length(const LoadedRun& run, const GenerationOptions& options, int
 struct Speed {
   double prompt_seconds = 0, seconds = 0;
   int64_t state_bytes = 0;
-  std::vector<Report> at_positions;  // at positions 2,000, 20,000, …, over the 1,000 tokens before
+  std::vector<Report> at_positions;  // speed over the 1,000 tokens before positions 2,000, 20,000, …
 };
 
-// Returns a stream with room for `capacity` tokens. If the states do not fit into memory, throws an error
-// with advice.
+// Returns a stream with room for `capacity` tokens. If the states do not fit into memory, throws
+// std::runtime_error with advice.
 std::unique_ptr<TokenStream> make_stream(const LoadedRun& run, const GenerationOptions& options,
                                          int64_t capacity) {
   try {
@@ -184,7 +184,7 @@ std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
   return text;
 }
 
-// Exchanges the texts, of which each process drew every size-th.
+// Copies all texts to all processes. Process r has drawn the texts r, r + size, r + 2 size, ….
 void gather_drawn(Communicator& processes, std::vector<std::string>& texts) {
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
   for (size_t first = 0; first < texts.size(); first += size) {
@@ -257,7 +257,8 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
     output.write(i + 1 < count ? "\n---\n" : "\n");
     output.flush();
   };
-  // One process writes its texts while it draws them. Several processes write all texts at the end.
+  // A single process writes its texts while it draws them. Of several processes, process 0 writes all texts
+  // at the end.
   TextOutput output(line.common.json || several);
   Speed speed;
   std::vector<std::string> texts(static_cast<size_t>(count));

@@ -1,10 +1,10 @@
-// The log of the command line: spdlog's colours on a terminal, plain text elsewhere.
+// The log of the commands, written to standard error with spdlog.
 #pragma once
 
 namespace tapeformer::cli {
 
-// Installs a log sink (core/system/log.h) that colours the level of a message if standard error is a
-// terminal.
+// Installs a log sink (core/system/log.h) that writes to standard error. On a terminal, the level of a
+// message is coloured.
 void log_to_terminal();
 
 }  // namespace tapeformer::cli

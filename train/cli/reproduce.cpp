@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the folder of the configs: `named` if it is not empty, or the first existing folder of
-// share/tapeformer/configs of the installed program, `configs` in a folder above the program, and ./configs.
+// Returns `named`, the folder in --configs, if it is not empty. Otherwise returns the first existing folder
+// of these: the configs of the installed program, `configs` in a folder above the program, and ./configs.
 fs::path configs_folder(const fs::path& named) {
   std::error_code error;
   if (!named.empty()) {
@@ -125,7 +125,7 @@ std::vector<std::string> comma_list(const std::string& text) {
   return words;
 }
 
-// Returns the seeds of --seeds or --seed.
+// Returns the seeds in --seeds, or the seed in --seed (default: 1).
 std::vector<int64_t> seeds_of(const CommandLine& line) {
   const auto& text = line.options.get<std::string>("seeds");
   require_words(line, "seeds", comma_list(text));
@@ -175,7 +175,8 @@ void require_same_command(Communicator& processes, const Arguments& arguments) {
   require_same(processes, settings);
 }
 
-// Prints the text of a process that a signal stopped. Only process 0 has a log of informative texts.
+// Logs the message of a reproduction that a signal stopped. Processes other than 0 log it as an error,
+// because they do not print messages of the level "info".
 void print_stopped(const std::string& text) {
   log_message(process_rank() == 0 ? LogLevel::info : LogLevel::error, text);
 }

@@ -71,13 +71,13 @@ int run_command(const std::string& name, Arguments arguments) {
   throw ConfigError(unknown_text("command", name, names));
 }
 
-// Prints an error, unless other processes of the run print it, and returns the exit status.
+// Prints an error, unless another process of the run prints the same error, and returns the exit status.
 int report(const char* text, int code) {
   return leave_processes(code, text, [](const std::string& error) { log_message(LogLevel::error, error); });
 }
 
-// Returns the message for an exception without a dedicated exit status. Runtime errors and argument errors of
-// Tapeformer keep their texts. Texts of other standard library exceptions are not printed.
+// Returns the message for an exception without a dedicated exit status. Runtime errors and argument errors
+// keep their texts. For exceptions of other types, which are internal errors, the message names the type.
 std::string text_of(const std::exception& error) {
   if (dynamic_cast<const OutOfMemory*>(&error))
     return std::string(error.what()) +

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Limits of the width in pixels and of GridOptions::scale.
+// Maximum width of a grid in pixels, and maximum GridOptions::scale.
 constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
 
 // Adds a picture to the event files of samples/, if the run writes event files. TensorBoard stops reading an

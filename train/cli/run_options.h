@@ -16,11 +16,11 @@ namespace tapeformer {
 Positional run_positional();
 OptionSpec checkpoint_option();
 
-// Returns the options for access to data sets of a command that declares --allow-commands.
+// Returns --data-dir and --allow-commands. The command must declare allow_commands_option().
 DataAccess data_access(const CommandLine& line);
 
-// Find or load the run in the argument RUN for the device in --device. `use` determines the keys that --set
-// may change.
+// Find or load the run in the argument RUN, on the device in --device. `use` determines the config keys that
+// --set may change.
 FoundRun find_run(const CommandLine& line, ConfigUse use);
 LoadedRun load_run(const CommandLine& line, ConfigUse use);
 
@@ -43,10 +43,12 @@ std::string name_of(GenerationMode mode);
 OptionSpec picture_option();
 // Throws ConfigError if the file name in --out does not end in ".png". Call it before the run is loaded.
 void check_picture_name(const CommandLine& line);
-// Returns the path in --out, or NAME-STEP.png in the samples folder of the run. Creates the folder. Throws
-// std::runtime_error if the folder is not writable, so that the error comes before the generation.
+// Returns the path in --out or, if it is empty, NAME-step-….png in the samples folder of the run. Creates the
+// folder. Throws std::runtime_error if the folder is not writable. Call it before the generation, so that the
+// error comes early.
 std::filesystem::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name);
-// Writes a grid of images, (count, bytes) uint8. If `columns` is 0, the grid is nearly square.
+// Writes a PNG file with a grid of images, of shape (count, bytes) and dtype uint8. If `columns` is 0, the
+// grid is nearly square. If run.tensorboard is true, also adds the picture to the event files of the run.
 void write_grid(const LoadedRun& run, const std::filesystem::path& path, const Tensor& images,
                 int64_t columns);
 

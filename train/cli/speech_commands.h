@@ -1,4 +1,4 @@
-// Parts of commands for speech models.
+// Parts of commands that run only for speech models.
 #pragma once
 
 #include "train/cli/common.h"

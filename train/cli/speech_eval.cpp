@@ -1,5 +1,5 @@
-// Command "tapeformer eval" for speech models: the phone error rate in the form of Kaldi, alignments,
-// confusions, and files for sclite of NIST.
+// Command "tapeformer eval" for speech models. It prints the phone error rate in the format of Kaldi and the
+// most frequent confusions, and writes alignments and input files for sclite, the scoring program of NIST.
 #include <filesystem>
 
 #include "core/system/files.h"

@@ -1,12 +1,12 @@
-// Parts of commands for models of text.
+// Parts of commands that run only for models of text.
 #pragma once
 
 #include "train/cli/run_options.h"
 
 namespace tapeformer {
 
-// Return the options for drawing tokens, and their values on a command line. sampling_of() throws ConfigError
-// if options contradict each other.
+// sampling_options() returns the options for drawing tokens. sampling_of() returns their values on a command
+// line and throws ConfigError if they contradict each other.
 std::vector<OptionSpec> sampling_options();
 ClassSampling sampling_of(const CommandLine& line);
 

@@ -19,8 +19,8 @@ bool has_one_kind(const Kinds& kinds) {
   return std::all_of(kinds.begin(), kinds.end(), [&](const std::string& k) { return k == kinds.front(); });
 }
 
-// Returns the attention kinds that a layer sets. Returns an empty list for a value of another type, which is
-// reported elsewhere.
+// Returns the value of model.attention in a layer, or nothing if the layer does not set it. Returns an empty
+// list for a value of another type, which LayerApplier reports.
 std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
   std::optional<Kinds> kinds;
   for (const auto& setting : layer.settings) {
@@ -34,7 +34,7 @@ std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
   return kinds;
 }
 
-// Returns the kinds to which the attention tables of each layer belong; see apply_attention().
+// Returns the kinds to which the [attention] tables of each layer apply; see apply_attention().
 std::vector<Kinds> kinds_of(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
   std::optional<Kinds> first;
   for (const auto& layer : layers)
@@ -65,7 +65,7 @@ bool has_option(const AttentionCatalogue& catalogue, const std::string& kind, co
   return std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == key; });
 }
 
-// Checks and applies the attention tables of layers.
+// Checks the [attention] tables of layers and copies their options to config.attention.
 class AttentionApplier {
  public:
   AttentionApplier(const AttentionCatalogue& catalogue, const ConfigReading& reading,
@@ -108,8 +108,8 @@ class AttentionApplier {
       table->second.set(option, *value);
   }
 
-  // Returns whether the --set option is shared by several configs, so that an option of another kind is
-  // ignored.
+  // Returns whether a setting comes from a --set option that applies to several configs. Such an option is
+  // ignored if it belongs to a kind that the config does not use.
   bool is_shared(const Setting& setting) const {
     return reading_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
   }

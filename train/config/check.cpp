@@ -11,7 +11,7 @@ namespace {
 
 using Require = std::function<void(bool, const std::string&, const std::string&)>;
 
-// Returns the model.type of a data set.
+// Returns the value of model.type that a data set requires.
 std::string model_type(const KnownSet& set) {
   if (set.type == DatasetType::sequences || set.type == DatasetType::text) return "sequence";
   return set.type == DatasetType::speech ? "speech" : "image";

@@ -1,5 +1,5 @@
-// Checks for contradictions between config keys. The value of each single key is already valid. Internal to
-// the config code.
+// Checks for contradictions between config keys. The checks assume that the value of each key is valid.
+// Internal to the config code.
 #pragma once
 
 #include <functional>

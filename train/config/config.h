@@ -150,7 +150,7 @@ struct TrainConfig {
   double time_limit_minutes = 0;         // maximum training time; 0: no limit
   int64_t eval_batch_size = 0;           // batch size of evaluations; 0: data.batch_size
   int64_t dropout_steps = 0;             // number of steps with dropout; 0: all steps
-  std::string reduce_dtype = "float32";  // of gradients between processes: float32 | bfloat16
+  std::string reduce_dtype = "float32";  // dtype of the sums of gradients over processes: float32 | bfloat16
 };
 
 // Options of the kinds in model.attention, by kind.
@@ -172,14 +172,14 @@ struct KeyProblem {
   std::string problem;
 };
 
-// Attention kinds and models, as far as the config code must know them. `options` is called only with
-// elements of `names`.
+// Attention kinds and checks of models, which the caller of the config code provides. `options` is called
+// only with elements of `names`.
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;
-  // Returns whether a kind supports model.attention_dropout. If it is empty, all kinds do.
+  // Returns whether a kind supports model.attention_dropout. If the function is empty, all kinds support it.
   std::function<bool(const std::string&)> drops_weights = nullptr;
-  // Returns the contradictions between the keys of [model]. If empty, they are not checked.
+  // Returns the contradictions between the keys of [model]. If the function is empty, they are not checked.
   std::function<std::vector<KeyProblem>(const Config&)> model_problems = nullptr;
 };
 
@@ -196,8 +196,8 @@ enum class ConfigUse {
 // Treatment of keys without effect. If they are not errors, the Config holds their defaults.
 enum class UnusedKeys {
   refuse,          // keys without effect are errors in the file and in --set
-  ignore_in_file,  // errors only in --set; for files that the program has written
-  ignore,          // never errors; for --set options that several configs share
+  ignore_in_file,  // keys without effect are errors only in --set; for files that the program has written
+  ignore,          // keys without effect are never errors; for --set options that apply to several configs
 };
 
 struct ConfigReading {
@@ -214,25 +214,25 @@ struct ConfigReading {
 // train.steps and train.epochs drops the inherited value of the other key. If the path is empty, the config
 // consists of the defaults and the --set options.
 //
-// A key without effect is an error if the file or --set sets it. Inherited keys, and default values in
-// files, are allowed. A key of the file that loses its effect through --set causes a warning. In the
-// result, keys without effect have their defaults. The paths in [data] and in model.init
-// are relative to the working directory and become absolute. Only training reads
-// data.feature_cache from a file; other commands use the value in --set.
+// If `reading.unused` is UnusedKeys::refuse, a key without effect is an error if the file or --set sets it.
+// Inherited keys, and default values in files, are allowed. A key of the file that loses its effect through
+// --set causes a warning. In the result, keys without effect have their defaults. The paths in [data] and in
+// model.init are relative to the working directory and become absolute. Only training reads
+// data.feature_cache and data.image_cache from a file; other commands use their values in --set.
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
                    const AttentionCatalogue& catalogue, const ConfigReading& reading = {});
 
-// Returns the resolved config: all keys that have an effect, with exact values. load_config of this text
-// returns the same Config.
+// Returns the resolved config as TOML: all keys that have an effect, with exact values. load_config() of a
+// file with this text returns the same Config.
 std::string to_toml(const Config& config);
 
 // Returns the reason why a key ("table.key") has no effect in a config, such as `belongs to data sets of
 // images, and data.dataset is "copy"`; "" if it has an effect. Throws std::out_of_range for an unknown name.
 std::string why_unused(const Config& config, const std::string& name, const AttentionCatalogue& catalogue);
 
-// Returns config keys with type, default, range, scope and help, as text for a terminal. Selects the keys of
-// the table `word` and the keys whose "table.key" contains `word`; an empty `word` selects all keys. Throws
-// ConfigError if no key is selected.
+// Returns the help on config keys: type, default, range, scope and meaning, as text for a terminal. Selects
+// the keys of the table `word` and the keys whose "table.key" contains `word`; an empty `word` selects all
+// keys. Throws ConfigError if no key is selected.
 std::string config_help(const AttentionCatalogue& catalogue, const std::string& word = "");
 
 // Returns the names ("table.key") of the keys in which two configs differ, in schema order. Leaves out keys

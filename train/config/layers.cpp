@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Reads files recursively. `chain` contains the files that lead to the current file by `extends`.
+// Reads a file after the files that it extends. `chain` contains the paths of the files that are being read.
 class FileReader {
  public:
   FileReader(ConfigFiles& files, std::vector<ConfigProblem>& problems) : files_(files), problems_(problems) {}

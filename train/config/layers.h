@@ -17,8 +17,8 @@ struct ConfigFiles {
   std::vector<ConfigLayer> layers;  // layers of the files, base files first
 };
 
-// Reads a config file and the files that it extends. Appends problems, such as a cycle of files, to
-// `problems`. Returns no files if the path is empty.
+// Reads a config file and the files that it extends. Appends problems, such as files that extend each other
+// in a cycle, to `problems`. Returns no files if the path is empty.
 ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems);
 
 // Applies layers to a Config. Ignores their [attention] tables, which apply_attention() handles.
@@ -46,7 +46,7 @@ class LayerApplier {
   std::map<std::string, ConfigPosition> positions_;
 };
 
-// Returns the default options of the kinds.
+// Returns a table with the default option values of each kind in `kinds`.
 AttentionTables default_attention(const AttentionCatalogue& catalogue, const std::vector<std::string>& kinds);
 
 // Sets config.attention to the options of the kinds in model.attention, from the [attention] tables of all

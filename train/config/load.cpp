@@ -28,8 +28,8 @@ void name_after_file(const std::string& path, Config& config, std::vector<Config
   problems.push_back({where, "run.name: the name of the config file is not valid UTF-8; set run.name"});
 }
 
-// Returns the position for a problem with a key that no layer sets: the table of the key in the main file, or
-// the start of this file.
+// Returns the position of a problem with a key that no layer sets: the table of the key in the main file or,
+// if the file has no such table, the start of the file. Without a file, returns the position "--set KEY".
 ConfigPosition table_position(const std::string& key, const std::string& path,
                               const std::vector<ConfigLayer>& layers) {
   const std::string table = key.substr(0, key.find('.'));
@@ -53,7 +53,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   Config config;
   for (const auto& layer : files.layers) applier.apply(layer, config);
   const Config file_config = config;
-  // The config of a checkpoint may come from another user, so it must not choose where a command writes.
+  // A checkpoint may come from another user, so its config must not determine where a command writes files.
   if (reading.use != ConfigUse::training) {
     config.data.feature_cache.clear();
     config.data.image_cache.clear();

@@ -26,8 +26,8 @@ std::string shorten(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// A file and the marks that rename_duplicate inserted into its text. Positions refer to
-// the text before the insertion.
+// A file, and the marks that rename_duplicate() has inserted into its text. position() returns positions in
+// the text without the marks.
 struct Source {
   struct Mark {
     int64_t line, column, length;
@@ -92,9 +92,9 @@ std::pair<size_t, size_t> bare_key_before(const std::string& text, size_t limit)
   return {begin, end};
 }
 
-// Handles a duplicate key or table, at which the TOML library stops. Appends a problem and adds a mark to the
-// duplicate name, so that the text can be parsed again for further problems. without_mark removes the mark.
-// Returns false if the error has another cause.
+// Handles a duplicate key or table, at which the TOML library stops. Appends a problem, and appends a mark to
+// the duplicate name, so that the text can be parsed again for further problems. without_mark() removes the
+// mark. Returns false if the error has another cause.
 bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
                       std::vector<ConfigProblem>& problems) {
   const std::string_view description = error.description();
@@ -180,7 +180,8 @@ ConfigLayer flatten(const toml::table& root, const Source& source) {
   return layer;
 }
 
-// Returns the text of a file. If it cannot be a config, returns nothing and sets `problem`.
+// Returns the text of a file. If the file is unreadable, binary or too large, returns nothing and sets
+// `problem`.
 std::optional<std::string> read_text(const std::string& path, std::string& problem) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {

@@ -1,5 +1,5 @@
-// Parser of TOML text. It returns flat lists of settings with their positions. Only train/config/parse.cpp
-// uses the TOML library. Internal to the config code.
+// Parser of config files and --set options. It returns flat lists of settings with their positions. Only
+// train/config/parse.cpp uses the TOML library. Internal to the config code.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace tapeformer {
 
-// Position of a setting: a file with line and column, or "--set table.key" with line 0 and the number of the
-// option as column.
+// Position of a setting. In a file, line and column count from 1. For a --set option, `file` has the form
+// "--set table.key", `line` is 0 and `column` is the number of the option.
 struct ConfigPosition {
   std::string file;
   int64_t line = 0;

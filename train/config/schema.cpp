@@ -227,9 +227,11 @@ void add_optimizer(std::vector<SchemaKey>& keys) {
 void add_schedule(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "schedule", &Config::schedule);
   table.keys_of(scope::every_config(), KeyRole::training);
-  table.add("kind", &ScheduleConfig::kind, "schedule of the learning rate")
+  table.add("kind", &ScheduleConfig::kind, "learning-rate schedule")
       .one_of({"constant", "step", "cosine", "plateau", "rsqrt"});
-  table.add("warmup_steps", &ScheduleConfig::warmup_steps, "linear rise from 0 over the first steps")
+  table
+      .add("warmup_steps", &ScheduleConfig::warmup_steps,
+           "number of first steps, in which the rate rises linearly to lr")
       .at_least(0);
   table.keys_of(scope::schedules({"step"}), KeyRole::training);
   table.add("step_at", &ScheduleConfig::step_at, "steps at which the rate is multiplied by factor")

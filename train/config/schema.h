@@ -13,11 +13,11 @@ namespace tapeformer {
 // and are not part of the schema.
 std::vector<std::string> config_tables();
 
-// Returns all keys, grouped by table. The names of the catalogue are the choices of model.attention; without
-// names, any text is valid.
+// Returns all keys, grouped by table. The names in the catalogue are the choices of model.attention. If the
+// catalogue has no names, model.attention accepts any text.
 std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue);
 
-// Returns the reason why the condition does not hold: "belongs to OWNER, and KEY is VALUE".
+// Returns the reason why a condition does not hold in a config: "belongs to OWNER, and KEY is VALUE".
 std::string broken_text(const KeyCondition& condition, const Config& config);
 
 // Returns whether the model has attention layers.

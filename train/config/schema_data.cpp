@@ -8,8 +8,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns the default of a key for the data sets of speech, and the data sets with another default:
-// "16000 (fsdd: 8000)".
+// Returns the most common default of a key over the data sets, and the data sets with other defaults, such as
+// "16000 (fsdd: 8000)". `member` holds the default; data sets without a default are skipped.
 template <class T>
 std::string defaults_text(T KnownSet::*member) {
   std::vector<T> values;
@@ -141,7 +141,7 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
   table.add("bad_utterances", &DataConfig::bad_utterances, "treatment of utterances that cannot be used")
       .one_of({"drop", "refuse"});
   table.keys_of(scope::timit(), KeyRole::data);
-  table.add("phone_set", &DataConfig::phone_set, "phones of training; scores use 39 phones")
+  table.add("phone_set", &DataConfig::phone_set, "phones that the model is trained on; scores use 39 phones")
       .one_of({"timit61", "timit48", "timit39"});
 }
 

@@ -12,8 +12,9 @@
 
 namespace tapeformer {
 
-// A config key: an OptionSpec, access to the member of Config, and the configs and commands that use the key.
-// A list of integers is a list of doubles in an OptionValue, with `integers_only` = true.
+// A config key: its OptionSpec, functions that read and write its member of Config, and the configs and
+// commands that use it. An OptionValue stores a list of integers as a list of doubles; `integers_only` is
+// then true.
 struct SchemaKey {
   std::string table;
   OptionSpec spec;
@@ -26,14 +27,16 @@ struct SchemaKey {
   bool integers_only = false;  // whether the elements of a list must be integers
   size_t count = 0;            // length of a list; 0: any length
   bool scalar = false;         // whether a single string stands for a list of one string
-  // Optional function that returns the problem with a value, or "" for a valid value.
+  // Returns the problem with a value, or "" for a valid value. If the function is empty, all values that
+  // match `spec` are valid.
   std::function<std::string(const OptionValue&)> problem;
 
   std::string name() const { return table + "." + spec.name; }
   ListForm list_form() const { return {integers_only, count, scalar}; }
-  // Returns the first condition of the scope that does not hold; null if the key has an effect.
+  // Returns the first condition of the scope that does not hold, or null if all hold and the key has an
+  // effect.
   const KeyCondition* broken_condition(const Config& config) const;
-  // Returns the reason why a command does not use the key; "" if it uses the key.
+  // Returns the reason why a command with this purpose does not use the key, or "" if it uses the key.
   std::string reason_unused_by(ConfigUse use) const;
 
   SchemaKey& range(double min, double max);

@@ -15,7 +15,7 @@ bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Returns the names in quotes: "a", "b" and "c".
+// Returns a list of the names in quotes, such as `"a", "b" and "c"`.
 std::string listed(const Names& names) {
   std::string text;
   for (size_t i = 0; i < names.size(); ++i)
@@ -23,7 +23,7 @@ std::string listed(const Names& names) {
   return text;
 }
 
-// Returns the scope of the selected data sets. Without `owner`, errors list their names.
+// Returns the scope of the data sets that `filter` selects. If `owner` is empty, messages list their names.
 KeyScope of_sets(const SetFilter& filter, std::string owner = "") {
   if (owner.empty()) {
     const Names names = set_names(filter);

@@ -1,5 +1,5 @@
-// Scopes of config keys: the configs in which a key has an effect, and the commands that use it. A key that
-// is set outside of its scope is an error that names the scope. Internal to the config code.
+// Scopes of config keys: the configs in which a key has an effect, and the commands that use it. Setting a
+// key outside of its scope is an error whose message names the scope. Internal to the config code.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,15 @@
 
 namespace tapeformer {
 
-// A condition on the value of `key`. Errors contain "belongs to OWNER, and KEY is VALUE".
+// A condition on the value of `key`. `owner` names the configs for which it holds. If it does not hold, the
+// message of the error contains "belongs to OWNER, and KEY is VALUE".
 struct KeyCondition {
   std::string owner;
   std::string key;
   std::function<bool(const Config&)> holds;
 };
 
-// The key has an effect if all conditions hold; an empty scope is every config.
+// Conditions of a key. The key has an effect if all of them hold. An empty scope contains every config.
 using KeyScope = std::vector<KeyCondition>;
 
 // Subject of a key. Commands that use a trained model ignore the keys of some roles.
@@ -32,7 +33,7 @@ enum class KeyRole {
 namespace scope {
 
 KeyScope every_config();
-// Returns the conditions of both scopes.
+// Returns a scope with the conditions of `a` and of `b`.
 KeyScope both(KeyScope a, const KeyScope& b);
 
 KeyScope own_files();     // data sets that take data.path

@@ -11,7 +11,8 @@
 
 namespace tapeformer {
 
-inline constexpr double kLargestSize = 1 << 20;  // maximum of sizes, so that their products do not overflow
+// Maximum of each size in a config, so that products of sizes do not overflow.
+inline constexpr double kLargestSize = 1 << 20;
 
 template <class T>
 OptionValue to_option(const T& value) {
@@ -31,19 +32,20 @@ T from_option(const OptionValue& value) {
   }
 }
 
-// Adds the keys of one table to a list. The members of the struct `Section` determine types and defaults.
+// Builder that appends the keys of one table to a list. The members of the struct `Section` determine the
+// types and the defaults of the keys.
 template <class Section>
 class TableSchema {
  public:
   TableSchema(std::vector<SchemaKey>& keys, std::string table, Section Config::*section)
       : keys_(keys), table_(std::move(table)), section_(section) {}
 
-  // Sets the scope and role of the keys that follow.
+  // Sets the scope and role of the keys that are added afterwards.
   void keys_of(KeyScope scope, KeyRole role) {
     scope_ = std::move(scope);
     role_ = role;
   }
-  // Declares that benchmarks use the keys that follow.
+  // Declares that benchmarks use the keys that are added afterwards.
   void used_by_benchmarks() { in_benchmarks_ = true; }
 
   template <class T>
@@ -77,7 +79,7 @@ class TableSchema {
   bool in_benchmarks_ = false;
 };
 
-// Add the keys of [data].
+// Append the keys of the table [data].
 void add_data(std::vector<SchemaKey>& keys);
 void add_own_data(std::vector<SchemaKey>& keys);
 void add_text_data(std::vector<SchemaKey>& keys);

@@ -14,8 +14,8 @@ const SchemaKey* find_key(const std::vector<SchemaKey>& schema, const Setting& s
   return found == schema.end() ? nullptr : &*found;
 }
 
-// Returns whether a layer sets most of the keys, as resolved configs of earlier versions do. These configs
-// contain keys without effect.
+// Returns whether a layer sets more than three quarters of the keys. Only resolved configs of earlier
+// versions do, and they contain keys without effect.
 bool is_complete(const ConfigLayer& layer, const std::vector<SchemaKey>& schema) {
   return 4 * layer.settings.size() > 3 * schema.size();
 }
@@ -30,7 +30,7 @@ void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
     const SchemaKey* key = find_key(schema, setting);
     if (!key && setting.table != "attention") continue;
     if (key && is_default(*key, layers.file_config)) continue;
-    // Keys of [attention] have an effect if model.attention has an effect.
+    // A key of [attention] has an effect if and only if model.attention has an effect.
     const std::string name = key ? setting.name() : "model.attention";
     const std::string reason = why_unused(layers.config, name, catalogue);
     if (reason.empty()) continue;
@@ -46,7 +46,7 @@ void check_sets(const UserLayers& layers, ConfigUse use, const AttentionCatalogu
   for (const Setting& setting : layers.sets.settings) {
     const SchemaKey* key = find_key(schema, setting);
     if (!key && setting.table != "attention") continue;
-    // An option that restores the default of a key in the file has an effect.
+    // An option that resets a key of the file to its default is allowed even if the key has no effect.
     if (key && is_default(*key, layers.config) && !is_default(*key, layers.file_config)) continue;
     std::string reason = why_unused(layers.config, key ? setting.name() : "model.attention", catalogue);
     if (key && reason.empty()) reason = key->reason_unused_by(use);

@@ -1,5 +1,4 @@
-// Keys without effect in a config: reports settings of such keys and resets them to their defaults.
-// Internal to the config code.
+// Treatment of keys without effect in a config. Internal to the config code.
 #pragma once
 
 #include <vector>
@@ -10,16 +9,16 @@
 
 namespace tapeformer {
 
-// Layers that the user writes, and the resulting configs.
+// The config file and the --set options of a user, and the configs that result from them.
 struct UserLayers {
-  const ConfigLayer& file;  // config file, without the files that it extends
-  const ConfigLayer& sets;
+  const ConfigLayer& file;    // settings of the config file, without the files that it extends
+  const ConfigLayer& sets;    // settings of the --set options
   const Config& file_config;  // config of all files without --set
   const Config& config;       // config of all files with --set
 };
 
-// Appends a problem for every setting without effect. Logs a warning for every setting of the file that has
-// no effect because of a --set option.
+// Appends a problem for every setting without effect that `reading.unused` refuses. For a setting of the file
+// that has no effect because of a --set option, logs a warning instead.
 void check_unused(const UserLayers& layers, const ConfigReading& reading, const AttentionCatalogue& catalogue,
                   const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems);
 

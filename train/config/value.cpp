@@ -40,7 +40,8 @@ bool in_range(double value, const OptionSpec& spec) {
   return std::isfinite(value) && value >= spec.min && value <= spec.max;
 }
 
-// Returns the number of a raw value, or nothing. If `integers_only` is true, the value must be an integer.
+// Returns a raw value as a double, or nothing if it is not a number, or not an integer if `integers_only` is
+// true.
 std::optional<double> as_number(const RawValue& raw, bool integers_only) {
   if (auto integer = std::get_if<int64_t>(&raw.data)) return static_cast<double>(*integer);
   if (auto number = std::get_if<double>(&raw.data); number && !integers_only) return *number;
@@ -52,7 +53,8 @@ bool is_choice(const std::string& text, const OptionSpec& spec) {
          std::find(spec.choices.begin(), spec.choices.end(), text) != spec.choices.end();
 }
 
-// Converts a list. If an element does not match, returns nothing and describes the element in `culprit`.
+// Converts a list. If an element does not match, returns nothing and sets `culprit` to a description of the
+// element.
 std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
                                       const ListForm& form, std::string& culprit) {
   std::vector<double> numbers;
@@ -74,7 +76,8 @@ std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const Op
   return texts;
 }
 
-// Converts a value. If it does not match, returns nothing and may describe an element of a list in `culprit`.
+// Converts a value. If it does not match, returns nothing. If an element of a list is the reason, sets
+// `culprit` to a description of the element.
 std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
                                    std::string& culprit) {
   const OptionValue& type = spec.default_value;

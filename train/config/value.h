@@ -1,5 +1,5 @@
-// Config values in three forms: untyped (RawValue), typed by an OptionSpec (OptionValue), and TOML text.
-// Internal to the config code.
+// Conversions between three forms of config values: a parsed value (RawValue), a value of the type of an
+// OptionSpec (OptionValue), and TOML text. Internal to the config code.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@
 
 namespace tapeformer {
 
-// A value without the type of a specification. `found` describes it in errors, for example `string "abc"`.
+// A parsed value, before its type is checked. `found` describes it in errors, for example `string "abc"`.
 struct RawValue {
   std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<RawValue>> data;
   std::string found;
 };
 
-// Restrictions of a list: `integers_only` allows only integers; `count` is the length, or 0 for any length;
-// with `scalar`, a single string stands for a list of one string.
+// Restrictions of a list. If `integers_only` is true, its elements must be integers. `count` is its length,
+// or 0 for any length. If `scalar` is true, a single string stands for a list of one string.
 struct ListForm {
   bool integers_only = false;
   size_t count = 0;
   bool scalar = false;
 };
 
-// Converts a value to the type of the specification. An integer can be converted to a number, but not the
-// reverse. If the type, range or choice does not match, returns nothing and sets `problem` to "expected …,
-// got …".
+// Converts a value to the type of the specification. An integer is converted to a floating-point number, but
+// not the reverse. If the type, the range or the choices do not match, returns nothing and sets `problem` to
+// "expected …, got …".
 std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
                                        std::string& problem);
 

@@ -28,8 +28,8 @@ std::map<std::string, OptionValue> attention_entries(const Config& config) {
   return entries;
 }
 
-// Returns the attention tables as TOML text. Options are written without a ListForm, because an OptionSpec
-// has no lists of integers.
+// Returns the [attention] tables as TOML text. Options of attention kinds need no ListForm, because they are
+// never lists of integers.
 std::string attention_text(const Config& config) {
   std::string text;
   for (const auto& [kind, options] : config.attention) {
@@ -151,7 +151,7 @@ std::string config_value_text(const Config& config, const std::string& name) {
   for (const auto& key : config_schema(AttentionCatalogue{}))
     if (key.name() == name) return option_text(key.get(config), key.list_form());
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
-  // The options of the selected attention kinds may lack `name`.
+  // A key of another attention kind has no entry.
   const auto entries = attention_entries(config);
   const auto found = entries.find(name);
   return found == entries.end() ? "none" : option_text(found->second);

@@ -12,7 +12,7 @@
 
 namespace tapeformer {
 
-// Another process of the run has ended, so collective functions cannot complete.
+// Exception of a collective function that cannot complete because another process of the run has ended.
 class ProcessLostError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -33,8 +33,8 @@ class Communicator {
   // must be contiguous, of dtype float32, float64, bfloat16, int64 or uint8, and must not be used before
   // wait(). Sums of bfloat16 are rounded after each addition. All processes get the same bits.
   virtual void start_all_reduce(const Tensor& values) = 0;
-  // Waits for all started reductions. If launches_on_device() is true, the call does not wait for reductions
-  // of tensors on the device. Instead, later launches on the device wait for these reductions.
+  // Waits for all started reductions. If launches_on_device() is true, does not block for reductions of
+  // tensors on the device. Instead, later launches on the device wait for these reductions.
   virtual void wait() = 0;
   // Replaces each element of `values` with its sum over all processes.
   void all_reduce(const Tensor& values) {
@@ -43,8 +43,8 @@ class Communicator {
   }
   // Replaces the elements of `values` with the elements on process 0. The tensor must be contiguous.
   virtual void broadcast(const Tensor& values) = 0;
-  // Returns whether reductions of tensors on a CUDA device run in stream order, so that wait() does not
-  // block.
+  // Returns whether reductions of tensors on a CUDA device run in stream order, so that wait() does not block
+  // for them.
   virtual bool launches_on_device() const { return false; }
   // Blocks until all processes have called barrier().
   virtual void barrier() = 0;

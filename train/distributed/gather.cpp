@@ -9,8 +9,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns zeros, one element per process, in which each process writes its element before a sum over all
-// processes.
+// Returns a tensor of zeros with one element per process. Each process writes its own element, and a sum over
+// all processes then gives all elements to every process.
 Tensor slots(const Communicator& processes, DType dtype = DType::int64) {
   return Tensor::zeros({processes.size()}, dtype);
 }

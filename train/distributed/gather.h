@@ -15,14 +15,14 @@ std::vector<std::string> gather_texts(Communicator& processes, const std::string
 // Returns the text of process 0 on all processes.
 std::string broadcast_text(Communicator& processes, const std::string& text);
 
-// Returns the largest value of all processes. All processes get the same result.
+// Returns the maximum of `value` over all processes. All processes get the same result.
 double largest(Communicator& processes, double value);
 
 // Names and values that must be the same on all processes.
 using SharedSettings = std::vector<std::pair<std::string, std::string>>;
 
-// Throws ConfigError on all processes if a process has other settings than process 0. The message contains
-// the process and the values that differ.
+// Throws ConfigError on all processes if the settings of a process differ from the settings of process 0. The
+// message lists the processes and both values.
 void require_same(Communicator& processes, const SharedSettings& settings);
 
 }  // namespace tapeformer

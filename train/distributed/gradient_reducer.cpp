@@ -65,7 +65,7 @@ void GradientReducer::fill(const Slot& slot) {
 
 void GradientReducer::complete(const Tensor& parameter) {
   const auto found = slot_of_.find(parameter.id());
-  if (found == slot_of_.end()) return;  // a leaf that is not trained
+  if (found == slot_of_.end()) return;  // the leaf is not a trained parameter
   Slot& slot = slots_[found->second];
   fill(slot);
   slot.complete = true;
@@ -77,7 +77,7 @@ void GradientReducer::start_next() {
   processes_.start_all_reduce(buckets_[next_++].sent);
 }
 
-// Finds the parameters that have a gradient in any process. The set is the same in all steps.
+// Sets Slot::used. It is computed only once, because the same parameters have gradients in all steps.
 void GradientReducer::find_used() {
   const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
   for (size_t i = 0; i < slots_.size(); ++i)

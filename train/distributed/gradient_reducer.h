@@ -1,8 +1,9 @@
-// Sums of gradients over the processes of a run, in buckets that are reduced during backward().
+// Sum of gradients over the processes of a run. The gradients are reduced in buckets while backward() runs.
 //
-// A bucket is a contiguous buffer for the gradients of several parameters. Buckets are filled from the last
-// parameter to the first, roughly the order in which backward() completes gradients. A bucket is reduced when
-// its gradients and all earlier buckets are complete, so all processes reduce the buckets in the same order.
+// A bucket is a contiguous buffer for the gradients of several parameters. The last parameters belong to the
+// first bucket, because backward() completes gradients in roughly this order. The reduction of a bucket
+// starts when its gradients and all earlier buckets are complete, so all processes reduce the buckets in the
+// same order.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 namespace tapeformer {
 
 struct ReducerOptions {
-  int64_t bucket_bytes = 4 << 20;
-  bool bfloat16 = false;  // round float32 gradients to bfloat16 before they are sent
+  int64_t bucket_bytes = 4 << 20;  // maximum size of a bucket of several parameters
+  bool bfloat16 = false;           // round float32 gradients to bfloat16 before they are sent
 };
 
 class GradientReducer {
@@ -29,8 +30,8 @@ class GradientReducer {
   // Marks the gradient of a parameter as complete and starts the reduction of complete buckets. backward()
   // calls it through BackwardOptions::on_complete.
   void complete(const Tensor& parameter);
-  // Starts the reduction of the remaining buckets, in which missing gradients are 0. Waits for all buckets
-  // and replaces the gradients with their sums. A parameter without a gradient in any process gets none.
+  // Starts the reduction of the remaining buckets; a missing gradient counts as 0. Waits for all buckets and
+  // replaces the gradients with their sums. A parameter that has no gradient on any process gets no gradient.
   void finish();
 
   // Returns the number of bytes that this process contributes to the reductions of a step.
@@ -44,13 +45,13 @@ class GradientReducer {
     Tensor sent;  // view of Bucket::sent
     size_t bucket = 0;
     bool complete = false;
-    bool used = false;  // whether any process has a gradient
+    bool used = false;  // whether the parameter has a gradient on any process
   };
   struct Bucket {
     std::vector<size_t> slots;
-    Tensor sums;  // gradients of the parameters
-    Tensor sent;  // the tensor that is reduced: `sums`, or its bfloat16 copy
-    size_t missing = 0;
+    Tensor sums;         // gradients of the parameters
+    Tensor sent;         // the tensor that is reduced: `sums`, or its bfloat16 copy
+    size_t missing = 0;  // number of parameters whose gradients are not complete
   };
   void add_bucket(const std::vector<size_t>& slots, const ReducerOptions& options);
   static void fill(const Slot& slot);

@@ -36,8 +36,7 @@ std::optional<int> number_in(const Environment& environment, const char* name) {
   return number;
 }
 
-// Returns the rank and the number of processes in the variables of a launcher, or nothing if they are not
-// set.
+// Returns the rank and the number of processes in the variables of a launcher, or nothing if neither is set.
 std::optional<Launch> launch_of(const LauncherVariables& variables, const Environment& environment) {
   const auto rank = number_in(environment, variables.rank), size = number_in(environment, variables.size);
   if (!rank && !size) return std::nullopt;
@@ -57,8 +56,8 @@ void check_same(const Launch& launch, const char* rank_name, const Environment& 
                                   " started process ", launch.rank, kAdvice));
 }
 
-// Returns whether the process is a task of an srun step. A batch script has SLURM_PROCID as well, but not
-// SLURM_STEP_NUM_TASKS.
+// Returns whether the process is a task of an srun step. In a batch script, SLURM_PROCID is set as well, but
+// SLURM_STEP_NUM_TASKS is not.
 bool is_srun_task(const LauncherVariables& variables, const Environment& environment) {
   return environment(variables.size) != nullptr;
 }

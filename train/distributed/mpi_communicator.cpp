@@ -16,7 +16,7 @@ constexpr int64_t kMaxCount = 1 << 30;  // maximum number of elements per MPI ca
 
 // MPI handles of this process. The worker thread creates them before their first use.
 struct MpiState {
-  MPI_Comm shutdown = MPI_COMM_NULL;  // for all_reduce_within()
+  MPI_Comm shutdown = MPI_COMM_NULL;  // communicator of all_reduce_within()
   MPI_Datatype bfloat16 = MPI_DATATYPE_NULL;
   MPI_Op add_bfloat16 = MPI_OP_NULL;
 };
@@ -75,7 +75,7 @@ void reduce_in(MPI_Comm communicator, const Tensor& values) {
 }
 
 void initialize() {
-  // Open MPI yields the processor while it waits, because other threads of this process may need it.
+  // Makes Open MPI yield the processor while it waits, because other threads of this process may need it.
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   int provided = 0;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");

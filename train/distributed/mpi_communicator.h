@@ -1,7 +1,7 @@
 // Communicator that uses MPI. It exists only in builds with MPI.
 //
-// MPI reduces tensors in host memory. Tensors on a device are copied to the host and back. One thread of this
-// class makes all MPI calls, so a reduction overlaps with the work of the caller.
+// MPI reduces tensors in host memory. Tensors on a device are copied to the host and back. One thread makes
+// all MPI calls, so a reduction overlaps with the work of the caller.
 #pragma once
 
 #include <functional>
@@ -30,10 +30,10 @@ class MpiCommunicator final : public Communicator {
   // ProcessLostError if a process has ended.
   void set_check(std::function<void()> check) { check_ = std::move(check); }
 
-  // Sums `values`, in host memory, over all processes and returns true if all processes call the function
-  // within `seconds`. Otherwise returns false, and then only abort() may be called. If a process has ended,
-  // sets `lost` to the message of the error and returns false. Uses a separate MPI communicator, so the call
-  // never matches another collective function.
+  // Sums `values`, which must be in host memory, over all processes. Returns true if all processes call the
+  // function within `seconds`. Otherwise returns false, and then only abort() may be called. If a process has
+  // ended, sets `lost` to the message of the error and returns false. Uses a separate MPI communicator, so
+  // that MPI does not match the call with another collective function.
   bool all_reduce_within(const Tensor& values, double seconds, std::string& lost);
   // Ends all processes of the run with an exit status.
   [[noreturn]] void abort(int code);
@@ -44,7 +44,7 @@ class MpiCommunicator final : public Communicator {
 
   std::unique_ptr<Worker> worker_;
   std::function<void()> check_;
-  // Tensors on devices, each with its copy on the host, which is being reduced.
+  // Tensors on a device whose reductions have started, each with the copy on the host that MPI reduces.
   std::vector<std::pair<Tensor, Tensor>> staged_;
 };
 

@@ -9,9 +9,10 @@
 
 namespace tapeformer {
 
-// Returns a communicator that reduces tensors on `device` with NCCL in a separate stream, so that a reduction
-// overlaps with later launches. Reductions can be captured in CUDA graphs. `hosts` reduces tensors in host
-// memory and sends the NCCL identifier to all processes. Throws DeviceError if NCCL cannot use the device.
+// Returns a communicator that reduces tensors on `device` with NCCL in a separate CUDA stream, so that a
+// reduction overlaps with later launches. CUDA graphs can capture the reductions. `hosts` is the communicator
+// for tensors in host memory; it also sends the NCCL identifier to all processes. Throws DeviceError if NCCL
+// cannot use the device.
 std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicator> hosts, Device device);
 
 }  // namespace tapeformer

@@ -29,7 +29,7 @@ Processes* this_run = nullptr;  // null before join_processes()
 #ifdef TAPEFORMER_MPI
 // A process with an error waits kShutdownSeconds for the other processes to end, and then aborts the run.
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
-constexpr int kAbortStatus = 1;  // exit status
+constexpr int kAbortStatus = 1;  // exit status of a process that aborts the run without an error of its own
 
 ProcessLocation this_location() {
   ProcessLocation location{.host = {}, .pid = getpid(), .processors = {}};
@@ -66,8 +66,8 @@ int local_rank_of(const std::vector<ProcessLocation>& locations, int rank) {
 
 MpiCommunicator* mpi_communicator = nullptr;  // null for a run with one process
 
-// A check for lost processes: a call throws ProcessLostError if another process on this host has ended.
-// Processes in other PID namespaces are not visible and are not checked.
+// Function object that throws ProcessLostError if another process of the run on this host has ended. It does
+// not check processes in other PID namespaces, which are not visible.
 class Watch {
  public:
   Watch(const std::vector<ProcessLocation>& locations, int own_rank) {
@@ -77,7 +77,8 @@ class Watch {
           is_running(locations[rank].pid))
         watched_.push_back({static_cast<int>(rank), locations[rank]});
   }
-  // Throws only at the second check that finds a process ended, because its last message may still arrive.
+  // Throws only if a second call also finds that the process has ended, because its last message may still
+  // arrive after the first.
   void operator()() {
     for (const auto& [rank, location] : watched_) {
       if (is_running(location.pid)) continue;
@@ -124,7 +125,7 @@ bool is_running(int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat;
   std::getline(file, stat);
-  // The state follows the name of the program, which is in parentheses. A zombie has ended.
+  // The state follows the name of the program, which is in parentheses. The state of a zombie is Z.
   const size_t name_end = stat.rfind(')');
   return name_end == std::string::npos || name_end + 2 >= stat.size() || stat[name_end + 2] != 'Z';
 }

@@ -18,14 +18,15 @@ struct ProcessLocation {
 
 struct Processes {
   std::shared_ptr<Communicator> communicator = single_process();
-  std::vector<ProcessLocation> locations;  // of all processes, by rank; empty for a run with one process
-  int local_rank = 0;                      // number of earlier processes on the same host
-  int processor_share = 0;                 // threads per process without oversubscription; 0: all processors
+  std::vector<ProcessLocation> locations;  // locations of all processes, by rank; empty for one process
+  int local_rank = 0;                      // number of processes with a lower rank on the same host
+  int processor_share = 0;                 // see processor_share(); 0: all processors
 };
 
-// Joins the processes that mpirun or srun started with this one. The first call initializes MPI; later calls
-// return the same object. Throws ConfigError if the environment is contradictory, or if this build has no MPI
-// and the process is one of several. Returns a run with one process if the process was started alone.
+// Joins the processes that mpirun or srun started together with this process. If the process was started
+// alone, returns a run with one process. The first call initializes MPI; later calls return the same object.
+// Throws ConfigError if the environment variables of the launchers contradict each other, or if the process
+// is one of several and this build has no MPI.
 const Processes& join_processes();
 
 // Returns the rank of this process, or 0 before the first call of join_processes().
@@ -36,17 +37,18 @@ int process_rank();
 std::shared_ptr<Communicator> communicator_for(const Processes& processes, Device device);
 
 // Leaves the run and returns the exit status of this process: `code` or, if `code` is 0, the largest exit
-// status of all processes. `print` prints the error of this process. If processes end with the same error as
-// process 0, only process 0 prints it. A process with an error waits 5 seconds for the other processes to
-// end, and then aborts the run.
+// status of all processes. If `error` is not empty, `print` prints it. A process whose error equals the error
+// of process 0 does not print it. A process with an error waits 5 seconds for the other processes to leave,
+// and then aborts the run.
 using PrintError = void (*)(const std::string& error);
 int leave_processes(int code, const std::string& error = "", PrintError print = nullptr);
 
 // Throws ConfigError if mpirun or srun started several processes. `what` names the command in the message.
 void require_single_process(const std::string& what);
 
-// Returns the share of a process in the processors of its host, at least 1. A processor that n processes may
-// use adds 1 / n to the share of each of them. The sum is rounded down.
+// Returns the number of threads that a process can run without oversubscription: its share of the processors
+// of its host, rounded down, but at least 1. A processor that n processes may use adds 1 / n to the share of
+// each.
 int processor_share(const std::vector<ProcessLocation>& locations, int rank);
 
 // Returns whether a process of this host is running. A zombie process is not running.

@@ -1,4 +1,4 @@
-// A thread that runs jobs in order, for libraries that must be called from one thread.
+// A thread that runs jobs in order, for libraries whose functions must all be called from the same thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,20 +16,20 @@ class Worker {
   using Job = std::function<void()>;
 
   Worker();
-  // Waits for all jobs, unless wait() has abandoned them.
+  // Waits for all jobs, unless an exception in wait() has abandoned them.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
   // Adds a job to the queue.
   void start(Job job);
-  // Waits until all jobs have ended and rethrows the first exception of a job. Calls `check` at least every
-  // 200 milliseconds while it waits. If `check` throws, the exception propagates and the jobs are abandoned:
-  // the thread keeps its state until the process ends.
+  // Waits until all jobs have ended and rethrows the first exception of a job. Calls `check` every 200
+  // milliseconds while it waits. If `check` throws, the exception propagates and the jobs are abandoned: they
+  // continue to run, but nothing waits for them.
   void wait(const std::function<void()>& check = nullptr);
 
  private:
-  // State that an abandoned thread still uses.
+  // State of the thread. It is shared, because an abandoned thread uses it after the Worker is destroyed.
   struct Queue {
     std::mutex mutex;
     std::condition_variable changed;

@@ -40,8 +40,8 @@ fs::path checkpoint_folder(const RunChoice& choice) {
                         listed_steps(path.string()));
 }
 
-// Reads the config of the checkpoint, with and without the settings of the choice. Throws CheckpointError if
-// the config is invalid, and ConfigError if the settings are invalid.
+// Reads the config of the checkpoint, with and without the settings in `choice.sets`. Throws CheckpointError
+// if the config is invalid, and ConfigError if the settings are invalid.
 void read_configs(const RunChoice& choice, FoundRun& found) {
   const Checkpoint checkpoint(found.checkpoint.string());
   checkpoint.check_config();
@@ -57,8 +57,8 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
       choice.sets.empty() ? found.trained : load_config(path, choice.sets, attention_catalogue(), reading);
 }
 
-// Returns load(config) for the config of the run. If the weights match the config of the training only,
-// throws ConfigError, because the settings are wrong.
+// Returns load(found.config). If the weights match `found.trained` but not `found.config`, throws
+// ConfigError, because the settings in RunChoice::sets are wrong.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
   try {

@@ -1,5 +1,5 @@
-// Trained models: the config and the weights of a checkpoint, the tokenizer of a language model and the
-// phones of a speech model. Loading needs no data files.
+// Loading of trained models: the config and the weights of a checkpoint, the tokenizer of a language model
+// and the phones of a speech model. Loading needs no data files.
 #pragma once
 
 #include <filesystem>
@@ -22,10 +22,10 @@ struct RunChoice {
   ConfigUse use = ConfigUse::evaluation;
 };
 
-// Checkpoint of a run, without its weights.
+// The folder and the config of a checkpoint whose weights are not loaded yet.
 struct FoundRun {
   std::filesystem::path checkpoint;
-  Config config;   // config with the settings in RunChoice::sets
+  Config config;   // config of the training run, changed by RunChoice::sets
   Config trained;  // config of the training run
   Device device = kCpu;
 
@@ -35,7 +35,7 @@ struct FoundRun {
 struct LoadedRun {
   Config config;
   DatasetInfo data;                            // sizes of the training data
-  std::shared_ptr<const Tokenizer> tokenizer;  // of a model of text, else nullptr
+  std::shared_ptr<const Tokenizer> tokenizer;  // tokenizer of a language model; null for other models
   std::unique_ptr<AutoregressiveModel> model;
   std::filesystem::path checkpoint;  // checkpoint folder
 

@@ -41,7 +41,8 @@ int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
   return frames;
 }
 
-// Sets the scale and offset that undo the normalization with the statistics of the training set.
+// Sets the scale and the offset that convert normalized features back to filterbank energies, in which the
+// decoder finds pauses. Uses the statistics of the training set.
 void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
   const auto dims = static_cast<size_t>(run.description.dims / (run.config.data.deltas + 1));
   options.scale.assign(dims, 1);

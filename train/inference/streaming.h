@@ -9,15 +9,16 @@
 
 namespace tapeformer {
 
-inline constexpr double kTrainedWindow = -1;  // selects the length of the longest training utterance
+// Value of --window that selects the length of the longest training utterance.
+inline constexpr double kTrainedWindow = -1;
 
 // Returns the option "window" of programs that transcribe streams, in seconds.
 OptionSpec window_option();
 
-// Returns a decoder for the model of a run, which must outlive it. After at most `window_seconds`, the
-// decoder continues with a new state; 0: no limit; kTrainedWindow: the length of the longest training
-// utterance. Throws ConfigError if the model is not causal, its attention kind has no recurrent form, or the
-// window is too short.
+// Returns a decoder for the model of a run. The run must outlive the decoder. After at most `window_seconds`,
+// the decoder continues with a new state; 0: no limit; kTrainedWindow: the length of the longest training
+// utterance. Throws ConfigError if the model is an LSTM or not causal, its attention kind has no recurrent
+// form, or the window is too short.
 std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, double window_seconds);
 
 }  // namespace tapeformer

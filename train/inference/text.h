@@ -10,14 +10,15 @@
 
 namespace tapeformer {
 
-// Returns the negative log-likelihoods in nats of all tokens except the first. Each window of max_length
-// tokens of the model repeats the second half of the previous window as context.
+// Returns the negative log-likelihoods, in nats, of all tokens except the first. The model reads windows of
+// max_length tokens. Each window repeats the second half of the previous window as context.
 std::vector<double> token_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens);
 
-// Evaluates all tokens of a split except the first. The recurrent form reads the tokens one after another,
-// without windows. `streams` equal parts of the split run as a batch, each with an empty state at its start.
-// Throws ConfigError if the model has no recurrent form of constant size, or not enough positions. `limit` is
-// the maximum number of tokens per stream; 0: all.
+// Evaluates a split with the recurrent form of the model, which reads the tokens one after another, without
+// windows. Divides the split into `streams` equal parts that run as a batch, each from an empty state. The
+// first token of a part is not scored. `limit` is the maximum number of scored tokens per part; 0: all.
+// Throws ConfigError if the model has no recurrent form with a state of constant size, or not enough
+// positions.
 Evaluation evaluate_carried(const AutoregressiveModel& model, const TextDataset& dataset, int64_t streams,
                             int64_t limit, const StopCheck& stop = {});
 

@@ -1,4 +1,4 @@
-// Checkpoints of a run in progress.
+// Writer of the checkpoints of a run in progress.
 #pragma once
 
 #include <filesystem>
@@ -26,8 +26,9 @@ class CheckpointWriter {
   // and returns false. Earlier checkpoints stay intact.
   bool save(const TrainingState& state, bool must_succeed, const Warn& warn);
 
-  // Adds an evaluation to the saved checkpoint of its step. If `best` is true, points the link `best` to it.
-  // Calls `warn` if this fails; a resumed run then evaluates again.
+  // Writes `state`, which contains a new evaluation, to the saved checkpoint of `state.step`. If `best` is
+  // true, points the link `best` to this checkpoint. Calls `warn` if this fails; a resumed run then evaluates
+  // again.
   void record_evaluation(const TrainingState& state, bool best, const Warn& warn);
 
  private:

@@ -8,10 +8,10 @@
 
 namespace tapeformer {
 
-// Each function throws DivergedError for numbers that are not finite. The message contains the step, the last
+// Each function throws DivergedError if a number is not finite. The message contains the step, the last
 // checkpoint of the run, and advice on the config.
 
-// Throws if the loss of a batch is not finite. `examples` describes the training examples of the batch.
+// Checks the loss of a batch. `examples` describes the training examples of the batch for the message.
 void check_loss(double loss, int64_t step, const std::string& examples, const RunState& state);
 void check_grad_norm(double norm, int64_t step, const RunState& state);
 void check_weights(const NamedTensors& tensors, const RunState& state);

@@ -1,4 +1,4 @@
-// Training time of epochs.
+// Measurement of the training time of epochs.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ class EpochClock {
     times_.seconds += seconds;
     times_.cpu_seconds += cpu_seconds;
   }
-  // Returns the times of the current epoch in `seconds` and `cpu_seconds`, and starts the next epoch.
+  // Returns the times of the current epoch, and starts the next epoch with times of 0.
   TrainingState::Epochs finish_epoch();
 
   double last_seconds() const { return times_.last_seconds; }  // seconds of the last complete epoch; 0: none

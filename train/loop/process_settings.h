@@ -7,8 +7,9 @@
 
 namespace tapeformer {
 
-// Returns the settings of this process. If there are several processes, run.threads = 0 becomes its share of
-// the processors, and the devices "auto" and "cuda" become the device whose index is Processes::local_rank.
+// Returns the table [run] for this process. With several processes, run.threads = 0 becomes the processor
+// share of this process, and the device "cuda" becomes "cuda:N", where N is Processes::local_rank; so does
+// "auto" if there is a CUDA device.
 RunConfig process_settings(const RunConfig& run, const Processes& processes);
 
 // Returns the version of the program, which must be the same on all processes.
@@ -18,8 +19,8 @@ SharedSettings program_settings();
 // number of threads and the paths of data, caches and initial weights may differ.
 SharedSettings shared_settings(const Config& config);
 
-// Return whether a condition holds on any process, and the largest signal number of all processes. Both
-// functions return the same value on all processes.
+// any_process() returns whether a condition holds on any process, and agreed_signal() returns the largest
+// signal number of all processes. Both return the same value on all processes.
 bool any_process(Communicator& processes, bool condition);
 int agreed_signal(Communicator& processes, int signal);
 

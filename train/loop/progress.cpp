@@ -15,8 +15,8 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kTerminalInterval = 0.1;  // seconds
-constexpr double kPlainInterval = 10;
+constexpr double kTerminalInterval = 0.1;  // seconds between updates on a terminal
+constexpr double kPlainInterval = 10;      // seconds between lines on other outputs
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -29,7 +29,8 @@ std::string format(const char* pattern, Args... args) {
   return buffer;
 }
 
-// Returns the largest width of a progress line. A line that wraps cannot be rewritten.
+// Returns the maximum width of a progress line: one character less than the terminal, because a line that
+// wraps cannot be rewritten.
 size_t terminal_width() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 120u;

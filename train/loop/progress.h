@@ -1,5 +1,6 @@
-// Progress of a training run on standard error: one line that is rewritten on a terminal, or a plain line
-// every few seconds. A narrow terminal shows neither learning rate nor epoch. Not thread-safe.
+// Progress of a training run on standard error. A terminal shows one line that is rewritten; other outputs
+// get a line every 10 seconds. If a terminal is too narrow, the learning rate and the epoch are left out. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ struct ProgressSample {
   int64_t step = 0;
   double loss = 0;               // nats per prediction
   double bits_per_dim = -1;      // not shown if negative
-  double tokens_per_second = 0;  // mean since the last record of metrics.jsonl
+  double tokens_per_second = 0;  // mean since the last record of metrics.jsonl, in the unit of Progress
   int64_t memory_bytes = 0;      // peak of live tensors
   int64_t epoch = 0;             // epoch of the step, counted from 1; 0: not shown
   double lr = -1;                // not shown if negative
@@ -30,17 +31,18 @@ class Progress {
  public:
   using Clock = std::function<double()>;  // returns seconds since a fixed time
 
-  // `first_step` is the step that a resumed run starts from. If `total_steps` is 0, no ETA is shown. `unit`
-  // is the unit of the speed: "tokens" or "frames".
+  // `first_step` is the step from which a resumed run continues. If `total_steps` is 0, no remaining time is
+  // shown. `unit` is the unit of the speed: "tokens" or "frames".
   Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps, Clock clock = {},
            std::string unit = "tokens");
   ~Progress() { finish(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Shows the sample unless the last line is recent. The first and the final step are always shown.
+  // Shows the sample, unless the last line is less than 0.1 seconds (terminal) or 10 seconds old. The first
+  // and the final step are always shown.
   void update(const ProgressSample& sample);
-  // Prints printable_message(raw) on its own line, above the progress line of a terminal.
+  // Prints printable_message(raw) on a line above the progress line.
   void message(const std::string& raw);
   // Ends the rewritten line. Later updates start a new line.
   void finish();

@@ -17,7 +17,7 @@ bool same_task(const std::string& saved, const std::string& current) {
   if (saved.empty()) return false;
   const Json saved_json = Json::parse(saved);
   Json current_json = Json::parse(current);
-  // Checkpoints of older versions do not have the length of the longest utterance.
+  // Checkpoints of earlier versions lack the length of the longest utterance.
   if (!saved_json.contains("longest_frames")) current_json.erase("longest_frames");
   return saved_json == current_json;
 }

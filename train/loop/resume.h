@@ -18,13 +18,13 @@ std::string checked_description(const Task& task);
 // Prepares the directory of a new run. Throws RunDirectoryError if it is not empty.
 void start_new_run(const RunDirectory& directory, const Config& config);
 
-// Loads the weights and the optimizer state of the last checkpoint and returns its state. Starts a new run
-// and returns nothing if there is no checkpoint. `description` describes the training data, and `total_steps`
-// is the length of the run.
+// Loads the weights and the optimizer state of the last checkpoint and returns its state. If there is no
+// checkpoint, starts a new run and returns nothing. `description` is checked_description(task), and
+// `total_steps` is the length of the run.
 //
-// Throws RunDirectoryError if the config of the run differs in a key that must not change, and ConfigError if
-// the training data differ. Throws CheckpointError if the checkpoint is damaged, and DivergedError if its
-// tensors are not finite.
+// Throws RunDirectoryError if `config` and the config of the checkpoint differ in a key that must not change,
+// and ConfigError if the training data differ. Throws CheckpointError if the checkpoint is damaged, and
+// DivergedError if its tensors are not finite.
 std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
                                         const std::string& description, int64_t total_steps,
                                         Optimizer& optimizer);

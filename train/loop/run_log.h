@@ -18,14 +18,14 @@ class RunLog {
   // writes no records and shows no progress. `unit` is the unit of the speed: "tokens" or "frames".
   RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
 
-  // Creates a TensorBoard event file and writes the config to it. `write` also writes each record to this
-  // file.
+  // Creates a TensorBoard event file and writes the config to it. Later calls of write() also add their
+  // records to this file.
   void write_events(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 
   // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning and
   // keeps the record in memory until the file can be written.
   void write(const MetricRecord& record);
-  // Writes the waiting records and logs a warning if this fails.
+  // Writes the records that wait in memory, and logs a warning if this fails.
   void flush();
 
   void show(const ProgressSample& sample) { progress_.update(sample); }

@@ -1,5 +1,5 @@
-// Training steps on a device as CUDA graphs. The second step of a layout is captured as a graph, and later
-// steps of this layout replay it.
+// Training steps on a device as CUDA graphs. The first step of a layout runs without a graph. The second step
+// is captured as a graph, which later steps of this layout replay.
 #pragma once
 
 #include <compare>
@@ -18,7 +18,7 @@ namespace cuda {
 class Graph;
 }
 
-// Properties of a step that determine its launches.
+// Properties of a step that determine its launches. Steps of equal layout can share a graph.
 struct StepLayout {
   bool dropout = true;
   std::vector<BatchLayout> batches;  // one for each micro-batch
@@ -34,12 +34,13 @@ struct StepOutputs {
 
 class StepGraphs {
  public:
-  // `draws` is the increment of the step of the random streams per training step.
+  // `draws` is the number of steps of the random streams in a training step, one for each micro-batch.
   StepGraphs(Device device, int64_t draws);
   ~StepGraphs();
 
-  // Runs step number `step`: calls `work`, captures it, or replays its graph. `work` launches the step.
-  // Between steps of equal layout, only the step number and the values in the batch tensors may differ.
+  // Runs step number `step`: calls `work`, which launches the step, or captures it as a graph, or replays
+  // this graph. Between steps of equal layout, only the step number and the values in the batch tensors may
+  // differ.
   StepOutputs run(const StepLayout& layout, int64_t step, const std::function<StepOutputs()>& work);
 
   // Return the numbers of captured and of replayed steps.
@@ -48,7 +49,7 @@ class StepGraphs {
 
  private:
   struct Entry {
-    bool seen = false;    // the first step ran without a graph and made all lazy allocations
+    bool seen = false;    // whether the first step has run without a graph and made all lazy allocations
     int64_t first = 0;    // number of the captured step
     StepOutputs outputs;  // tensors that each replay writes
     std::shared_ptr<cuda::Graph> graph;

@@ -34,7 +34,8 @@ void StepRunner::prepare_batches() {
   batches_prepared_ = true;
 }
 
-// Fetches the micro-batches of the step. Returns nothing if the step cannot be captured as a graph.
+// Fetches the micro-batches of the step and returns their layout, or nothing if the step cannot be captured
+// as a graph.
 std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   bool capturable = graphs_ != nullptr;
@@ -66,7 +67,7 @@ void StepRunner::compute_weights() {
   device_weights_.copy_from(Tensor::from(weights_, {micro_steps}));
 }
 
-// Launches forward of a micro-batch. The loss is undefined if the slice of this process is empty.
+// Launches the forward pass of a micro-batch. The loss is undefined if the slice of this process is empty.
 BatchLoss StepRunner::forward(int64_t micro, bool with_dropout) {
   const int64_t number = state_.step * config_.train.accumulate + micro;
   const BatchSlice slice = task_.slice(micro);
@@ -76,13 +77,14 @@ BatchLoss StepRunner::forward(int64_t micro, bool with_dropout) {
                                              .seed = static_cast<uint64_t>(config_.run.seed),
                                              .step = static_cast<uint64_t>(number),
                                              .first_example = slice.first_example});
-  // Several processes exchange their losses before they check them.
+  // In a run with several processes, read() checks the losses after the processes have exchanged them.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
     check_loss(batch.loss.item(), state_.step, task_.examples_of(number), state_);
   return batch;
 }
 
-// Launches backward of a micro-batch. Gradients of the last micro-batch are reduced when they are complete.
+// Launches the backward pass of a micro-batch. In the last micro-batch, the reduction of each gradient over
+// the processes starts when the gradient is complete.
 void StepRunner::run_backward(const Tensor& loss, int64_t micro) {
   BackwardOptions options;
   if (reducer_ && micro + 1 == config_.train.accumulate)
@@ -92,7 +94,7 @@ void StepRunner::run_backward(const Tensor& loss, int64_t micro) {
   backward(loss, weight, options);
 }
 
-// Launches forward and backward of the fetched micro-batches and the update of the weights.
+// Launches the forward and backward passes of the fetched micro-batches and the update of the weights.
 StepOutputs StepRunner::launch(bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   StepOutputs outputs;
@@ -104,7 +106,8 @@ StepOutputs StepRunner::launch(bool with_dropout) {
     outputs.tokens += batch.tokens;
     if (reducer_ && micro + 1 == micro_steps) {
       reducer_->begin();
-      // On the CPU, the losses are known. The step then waits once, for the status and the gradients.
+      // On the CPU, the losses are known before backward. The reduction of the status starts here, so that
+      // the step waits only once, for the status and the gradients together.
       if (device_.is_cpu()) processes_.start_all_reduce(status_.emplace(status_of(outputs)).values());
     }
     if (!empty) run_backward(batch.loss, micro);

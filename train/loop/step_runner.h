@@ -25,8 +25,8 @@ struct StepResult {
 
 class StepRunner {
  public:
-  // The arguments must outlive the runner. In a run with several processes, each computes its slices of the
-  // batches, and the gradients are summed.
+  // The arguments must outlive the runner. In a run with several processes, each process computes its slices
+  // of the batches, and the gradients are summed over the processes.
   StepRunner(const Config& config, Device device, const RunState& state, Task& task, Optimizer& optimizer,
              const Schedule& schedule, Communicator& processes);
 
@@ -44,7 +44,8 @@ class StepRunner {
   // Returns the request to stop in the last step whose losses were read, equal on all processes.
   StopRequest agreed_stop() const { return agreed_stop_; }
 
-  // Returns the captured graphs of steps; null on the CPU and with run.cuda_graphs = false.
+  // Returns the captured graphs of steps, or null if steps are not captured: on the CPU, with run.cuda_graphs
+  // = false, or with several processes whose communicator does not launch on the device.
   const StepGraphs* graphs() const { return graphs_.get(); }
 
  private:
@@ -56,7 +57,7 @@ class StepRunner {
     Readback grad_norm;
     int64_t tokens;
     StopRequest stop;
-    std::optional<StepStatus> status;  // the exchanged status; empty: not exchanged yet
+    std::optional<StepStatus> status;  // status of all processes; empty if it is not exchanged yet
   };
 
   void prepare_batches();
@@ -82,7 +83,7 @@ class StepRunner {
   std::vector<double> weights_;  // PendingStep::weights of the current step
   Tensor device_weights_;        // copy of weights_ on the device; undefined if the only weight is always 1
   StopRequest stop_;             // request of this process in the current step
-  std::optional<StepStatus> status_;  // of the current step, if it is exchanged during backward()
+  std::optional<StepStatus> status_;  // status of the current step, if it is exchanged during backward()
   std::deque<PendingStep> pending_;
   std::optional<double> last_loss_;
   int64_t tokens_ = 0;

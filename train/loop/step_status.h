@@ -23,21 +23,24 @@ class StepStatus {
   StepStatus(const Communicator& processes, const std::vector<double>& losses,
              const std::vector<double>& weights, int64_t tokens, const StopRequest& stop);
 
-  // Returns the tensor that the processes sum. The functions below require that it contains the sum.
+  // Returns the tensor that the caller sums over the processes, of shape (rows, processes) and dtype float64.
+  // Call the functions below after the sum.
   const Tensor& values() const { return values_; }
 
   // Returns the loss of the whole batch.
   double loss() const;
   // Returns the number of tokens of all processes.
   int64_t tokens() const;
-  // Returns the request to stop of any process. The time limit is measured on process 0.
+  // Returns the largest signal of all processes, and `time_is_up` of process 0, which measures the time
+  // limit.
   StopRequest stop() const;
   struct NonFiniteLoss {
     int process;
     int64_t batch;
     double loss;  // infinite or not a number
   };
-  // Returns the first process whose losses are not all finite, with the micro-batch and its loss.
+  // Returns the first process with a loss that is not finite, and the number and the loss of its first such
+  // micro-batch.
   std::optional<NonFiniteLoss> non_finite_loss() const;
 
  private:

@@ -13,7 +13,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns the checksum CRC-32C (Castagnoli).
+// Returns the CRC-32C (Castagnoli) checksum of the bytes.
 uint32_t crc32c(std::string_view bytes) {
   constexpr uint32_t kPolynomial = 0x82F63B78;
   static const std::array<uint32_t, 256> table = [] {
@@ -44,7 +44,8 @@ std::string with_checksum(const std::string& bytes) {
   return bytes + bytes_of((sum >> 15 | sum << 17) + kMask);
 }
 
-// Wire types of protobuf. An encoded field is the number of the field and its wire type, then the value.
+// Wire types of protobuf. An encoded field consists of a tag, which contains the field number and the wire
+// type, and the value.
 enum class WireType { varint = 0, bits64 = 1, bytes = 2, bits32 = 5 };
 
 std::string varint(uint64_t value) {
@@ -69,7 +70,7 @@ std::string float_field(int field, float value) {
   return tag(field, WireType::bits32) + bytes_of(value);
 }
 
-// Encodes a field with a string, bytes or a message.
+// Returns an encoded field whose value is a string, bytes or an encoded message.
 std::string bytes_field(int field, std::string_view bytes) {
   return tag(field, WireType::bytes) + varint(bytes.size()) + std::string(bytes);
 }
@@ -109,7 +110,7 @@ void EventWriter::scalars(const MetricRecord& record) {
     const double number = metric_number(record, field, NAN);
     if (field == "step" || !std::isfinite(number)) continue;
     const std::string name = metric_text(record, "split") + "/" + field;
-    // value.tag, value.simple_value
+    // The fields are value.tag and value.simple_value.
     values += bytes_field(1, bytes_field(1, name) + float_field(2, static_cast<float>(number)));
   }
   write(static_cast<int64_t>(metric_number(record, "step", 0)), bytes_field(5, values));
@@ -117,7 +118,7 @@ void EventWriter::scalars(const MetricRecord& record) {
 
 void EventWriter::image(const std::string& name, int64_t step, std::string_view png, int64_t height,
                         int64_t width, int64_t channels) {
-  // image.height, image.width, image.colorspace, image.encoded_image_string
+  // The fields are image.height, image.width, image.colorspace and image.encoded_image_string.
   const std::string image =
       integer_field(1, height) + integer_field(2, width) + integer_field(3, channels) + bytes_field(4, png);
   write(step, bytes_field(5, bytes_field(1, bytes_field(1, name) + bytes_field(4, image))));

@@ -1,8 +1,8 @@
 // TensorBoard event files: scalars of metrics, sample images and the config of a run.
 //
-// An event file is a TFRecord file of protobuf messages of type tensorflow.Event. The fields are encoded here
-// without libprotobuf: libsentencepiece exports the symbols of its copy of protobuf, and a program that also
-// links libprotobuf crashes when it starts.
+// An event file is a TFRecord file of protobuf messages of type tensorflow.Event. The messages are encoded
+// without libprotobuf, because libsentencepiece exports the symbols of its own copy of protobuf: a program
+// that links both crashes when it starts.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ class EventWriter {
   // Creates a file "events.out.tfevents.…" in a folder.
   explicit EventWriter(const Folder& folder);
 
-  // Writes an event that makes TensorBoard discard earlier events from `step` on. A resumed run repeats these
-  // steps.
+  // Writes an event that makes TensorBoard discard the events of `step` and later steps in earlier files,
+  // because a resumed run repeats these steps.
   void start(int64_t step);
   // Writes the numbers of a record, except "step", as scalars "SPLIT/FIELD". Skips values that are not
   // finite.
@@ -33,7 +33,7 @@ class EventWriter {
 
  private:
   // Writes an event as one record: its length, the event, and checksums of both. `field` is the encoded field
-  // that holds the contents of the event.
+  // with the contents of the event, such as a summary.
   void write(int64_t step, const std::string& field);
 
   File file_;

@@ -38,7 +38,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
   Communicator& hosts = *options_.processes.communicator;
   if (hosts.size() > 1) require_same(hosts, shared_settings(config_));
   require_utf8(config_, options_.run_dir.string());
-  device_ = prepare_machine(process_settings(config_.run, options_.processes));
+  device_ = prepare_device(process_settings(config_.run, options_.processes));
   if (hosts.size() > 1) log_info(hosts.size(), " processes, threads of process 0: ", threads());
   processes_ = communicator_for(options_.processes, device_);
   task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *processes_);
@@ -129,8 +129,8 @@ void Trainer::report_epoch() {
                {"cpu_seconds_per_epoch", finished.cpu_seconds}});
 }
 
-// Evaluates the averaged weights, if there is an average. Returns false if a signal interrupted the
-// evaluation.
+// Evaluates the weights or, if there is an average, the averaged weights. Returns false if a signal
+// interrupted the evaluation.
 bool Trainer::evaluate(const StopSignals& signals) {
   steps_->read_losses(state_.step);
   optimizer_->swap_average();
@@ -153,8 +153,8 @@ bool Trainer::evaluate(const StopSignals& signals) {
   return true;
 }
 
-// Saves a checkpoint after checking that all losses and weights are finite. If saving fails and
-// `must_succeed` is false, training continues.
+// Checks that all losses, weights and optimizer states are finite, and saves a checkpoint. If saving fails,
+// throws CheckpointError if `must_succeed` is true, and otherwise logs a warning.
 void Trainer::save(bool must_succeed) {
   steps_->read_losses(state_.step);
   check_weights(task_->model().parameters(), state_);
@@ -233,7 +233,8 @@ TrainResult Trainer::run() {
     if (!finish_step(last, signals)) result.stop_signal = agreed_signal(*processes_, signals.requested());
   };
   result.time_is_up = time_is_up();
-  // An earlier process may have ended between the checkpoint and the evaluation of this step.
+  // Evaluates a step that was due for evaluation, if the run ended after its checkpoint and before its
+  // evaluation.
   const bool ended = state_.step == state_.total_steps || result.time_is_up;
   if (state_.step > 0 && state_.evaluated_step != state_.step && (evaluation_due() || ended)) finish(ended);
   while (state_.step < state_.total_steps && !result.time_is_up && !result.stop_signal) {

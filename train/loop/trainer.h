@@ -1,8 +1,8 @@
-// Training loop. Runs optimizer steps until the last step, the time limit or a signal, and writes metrics,
+// Training loop. It runs optimizer steps until the last step, the time limit or a signal, and writes metrics,
 // evaluations and checkpoints to the run directory.
 //
 // Every random number is a function of the seed and the step. A run that is resumed from its last checkpoint
-// therefore equals an uninterrupted run.
+// therefore gives the same weights as an uninterrupted run.
 #pragma once
 
 #include <filesystem>
@@ -30,7 +30,7 @@ struct TrainerOptions {
   std::string data_dir;
   bool resume = false;          // continues from the last checkpoint of run_dir, if there is one
   bool quiet = false;           // prints no progress
-  bool allow_commands = false;  // runs the shell commands in wav.scp
+  bool allow_commands = false;  // runs the shell commands in wav.scp of Kaldi directories
   Processes processes = {};     // the processes that train together
 };
 
@@ -38,11 +38,11 @@ struct TrainResult {
   int64_t step = 0;
   int64_t total_steps = 0;
   std::optional<TaskEvaluation> evaluation;  // last evaluation
-  double best_loss = 0;                      // lowest criterion of all evaluations
-  double seconds = 0;            // training time of the run including earlier processes, without evaluations
-  double seconds_per_epoch = 0;  // time of the last complete epoch, if the task reports epochs
-  int stop_signal = 0;           // signal that stopped the run, or 0
-  bool time_is_up = false;       // whether the time limit stopped the run
+  double best_loss = 0;                      // lowest TaskEvaluation::criterion of all evaluations
+  double seconds = 0;                        // training time before and after resumes, without evaluations
+  double seconds_per_epoch = 0;              // time of the last complete epoch, if the task reports epochs
+  int stop_signal = 0;                       // signal that stopped the run, or 0
+  bool time_is_up = false;                   // whether the time limit stopped the run
 };
 
 struct DryRun {
@@ -54,9 +54,10 @@ struct DryRun {
 
 class Trainer {
  public:
-  // Loads the data and builds the model. Throws ConfigError, DataError or DeviceError. In a run with several
-  // processes, all call the same functions of their trainers. Process 0 writes the run directory. Throws
-  // ConfigError if the configs, the versions of the program or the data of the processes differ.
+  // Loads the data and builds the model. Throws ConfigError, DataError or DeviceError if this is not
+  // possible. In a run with several processes, all processes must call the same functions of their trainers,
+  // and process 0 writes the run directory. Throws ConfigError if the configs, the program versions or the
+  // data of the processes differ.
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
@@ -64,16 +65,17 @@ class Trainer {
   // cannot be used, CheckpointError if the checkpoint is damaged or the last checkpoint cannot be saved, and
   // DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
   TrainResult run();
-  // Runs two or three steps without writing files, and measures the last step.
+  // Runs a few steps without writing files, and measures the last one.
   DryRun dry_run();
 
   const Module& model() const { return task_->model(); }
   const std::filesystem::path& run_dir() const { return options_.run_dir; }
-  // Returns the captured graphs of steps; null on the CPU and with run.cuda_graphs = false.
+  // Returns the captured graphs of steps, or null if steps are not captured; see StepRunner::graphs().
   const StepGraphs* graphs() const { return steps_->graphs(); }
 
  private:
-  // Starts a new run or loads the last checkpoint on process 0, and copies its state to all processes.
+  // Starts a new run or loads the last checkpoint, and copies the state of process 0 to all processes.
+  // `directory` is null on processes other than 0.
   void start(const RunDirectory* directory);
   void restore(const TrainingState& state);
   TrainingState state() const;
@@ -87,7 +89,7 @@ class Trainer {
   bool finish_step(bool last, const StopSignals& signals);
   bool evaluate(const StopSignals& signals);
   void save(bool must_succeed);
-  // Throws if the weights of the processes differ.
+  // Throws std::runtime_error if the weights of the processes differ.
   void check_replicas();
   // Returns the request to stop after the current step, equal on all processes.
   StopRequest stop_request(const StopSignals& signals) const;

@@ -16,11 +16,12 @@
 namespace tapeformer {
 namespace {
 
+// Font sizes and lengths in points.
 constexpr double kFont = 7.5, kTitleFont = 8.5, kTickFont = 6.5;
 constexpr double kLeft = 40, kRightMargin = 8, kTop = 20;
 constexpr double kPlotHeight = 0.62;  // height of the plot relative to the width of the chart
 constexpr double kBelowPlot = 32, kLegendRow = 11, kLegendSample = 24;
-constexpr double kMarker = 2.4;     // radius of markers in points
+constexpr double kMarker = 2.4;     // radius of a marker
 constexpr size_t kMaxMarkers = 12;  // maximum number of markers per curve
 constexpr double kMaxLineWidth = 1.9, kMinLineWidth = 0.9;
 // Eight colours that people with the common kinds of colour blindness can tell apart (Okabe and Ito 2008).
@@ -41,7 +42,8 @@ std::string text(double x, double y, const char* anchor, const std::string& cont
                      attributes, html_escaped(content));
 }
 
-// Returns the outline of a marker. Outlines of coinciding points remain visible.
+// Returns a marker, whose shape depends on `index`. Markers are not filled, so that coinciding points remain
+// visible.
 std::string marker(size_t index, double x, double y, const char* colour) {
   const double r = kMarker;
   const std::string style = fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"0.9\"", colour);
@@ -120,8 +122,8 @@ class Plot {
   static double error_of(const Series& series, size_t i) {
     return series.errors.empty() || !std::isfinite(series.errors[i]) ? 0 : std::abs(series.errors[i]);
   }
-  // Returns the transformed end of an error bar. On a logarithmic axis, a bar to zero ends at the border of
-  // the plot.
+  // Returns the end of an error bar, transformed by the scale of the axis. On a logarithmic axis, a bar that
+  // reaches 0 or below ends at the border of the plot.
   double bar_end(double value) const {
     const double at = transformed(chart_.y.scale, value);
     return std::isfinite(at) ? std::clamp(at, y_.low, y_.high) : y_.low;
@@ -194,8 +196,8 @@ std::string Plot::curve(const Series& series, size_t index) const {
   const std::vector<PagePoint> points = page_points(series);
   const char* const colour = colour_of(index);
   std::string corners, marks;
-  // Long curves have a marker at every n-th point. The first marked point depends on the index, so that
-  // markers of coinciding curves do not coincide.
+  // Long curves have a marker only at every `every`-th point. The first marked point depends on the index of
+  // the curve, so that markers of coinciding curves do not coincide.
   const size_t every = (points.size() + kMaxMarkers - 1) / kMaxMarkers;
   for (size_t i = 0; i < points.size(); ++i) {
     const PagePoint& p = points[i];

@@ -15,13 +15,13 @@ namespace tapeformer {
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  // (x, y), connected in this order
-  bool expected = false;                          // draws a thin dotted line without markers
+  bool expected = false;                          // whether to draw a thin dotted line without markers
   // Half the length of the error bar of each point on the y axis, such as a standard deviation. Points have
   // no bar if the list is empty, or if the value is 0 or not finite.
   std::vector<double> errors = {};
 };
 
-inline constexpr double kColumnWidth = 252;  // width of a column of a two-column page, in points
+inline constexpr double kColumnWidth = 252;  // width in points of a column in a page with two columns
 
 struct Chart {
   std::string title;

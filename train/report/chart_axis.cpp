@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<const char*, 3> kScaleNames = {"linear", "log2", "log10"};
 constexpr double kMaxTicks = 6;
-constexpr size_t kMinTicks = 3;  // if an axis has fewer powers of its base, its ticks have smaller steps
+constexpr size_t kMinTicks = 3;  // an axis with fewer powers of its base gets ticks in smaller steps
 
 double original(Scale scale, double at) {
   return scale == Scale::linear ? at : std::pow(scale == Scale::log2 ? 2 : 10, at);
@@ -33,7 +33,7 @@ std::string number(double value, double step) {
   return fmt::format("{:.{}g}", value, std::clamp(digits, 6, 15));
 }
 
-// Returns ticks at equal steps of the values before the transformation.
+// Returns ticks at equal steps of the original values, not of the transformed values.
 std::vector<Tick> even_ticks(const AxisRange& range, Scale scale) {
   const double low = original(scale, range.low), high = original(scale, range.high);
   const double step = round_step((high - low) / kMaxTicks);
@@ -91,7 +91,7 @@ void AxisRange::include(double value) {
 }
 
 void AxisRange::widen() {
-  // A range that is tiny relative to its values, such as equal large numbers, gets a margin relative to them.
+  // If all values are nearly equal, the margin is relative to the values instead of the range.
   const bool wide = high - low > 1e-9 * std::max(std::abs(low), std::abs(high));
   const double margin = wide ? 0.05 * (high - low) : std::max(0.5, 1e-3 * std::abs(high));
   low -= margin;

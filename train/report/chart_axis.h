@@ -22,13 +22,13 @@ Scale scale_of(const std::string& name);
 // Returns the value on a linear axis, or its logarithm on a logarithmic axis.
 double transformed(Scale scale, double value);
 
-// Range of an axis in transformed values, and its position on the page.
+// Range of an axis, in values that are transformed by its scale, and its position on the page.
 struct AxisRange {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   double first = 0, last = 0;  // positions of the ends of the axis on the page
 
   void include(double value);
-  // Adds margins, so that no point lies on the border of the plot.
+  // Extends the range at both ends, so that no point lies on the border of the plot.
   void widen();
   double position(double value) const { return first + (last - first) * (value - low) / (high - low); }
 };
@@ -38,8 +38,9 @@ struct Tick {
   std::string text;
 };
 
-// Returns at least two ticks at round numbers. Ticks of a logarithmic axis are powers of its base. If the
-// range has too few powers, its ticks are 1, 2 and 5 times powers of ten, or equal steps in narrow ranges.
+// Returns ticks at round numbers. Ticks of a linear axis have equal steps. Ticks of a logarithmic axis are
+// powers of its base. If the range has fewer than three powers, the ticks are 1, 2 and 5 times powers of ten
+// or, in a narrow range, values in equal steps.
 std::vector<Tick> axis_ticks(const AxisRange& range, Scale scale);
 
 }  // namespace tapeformer

@@ -21,14 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxPoints = 400;  // per curve
-constexpr size_t kMaxPictures = 4;  // per run, the latest
+constexpr size_t kMaxPoints = 400;  // maximum number of points of a curve
+constexpr size_t kMaxPictures = 4;  // maximum number of pictures of a run; the latest are shown
 
+// A field of metrics.jsonl with its chart by step.
 struct PlottedField {
   const char *title, *field, *label;
   Scale scale;
-  bool training;  // records of training steps; otherwise records of evaluations
-  bool by_time;   // also draw a chart by time
+  bool training;  // whether the field is read from records of training steps; otherwise from evaluations
+  bool by_time;   // whether a second chart shows the field by training time
 };
 constexpr PlottedField kFields[] = {
     {"Training loss", "loss_nats", "nats", Scale::log10, true, true},
@@ -49,7 +50,8 @@ bool is_evaluation(const MetricRecord& record) {
   return !split.empty() && split != "train" && split != "epoch";
 }
 
-// Replaces groups of successive points by their means, so that long runs have short pages.
+// Returns at most kMaxPoints points: means over groups of successive points. This limits the size of the
+// page.
 std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<double, double>>& points) {
   const size_t group = (points.size() + kMaxPoints - 1) / kMaxPoints;
   if (group <= 1) return points;
@@ -67,8 +69,8 @@ std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<doubl
   return result;
 }
 
-// Returns the values of a field by step or by training time. Evaluations have the time of the last training
-// record before them.
+// Returns the values of a field by step or by training time. The time of an evaluation is the time of the
+// last training record before it.
 Series series_of(const ReportedRun& run, const PlottedField& field, bool by_time) {
   Series series{.name = run.name, .points = {}};
   double seconds = 0;
@@ -101,7 +103,7 @@ std::string charts_of(const std::vector<ReportedRun>& runs) {
   return svg;
 }
 
-// Returns the last value of a field in the records that `select` accepts, as text.
+// Returns the last value of a field in the records that `select` accepts, or "–" if there is none.
 std::string last_value(const ReportedRun& run, const char* field, bool (*select)(const MetricRecord&)) {
   for (auto record = run.metrics.rbegin(); record != run.metrics.rend(); ++record)
     if (const double value = metric_number(*record, field, NAN); select(*record) && std::isfinite(value))

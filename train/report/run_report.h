@@ -12,10 +12,10 @@
 namespace tapeformer {
 
 struct ReportedRun {
-  std::string name;                             // path of the run directory, as given
+  std::string name;                             // path of the run directory, as in the argument
   std::optional<Config> config;                 // nothing if config.toml cannot be read
   std::vector<MetricRecord> metrics;            // readable records of metrics.jsonl
-  std::vector<std::string> problems;            // damaged lines and files
+  std::vector<std::string> problems;            // messages about damaged lines and files
   std::vector<std::filesystem::path> pictures;  // PNG files of the folder `samples`, the latest last
   bool running = false;                         // whether a process trains in the directory
 };
@@ -25,7 +25,7 @@ struct ReportedRun {
 ReportedRun read_reported_run(const std::string& path);
 
 // Returns an HTML page that contains its pictures and needs no other files. If `refresh_seconds` is positive,
-// browsers reload the page.
+// browsers reload the page after this time.
 std::string report_page(const std::vector<ReportedRun>& runs, int refresh_seconds = 0);
 
 }  // namespace tapeformer

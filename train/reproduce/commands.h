@@ -1,4 +1,4 @@
-// Commands of a reproduction: trainings and measurements, as child processes of this program.
+// Commands of a reproduction. Trainings and measurements run as child processes.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace tapeformer {
 // Returns the name of the run directory of a row with a seed: "ROW-seed-N".
 std::string run_name(const Row& row, int64_t seed);
 
-// Folders of a reproduction, and the number of threads and the device of each command.
+// Settings of all commands of a reproduction: their folders, number of threads and device.
 struct CommandContext {
   std::filesystem::path out, logs, runs;
   int64_t threads = 1;
@@ -26,17 +26,17 @@ struct CommandContext {
 Trial trial_of(const ReproductionOptions& options, const CommandContext& context, const Row& row,
                int64_t seed);
 
-// Writes the config of the trial to the folder of logs and returns the command that trains it. With
-// `dry_run`, the command only estimates the training.
+// Writes the config of the trial to `context.logs` and returns the command that trains it. If `dry_run` is
+// true, the command only estimates the time and the memory of the training.
 Job training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
                  bool dry_run = false);
 
-// Runs the commands of a measurement and returns its results. Throws CommandFailed, and Stopped if a signal
-// arrives.
+// Runs the commands of a measurement and returns its results. Throws CommandFailed if a command fails, and
+// Stopped if a signal arrives.
 Measured run_measurement(const Measurement& measurement, const ReproductionOptions& options,
                          const CommandContext& context, const Trial& trial, const StopSignals& signals);
 
-inline constexpr int kFailed = 1;  // exit status of a command that failed while running
+inline constexpr int kFailed = 1;  // exit status of a failure at run time
 
 class CommandFailed : public std::runtime_error {
  public:
@@ -48,7 +48,8 @@ class CommandFailed : public std::runtime_error {
   int exit_status_;
 };
 
-// Returns the JSON object that a finished job printed. Throws CommandFailed if it printed something else.
+// Returns the JSON object that a finished job printed. Throws CommandFailed if its output is not a JSON
+// object.
 Json output_of(const Job& job);
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// Estimates of a table for --dry-run. Each training runs a few steps, without writing files in the folder of
-// the table.
+// Estimates of the time, memory and disk space of a table for --dry-run. Each training runs a few steps.
+// Files are written only to a temporary folder.
 #include <unistd.h>
 
 #include "core/errors.h"
@@ -31,15 +31,16 @@ class ScratchFolder {
   fs::path path_;
 };
 
-// Returns the bytes of all checkpoints of a run. A checkpoint has the weights, two moments and an optional
-// average.
+// Returns the estimated bytes of all checkpoints of a run. A checkpoint contains the weights, two moments and
+// an optional average in float32.
 int64_t run_bytes(const Config& config, int64_t parameters) {
   constexpr int64_t kBestAndNext = 2;  // the best checkpoint, and the checkpoint that is being written
   const int64_t tensors = 3 + (config.optimizer.ema > 0 ? 1 : 0);
   return parameters * tensors * static_cast<int64_t>(sizeof(float)) * (config.train.keep_last + kBestAndNext);
 }
 
-// Returns the estimated seconds of the measurements of a row. `step` is the time of a training step.
+// Returns the estimated seconds of the measurements of a row. `step` is the time of a training step in
+// seconds.
 double measuring_seconds(const Table& table, const Trial& trial, double step, int64_t seeds) {
   constexpr double kForwardShare = 1.0 / 3;
   const double forward = step * kForwardShare / static_cast<double>(trial.config.data.batch_size);

@@ -22,9 +22,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kPoll{50};
-constexpr std::chrono::seconds kProgress{15};
-constexpr int kNotStarted = 127;
+constexpr std::chrono::milliseconds kPoll{50};  // time between checks of the running jobs
+constexpr std::chrono::seconds kProgress{15};   // time between progress messages
+constexpr int kNotStarted = 127;                // exit status of a child that cannot run the program
 constexpr char kErrorPrefix[] = "error: ";
 
 File output_file(const std::filesystem::path& path) {
@@ -72,7 +72,8 @@ std::vector<std::string> lines_of(const std::filesystem::path& log) {
   return lines;
 }
 
-// Returns the last error in the log with the lines after it, or a description of the exit status.
+// Returns the last error in the log of a job, with the lines after it. If the log has no error, returns a
+// description of the exit status.
 std::string problem_in(const Job& job, int status) {
   const std::vector<std::string> lines = lines_of(job.log);
   const auto error = std::find_if(lines.rbegin(), lines.rend(),

@@ -1,6 +1,6 @@
-// Child processes that run commands of this program, such as trainings. Each child runs as one process, also
-// if mpirun or srun started several processes of this program. Each child has a separate process group, an
-// empty standard input, and files for its output. If this process dies, its children get SIGTERM.
+// Child processes that run commands of this program, such as trainings. A child does not join the processes
+// of mpirun or srun. Each child has a separate process group, an empty standard input, and files for its
+// output. If this process ends, its children receive SIGTERM.
 #pragma once
 
 #include <filesystem>
@@ -21,10 +21,11 @@ struct JobResult {
   std::string problem;  // last error in the log, if the status is not 0
 };
 
-// Runs the jobs in order, at most `parallel` at a time, and calls `finished` for each job that ends. Prints
-// the last line of each running job every few seconds, unless `quiet`. If `signal` returns a signal, sends
-// SIGTERM to the running jobs, starts no further jobs and returns when the running jobs have ended. Throws
-// FileError if an output file cannot be created, and std::system_error if a process cannot be started.
+// Runs the jobs in order, at most `parallel` at a time, and calls `finished` with the index and the result of
+// each job that ends. Unless `quiet` is true, logs the last line of each running job every 15 seconds. If
+// `signal` returns a number other than 0, sends SIGTERM to the running jobs, starts no further jobs and
+// returns when the running jobs have ended. Throws FileError if an output file cannot be created, and
+// std::system_error if a process cannot be started.
 void run_jobs(const std::vector<Job>& jobs, int64_t parallel, bool quiet, const std::function<int()>& signal,
               const std::function<void(size_t job, const JobResult&)>& finished);
 

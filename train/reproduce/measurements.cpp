@@ -16,7 +16,8 @@ std::string name_at(const char* prefix, int64_t length) {
   return concat_text(prefix, "_", length);
 }
 
-// Returns the number of examples that an evaluation reads; 0 if it is not known.
+// Returns the number of examples that an evaluation reads. Without data.eval_limit, this is 10,000, the size
+// of the test sets of MNIST and CIFAR-10.
 double evaluated_examples(const Config& config) {
   return static_cast<double>(config.data.eval_limit > 0 ? config.data.eval_limit : 10000);
 }
@@ -91,7 +92,7 @@ Measurement generation_speed(const GenerationSpeed& speed) {
       command_measurement(speed.column, command, {{column, speed.latency ? "seconds" : "images_per_second"}});
   measurement.rows = speed.rows;
   measurement.first_seed_only = true;
-  // On average, recomputation processes half of the sequence for each token.
+  // For each token, recomputation processes half of the sequence on average.
   measurement.seconds = [speed](double forward, const Trial& trial) {
     const bool recomputes = speed.mode == "recompute";
     const double passes = recomputes ? static_cast<double>(trial.config.data.max_length) / 2 : 1;

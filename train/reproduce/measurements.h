@@ -1,4 +1,4 @@
-// Measurements for the tables in tables/.
+// Measurements that the tables in tables/ share.
 #pragma once
 
 #include <string>
@@ -10,22 +10,23 @@ namespace tapeformer {
 
 inline constexpr double kMebi = 1024.0 * 1024.0;
 
-// A column of a table, and the entry of the JSON output of a command that provides its values.
+// A column of a table, and the entry in the JSON output of a command that contains its value.
 struct Field {
   Column column;
   std::string key;    // name of the entry
   double factor = 1;  // multiplies the value, such as 100 for a percentage
 };
 
-// Returns a measurement that runs one command. A field has no value if its entry is not a number.
+// Returns a measurement that runs one command and reads `fields` from its output. A field has no value if its
+// entry is missing or not a number.
 Measurement command_measurement(const std::string& name, const Words& command,
                                 const std::vector<Field>& fields);
 
-// Returns a measurement that evaluates the run on the test split. `settings` are additional settings, such as
-// "attention.rounds=8".
+// Returns a measurement that evaluates the run on the test split. `settings` override the config of the run,
+// for example with "attention.rounds=8".
 Measurement test_evaluation(const std::string& name, const std::vector<Field>& fields,
                             const std::vector<std::string>& settings = {});
-// Return fields for the results of an evaluation.
+// Return the fields with the bits/dim, the loss or the accuracy of an evaluation.
 Field bits_per_dim();
 Field test_loss();
 Field test_accuracy();
@@ -34,29 +35,31 @@ Field test_accuracy();
 // `figure` is empty.
 Measurement training_curve(const std::string& figure);
 
-// Speed of generation in images per second. If `latency` is true, the value is the number of seconds for all
-// `images`.
+// Options of a measurement of the speed of generation, in images per second. If `latency` is true, the value
+// is the time in seconds for all `images` instead.
 struct GenerationSpeed {
-  std::string column, label, mode;  // mode: "recurrent" or "recompute"
+  std::string column, label, mode;  // name and label of the column; mode "recurrent" or "recompute"
   int64_t images = 1, batch = 1;
   std::string device = {};  // empty: the device of the table
   bool latency = false;
   std::vector<std::string> rows = {};
 };
-// Returns a measurement of the speed of generation. It measures only the first seed.
+// Returns a measurement of the speed of generation. It runs only for the first seed.
 Measurement generation_speed(const GenerationSpeed& speed);
 
-// Returns the slope of a least-squares line through (log x, log y) of the last points: at least three points
-// and at least half of the points. Returns NaN for fewer than two points.
+// Returns the exponent of a power law that is fitted to (x, y): the slope of a least-squares line through
+// (log x, log y). Uses the second half of the points, but at least three points if there are so many. Returns
+// NaN for fewer than two points.
 double fitted_exponent(const std::vector<std::pair<double, double>>& points);
 
-// Returns `shortest`, 2 * `shortest`, 4 * `shortest` and so on, up to `longest`, the value of measure.OPTION.
-// Throws ConfigError if `longest` is less than `shortest`.
+// Returns shortest, 2 * shortest, 4 * shortest and so on, up to `longest`. Throws ConfigError if `longest`,
+// the value of the setting measure.`option`, is less than `shortest`.
 std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t longest);
 
-// Return the columns, results and figures of time and memory by length N. The columns are milliseconds_N and
-// mebibytes_N for each length, and the fitted exponents. The figures are "time" and "memory". `rows` is a
-// list of objects with the entries length, seconds and peak_bytes.
+// Return the columns, results and figures of time and memory by length. The columns are "milliseconds_N" and
+// "mebibytes_N" for each length N, and the fitted exponents. The figures are "time" and "memory". `rows` is a
+// list of objects with the entries length, seconds and peak_bytes; `curve` is the name of the curve in both
+// figures.
 std::vector<Column> scaling_columns(const std::vector<int64_t>& lengths);
 Measured scaling_results(const Json& rows, const std::string& curve);
 std::vector<Figure> scaling_figures(const std::string& title, const std::string& x);

@@ -1,4 +1,5 @@
-// Files of a table, all made from table.json: table.md, table.csv, table.html and one SVG per figure.
+// Writer of the files of a table: table.md, table.csv, table.html, and an SVG file per figure. Their contents
+// come only from table.json.
 #pragma once
 
 #include <filesystem>
@@ -7,12 +8,13 @@
 
 namespace tapeformer {
 
-// Returns the table as Markdown. table_json.h describes the argument of these functions.
+// Returns the table as Markdown. The argument of these functions is the object that
+// train/reproduce/table_json.h describes.
 std::string to_markdown(const nlohmann::ordered_json& table);
 // Returns the table as CSV with one line per row, column and seed.
 std::string to_csv(const nlohmann::ordered_json& table);
-// Returns an HTML page with the table, its figures and the origin of every cell. Pictures are links to files
-// in the folder of the page.
+// Returns an HTML page with the table, its figures and the origin of every cell. Pictures of samples are
+// links to files in the folder of the page.
 std::string to_html(const nlohmann::ordered_json& table);
 
 // Writes all files of the table to `folder`. Throws FileError.

@@ -21,8 +21,8 @@ const std::vector<std::string>& scale_names();
 
 struct ReproductionOptions {
   TableScale scale = TableScale::smoke;
-  std::filesystem::path configs;       // folder of the configs of the experiments
-  std::filesystem::path out;           // folder of the files and the runs of the table
+  std::filesystem::path configs;       // folder with the configs of the experiments
+  std::filesystem::path out;           // folder for the files and the runs of the table
   std::filesystem::path runs = {};     // folder of the runs; empty: `runs` in `out`
   std::vector<int64_t> seeds = {1};    // one training per row and seed
   std::vector<std::string> rows = {};  // names of rows; empty: all rows
@@ -30,14 +30,16 @@ struct ReproductionOptions {
   Device device = kCpu;                // device of all trainings, evaluations and measurements
   DataAccess data = {""};
   bool quiet = false;  // prints no progress
-  // Overrides of all configs. read_settings() moves measure.* from `sets` to `measure`.
+  // Overrides of all configs. read_settings() removes the settings measure.NAME from `overrides.sets` and
+  // sets `measure`.
   ConfigOverrides overrides = {};
   std::vector<std::string> given_sets = {};  // all settings of the command line, for the files of the table
   OptionValues measure = {};                 // values of Reproduction::measure
 
-  // Returns the device for --device of commands. The emulated device has its own name.
+  // Returns the value of --device for commands: the name that the user has chosen, such as "cuda-emulated",
+  // or the name of `device`.
   std::string device_name() const { return overrides.device.empty() ? device.to_string() : overrides.device; }
-  // Returns the value for the scale.
+  // Returns the argument that belongs to `scale`.
   template <class T>
   T by_scale(T smoke, T small, T paper) const {
     return scale == TableScale::smoke ? smoke : scale == TableScale::small ? small : paper;
@@ -51,9 +53,9 @@ struct ReproductionOptions {
 
 struct Reproduction {
   std::string name, summary;
-  // Returns the table for the scale and the settings.
+  // Returns the table for options.scale and the settings in `options`.
   Table (*table)(const ReproductionOptions& options);
-  // Options that --set measure.NAME changes.
+  // Options that --set measure.NAME=VALUE changes.
   std::vector<OptionSpec> measure = {};
   // Config tables ("model") and keys ("run.precision") that --set may change, except `own_keys`, which the
   // reproduction sets itself.
@@ -89,15 +91,15 @@ Reproduction speech_table_reproduction();
 // list. Throws ConfigError for settings that the reproduction does not take.
 void read_settings(const Reproduction& reproduction, ReproductionOptions& options);
 
-// Throws ConfigError for a setting of the command line that has no effect in any of the rows.
+// Throws ConfigError if a --set option has no effect in any of the rows.
 void check_settings(const ReproductionOptions& options, const std::vector<Row>& rows);
 
-// Returns the value of the last setting of a key on the command line, without the quotes of a TOML string;
-// "" if it is not set.
+// Returns the value that the last --set option for `key` sets, without the quotes of a TOML string, or "" if
+// there is none.
 std::string set_value(const ReproductionOptions& options, const std::string& key);
 
-// Returns the config of a row. Settings are applied in the order Row::defaults, command line, Row::fixed,
-// `settings`. Ignores settings of the command line for keys that have no effect in this config.
+// Returns the config of a row. Later settings override earlier ones, in this order: Row::defaults, --set
+// options, Row::fixed, `settings`. Ignores settings of keys that have no effect in this config.
 Config config_of(const ReproductionOptions& options, const Row& row, int64_t seed,
                  const std::vector<std::string>& settings = {});
 

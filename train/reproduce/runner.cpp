@@ -22,10 +22,10 @@ constexpr char kTraining[] = "training";
 struct PlannedTrial {
   const Row* row;
   int64_t seed;
-  bool trained = true;
+  bool trained = true;  // false while the training is missing or has failed
 };
 
-// Returns the entry of a finished training for the store.
+// Returns the entry "training" of the store for a finished training, from the output of its command.
 Json training_json(const Json& output, int64_t threads) {
   Json training = provenance();
   training["threads"] = threads;
@@ -155,7 +155,7 @@ void Runner::measure(const PlannedTrial& trial, const StopSignals& signals) {
   }
 }
 
-// Waits for all processes, and adds the failures of the other processes.
+// Waits for all processes, and replaces the failures in `result_` by the failures of all processes.
 void Runner::gather_failures() {
   processes_.barrier();
   const Json own = {{"status", result_.failure_status}, {"failures", result_.failures}};

@@ -13,18 +13,18 @@ namespace tapeformer {
 struct TableResult {
   nlohmann::ordered_json table;       // see table_json.h
   std::vector<std::string> failures;  // "ROW, seed N, training or measurement: problem"
-  int failure_status = 0;             // exit status of the failures, kFailed if they differ; 0: none
-  int stop_signal = 0;                // signal that stopped the table, or 0
+  int failure_status = 0;  // exit status of the failed commands, or kFailed if it differs; 0: none failed
+  int stop_signal = 0;     // signal that stopped run_table(), or 0
 };
 
-// Trains the chosen rows with all seeds, and then measures them. If there are several processes, each process
-// trains and measures every size-th pair of a row and a seed. Process 0 writes the files of the table. The
-// result contains the failures of all processes. If a signal stopped the call, processes must not communicate
-// after it.
-// Continues the trainings of an earlier call and does not repeat finished trainings and measurements. After a
-// failure of a row, the other rows continue. Writes table.json after the measurements of each row, and the
-// other files of the table at the end. Throws ConfigError for an unknown row or invalid settings, and the
-// exceptions of Store.
+// Trains the chosen rows with all seeds, and then measures them. Continues the trainings of an earlier call
+// and does not repeat finished trainings and measurements. A failure of one row does not stop the other rows.
+// Writes table.json after the measurements of each row, and the other files of the table at the end. Throws
+// ConfigError for an unknown row or invalid settings, and the exceptions of Store.
+//
+// If there are several processes, the pairs of a row and a seed are divided between them, and process 0
+// writes the files of the table. The result contains the failures of all processes. After a call that a
+// signal stopped, processes must not communicate.
 TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.

@@ -75,7 +75,8 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
     } else if (name == "run.name" || contains(reproduction.own_keys, name)) {
       throw wrong(setting, "the reproduction sets " + name + " itself");
     } else {
-      // If the reproduction takes all config tables, load_config reports an unknown table.
+      // A reproduction that takes the table [train] takes all tables; load_config() then reports unknown
+      // tables.
       const auto& taken = reproduction.config_keys;
       if (!contains(taken, name) && !contains(taken, setting.table) && !contains(taken, "train"))
         throw wrong(setting, taken_settings(reproduction, setting));

@@ -1,5 +1,6 @@
-// Folder of a reproduction, which one run uses at a time. If a run has several processes, they share the
-// folder. Process 0 writes reproduce.json, and each file of a row with one seed is written by one process:
+// Folder of a reproduction. Only one run uses it at a time. If the run has several processes, they share the
+// folder: process 0 writes reproduce.json, and only one process writes the files of a row with one seed. The
+// entries are:
 //
 //   reproduce.json        the table, the scale, the version, the device and the settings of the folder
 //   runs/ROW-seed-N/      run directories
@@ -20,21 +21,23 @@ namespace tapeformer {
 
 class Store {
  public:
-  // Creates the folder if it does not exist, and locks it. Throws ConfigError if another run uses the folder,
-  // or if this process does not see the folder of process 0. Also throws ConfigError if the folder was
-  // created for another table, scale, version or device, or with other settings. Throws FileError if a file
-  // cannot be read or written.
+  // Creates the folder if it does not exist, and locks it. Throws ConfigError in these cases: another run
+  // uses the folder; the folder belongs to another table, scale, program version or device, or to other
+  // settings; or this process does not see the files of process 0. Throws FileError if a file cannot be read
+  // or written.
   Store(const Reproduction& reproduction, const ReproductionOptions& options, const Processes& processes);
 
   // Returns the stored results of a row with a seed: an object with the entries that put() has set.
   Json get(const Row& row, int64_t seed) const;
-  // Sets an entry, "training" or the name of a measurement, and writes the file.
+  // Sets an entry of the results of a row with a seed, and writes them to their file. `entry` is "training"
+  // or the name of a measurement.
   void put(const Row& row, int64_t seed, const std::string& entry, Json value);
-  // Returns the seeds for which the row has a file, in increasing order.
+  // Returns the seeds with stored results of the row, in increasing order.
   std::vector<int64_t> seeds(const Row& row) const;
 
-  // Returns the folders for the commands. The commands use as many threads as this process. If there are
-  // several processes, each uses the device with the index Processes::local_rank.
+  // Returns the settings of the commands of this process. The commands use as many threads as this process.
+  // If there are several processes, the commands of each use the CUDA device with the index
+  // Processes::local_rank.
   CommandContext context() const;
 
  private:

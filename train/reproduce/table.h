@@ -1,5 +1,6 @@
-// A table or figure of a paper as data: its rows, their trainings and measurements, and the published
-// figures. The runner (runner.h) trains and measures, and render.h writes the files.
+// Description of a table or figure of a paper: its rows, their trainings and measurements, and the published
+// values. train/reproduce/runner.h trains and measures the rows, and train/reproduce/render.h writes the
+// files.
 #pragma once
 
 #include <functional>
@@ -22,14 +23,14 @@ struct Row {
   std::string config = {};                 // path in the folder of configs; empty: the defaults of all keys
   std::vector<std::string> defaults = {};  // settings ("table.key=value") that --set may change
   std::vector<std::string> fixed = {};     // settings that --set may not change
-  NamedValues paper = {};                  // published values by name of the column
+  NamedValues paper = {};                  // published values, by Column::name
 };
 
 struct Column {
-  std::string name;     // in table.json, such as "bits_per_dim"
-  std::string label;    // in printed tables, such as "bits/dim"
+  std::string name;     // name in table.json, such as "bits_per_dim"
+  std::string label;    // heading in printed tables, such as "bits/dim"
   int digits = 2;       // digits after the decimal point
-  bool printed = true;  // false: only in table.json and table.csv
+  bool printed = true;  // whether printed tables have the column; table.json and table.csv always have it
 };
 
 struct Curve {
@@ -40,7 +41,7 @@ struct Curve {
 
 // Results of a measurement of a row with one seed.
 struct Measured {
-  NamedValues values = {};                 // by name of the column
+  NamedValues values = {};                 // measured values, by Column::name
   std::vector<Curve> curves = {};          // curves of the figures
   std::vector<std::string> pictures = {};  // names of PNG files in the folder of the table
 };
@@ -48,25 +49,26 @@ struct Measured {
 // A row of a table with one seed.
 struct Trial {
   const Row& row;
-  Config config;        // with the settings of the row and of the command line, and with the seed
+  Config config;        // config of the row, with the settings of the command line and the seed
   std::string run_dir;  // run directory of the training, if the table trains
 };
 
-// A measurement runs commands of this program and reads their JSON output.
+// A measurement of a trial: commands of this program, and a function that reads their JSON output.
 struct Measurement {
-  std::string name;  // names the measurement in the files of the runner
+  std::string name;  // name of the entry in the store
   std::vector<Column> columns = {};
   // Arguments of the program. {run} is the run directory, {config} is the resolved config, and {limit} is the
   // value of data.eval_limit. {file} is a path in the output folder that ends with the name of the run. The
   // runner adds --json, --threads, --data-dir and, unless the words contain it, --device.
   std::vector<Words> commands = {};
-  // Returns the results. `outputs` are the outputs of the commands.
+  // Returns the results of the measurement. `outputs` has the output of each command.
   std::function<Measured(const std::vector<Json>& outputs, const Trial&)> read = nullptr;
   std::vector<std::string> rows = {};  // measured rows; empty: all rows
   // Whether only the first seed is measured, because the result, such as a speed, does not depend on the
   // seed.
   bool first_seed_only = false;
-  // Returns estimated seconds for --dry-run. `forward` is the time of a forward pass of one example.
+  // Returns the estimated seconds of the measurement, for --dry-run. `forward` is the time of a forward pass
+  // of one example in seconds. If the function is empty, the estimate is 0.
   std::function<double(double forward, const Trial&)> seconds = nullptr;
 };
 
@@ -79,7 +81,7 @@ struct Table {
   std::string title;
   std::string source;                   // title of the paper, and number of its table or figure
   std::vector<std::string> notes = {};  // differences from the paper at this scale, one sentence each
-  std::string reference = "paper";      // heading of the columns with Row::paper
+  std::string reference = "paper";      // heading of the columns with the values of Row::paper
   bool trains = true;                   // whether the rows have trainings
   std::vector<Row> rows = {};
   std::vector<Measurement> measurements = {};

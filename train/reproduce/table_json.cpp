@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kNotRun[] = "not run", kNoValue[] = "–";
 
-// All results of a row: its seeds, and the stored results of each seed.
+// All stored results of a row: its seeds, and the object of Store::get() for each seed.
 struct RowResults {
   std::vector<int64_t> seeds;
   std::vector<Json> known;
@@ -61,7 +61,8 @@ std::string joined(const std::vector<int64_t>& seeds) {
   return text;
 }
 
-// Returns the cell of a column: its values by seed, and the origin of the last value.
+// Returns the cell of a row in a column: its values by seed, their mean and spread, and the origin of the
+// last value. If the training failed, the cell has its error.
 Json cell_of(const Measurement& measurement, const Column& column, const RowResults& results) {
   Json cell = {{"status", kNotRun}, {"values", Json::array()}, {"mean", nullptr}, {"spread", nullptr}};
   std::vector<double> values;
@@ -165,8 +166,8 @@ std::string cell_text(const Json& cell, int digits) {
   return text;
 }
 
-// Returns the table as text: for each printed column a column of measured values and, if any row has a
-// published value, a column of published values.
+// Returns the header and the rows of the printed table. Each printed column has measured values, followed by
+// a column of published values if any row has a published value.
 Json printed(const Json& json) {
   Json header = {""}, lines = Json::array();
   std::vector<std::pair<Json, bool>> columns;  // column, and whether its published values are printed

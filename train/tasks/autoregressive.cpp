@@ -1,4 +1,4 @@
-// Task of images, texts and sequences: the autoregressive model on a Dataset.
+// Task of models of images, texts and sequences: an autoregressive model, trained on a Dataset.
 #include <algorithm>
 #include <map>
 #include <numbers>
@@ -28,7 +28,8 @@ BatchLayout layout_of(const Batch& batch) {
           .mask = batch.mask.defined() ? sizes(batch.mask) : std::vector<int64_t>()};
 }
 
-// Throws ConfigError if the processes cannot divide the batch. The message contains the nearest sizes.
+// Throws ConfigError unless `batch` is a multiple of the number of processes. The message contains the
+// nearest valid sizes.
 void require_divisible(int64_t batch, int64_t processes) {
   if (batch % processes == 0) return;
   const int64_t below = batch / processes * processes, above = below + processes;
@@ -37,7 +38,8 @@ void require_divisible(int64_t batch, int64_t processes) {
                                 below > 0 ? concat_text(below, " and ") : "", above));
 }
 
-// Returns the size of a data set and the checksum of up to 64 examples, spread over the set.
+// Returns a text with the size of a data set and the checksum of up to 64 examples that are spread over the
+// set.
 std::string digest_of(const Dataset& set) {
   constexpr int64_t kExamples = 64;
   const int64_t count = std::min(set.size(), kExamples);
@@ -99,7 +101,8 @@ class AutoregressiveTask final : public Task {
     const Batch& batch = sliced->batch;
     batches_[slot] = batch;
     slices_[slot] = sliced->slice;
-    // With a mask, the host computes the weights of the loss chunks from the values of the batch.
+    // If the batch has a mask, the host computes the weights of the loss chunks from the values of the mask,
+    // which a graph cannot repeat.
     if (!captures_steps_ || (batch.mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
     const BatchLayout layout = layout_of(batch);
     Batch& on_device = on_device_[{slot, layout}];
@@ -161,7 +164,8 @@ class AutoregressiveTask final : public Task {
   }
 
  private:
-  // Loads the slice of a batch. The mask of the whole batch is needed for its number of predictions.
+  // Loads the slice of batch `number`. If there is a mask, also loads the whole batch to count its
+  // predictions.
   SlicedBatch load(int64_t number) const {
     const std::vector<int64_t> indices = loader_->indices_at(number);
     const auto count = static_cast<int64_t>(indices.size());
@@ -176,7 +180,8 @@ class AutoregressiveTask final : public Task {
                                                     : static_cast<double>(count * (batch.tokens.size(1) - 1));
     return {batch, slice};
   }
-  // Copies a tensor to the device of the model. `to` is allocated by the first call and keeps its address.
+  // Copies a tensor to the device of the model. The first call allocates `to`; later calls keep its address,
+  // which captured graphs use.
   void copy_to_device(const Tensor& from, Tensor& to) const {
     if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), model_->predictor.weight.device());
     to.copy_from(from);

@@ -1,4 +1,4 @@
-// Access to data sets. These options are not part of a config, because a config may come from an untrusted
+// Options for access to data sets. They are not part of a config, because a config may come from an untrusted
 // source.
 #pragma once
 

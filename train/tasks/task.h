@@ -1,5 +1,6 @@
-// Interface between the Trainer and a kind of model: batches, losses and evaluations. Optimizer, schedule,
-// checkpoints, resume, metrics and signals belong to the Trainer and are the same for all tasks.
+// Interface between the Trainer and a model type. A task provides batches, losses and evaluations. The
+// Trainer handles the optimizer, the schedule, checkpoints, resume, metrics and signals in the same way for
+// all tasks.
 //
 // A batch depends only on the config and the batch number. A checkpoint therefore contains no data loader
 // state: a resumed run continues with the next batch number.
@@ -40,8 +41,8 @@ struct BatchLoss {
 // The part of a batch that this process computes. In a run with one process, it is the whole batch.
 struct BatchSlice {
   int64_t first_example = 0, examples = 0;  // range of the examples in the batch
-  // Numbers of predictions, utterances or labels of the slice and of the batch. The loss of the slice is a
-  // mean over the first number.
+  // Numbers of the items in the slice and in the whole batch over which the loss is a mean: predictions,
+  // utterances or labels.
   double loss_count = 0, batch_loss_count = 0;
 };
 
@@ -50,7 +51,7 @@ std::pair<int64_t, int64_t> slice_range(int64_t count, int rank, int size);
 
 // Shapes of the tensors of a batch. Batches of equal layout cause equal launches on a device.
 struct BatchLayout {
-  std::vector<int64_t> tokens, mask;  // shapes; the shape of an undefined mask is empty
+  std::vector<int64_t> tokens, mask;  // shapes of the tensors; `mask` is empty if there is no mask
   auto operator<=>(const BatchLayout&) const = default;
 };
 
@@ -72,20 +73,21 @@ class Task {
   // Returns whether metrics.jsonl gets a record with the time of each epoch.
   virtual bool reports_epochs() const { return false; }
 
-  // Starts loading batches `first` to `last` - 1. `fetch` must be called with these numbers in order.
+  // Starts loading batches `first` to `last` - 1. fetch() must then be called with these numbers in order.
   virtual void prepare_batches(int64_t /*first*/, int64_t /*last*/) {}
   // Fetches batch `number` into a slot for loss(). Each micro-batch of a step has its own slot, numbered from
   // 0.
   //
   // Returns the layout of the batch if its loss can be captured as a CUDA graph. The graph can be replayed
-  // for other batches of this layout, which are fetched into the same device tensors. Returns nothing if the
-  // launches depend on the values of the batch.
+  // for other batches of this layout, which are fetched into the same device tensors. Otherwise returns
+  // nothing.
   virtual std::optional<BatchLayout> fetch(int64_t number, int64_t slot) = 0;
   // Returns the slice of the batch in a slot.
   virtual BatchSlice slice(int64_t slot) const = 0;
   // Returns the loss of the slice of the batch in a slot. The slice must not be empty.
   virtual BatchLoss loss(int64_t slot, const ForwardContext& context) = 0;
-  // Returns the examples of a batch, for the message about a loss that is not finite.
+  // Returns the indices or ids of the examples of a batch as text, for the message about a loss that is not
+  // finite.
   virtual std::string examples_of(int64_t number) const = 0;
   // Evaluates the model. The processes of the run divide the batches. Throws Stopped if `stop` returns true
   // between two batches. All processes call `stop` equally often.
@@ -95,7 +97,8 @@ class Task {
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
   // Returns the unit of the speed in the progress line.
   virtual const char* speed_unit() const { return "tokens"; }
-  // Returns the bits per dimension in the progress line; a negative number is not shown.
+  // Returns the bits per dimension that the progress line shows for a training loss, or a negative number if
+  // it shows none.
   virtual double shown_bits(double /*loss*/) const { return -1; }
   // Returns a JSON object for state.json with the metadata that is needed to use the model without its
   // training data, or "" if none is needed.
@@ -104,8 +107,9 @@ class Task {
   virtual std::string data_digest() const = 0;
 };
 
-// Load the data and build the task of the model type in the config, with the model on a device. `processes`,
-// which must outlive the task, divide each batch. Throw ConfigError and DataError.
+// make_task() loads the data and builds the task of model.type, with the model on `device`. The other
+// functions build the task of one model type. `processes` divide each batch and must outlive the task. Throw
+// ConfigError and DataError.
 std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device,
                                 Communicator& processes = *single_process());
 std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device,

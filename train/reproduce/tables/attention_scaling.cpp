@@ -1,7 +1,6 @@
-// Time and memory per sequence of attention at doubling lengths, forward and backward: "Transformers are
-// RNNs" (Katharopoulos et al. 2020), figure 1. The rows lsh-N are the LSH attention of this paper. Further
-// rows are the LSH attention of "Reformer" (Kitaev et al. 2020), with chunks of 64, and all other causal
-// kinds.
+// "Transformers are RNNs" (Katharopoulos et al. 2020), figure 1: time and memory of attention per sequence,
+// forward and backward, at doubling lengths. The rows lsh-N measure the LSH attention of this paper. Further
+// rows measure the LSH attention of "Reformer" (Kitaev et al. 2020) and all other causal kinds.
 #include "core/errors.h"
 #include "models/attention/attention.h"
 #include "train/config/value.h"

@@ -5,8 +5,8 @@
 namespace tapeformer {
 namespace {
 
-// Settings for a quarter of the length and half of the width in the paper. As in the paper, a sequence has
-// four LSH chunks.
+// Settings with a quarter of the sequence length and half of the width of the paper. As in the paper, a
+// sequence has four LSH chunks.
 const std::vector<std::string> kQuarterSize = {
     "data.max_length=32",    "data.batch_size=32", "data.eval_limit=200",
     "model.head_dim=16",     "model.dropout=0",    "model.attention_dropout=0",

@@ -12,9 +12,9 @@ struct PublishedImages {
   NamedValues paper;
 };
 
-// Images per second of tables 1, 2 and 4, and seconds per image at batch 1 of table 5. The paper measures LSH
-// attention and softmax attention by recomputation, linear attention in its recurrent form, and softmax
-// attention with a cache of keys and values ("stateful softmax").
+// Published values: bits/dim and images per second from tables 1, 2 and 4, and seconds per image at batch
+// size 1 from table 5. In the paper, softmax and LSH attention recompute the prefix for each byte, linear
+// attention uses its recurrent form, and "stateful softmax" uses a cache of keys and values.
 const std::vector<PublishedImages> kMnist = {{"softmax",
                                               {{"bits_per_dim", 0.621},
                                                {"recompute_images_per_second", 0.45},
@@ -65,22 +65,22 @@ const std::vector<PublishedImages> kCifar10 = {{"softmax",
 struct ImageSet {
   const char *name, *folder, *title;
   const std::vector<PublishedImages>& published;
-  int64_t chunk;      // LSH chunk of the paper
-  int64_t downscale;  // of the smoke scale
-  int64_t smoke_chunk;
+  int64_t chunk;        // LSH chunk length in the paper
+  int64_t downscale;    // data.downscale at the smoke scale
+  int64_t smoke_chunk;  // LSH chunk length at the smoke scale
 };
 const ImageSet kSets[] = {{"mnist", "mnist", "MNIST", kMnist, 29, 4, 4},
                           {"cifar10", "cifar10", "CIFAR-10", kCifar10, 37, 4, 8}};
 
-// Returns the settings of an attention kind of the paper for configs that do not name it.
+// Returns the settings that select the attention kind of a row. `chunk` is the LSH chunk length.
 std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
   if (!row.starts_with("lsh-")) return {"model.attention=" + row};
   return {"model.attention=lsh", "attention.preset=fast_transformers",
           concat_text("attention.chunk_length=", chunk), "attention.rounds=" + row.substr(4)};
 }
 
-// The small scale trains mnist/small.toml and cifar10/small.toml with each kind, and the smoke scale smaller
-// images for a few steps.
+// Returns the row of an attention kind. The paper scale trains the config of the kind. The small scale trains
+// small.toml with each kind, and the smoke scale trains a smaller model on smaller images for a few steps.
 Row row_of(const ImageSet& set, const PublishedImages& published, TableScale scale) {
   Row row{.name = published.name, .paper = published.paper};
   const std::string folder = set.folder + std::string("/");

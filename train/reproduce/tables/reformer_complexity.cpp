@@ -1,5 +1,5 @@
 // "Reformer" (Kitaev et al. 2020), tables 1 and 3: complexity of attention and of models. Each model is
-// measured over the length, the depth and the width of the feed-forward block, and the exponents of time and
+// measured at several lengths, depths and widths of the feed-forward block, and the exponents of time and
 // memory are fitted.
 #include "core/errors.h"
 #include "train/reproduce/measurements.h"
@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kWidth = 64;  // width of all models
 constexpr int64_t kChunk = 32;  // positions per LSH chunk
 
-// Exponents in the formulas of the paper.
+// Exponents of time and memory in the formulas of the paper.
 struct Exponents {
   double time, memory;
 };
@@ -25,7 +25,7 @@ constexpr Model kModels[] = {{"transformer", false, false, false, {2, 2}, {1, 1}
                              {"lsh-transformer", true, false, false, {1, 1}, {1, 1}, {1, 1}},
                              {"reformer", true, true, true, {1, 1}, {1, 0}, {1, 0}}};
 
-// The values of one key in a sweep. The other keys keep their values in the config.
+// A series of measurements in which one config key takes several values. The other keys keep their values.
 struct Sweep {
   const char *name, *label, *key;
   std::vector<int64_t> values;
@@ -42,7 +42,8 @@ std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
            doubling("widest", std::max<int64_t>(widest / 16, kWidth), widest)}};
 }
 
-// Returns the number of feed-forward chunks. A chunk has about as many values as the residual stream.
+// Returns the number of feed-forward chunks for a hidden width. The hidden values of a chunk are then about
+// as many as the values of the residual stream.
 int64_t chunks_for(int64_t feedforward) {
   return std::max<int64_t>(feedforward / kWidth, 1);
 }
@@ -83,7 +84,7 @@ Measurement sweep_measurement(const Sweep& sweep, const ReproductionOptions& opt
   return measurement;
 }
 
-// A row of table 1, which measures attention alone by length.
+// A row of table 1, in which attention alone is measured at several lengths.
 struct AttentionType {
   const char *name, *kind;
   Exponents length;

@@ -1,4 +1,4 @@
-// "Reformer" (Kitaev et al. 2020), figure 5, right: seconds per training step by the length of the sequences,
+// "Reformer" (Kitaev et al. 2020), figure 5, right: seconds per training step at several sequence lengths,
 // with a constant number of tokens per step.
 #include "core/errors.h"
 #include "train/reproduce/measurements.h"
@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-// Values at 1,024 and at 32,768 tokens, read from the figure.
+// Seconds per step at lengths of 1,024 and 32,768 tokens, read from the figure of the paper.
 struct PublishedSpeeds {
   const char* name;
   std::vector<std::string> settings;

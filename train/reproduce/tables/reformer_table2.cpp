@@ -9,13 +9,13 @@
 namespace tapeformer {
 namespace {
 
-// Special numbers of rounds. kFull selects exact LSH attention, which normalises keys and masks the position
-// of the query. kFullRaw selects softmax attention with shared queries and keys, without normalisation and
-// without this mask.
+// Values of `rounds` for full attention. kFull selects LSH attention with one chunk, which is exact,
+// normalises keys and masks the position of the query. kFullRaw selects softmax attention with shared queries
+// and keys, without normalisation and without this mask.
 constexpr int64_t kFull = 0, kFullRaw = -1;
 
 struct TrainedModel {
-  int64_t rounds;
+  int64_t rounds;             // hash rounds in training, kFull or kFullRaw
   std::vector<double> paper;  // published accuracy in percent, in the order of kEvaluated
 };
 

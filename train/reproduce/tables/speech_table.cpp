@@ -43,8 +43,8 @@ std::vector<std::string> speech_settings(const std::string& name, TableScale sca
   return all;
 }
 
-// Reads the validation error rate and the time of each epoch. Models are compared by processor time, because
-// the wall-clock time depends on other load on the machine.
+// Returns the lowest validation error rate and the median time of an epoch, and curves of the error rate by
+// epoch and by processor time. The wall-clock time would depend on other load on the machine.
 Measured learning_curve(const std::string& run_dir, const std::string& model) {
   std::vector<double> seconds, cpu_seconds;
   Curve by_epoch{"epochs", model, {}}, by_time{"time", model, {}};

@@ -75,7 +75,8 @@ void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
               " lacks: ", short_list(report.unknown));
 }
 
-// Removes at least `count` utterances from the list and returns them.
+// Removes at least `count` utterances from `all` and returns them: whole speakers if there are at least
+// kManySpeakers, else utterances spread evenly.
 std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   std::set<std::string> speakers;
   for (const Utterance& u : all) speakers.insert(u.speaker);
@@ -200,7 +201,8 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   if (trained && part.set->dims() != trained->dims) {
     const std::string text = concat_text(corpus.name, ": features of ", part.set->dims(),
                                          " dims, but the model was trained on ", trained->dims);
-    // The dims of archives are a property of the data. The dims of other features follow from the config.
+    // The dims of features in archives are a property of the data. The config determines the dims of other
+    // features.
     if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
     throw ConfigError(text);
   }

@@ -1,7 +1,8 @@
 // Construction of speech data and models from a Config: the parts of a corpus, their features and labels, and
 // the model.
 //
-// Functions throw ConfigError, and DataError with the file and a remedy.
+// Functions throw ConfigError if the config does not match the data, and DataError with the name of a missing
+// or invalid file.
 #pragma once
 
 #include <filesystem>
@@ -23,16 +24,19 @@ namespace tapeformer {
 // utterances spread evenly.
 Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data);
 
-// Returns the lexicon for the words of the corpus: data.lexicon, or CMUdict in the data directories. Returns
-// nothing if the corpus has phones. Throws DataError if CMUdict is needed and missing.
+// Returns the path of the lexicon for the words of the corpus: data.lexicon, or CMUdict in the data
+// directories. Returns nothing if the transcripts of the corpus are phones. Throws DataError if CMUdict is
+// needed and missing.
 std::optional<std::filesystem::path> lexicon_path(const Config& config, const DataAccess& data);
 
-// Return the folder of the corpus, and the folders of its parts below it. The list is empty for corpora
-// without such folders, and contains "valid" only if the corpus has this part.
+// speech_corpus_folder() returns the folder of the corpus, and speech_part_folders() the folders of its
+// parts, relative to it. The list is empty for corpora without one folder per part. It contains the
+// validation part only if the corpus has one.
 std::filesystem::path speech_corpus_folder(const Config& config, const DataAccess& data);
 std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data);
 
-// Returns the part that training evaluates on: "valid" if there is one, else "test".
+// Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation holds
+// utterances out, else "test".
 std::string speech_evaluation_split(const Config& config, const DataAccess& data);
 
 // Features and labels of a part of a corpus.
@@ -42,16 +46,16 @@ struct SpeechPart {
   // Indices into `set`: utterances that the model can process, utterances with more than model.max_frames
   // frames (Transformers only), and utterances with fewer frames than one step of the model.
   std::vector<int64_t> usable, too_long, too_short;
-  // Number of utterances without usable sound or reference. It is the same for every model.
+  // Number of utterances without usable sound or labels. It does not depend on the model.
   int64_t left_out = 0;
 
   std::vector<int64_t> frames() const;  // numbers of frames of the usable utterances
 };
 
-// Reads a part. data.limit and data.eval_limit select utterances that are spread evenly over the part. If
-// `trained` is null, labels and statistics are computed from the part. Otherwise they come from `trained`,
-// and the part is for scoring (SpeechUse::scoring): it keeps utterances that the model cannot process, and
-// their phones count as deletions.
+// Reads the part "train", "valid" or "test". data.limit and data.eval_limit select utterances that are spread
+// evenly over the part. If `trained` is null, the phone table and the statistics are computed from the part.
+// Otherwise they come from `trained`, and the part is for scoring (SpeechUse::scoring): it keeps utterances
+// that the model cannot process, whose phones count as deletions.
 SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained);
 // Returns the metadata of a training part.

@@ -44,7 +44,7 @@ SpeechDescription speech_description(const std::string& task_json, const std::st
           concat_text(path, ": task.global: expected sums and squares of one size that divides ",
                       description.dims, ", got ", size, " and ", description.global->squares.size()));
   }
-  // Checkpoints of older versions do not have the length of the longest utterance.
+  // Checkpoints of earlier versions lack the length of the longest utterance.
   if (entries.has("longest_frames"))
     description.longest_frames = entries.integer("longest_frames", 1, kMaxUtteranceFrames);
   return description;

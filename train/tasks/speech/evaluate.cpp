@@ -30,7 +30,7 @@ SpeechEvaluationOptions evaluation_options(const Config& config) {
 
 namespace {
 
-// Appends utterances that the model cannot process to the list of unprocessed utterances.
+// Appends the utterances with these indices, which the model cannot process, to `result.unprocessed`.
 void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices, const std::string& reason,
                      SpeechEvaluation& result) {
   for (const int64_t i : indices)
@@ -40,8 +40,8 @@ void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices
 
 using LabelsOfUtterances = std::map<int64_t, CtcLabels>;
 
-// Returns the decoded labels of all processes. The processes exchange lists of numbers as text: the index of
-// an utterance, the number of its labels, and the labels.
+// Returns the decoded labels of all processes. The processes exchange them as text: for each utterance its
+// index, the number of its labels, and the labels.
 LabelsOfUtterances gather_labels(Communicator& processes, const LabelsOfUtterances& own) {
   if (processes.size() == 1) return own;
   std::string text;
@@ -85,7 +85,8 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   return result;
 }
 
-// Sums of the losses in nats, and numbers of utterances with a loss, of each batch.
+// For each batch, the sum of the losses in nats and the number of utterances with a loss: a float64 tensor of
+// shape (2, batches + 1), which the processes sum.
 struct LossSums {
   explicit LossSums(size_t batches)
       : sums(Tensor::zeros({2, static_cast<int64_t>(batches) + 1}, DType::float64)) {}

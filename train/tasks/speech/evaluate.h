@@ -1,5 +1,5 @@
 // Evaluation of a speech model: loss and phone error rate on a part of a corpus. The phone error rate
-// includes all utterances, so that models are comparable. The phones of an utterance that the model cannot
+// includes all utterances, so that models are comparable: the phones of an utterance that the model cannot
 // process count as deletions.
 #pragma once
 
@@ -41,8 +41,8 @@ struct SpeechEvaluation {
 };
 
 // Evaluates all utterances of the part in the dtype of the model, without dropout, in order of length.
-// `processes` divide the batches; all get the result, which does not depend on their number. Throws Stopped
-// if `stop`, which all processes call equally often, returns true before a batch.
+// `processes` divide the batches. All processes get the same result, which does not depend on their number.
+// Throws Stopped if `stop` returns true before a batch. All processes call `stop` equally often.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop = {},
                           Communicator& processes = *single_process());
@@ -53,7 +53,8 @@ SpeechEvaluationOptions evaluation_options(const Config& config);
 // model processes all utterances.
 std::string processed_line(const SpeechEvaluation& evaluation);
 
-// Decodes the labels of each utterance of a batch: with a beam search, or greedily if `beam` is 0.
+// Returns the decoded labels of each utterance of a batch. `beam` is the number of prefixes of the beam
+// search; 0: decodes the most probable class of every frame.
 std::vector<CtcLabels> decode(const SpeechOutput& output, int64_t beam);
 
 }  // namespace tapeformer

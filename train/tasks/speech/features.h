@@ -20,18 +20,19 @@ namespace tapeformer {
 
 FeatureOptions feature_options(const Config& config, bool training);
 Normalization normalization(const Config& config);
-// Returns whether the features of a frame depend on all later frames.
+// Returns whether the features of a frame depend on the whole utterance, because data.cmvn normalizes over
+// it.
 bool features_need_whole_utterance(const Config& config);
 // Returns the statistics of the training set. Throws ConfigError if the model was trained without them.
 const FeatureStatistics& global_statistics(const SpeechDescription& description);
 
-// Returns the features of a recording, or of a .mfc file for a model of AN4: (frames, dims).
+// Returns the features of a recording, or of a .mfc file for a model of AN4, of shape (frames, dims).
 Tensor file_features(const Config& config, const SpeechDescription& description,
                      const std::filesystem::path& path);
 
-// Reader of a stream that returns the rows of file_features(). Memory does not grow with the length of the
-// recording, except if the features need the whole utterance or the file is a .mfc file, which is read as a
-// whole. The config must outlive the stream. Not thread-safe.
+// Reader of a stream that returns the rows of file_features() part by part. Its memory does not grow with the
+// length of the recording, unless the features need the whole utterance or the file is a .mfc file. The
+// config must outlive the stream. Not thread-safe.
 class FeatureStream {
  public:
   FeatureStream(const Config& config, const SpeechDescription& description,
@@ -39,11 +40,12 @@ class FeatureStream {
   // Throws ConfigError if features need the whole utterance, or if the model was trained on AN4.
   FeatureStream(const Config& config, const SpeechDescription& description, const AudioPipe& pipe);
 
-  // Returns the next rows, (rows, dims), where rows may be 0. Returns an undefined tensor at the end.
+  // Returns the next rows, of shape (rows, dims), where `rows` may be 0. Returns an undefined tensor at the
+  // end.
   Tensor next();
 
  private:
-  // Pipeline from samples to rows, with its state.
+  // The steps from samples to rows of features, with their states.
   struct Pipeline {
     Pipeline(const FilterbankOptions& options, int64_t delta_order)
         : filterbank(options), frames(filterbank), deltas(delta_order) {}
@@ -52,7 +54,7 @@ class FeatureStream {
     DeltaStream deltas;
     int64_t frame_count = 0;
     std::optional<float> first_sample;
-    bool silent = true;  // all samples are equal
+    bool silent = true;  // whether all samples so far are equal
   };
   void open_pipeline(const SpeechDescription& description);
   // Throws DataError if the recording is shorter than a frame or silent, as compute_features does.

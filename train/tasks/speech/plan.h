@@ -15,13 +15,13 @@ class SpeechPlan {
   SpeechPlan(std::vector<int64_t> frames, const BatchPlanOptions& options)
       : frames_(std::move(frames)), options_(options) {}
 
-  // Returns the utterances of a batch as indices into `frames`.
+  // Returns the utterances of batch `step` as indices into `frames`.
   std::vector<int64_t> at(int64_t step) const;
   // Returns the number of batches in a number of epochs, which may be fractional.
   double batches_in(double epochs) const;
   // Returns the number of complete epochs among the first `batches` batches.
   int64_t epochs_done(int64_t batches) const;
-  // Returns the share of padding in the frames of the first epoch.
+  // Returns the share of padding in the frames of all batches of the first epoch.
   double padding() const { return padding_share(frames_, plan(0)); }
 
  private:

@@ -1,4 +1,4 @@
-// Task of speech: a CTC model of frames and phones, evaluated by the phone error rate.
+// Task of speech models: training with the CTC loss, and evaluation by the phone error rate.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -30,7 +30,8 @@ SpecAugmentOptions augment_options(const DataConfig& d) {
           .time_share = d.time_share};
 }
 
-// Logs the sizes of a part and the utterances that are left out.
+// Logs the sizes of a part and the numbers of utterances that are left out. `padding` is appended to the
+// sizes.
 void report(const SpeechPart& part, const std::string& padding) {
   const SpeechReport& r = part.set->report();
   log_info(part.split, ": ", part.usable.size(), " utterances, ", r.frames, " frames, ", r.labels,
@@ -66,7 +67,7 @@ CtcBatch ctc_batch(const SpeechBatch& batch) {
   return {batch.features, batch.lengths, batch.labels, batch.label_lengths};
 }
 
-// Returns the numbers of utterances and a checksum of their ids, lengths and labels.
+// Returns a text with the number of utterances in a part and a checksum of their ids, lengths and labels.
 std::string digest_of_part(const SpeechPart& part) {
   Checksum checksum;
   const auto append = [&](const std::string& text) { checksum.append(text.data(), text.size()); };
@@ -171,7 +172,7 @@ class SpeechTask final : public Task {
   }
 
  private:
-  // Loads the slice of a batch, padded to the length of the whole batch.
+  // Loads the slice of batch `number`, padded to the longest utterance of the whole batch.
   SlicedUtterances load(const SpeechPlan& plan, int64_t number) const {
     const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
     const std::vector<int64_t> indices = indices_at(plan, number);

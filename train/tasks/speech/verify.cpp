@@ -43,7 +43,8 @@ Faults speech_config_problems(const Config& config, const DataAccess& data) {
     const Faults found = speech_problems(config.data.dataset, speech_corpus_folder(config, data), checks);
     faults.insert(faults.end(), found.begin(), found.end());
     if (!faults.empty()) return faults;
-    // Reading the parts finds other errors of training, such as a validation part with all utterances.
+    // Reads the parts as training does, to find further errors, for example that data.validation holds out
+    // all utterances.
     read_speech_part(config, "train", data);
     read_speech_part(config, speech_evaluation_split(config, data), data);
   } catch (const DataError& error) {

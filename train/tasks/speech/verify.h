@@ -1,5 +1,5 @@
-// Checks of corpora for training. They report each fault that training would refuse or leave out, with file
-// and line.
+// Checks of speech corpora before training. They report, with file and line, each fault that training would
+// refuse, and each utterance that it would leave out.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace tapeformer {
 
-// Returns the checks that follow from a config: sample rate, channel, length, lexicon and subsampling.
-// Appends faults of the lexicon to `faults`.
+// Returns the checks that a config requires: of sample rate, channel, length, lexicon and subsampling. Reads
+// the lexicon and appends its faults to `faults`.
 SpeechChecks speech_checks(const Config& config, const DataAccess& data, Faults& faults);
 
 // Returns the faults of the parts that training with this config reads.
