@@ -1,6 +1,6 @@
 # Checks that OpenBLAS and this program share one pool of threads. OpenBLAS is usually linked to libgomp, and programs
-# compiled by clang to libomp. libomp also serves the calls of libgomp's functions if the loader finds it first. If it does
-# not, two pools compete for the processors. The check runs both in one process and counts the threads.
+# compiled by clang to libomp. If the loader finds libomp first, libomp also serves the calls to libgomp; otherwise, two
+# pools compete for the processors. The check runs both in one process and counts the threads.
 function(check_openmp_runtimes)
   set(program ${PROJECT_BINARY_DIR}/openmp_runtimes.cpp)
   file(WRITE ${program} [[

@@ -1,4 +1,4 @@
-# Functions of the Find modules. The installed package contains this file.
+# Functions for the Find modules. The installed package contains this file.
 
 # Sets RESULT to the version MAJOR.MINOR.PATCH in a header with lines "#define PREFIXMAJOR 1". If there is no header, sets it
 # to "".

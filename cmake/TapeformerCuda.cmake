@@ -4,7 +4,8 @@
 set(TAPEFORMER_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON, OFF or EMULATED (on the CPU, for tests)")
 set_property(CACHE TAPEFORMER_CUDA PROPERTY STRINGS AUTO ON OFF EMULATED)
 # Machine code for Ampere, Ada, Hopper and Blackwell, and PTX of Ampere for other devices.
-set(TAPEFORMER_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real;100-real" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
+set(TAPEFORMER_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real;100-real"
+    CACHE STRING "Architectures of devices, in the format of CMAKE_CUDA_ARCHITECTURES")
 
 if(NOT TAPEFORMER_CUDA MATCHES "^(AUTO|ON|OFF|EMULATED)$")
   message(FATAL_ERROR "TAPEFORMER_CUDA is ${TAPEFORMER_CUDA}, not AUTO, ON, OFF or EMULATED")
@@ -17,7 +18,7 @@ if(TAPEFORMER_CUDA MATCHES "^(AUTO|EMULATED)$")
 endif()
 
 set(tapeformer_cuda_mode OFF)
-set(reason "left out, as TAPEFORMER_CUDA says")
+set(reason "left out: TAPEFORMER_CUDA=OFF")
 if(TAPEFORMER_CUDA STREQUAL ON AND NOT TAPEFORMER_NVCC)
   message(FATAL_ERROR "TAPEFORMER_CUDA=ON, but nvcc is not found: install the CUDA toolkit, or name the compiler "
                       "with -DTAPEFORMER_NVCC=/path/to/nvcc")
@@ -35,8 +36,8 @@ endif()
 # tapeformer_gencode(VARIABLE architecture…): sets VARIABLE to nvcc's options for architectures such as 80, 86-real and
 # 90a-real, or to an empty list if an architecture has another form. nvcc takes longer to parse sources for an
 # architecture than to generate its machine code. Machine code of a -real architecture is therefore generated from the
-# PTX of the first architecture in the list that is not newer. So kernels must not use instructions that only newer
-# architectures have, such as those of 90a.
+# PTX of the first architecture in the list that is not newer. Therefore, kernels must not use instructions that only
+# newer architectures have, such as the instructions of 90a.
 function(tapeformer_gencode result)
   set(options "")
   foreach(word IN LISTS ARGN)
@@ -113,8 +114,8 @@ function(tapeformer_cuda_sources_together name)
   tapeformer_cuda_sources(${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
 endfunction()
 
-# Compiles the double instances, TAPEFORMER_DOUBLE(…), of files that the functions above add without them. Only tests run
-# kernels in double, so their PTX is enough: the driver compiles it for the device.
+# Compiles the double-precision instances, TAPEFORMER_DOUBLE(…), of files that the functions above compile without these
+# instances. Only tests run kernels in double, so their PTX is enough: the driver compiles it for the device.
 function(tapeformer_cuda_double name)
   if(NOT tapeformer_cuda_mode STREQUAL DEVICE)
     return()

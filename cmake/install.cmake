@@ -1,4 +1,4 @@
-# cmake --install: the program, the libraries with their public headers, and a CMake package for find_package(tapeformer).
+# Rules of cmake --install: the program, the libraries with their public headers, and a package for find_package(tapeformer).
 include(CMakePackageConfigHelpers)
 
 # Public headers, relative to the root of the tree. cmake/InstallHeaders.cmake adds the headers that they include.

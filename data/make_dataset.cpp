@@ -45,7 +45,8 @@ class ImageDataset : public Dataset {
   DatasetInfo info_;
 };
 
-// Returns the row of a data set of images, text or symbols. Throws ConfigError for other names.
+// Returns the entry of a data set of images, text or symbols in the catalogue. Throws ConfigError for other
+// names.
 const KnownSet& token_set(const std::string& name) {
   return known_set(name, [](const KnownSet& set) {
     return set.type == DatasetType::images || set.type == DatasetType::text ||
@@ -53,7 +54,7 @@ const KnownSet& token_set(const std::string& name) {
   });
 }
 
-// Returns the synthetic data set, or nullptr if `set` is not one.
+// Returns the synthetic data set that `set` describes, or nullptr if `set` is not synthetic.
 std::shared_ptr<const Dataset> make_symbol_task(const KnownSet& set, const DatasetOptions& options) {
   const SymbolTaskOptions task{options.split, options.max_length, options.symbols, options.limit,
                                options.seed};

@@ -29,14 +29,14 @@ struct DatasetOptions {
   int64_t max_length = 128;
   int64_t symbols = 10;
 
-  // Texts. `limit` replaces text.limit. For data sets in data directories, the path of the text is unused.
+  // Texts. `limit` replaces text.limit. For data sets in a data directory, text.path is ignored.
   TextOptions text = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: make_tokenizer()
 };
 
 // Returns the info of make_dataset(options) without reading files, so that a model can be built without its
-// training data. Only a text without options.tokenizer is read, if its vocabulary depends on the text. Throws
-// ConfigError for an unknown name and an invalid downscale.
+// training data. Exception: reads the text if options.tokenizer is null and the vocabulary depends on the
+// text. Throws ConfigError for an unknown name and an invalid downscale.
 DatasetInfo describe_dataset(const DatasetOptions& options);
 
 // Returns a data set of images, of text or of synthetic sequences. Image data sets have tokens (batch,

@@ -45,7 +45,7 @@ Tensor make_positions(const AutoregressiveOptions& options) {
   return table.to(DType::float32);
 }
 
-// Returns the predicted tokens, (batch * length,) int64.
+// Returns the tokens to predict, tokens[:, 1:], as (batch * length,).
 Tensor flat_targets(const Tensor& tokens) {
   return reshape(slice(tokens, 1, 1, tokens.size(1)), {-1});
 }
@@ -126,8 +126,8 @@ Tensor AutoregressiveModel::row_loss(const Tensor& outputs, const Tensor& target
   return logistic_mixture_loss(outputs, targets, {.row_mask = weights});
 }
 
-// Computes the mean over all rows as the sum of the means of the chunks, weighted by their shares of the
-// unmasked rows.
+// Computes the mean loss of all rows as a sum over chunks. Each term is the mean loss of a chunk, weighted by
+// its share of the unmasked rows.
 Tensor AutoregressiveModel::chunked_loss(const Rows& rows) const {
   const Tensor &targets = rows.targets, &weights = rows.weights;
   const double total = unmasked_rows(targets, weights);
@@ -157,7 +157,8 @@ Tensor AutoregressiveModel::loss_of(const Rows& rows) const {
   return row_loss(predictor.forward(rows.encoded), rows.targets, rows.weights, rows.loss);
 }
 
-// Uses as many chunks as the loss, so that the outputs do not increase the peak memory.
+// Computes the predictions in as many chunks as the loss, so that the outputs do not increase the peak
+// memory.
 double AutoregressiveModel::accuracy_of(const Rows& rows) const {
   double correct = 0, total = 0;
   for_each_chunk(rows.encoded.size(0), options_.loss_chunks, [&](int64_t first, int64_t last) {

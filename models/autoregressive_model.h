@@ -1,10 +1,10 @@
 // The autoregressive model of "Transformers are RNNs" (section 4.2): it reads bytes or symbols and predicts
 // the distribution of the next one. Value embeddings are concatenated with fixed position features and pass
-// through a causal encoder and a linear predictor. Images use a mixture of logistics, other sequences a
-// softmax over the vocabulary.
+// through a causal encoder and a linear predictor. The distribution is a mixture of logistics for images, and
+// a softmax over the vocabulary for other sequences.
 //
-// Options of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned axial positions that are added to
-// value embeddings of the full width, and a loss computed in chunks of rows.
+// Supports the techniques of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned axial positions
+// that are added to value embeddings of the full width, and a loss that is computed in chunks of rows.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,9 @@
 
 namespace tapeformer {
 
+// Distribution of the next token.
 enum class Head { logistic_mixture, categorical };
+// Position features of the input.
 enum class Positions {
   none,        // no features; EncoderOptions::rotary may rotate queries and keys
   sinusoidal,  // features of the index, concatenated with the value embedding
@@ -30,9 +32,11 @@ struct AutoregressiveOptions {
   EncoderOptions encoder;
   Head head = Head::logistic_mixture;
   int64_t vocabulary = 256;  // number of token values and of classes of the categorical head
-  int64_t mixtures = 10;
-  int64_t max_length = 0;  // maximum number of input tokens
-  int64_t value_dim = 0;   // width of value embeddings; 0: half of the width. Position features have the rest
+  int64_t mixtures = 10;     // number of logistics in the mixture
+  int64_t max_length = 0;    // maximum number of input tokens
+  // Width of value embeddings; position features have the rest. 0: half of the width. Must be 0 unless
+  // concatenates_positions().
+  int64_t value_dim = 0;
   Positions positions = Positions::sinusoidal;
   ImageLayout layout;       // size of the image, for grid positions
   AxialShape axial;         // shape of the position tables, for axial positions
@@ -46,13 +50,15 @@ struct AutoregressiveOptions {
   bool concatenates_positions() const {
     return positions == Positions::sinusoidal || positions == Positions::grid;
   }
+  // Returns the width of value embeddings.
   int64_t value_width() const {
     if (!concatenates_positions()) return encoder.width();
     return value_dim > 0 ? value_dim : encoder.width() / 2;
   }
-  // Returns the number of positions that the recurrent form can read: max_length, or INT64_MAX without
-  // position features.
+  // Returns the maximum number of tokens that the recurrent form can read: max_length, or INT64_MAX for
+  // Positions::none.
   int64_t position_limit() const { return positions == Positions::none ? INT64_MAX : max_length; }
+  // Returns the number of parameters of a distribution.
   int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 
@@ -71,8 +77,8 @@ class AutoregressiveModel final : public Module {
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean negative log-likelihood in nats per unmasked token of batch.tokens[:, 1:], a scalar.
   Tensor loss(const Batch& batch, const ForwardContext& context) const;
-  // The loss in evaluation, and the share of unmasked tokens whose most probable value is correct (-1 for
-  // logistic mixtures).
+  // The loss in evaluation, and the share of unmasked tokens whose most probable value is correct. The
+  // accuracy of a logistic mixture is not computed and is -1.
   struct Scores {
     double nats = 0, accuracy = -1;
   };
@@ -90,10 +96,12 @@ class AutoregressiveModel final : public Module {
  private:
   // Returns the input of the predictor, (batch, length, encoder.output_width).
   Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
-  // Returns the mean loss of outputs (rows, outputs).
+  // Returns the mean loss of outputs (rows, outputs) with targets (rows,). `weights` (rows,) is undefined if
+  // no row is masked.
   Tensor row_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
                   const CrossEntropyOptions& options) const;
-  // The output of the encoder, (rows, encoder.output_width), with the token and the weight of each row.
+  // Inputs of the loss: the output of the encoder, (rows, encoder.output_width), with the target token and
+  // the weight of each row.
   struct Rows {
     Tensor encoded, targets, weights;
     CrossEntropyOptions loss;

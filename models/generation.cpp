@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns the log-probabilities of all bytes, (rows, 256), of mixtures (rows, 3 K).
+// Returns the log-probabilities of all bytes, (rows, 256), under mixtures of K logistics, (rows, 3 K).
 Tensor byte_log_probabilities(const Tensor& mixtures) {
   constexpr int64_t kLevels = 256;
   const int64_t rows = mixtures.size(0), dims = mixtures.size(1);
@@ -23,8 +23,8 @@ Tensor byte_log_probabilities(const Tensor& mixtures) {
   return mul(losses, -1.0).view({rows, kLevels});
 }
 
-// Fills `columns` (length, batch) after the first `prefix` rows. On a CUDA device, tokens and the position
-// stay in device memory, so the host only launches kernels.
+// Generates the rows of `columns` (length, batch) after the first `prefix` rows. On a CUDA device, tokens and
+// the position stay in device memory, so the host only launches kernels.
 void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampler, const Tensor& columns,
                           int64_t prefix, bool graphs) {
   const int64_t length = columns.size(0), batch = columns.size(1);

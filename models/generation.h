@@ -19,7 +19,9 @@ enum class GenerationMode {
 struct GenerationOptions {
   GenerationMode mode = GenerationMode::recurrent;
   uint64_t seed = 0;
-  int64_t first_sequence = 0;  // number of the first sequence, so that draws do not depend on batches
+  // Number of the first sequence of `prefix`. It lets several calls generate the sequences of one larger
+  // call.
+  int64_t first_sequence = 0;
   ClassSampling sampling = {};
   // Scale of the logistic distributions of images. It is used only if `sampling` has the default options;
   // otherwise, bytes are drawn from their probabilities.
@@ -40,7 +42,7 @@ class Sampler {
 
   // Draws token t + 1 of every sequence into tokens (batch,) from parameters (batch, outputs).
   void draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const;
-  // Throws DivergedError if a token was drawn from non-finite logits.
+  // Throws DivergedError if logits of a call of draw() were not finite.
   void check_logits() const;
   // Returns whether draw() allocates no memory, so that a graph can contain it.
   bool is_allocation_free() const;
@@ -49,8 +51,8 @@ class Sampler {
   Head head_;
   GenerationOptions options_;
   RandomStream stream_;
-  // Sums of squares of the logits of the newest token and of all tokens. A sum is finite if all logits are
-  // finite.
+  // Sums of the squared logits of the newest token and of all tokens. A sum is finite only if all its logits
+  // are finite.
   Tensor squares_, total_;
 };
 
@@ -61,7 +63,8 @@ class TokenStream {
   // The model must outlive the stream. Throws ShapeError if `capacity` exceeds position_limit() of the model.
   TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity);
 
-  // Appends a token. Throws ShapeError if it is not in the vocabulary.
+  // Appends a token. Throws ShapeError if it is not in the vocabulary, or if the stream contains more than
+  // `capacity` tokens.
   void append(int64_t token);
   // Draws the next token, appends it and returns it. The stream must contain a token. Throws DivergedError if
   // the logits are not finite.
@@ -71,7 +74,7 @@ class TokenStream {
   int64_t state_bytes() const { return decoder_ ? decoder_->state_bytes() : 0; }
 
  private:
-  // Returns the distribution after the newest token.
+  // Returns the parameters of the distribution of the next token, (1, outputs).
   Tensor distribution();
 
   const AutoregressiveModel& model_;

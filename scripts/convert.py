@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Converts a PyTorch model to a run directory that `tapeformer eval`, `generate` and `model.init` read.
 
-Input: a state dict of fast-transformers' TransformerEncoder or of torch.nn.TransformerEncoder, inside a larger model or
-alone, as a file of torch.save or of safetensors; and a Tapeformer config that describes the model. Files of torch.save
-are read with weights_only=True, so they run no code.
+The input is a state dict, in a file of torch.save or of safetensors, and a Tapeformer config that describes the model.
+The state dict contains the weights of fast-transformers' TransformerEncoder or of torch.nn.TransformerEncoder, which may
+be a part of a larger model. Files of torch.save are read with weights_only=True, so they run no code.
 
 Names of the encoder are translated. Names outside of the encoder must become `value_embedding.weight`,
 `predictor.weight` and `predictor.bias`:
@@ -12,7 +12,7 @@ Names of the encoder are translated. Names outside of the encoder must become `v
         --rename embed=value_embedding --rename head=predictor --drop positions.pe
 
 The model must compute what the config describes: value embedding and sinusoidal positions are concatenated, the encoder
-ends in a layer norm, and layer norms have eps 1e-5. Biases that a layer does not have become zeros.
+ends in a layer norm, and layer norms have eps 1e-5. Missing biases become zeros.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def split_attention(weights: Weights) -> Weights:
 
 
 def rename(name: str, renames: list[tuple[str, str]]) -> str:
-    """Replaces the first old name that `name` equals or begins with as a path."""
+    """Applies the first of the renames whose old name is `name` or one of the modules that contain it."""
     for old, new in renames:
         if name == old or name.startswith(old + "."):
             return new + name[len(old) :]
@@ -117,7 +117,7 @@ def convert(state: Weights, renames: list[tuple[str, str]], drops: list[str]) ->
 
 
 def expected_names(model: dict) -> dict[str, bool]:
-    """Returns the names of the parameters of a config's model; True: a missing tensor may become zeros."""
+    """Returns the parameters of a config's model by name, and whether a missing parameter may become zeros."""
     shared = model.get("attention") == "lsh"
     layers = [
         f"layers.{i}.{part}"
@@ -178,7 +178,7 @@ def read_config(path: Path) -> dict:
 
 
 def toml_text(config: dict) -> str:
-    """Writes tables of numbers, texts, booleans and lists; JSON's notation of these values is TOML's."""
+    """Returns the TOML of tables of numbers, strings, booleans and lists, which TOML writes as JSON does."""
     lines = []
     for table, keys in config.items():
         lines.append(f"[{table}]")

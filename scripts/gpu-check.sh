@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/gpu-check.sh [BIN_DIR]: runs tests, compute-sanitizer and benchmarks on a CUDA device and writes the results to
-# docs/results/gpu.json, from which it makes gpu.md. Needs no network and no compiler. BIN_DIR contains the programs tapeformer, test_core, test_ops,
-# test_models and test_train (default: build/release and its tests). Environment variables:
+# docs/results/gpu.json, from which it makes gpu.md. Needs no network and no compiler. BIN_DIR contains the programs
+# tapeformer, test_core, test_ops, test_models and test_train (default: build/release and its tests). Environment variables:
 #   OUT     the JSON file to write; the page is beside it
 #   PYTHON  an interpreter (default: python3); if it has PyTorch, PyTorch's benchmarks run beside Tapeformer's
 #   PARTS   the parts to run (default: "tests sanitizer training benchmarks")
@@ -54,7 +54,7 @@ section() {
     failed=1
   fi
 }
-# Prints a sentence, for a section that cannot be run. Called by section.
+# Prints that a section was not run, with the reason. Called by section.
 # shellcheck disable=SC2317
 not_run() { echo "Not run: $*."; }
 
@@ -85,14 +85,14 @@ part_sanitizer() {
   done
 }
 
-# Prints step, loss on the CPU and loss on the device. Fails if the relative difference of two losses exceeds 1e-3 or if
+# Prints the number of each step with its loss on the CPU and on the device. Fails if the relative difference of two losses exceeds 1e-3 or if
 # a step is missing.
 # shellcheck disable=SC2317  # called by section
 agree() {
-  local place
-  for place in cpu device; do
-    sed -n 's/.*"step":\([0-9]*\).*"split":"train".*"loss_nats":\([^,}]*\).*/\1 \2/p' "$runs/$place/metrics.jsonl" |
-      sort >"$runs/$place.losses"
+  local run
+  for run in cpu device; do
+    sed -n 's/.*"step":\([0-9]*\).*"split":"train".*"loss_nats":\([^,}]*\).*/\1 \2/p' "$runs/$run/metrics.jsonl" |
+      sort >"$runs/$run.losses"
   done
   join "$runs/cpu.losses" "$runs/device.losses" | sort -n |
     awk '{ print; d = $2 - $3; if (d < 0) d = -d; if (d > 1e-3 * $2) bad = 1 } END { exit bad || NR != 20 }'
@@ -107,9 +107,9 @@ part_training() {
   rm -rf "$runs"
 }
 
-# Runs Tapeformer's benchmarks, and PyTorch's benchmark of the same computation if there is one.
-ours() { section "$1" "$tapeformer" bench "${@:2}" --device "$device"; }
-theirs() {
+# Run a benchmark of Tapeformer, and the benchmark of the same computation in PyTorch if PyTorch was found.
+bench_tapeformer() { section "$1" "$tapeformer" bench "${@:2}" --device "$device"; }
+bench_torch() {
   if [ -n "$has_torch" ]; then section "$1, PyTorch" "$python" "tests/bench/peers/$2" --device cuda "${@:3}"; fi
 }
 part_benchmarks() {
@@ -119,39 +119,39 @@ part_benchmarks() {
   for batch in $batches; do
     for settings in run.precision=float32 run.tf32=true run.precision=bfloat16 "run.precision=bfloat16 run.cuda_graphs=false"; do
       read -ra each <<<"${settings//run/--set run}"
-      ours "Training step, MNIST, linear attention, batch $batch, $settings" train-step --config configs/mnist/linear.toml \
+      bench_tapeformer "Training step, MNIST, linear attention, batch $batch, $settings" train-step --config configs/mnist/linear.toml \
         --set data.batch_size="$batch" "${each[@]}" "${small[@]}"
     done
-    ours "Estimated cost of the training step, MNIST, linear attention, batch $batch, bfloat16" device-cost \
+    bench_tapeformer "Estimated cost of the training step, MNIST, linear attention, batch $batch, bfloat16" device-cost \
       --config configs/mnist/linear.toml --batch "$batch" --precision bfloat16 "${small[@]}"
-    theirs "Training step, MNIST, linear attention, batch $batch" train_step.py --batch "$batch" --dropout 0.1 "${fast[@]}"
+    bench_torch "Training step, MNIST, linear attention, batch $batch" train_step.py --batch "$batch" --dropout 0.1 "${fast[@]}"
   done
   for batch in $cifar_batches; do
-    ours "Training step, CIFAR-10, linear attention, batch $batch" train-step --config configs/cifar10/linear.toml \
+    bench_tapeformer "Training step, CIFAR-10, linear attention, batch $batch" train-step --config configs/cifar10/linear.toml \
       --set data.batch_size="$batch" --set run.precision=bfloat16
-    theirs "Training step, CIFAR-10, linear attention, batch $batch" train_step.py --layers 16 --length 3071 --batch "$batch" \
+    bench_torch "Training step, CIFAR-10, linear attention, batch $batch" train_step.py --layers 16 --length 3071 --batch "$batch" \
       --dropout 0.1 "${fast[@]}"
   done
   for batch in $drawn_batches; do
     for graphs in true false; do
-      ours "Sampling, MNIST, linear attention, batch $batch, run.cuda_graphs=$graphs" generate \
+      bench_tapeformer "Sampling, MNIST, linear attention, batch $batch, run.cuda_graphs=$graphs" generate \
         --config configs/mnist/linear.toml --batch "$batch" --set run.cuda_graphs="$graphs" "${small[@]}"
     done
-    theirs "Sampling, MNIST, linear attention, batch $batch" generate.py --batch "$batch" --compile-mode reduce-overhead \
+    bench_torch "Sampling, MNIST, linear attention, batch $batch" generate.py --batch "$batch" --compile-mode reduce-overhead \
       --precision bfloat16
   done
   if [ "$device" != cuda-emulated ]; then
     for batch in 1 512; do
-      ours "Sampling, CIFAR-10, linear attention, batch $batch" generate --config configs/cifar10/linear.toml --batch "$batch"
+      bench_tapeformer "Sampling, CIFAR-10, linear attention, batch $batch" generate --config configs/cifar10/linear.toml --batch "$batch"
     done
   fi
   for dtype in float32 bfloat16; do
-    ours "Attention in $dtype, forward and backward, by length" attention --longest "$longest" --dtype "$dtype"
+    bench_tapeformer "Attention in $dtype, forward and backward, by length" attention --longest "$longest" --dtype "$dtype"
   done
-  theirs "Attention, forward and backward, by length" attention.py --kinds linear,softmax --head-dim 64 --precision bfloat16
-  theirs "Attention, forward and backward, flash-linear-attention" attention.py --kinds fla --head-dim 64 \
+  bench_torch "Attention, forward and backward, by length" attention.py --kinds linear,softmax --head-dim 64 --precision bfloat16
+  bench_torch "Attention, forward and backward, flash-linear-attention" attention.py --kinds fla --head-dim 64 \
     --precision bfloat16
-  [ "$device" = cuda-emulated ] || ours "Bi-LSTM, forward and backward" lstm --frames 800
+  [ "$device" = cuda-emulated ] || bench_tapeformer "Bi-LSTM, forward and backward" lstm --frames 800
 }
 
 for part in $parts; do

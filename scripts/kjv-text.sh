@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/kjv-text.sh: prints the King James Bible, one verse per line, 4.1 MB of ASCII. Removes the names of the verses that
-# the program `bible` of the Debian package bible-kjv prints.
+# scripts/kjv-text.sh: prints the King James Bible, one verse per line, 4.1 MB of ASCII. Removes the verse names that the
+# program `bible` (Debian: bible-kjv) prints before the verses.
 set -euo pipefail
 
 if ! command -v bible >/dev/null; then

@@ -3,12 +3,12 @@
 
     scripts/results.py                          writes the pages
     scripts/results.py --check                  exits with 1 and prints a difference if a page is stale
-    scripts/results.py --device FOLDER OUT.json replaces the measured sections of a device by those that gpu-check.sh
-                                                recorded in FOLDER, and writes OUT.md beside OUT.json
+    scripts/results.py --device FOLDER OUT.json replaces the measured sections of a device by the sections that
+                                                gpu-check.sh recorded in FOLDER, and writes OUT.md beside OUT.json
 
-A page (page.json, gpu.json) has a title, an introduction and sections. A section is the name of a file or the section
-itself. A file is a table.json of `tapeformer reproduce`, or has the entries "title" and "blocks". A block has one of the
-entries "text", "heading", "table" (with "header" and "rows"), "images" (with "text" and "path") and "code".
+A page (page.json, gpu.json) has a title, an introduction and sections. A section is an object or the name of a file
+that contains it. A file is a table.json of `tapeformer reproduce`, or has the entries "title" and "blocks". A block has one
+of the entries "text", "heading", "table" (with "header" and "rows"), "images" (with "text" and "path") and "code".
 """
 
 import difflib
@@ -86,7 +86,7 @@ def reproduction_text(table: dict, name: str) -> str:
 
 
 def section_text(section: dict | str) -> str:
-    """Returns a section, or the section in the JSON file with this name."""
+    """Returns the Markdown of a section, which is an object or the name of a JSON file."""
     name = section if isinstance(section, str) else ""
     if name:
         section = json.loads((RESULTS / f"{name}.json").read_text())
@@ -102,7 +102,7 @@ def section_text(section: dict | str) -> str:
 
 
 def page(path: Path) -> str:
-    """Returns the page of a JSON file."""
+    """Returns the Markdown of the page that a JSON file describes."""
     contents = json.loads(path.read_text())
     parts = [HEAD, f"# {contents['title']}", *map(wrapped, contents["introduction"])]
     parts += [section_text(section) for section in contents["sections"]]
@@ -110,7 +110,7 @@ def page(path: Path) -> str:
 
 
 def record_device(folder: Path, path: Path) -> None:
-    """Replaces the measured sections of a page by those in the folder: N.title, N.command, N.output and N.status."""
+    """Replaces the measured sections of a page by sections from files N.title, N.command, N.output and N.status."""
     if path.exists():
         contents = json.loads(path.read_text())
     else:

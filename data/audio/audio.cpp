@@ -20,13 +20,15 @@ constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kMaxOggPageBytes = 65307;
 constexpr sf_count_t kBlockFrames = 1 << 16;
 constexpr int64_t kBlocksPerSecond = 50;  // blocks per second of an AudioStream
-// Programs that write a WAV to a pipe do not know its length and write a length of about 2 GiB or more.
+// Programs that write a WAV to a pipe do not know its length and write a length of about 2 GiB or more. An
+// AudioStream of a pipe ignores such lengths.
 constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // 2 GiB at 32 bytes per frame
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
 using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
 
-// Returns the number of samples, or the largest int64 if `seconds` is 0 (no limit).
+// Returns the number of samples in `seconds` at `rate` samples per second, rounded up. Returns INT64_MAX if
+// `seconds` is 0 (no limit) or the number is too large.
 int64_t samples_in(double seconds, int64_t rate) {
   const double samples = std::ceil(seconds * static_cast<double>(rate));
   const bool limited = seconds > 0 && samples < 0x1p62;
@@ -44,7 +46,7 @@ Bytes first_bytes(const std::filesystem::path& path) {
   return bytes;
 }
 
-// Returns the value of a line "name -type value" of a SPHERE header, or "".
+// Returns the value of a line "name -type value" of a SPHERE header, or "" if there is no such line.
 std::string sphere_field(std::string_view header, const std::string& name) {
   size_t at = header.find("\n" + name + " -");
   if (at == std::string_view::npos) return "";
@@ -91,8 +93,8 @@ int64_t bytes_in_header(const Bytes& bytes) {
   return 0;
 }
 
-// Returns whether the file ends with a page that is marked as the last page. Decoders do not report a missing
-// last page.
+// Returns whether an Ogg file ends with a page that is marked as the last page. Decoders do not report a
+// missing last page.
 bool ogg_ends(const std::filesystem::path& path) {
   const File file(path.string(), O_RDONLY);
   Bytes bytes(std::min(file.size(), kMaxOggPageBytes));

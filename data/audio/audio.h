@@ -3,7 +3,8 @@
 //
 // Functions throw DataError with the path if the file is missing, is not audio, has an unsupported container
 // or compression, or is truncated. They also throw DataError for a recording without samples, with several
-// channels and no chosen channel, with a rate other than the requested rate, or above the maximum length.
+// channels and no chosen channel, or above the maximum length. Without AudioOptions::resample, they throw
+// DataError for a recording whose rate differs from the requested rate.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +35,13 @@ struct AudioOptions {
   int64_t rate = 0;                     // requested samples per second; 0: the rate of the file
   bool resample = false;  // resamples recordings with other rates; false: such recordings are errors
   int64_t first = 0;      // first sample to read, at the rate of the file
-  std::optional<int64_t> last = {};  // end of the samples to read; std::nullopt: end of the file
+  std::optional<int64_t> last = {};  // index after the last sample to read; std::nullopt: end of the file
   double max_seconds = 0;            // maximum length after `first`; 0: no limit
 };
 
-// Returns the contents of the header. If the header does not contain the length (FLAC that was written to a
-// pipe), counts the samples. If `max_seconds` is above 0, counting stops after `max_seconds`.
+// Returns the properties in the header of a recording. If the header does not contain the length (FLAC that
+// was written to a pipe), counts the samples. If `max_seconds` is above 0, counting stops after
+// `max_seconds`.
 AudioInfo read_audio_info(const std::filesystem::path& path, double max_seconds = 0);
 
 // Returns the samples of a recording. Throws DataError if it is longer than options.max_seconds. Decoding

@@ -103,7 +103,8 @@ int64_t power_of_two(int64_t at_least) {
   return result;
 }
 
-// Adds Gaussian noise with the Box-Muller transform. Each block of the random stream gives four values.
+// Adds Gaussian noise with standard deviation `scale` to frame `index`, with the Box-Muller transform. Each
+// block of the random stream gives four values.
 void add_noise(float* frame, int64_t length, float scale, const RandomStream& noise, int64_t index) {
   constexpr float kUnit = 0x1p-32f, kAngle = 6.2831853f * 0x1p-32f;
   const int64_t blocks = (length + 3) / 4;

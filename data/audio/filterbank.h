@@ -26,7 +26,7 @@ struct FilterbankOptions {
   // true: frames lie inside the signal. false: the centres of frames lie inside the signal, which is mirrored
   // at its ends.
   bool snip_edges = true;
-  bool energy = false;  // adds the log energy of the raw frame before the bins
+  bool energy = false;  // the first feature is the log energy of the frame before pre-emphasis
 
   int64_t frame_length() const;  // returns the length in samples
   int64_t frame_shift() const;

@@ -1,4 +1,4 @@
-// Data sets of examples with an index, which are read as batches of CPU tensors. A Dataset is immutable and
+// Data sets: lists of examples, which are read as batches of CPU tensors. A Dataset is immutable and
 // thread-safe.
 #pragma once
 
@@ -31,8 +31,8 @@ class Dataset {
 
   virtual const DatasetInfo& info() const = 0;
   virtual int64_t size() const = 0;
-  // Returns the number of examples that contain a given token. If the number is greater than 1, training
-  // draws examples at random, and an epoch has size() / overlap() examples.
+  // Returns the number of examples that contain the same token, such as overlapping windows of a text. If it
+  // is above 1, training draws examples at random, and an epoch has size() / overlap() examples.
   virtual int64_t overlap() const { return 1; }
   // Returns the tokenizer of texts (data/text/tokenizer.h), or nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }

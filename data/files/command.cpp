@@ -28,9 +28,10 @@ namespace tapeformer {
 namespace {
 
 // Process ids of the running programs, each the leader of a process group. 0: a free slot. If all slots are
-// in use, a program is not registered.
+// in use, a program is not registered, and end_running_commands() does not kill it.
 std::array<std::atomic<pid_t>, 256> running;
 
+// Registers a program in `running` for the lifetime of the object.
 class RunningProgram {
  public:
   explicit RunningProgram(pid_t process) : process_(process) {
@@ -48,8 +49,8 @@ class RunningProgram {
   pid_t process_;
 };
 
-// Copies the output of a process from `pipe` to `file` and returns the status of the process. If the output
-// or the time exceeds a limit, kills the process group and throws.
+// Copies the output of a process from `pipe` to `file`, waits for the process and returns its status as in
+// waitpid(). If the output or the time exceeds a limit, kills the process group and throws.
 int read_within(pid_t child, int pipe, int file, const CommandLimits& limits, const std::string& command) {
   const auto start = std::chrono::steady_clock::now();
   const auto milliseconds_left = [&] {

@@ -1,4 +1,4 @@
-// Functions that run other programs and read their output. A program shares standard error and has an empty
+// Functions that run other programs and read their output. A program inherits standard error and has an empty
 // standard input. All functions are thread-safe.
 //
 // All functions throw DataError with the command if the program cannot be run, exits with a status other than

@@ -30,8 +30,8 @@ struct FaultLimits {
   int64_t total = 50;    // maximum number of shown faults of all kinds
 };
 
-// Returns the kind of a fault: its text without paths, quoted names and numbers. Two faults about wrong
-// sample rates, for example, have the same kind.
+// Returns the kind of a fault: its text without paths and quoted names, with "#" in place of words that
+// contain digits. For example, all faults about wrong sample rates have the same kind.
 std::string fault_kind(const std::string& fault);
 
 // Returns the first faults of every kind, grouped by kind. If a kind has further faults, adds the line "… and

@@ -23,7 +23,7 @@ Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes);
 // that are too long and circular links.
 bool is_folder(const std::filesystem::path& path);
 
-// Returns whether the path exists. A link without a target exists.
+// Returns whether the path exists. Returns true for a link without a target.
 bool has_entry(const std::filesystem::path& path);
 
 // Returns the entries of a folder, sorted. Throws DataError with the path if the folder cannot be read.

@@ -41,6 +41,7 @@ struct Digest {
   bool operator==(const Digest&) const = default;
   std::string to_string() const;  // for example "10 bytes with SHA-256 0123…"
 };
+// Returns the digest of the unpacked contents of a plain or gzip file.
 Digest digest_unpacked(const std::filesystem::path& path);
 
 }  // namespace tapeformer

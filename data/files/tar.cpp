@@ -38,7 +38,7 @@ int64_t number_field(const Block& block, const Field& field) {
   return any ? number : -1;
 }
 
-// Returns the sum of all bytes of a header, with the checksum field replaced by blanks.
+// Returns the sum of all bytes of a header, with the checksum field replaced by spaces.
 int64_t checksum(const Block& block) {
   int64_t sum = 0;
   for (size_t i = 0; i < kBlock; ++i) sum += i - kChecksum.offset < kChecksum.size ? ' ' : block[i];

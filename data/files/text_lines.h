@@ -32,7 +32,7 @@ size_t find_invalid_utf8(std::string_view text);
 // Throws DataError with `location` if the text is not UTF-8. Checkpoints and reports store names as UTF-8.
 void require_utf8(std::string_view text, const std::string& location);
 
-// Returns the words of a text, split at spaces and tabs.
+// Returns the words of a text, split at white space.
 Words split_words(const std::string& text);
 // Returns the words, separated by one space.
 std::string join_words(const Words& words);

@@ -62,7 +62,7 @@ class ZipArchive {
     fail("is not a zip archive, or is truncated");
   }
 
-  // Returns a little-endian number.
+  // Returns the little-endian number of `count` bytes at offset `at`.
   int64_t number(int64_t at, int64_t count) const {
     if (at < 0 || at + count > size()) fail("ends early");
     int64_t value = 0;

@@ -78,8 +78,8 @@ class IdxImageFiles : public ImageFiles {
   Pair train_, test_;
 };
 
-// Records of one label byte and three planes of 32 x 32 bytes: red, green and blue. Every file has 10,000
-// records.
+// The binary files of CIFAR-10. A record has one label byte and three planes of 32 x 32 bytes: red, green and
+// blue. Every file has 10,000 records.
 class CifarImageFiles : public ImageFiles {
  public:
   explicit CifarImageFiles(const fs::path& folder) {
@@ -117,7 +117,7 @@ class CifarImageFiles : public ImageFiles {
     return part == ImagePart::train ? train_ : test_;
   }
 
-  // Reads the records [begin, end) of a file into the rows of `out` from `row`.
+  // Reads the records [begin, end) of a file into `out`, starting at row `row`.
   static void read_file(const fs::path& path, int64_t begin, int64_t end, int64_t row,
                         const LabelledPixels& out) {
     const int64_t expected = kRecordsPerFile * kRecordBytes;

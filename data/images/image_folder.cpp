@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSetName = "images";
 
-// Walks a folder and its subfolders. `parents` are the real paths of the folders that contain the current
-// folder.
+// Appends the pictures and faults of a folder and its subfolders to `list`. `prefix` is the path of the
+// folder relative to the first folder; `parents` are the real paths of the folders that contain it.
 void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::path> parents,
           PictureList& list) {
   std::error_code error;
@@ -186,7 +186,7 @@ DecodedImages decode_or_read(const std::string& folder, const std::vector<std::s
   return decoded;
 }
 
-// Reports the faults of files, and throws if the options refuse them.
+// Logs the faults of files as a warning. Throws DataError instead if `refuse` is true.
 void report_faults(const Faults& faults, const std::string& folder, bool refuse) {
   if (faults.empty()) return;
   const std::string text = fault_text(faults);

@@ -21,17 +21,18 @@ struct ImageFolderOptions {
   int64_t limit = 0;        // maximum number of images, from the start of the split; 0: all
 };
 
-// The pictures below a folder, as paths relative to it, sorted, and the faults of other entries: broken
-// links, links to a folder that contains them, and names that are not valid UTF-8. Follows symbolic links.
+// The pictures below a folder, as paths relative to it, and the faults of other entries: broken links, links
+// to a folder that contains them, and names that are not valid UTF-8.
 struct PictureList {
   std::vector<std::string> pictures;
   std::vector<std::string> faults;
 };
+// Lists the pictures below a folder. Follows symbolic links. Throws DataError if `folder` is not a folder.
 PictureList list_pictures(const std::string& folder);
 
 // Returns the pictures of a split of a folder: "train", "valid" or "test". The hashes of the paths determine
 // the order of the pictures and their split, so the classes of a folder are mixed. The test split has the
-// first test_share of the pictures, rounded up, and the validation split the next valid_share.
+// first test_share of the pictures, rounded up; the validation split has the next valid_share, rounded up.
 std::vector<std::string> pictures_of_split(std::vector<std::string> pictures, const std::string& split,
                                            double valid_share, double test_share);
 

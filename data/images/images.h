@@ -36,8 +36,8 @@ std::string split_summary(const std::string& name, int64_t train, int64_t valid,
 // Throws ConfigError unless blocks of k x k pixels tile an image of the data set.
 void check_downscale(const std::string& name, int64_t height, int64_t width, int64_t k);
 
-// Averages blocks of k x k pixels of each channel, rounding halves up. `pixels` is (count, height * width *
-// channels) uint8; `height` and `width` are multiples of k.
+// Returns the means of blocks of k x k pixels of each channel, with halves rounded up. `pixels` is (count,
+// height * width * channels) uint8; `height` and `width` are multiples of k.
 Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int64_t channels, int64_t k);
 
 }  // namespace tapeformer

@@ -14,7 +14,7 @@ namespace tapeformer {
 #ifdef TAPEFORMER_JPEG
 namespace {
 
-constexpr int kMaxScans = 200;  // maximum number of scans; decoding a scan takes time for all pixels
+constexpr int kMaxScans = 200;  // limits the decoding time, because a scan can cover all pixels
 
 // State of a decoder, which libjpeg passes to its callbacks. An error ends a function of libjpeg with
 // longjmp, so no object with a destructor may be created between setjmp and the call.

@@ -52,7 +52,7 @@ struct Cover {
 std::vector<Cover> covers(int64_t from, int64_t to) {
   std::vector<Cover> all;
   for (int64_t i = 0; i < to; ++i) {
-    // In units of 1 / to input pixels, the output pixel covers [i from, (i + 1) from).
+    // In units of 1 / `to` of an input pixel, the output pixel covers [i from, (i + 1) from).
     const int64_t begin = i * from, end = begin + from;
     Cover cover{begin / to, {}};
     for (int64_t pixel = cover.first; pixel * to < end; ++pixel) {
@@ -64,7 +64,7 @@ std::vector<Cover> covers(int64_t from, int64_t to) {
   return all;
 }
 
-// Converts a pixel from `from` to `to` channels.
+// Converts a pixel from `from` to `to` channels and rounds it to bytes.
 void convert_pixel(const double* source, int64_t from, int64_t to, uint8_t* target) {
   const auto rounded = [](double x) {
     return static_cast<uint8_t>(std::clamp(std::floor(x + 0.5), 0.0, 255.0));

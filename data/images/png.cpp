@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMaxSide = 1 << 20;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
-// Owner of an image of the simplified interface of libpng, which returns errors instead of calling longjmp.
+// Owner of a png_image. libpng's simplified interface returns errors instead of calling longjmp.
 class PngControl {
  public:
   PngControl() {
@@ -63,7 +63,7 @@ Tensor decode_png(const Bytes& bytes, const std::string& name) {
   };
   PngControl png;
   if (!png_image_begin_read_from_memory(&png.image, bytes.data(), bytes.size())) fail(png.image.message);
-  constexpr size_t kBitDepth = 24, kInterlace = 28;  // bytes of the header
+  constexpr size_t kBitDepth = 24, kInterlace = 28;  // offsets in the file
   if (bytes[kBitDepth] == 16 && bytes[kInterlace] != 0)
     fail("it is interlaced and has 16 bits per sample; convert it to 8 bits");
   const int64_t height = png.image.height, width = png.image.width;

@@ -1,6 +1,6 @@
 // The table of data sets that Tapeformer knows by name. A row holds the type and format of a data set, its
-// sizes, its files with checksums, and its origin. A data set of a known format is one row in catalogue.cpp.
-// The table is constant, and all functions are thread-safe.
+// sizes, its files with checksums, and its origin. To add a data set of a known format, add a row in
+// catalogue.cpp. The table is constant, and all functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -52,12 +52,12 @@ struct KnownFile {
   std::string_view sha256 = {};  // 64 hexadecimal digits, or empty if the data set has no published checksums
 };
 
-// A row of the table.
+// A row of the table: a data set.
 struct KnownSet {
   std::string_view name;  // also the name of its folder in a data directory
   DatasetType type;
   DatasetFormat format;
-  std::string_view title = {};
+  std::string_view title = {};  // one line for listings
 
   // Images; 0 if the user chooses the size.
   int64_t height = 0, width = 0, channels = 0;
@@ -71,7 +71,7 @@ struct KnownSet {
 
   std::span<const KnownFile> files = {};  // required files; empty: the data set is not in listings
   std::string_view system_folder = {};    // folder of the Debian package, or empty
-  std::string_view how_to_get = {};
+  std::string_view how_to_get = {};       // instructions for the user, in messages about missing files
   // https URL of a folder with the .gz files or of a .tar.gz or .zip archive; empty: the data set cannot be
   // fetched.
   std::string_view url = {};

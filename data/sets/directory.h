@@ -18,8 +18,8 @@
 
 namespace tapeformer {
 
-// A data set that is in none of the candidate folders. The text lists the folders and says how to get the
-// data set.
+// Thrown if a data set is in none of the candidate folders. The message lists the folders and says how to get
+// the data set.
 class MissingSetError : public DataError {
  public:
   MissingSetError(const KnownSet& missing, const std::vector<std::filesystem::path>& searched_folders);
@@ -41,7 +41,7 @@ std::filesystem::path require_set(const KnownSet& set, const std::string& data_d
 // of AN4 was unpacked in `folder`.
 std::filesystem::path contents_folder(const KnownSet& set, const std::filesystem::path& folder);
 
-// Returns folder/name, or folder/name.gz if only that file exists.
+// Returns folder/name, or folder/name.gz if only that file exists, or std::nullopt if neither exists.
 std::optional<std::filesystem::path> locate_file(const std::filesystem::path& folder, std::string_view name);
 
 // Returns the path from locate_file(). Throws DataError if neither file exists.

@@ -120,7 +120,7 @@ void unpack_member(TarReader& archive, const fs::path& path) {
   file.sync();
 }
 
-// Unpacks the wanted files of an archive. Checks the size of each file before writing it.
+// Fetches a .tar.gz archive and unpacks its wanted files. Checks the size of each file before writing it.
 void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const std::string& source) {
   int64_t max_bytes = kArchiveSlack;
   for (const KnownFile& file : wanted) max_bytes += file.bytes;
@@ -143,7 +143,7 @@ void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const 
   if (!wanted.empty()) throw DataError(concat_text(source, ": contains no file ", wanted.front().name));
 }
 
-// Unpacks the wanted files of a zip archive.
+// Fetches a .zip archive and unpacks its wanted files.
 void fetch_zip(const std::vector<KnownFile>& wanted, const fs::path& folder, const std::string& source) {
   int64_t max_bytes = kArchiveSlack;
   for (const KnownFile& file : wanted) max_bytes += file.bytes;

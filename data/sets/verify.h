@@ -16,7 +16,7 @@ struct FileReport {
   std::filesystem::path path;  // plain or .gz file; empty if the file is missing
   int64_t expected_bytes = 0;  // size of the unpacked contents
   std::string expected_sha256;
-  int64_t bytes = 0;  // size of the file that was found; 0 in reports of list_sets
+  int64_t bytes = 0;  // size of the contents that were found; 0 in reports of list_sets()
   std::string sha256;
   std::string problem;  // empty if there is none
 };

@@ -1,4 +1,4 @@
-// Checks of single utterances. Training reads audio and computes features with the same code.
+// Checks of single utterances. They read audio and compute features with the same code as training.
 #pragma once
 
 #include <cstdint>

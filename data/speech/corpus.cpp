@@ -107,7 +107,8 @@ PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownW
 
 namespace {
 
-// Returns the utterance for a line of the list of ids and its transcript, the line "<s> WORDS </s> (id)".
+// Returns the utterance with the id in a line of the .fileids list. `text` is the line of its transcript,
+// "<s> WORDS </s> (id)".
 Utterance an4_utterance(const fs::path& folder, const TextLine& id, const TextLine& text) {
   const fs::path name = id.text;
   Utterance utterance;

@@ -109,7 +109,8 @@ void SpeechDataset::choose_items(const Corpus& corpus, const std::vector<bool>& 
                 " utterances shorter than their labels");
 }
 
-// Adds features in the order of the utterances, because sums of floats depend on the order.
+// Computes the statistics for normalisation. Adds features in the order of the utterances, because
+// floating-point sums depend on the order.
 void SpeechDataset::gather_statistics(const std::string& corpus_name) {
   if (options_.normalization == Normalization::global && options_.global) {
     global_ = *options_.global;

@@ -24,6 +24,8 @@ namespace tapeformer {
 // scoring, all utterances with labels are kept.
 enum class SpeechUse { training, scoring };
 
+// The frames whose mean and variance normalise the features of an utterance. `global`: the frames of the
+// training set.
 enum class Normalization { none, utterance, speaker, global };
 
 struct SpeechOptions {

@@ -281,8 +281,8 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
   if (file) write_index(*file, written);
 }
 
-// Appends the index to the matrices. It ends with its offset, the CRC-32 of all bytes before, and the magic
-// text. `checksum` is the checksum of the matrices.
+// Appends the index of the matrices to the file. The index ends with its offset in the file, the CRC-32 of
+// all previous bytes, and kMagic. `checksum` is the checksum of the matrices.
 void FeatureStore::write_index(File& file, Checksum checksum) const {
   std::string index;
   const auto append = [&](int64_t value) {

@@ -46,7 +46,8 @@ Tensor compute_features(const Utterance& utterance, const FeatureOptions& option
 // modification time of all files.
 std::string cache_key(const Corpus& corpus, const FeatureOptions& options);
 
-// Immutable after construction, which uses the thread pool. Thread-safe.
+// The features of all utterances of a corpus. Immutable and thread-safe after construction, which uses the
+// thread pool.
 class FeatureStore {
  public:
   FeatureStore(const Corpus& corpus, const FeatureOptions& options);

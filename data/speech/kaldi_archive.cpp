@@ -35,7 +35,7 @@ class Cursor {
     read(&result, sizeof(result));
     return result;
   }
-  // Returns the characters before the next space.
+  // Reads the characters before the next space, and the space. Returns the characters.
   std::string token() {
     constexpr size_t kMaxLength = 8;
     std::string text;
@@ -77,8 +77,8 @@ Tensor read_plain(Cursor& cursor, DType dtype) {
   return matrix.to(DType::float32);
 }
 
-// Decodes 8 bits. Codes 0 to 64 are between the minimum and the first quartile of the column, and codes up to
-// 192 between the quartiles. Larger codes are between the third quartile and the maximum.
+// Decodes an 8-bit code. `percentile` contains the percentiles 0, 25, 75 and 100 of the column. The codes 0,
+// 64, 192 and 255 stand for these values, and other codes are interpolated.
 float between_percentiles(uint8_t code, const float (&percentile)[4]) {
   const auto c = static_cast<float>(code);
   if (code <= 64) return percentile[0] + (percentile[1] - percentile[0]) * c / 64;

@@ -106,12 +106,12 @@ struct Recording {
   std::string command;
 };
 
-// Returns the text after the id, unchanged, because blanks and quotes are part of names and commands.
+// Returns the text after the id, unchanged, because paths and commands can contain spaces and quotes.
 std::string after_id(const std::string& line) {
-  const char* const blanks = " \t";
-  const size_t id = line.find_first_not_of(blanks), after = line.find_first_of(blanks, id);
-  const size_t first = line.find_first_not_of(blanks, after);
-  return first == std::string::npos ? "" : line.substr(first, line.find_last_not_of(blanks) + 1 - first);
+  const char* const spaces = " \t";
+  const size_t id = line.find_first_not_of(spaces), after = line.find_first_of(spaces, id);
+  const size_t first = line.find_first_not_of(spaces, after);
+  return first == std::string::npos ? "" : line.substr(first, line.find_last_not_of(spaces) + 1 - first);
 }
 
 std::string command_of(const std::string& line) {

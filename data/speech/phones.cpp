@@ -105,7 +105,7 @@ Words timit_phones(PhoneSet set) {
 }
 
 std::string fold_timit(const std::string& phone, PhoneSet set) {
-  // These names exist only in the set of 48 phones.
+  // These names are not in the set of 61 phones.
   if (set != PhoneSet::timit61 && (phone == "cl" || phone == "vcl" || phone == "sil"))
     return set == PhoneSet::timit48 ? phone : "sil";
   for (const Folding& row : kTimit)

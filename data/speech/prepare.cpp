@@ -63,7 +63,7 @@ class Recordings {
     std::sort(paths_.begin(), paths_.end());
     for (size_t i = 0; i < paths_.size(); ++i)
       for (const std::string& key : keys_of(relative(i))) {
-        std::vector<size_t>& found = keys_[key];  // a recording may have equal keys
+        std::vector<size_t>& found = keys_[key];  // keys of a recording may be equal
         if (found.empty() || found.back() != i) found.push_back(i);
       }
   }
@@ -177,12 +177,12 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
   p.corpus.utterances.push_back(std::move(utterance));
 }
 
-// Removes utterances with duplicate ids. Paths that differ only in a blank or in the file extension have
-// equal ids.
+// Removes utterances with duplicate ids. For example, paths that differ only in the file extension have equal
+// ids.
 void drop_equal_ids(Preparation& p) {
-  std::map<std::string, std::string> places;
+  std::map<std::string, std::string> paths;
   std::erase_if(p.corpus.utterances, [&](const Utterance& utterance) {
-    const auto [old, added] = places.emplace(utterance.id, utterance.path.string());
+    const auto [old, added] = paths.emplace(utterance.id, utterance.path.string());
     if (!added)
       p.report.faults.push_back(utterance.path.string() + ": has the same id \"" + utterance.id + "\" as " +
                                 old->second);

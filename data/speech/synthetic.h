@@ -1,6 +1,6 @@
 // Generator of a corpus of synthetic speech: sentences of a small grammar, which espeak-ng speaks as a
-// separate program, with added noise. The corpus tests training; a phone error rate on it is not comparable
-// with human speech.
+// separate program, with added noise. The corpus tests training; its phone error rates are not comparable
+// with error rates on human speech.
 //
 // Functions throw ConfigError for invalid options. They throw DataError if espeak-ng is missing or fails.
 #pragma once
@@ -28,10 +28,10 @@ struct SyntheticSpeechOptions {
 // Returns the voices of a split. The splits have no voice in common.
 Words synthetic_voices(const std::string& split);
 
-// Returns `count` different sentences of a fixed list, beginning with number `first`.
+// Returns the sentences [first, first + count) of the list of different sentences that `seed` determines.
 std::vector<Words> synthetic_sentences(uint64_t seed, int64_t first, int64_t count);
 
-// Converts the output of espeak-ng ("s_'E_v_@_n 'oU_l_d") to phonemes without marks of stress and joining.
+// Converts the output of espeak-ng ("s_'E_v_@_n 'oU_l_d") to phonemes without stress marks and other marks.
 Words parse_espeak_phonemes(const std::string& text);
 
 // Writes the Kaldi data directories train, valid and test to `folder`. Their text consists of phones, and the

@@ -179,7 +179,7 @@ std::string plain_marks(std::string text) {
   struct Mark {
     const char *mark, *plain;
   };
-  // Quotes, dashes, dots and blanks are replaced. Characters without width are removed.
+  // Quotes, dashes, dots and spaces are replaced. Characters without width are removed.
   constexpr std::array<Mark, 30> kMarks = {
       {{"‘", "'"},      {"’", "'"},     {"ʼ", "'"},     {"′", "'"},      {"“", " "},      {"”", " "},
        {"„", " "},      {"«", " "},     {"»", " "},     {"‹", " "},      {"›", " "},      {"‐", "-"},

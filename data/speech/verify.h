@@ -10,8 +10,8 @@
 
 namespace tapeformer {
 
-// Returns the layouts that speech_problems supports: the data sets of speech, the lexica, and "lexicon",
-// which is the file of a lexicon.
+// Returns the layouts that speech_problems supports: the names of data sets of speech and of lexica, and
+// "lexicon" for a single lexicon file.
 std::vector<std::string> speech_layouts();
 
 // Returns all faults of the lists, labels and audio of a corpus. Computes features with the same code as

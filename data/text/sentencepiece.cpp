@@ -1,5 +1,5 @@
-// The tokenizer "sentencepiece" (Kudo and Richardson 2018), by the SentencePiece library. CMake defines
-// TAPEFORMER_SENTENCEPIECE if the library is present.
+// The tokenizer "sentencepiece" (Kudo and Richardson 2018), implemented with the SentencePiece library. CMake
+// defines TAPEFORMER_SENTENCEPIECE if the library is present.
 #include <algorithm>
 
 #include "data/files/text_lines.h"
@@ -26,8 +26,8 @@ constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581 stands for a 
 // Maximum number of bytes per call of the SentencePiece encoder.
 constexpr size_t kMaxEncodedBytes = 1 << 16;
 
-// Returns the size of the first line with its line end, or of a part of a line with more than `max_bytes`.
-// Characters are not divided.
+// Returns the size of the first line of a text, with its line end, in bytes. If the line has more than
+// `max_bytes`, returns the size of the characters that fit into `max_bytes`.
 size_t line_bytes(std::string_view text, size_t max_bytes) {
   const size_t end = text.substr(0, max_bytes).find('\n');
   if (end != std::string_view::npos) return end + 1;
@@ -85,7 +85,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<std::string> texts_;
 };
 
-// The lines of a text without their line ends.
+// The lines of a text without their line ends. Long lines are divided; see kMaxSentenceBytes.
 class Sentences final : public sentencepiece::SentenceIterator {
  public:
   explicit Sentences(const TextSource& text) : text_(text) { read(); }
@@ -105,7 +105,7 @@ class Sentences final : public sentencepiece::SentenceIterator {
       throw DataError(text_.location(at_ + static_cast<int64_t>(bad)) +
                       " is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
     if (value_.ends_with('\n')) value_.pop_back();
-    // The trainer reserves NUL bytes.
+    // The trainer reserves NUL bytes, so they become spaces.
     std::replace(value_.begin(), value_.end(), '\0', ' ');
     at_ += static_cast<int64_t>(size);
   }

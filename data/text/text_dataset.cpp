@@ -41,7 +41,7 @@ TextRange shared_range(const TextOptions& options, const std::string& split) {
                                   ", expected less than 1"));
   auto text = open_text(options.path);
   const auto bytes = static_cast<double>(text->bytes());
-  // Shares of bytes are exact; shares of characters do not divide a character.
+  // For tokenizers other than "bytes", boundaries move to the start of a character.
   const auto boundary = [&](int64_t offset) {
     return options.tokenizer == kBytes ? offset : character_start(*text, offset);
   };
@@ -60,7 +60,7 @@ TextRange range_of(const TextOptions& options, const std::string& split) {
   return {text, 0, text->bytes()};
 }
 
-// The bytes of a text as tokens. Tokens are read from the text without a copy.
+// The bytes of a text as tokens, which are read from the TextSource when they are needed.
 class MappedTokens final : public TokenSequence {
  public:
   explicit MappedTokens(TextRange range) : range_(std::move(range)) {}
@@ -117,7 +117,7 @@ std::vector<int64_t> part_ends(const TextRange& range) {
   return ends;
 }
 
-// Encodes a text in parallel.
+// Encodes a text in parallel and stores the tokens as T.
 template <class T>
 std::unique_ptr<const TokenSequence> stored_tokens(const TextRange& range, const Tokenizer& tokenizer) {
   const std::vector<int64_t> ends = part_ends(range);

@@ -25,7 +25,8 @@ struct TextOptions {
   // window. It is less than sequence_length.
   int64_t eval_context = 0;
   int64_t limit = 0;  // maximum number of windows, from the start; 0: all
-  // In training, examples are the windows that begin at every token, and the loader draws them at random.
+  // true: a window begins at every token, and the loader of the training split draws windows at random.
+  // false: windows follow each other.
   bool random_windows = false;
 };
 

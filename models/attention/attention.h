@@ -1,5 +1,6 @@
-// Attention kinds. A kind computes attention from queries, keys and values, without projections. It is
-// registered by name with its options, its capabilities and its cost; models use this interface only.
+// Attention kinds. A kind computes attention from queries, keys and values that the layer has projected. It
+// is registered by name with its options, its capabilities and its cost. Models use attention kinds through
+// this interface only.
 #pragma once
 
 #include <deque>
@@ -20,7 +21,8 @@ class Capability {
       : supported_(supported), reason_(supported ? "" : "the kind does not implement it") {}
 
   explicit operator bool() const { return supported_; }
-  // Returns the reason why the capability is unsupported, a clause without a full stop. Empty if supported.
+  // Returns the reason why the capability is unsupported, a clause without a full stop. Returns "" if the
+  // capability is supported.
   const std::string& reason() const { return reason_; }
 
  private:
@@ -46,17 +48,18 @@ struct AttentionCapabilities {
   // Support in training.
   Capability weight_dropout = false;  // dropout of attention weights in training
   Capability bfloat16 = false;        // bfloat16 inputs; without it, models pass float32 inputs
-  Capability reversible = true;       // reversible layers, which replay with inputs that differ by rounding
+  Capability reversible = true;       // reversible layers, whose replays have inputs with rounding errors
   // Properties of the kind.
   bool constant_state = false;     // the size of the recurrent state does not depend on the length
   bool shared_query_key = false;   // queries are used as keys: models have no key projection
   bool random_evaluation = false;  // results of evaluation depend on ForwardContext::seed
 };
 
+// The keys that each query can attend to.
 struct AttentionMask {
-  bool causal = true;
-  // Valid key lengths, (batch,) int64. Keys at positions from key_lengths[b] on are masked. If undefined, no
-  // key is masked.
+  bool causal = true;  // masks the keys after the position of the query
+  // Numbers of valid keys, (batch,) int64. In sequence b, keys at positions key_lengths[b] and later are
+  // masked. If undefined, no key is masked.
   Tensor key_lengths;
 };
 
@@ -73,6 +76,7 @@ class AttentionState {
   virtual int64_t bytes() const = 0;
 };
 
+// Sizes, dtype and device of an AttentionState.
 struct StateShape {
   int64_t batch, heads, dim, value_dim;
   int64_t capacity;  // maximum number of tokens between resets
@@ -83,15 +87,15 @@ struct StateShape {
 
 struct KeyWindow;  // ops/kernels/key_window.h
 
-// Attention of one layer. Kinds register their parameters and their state as modules do. In the layer, the
-// prefix "attention.inner_attention." precedes their names.
+// Base class of attention kinds: the attention of one layer. Kinds register parameters and state as other
+// modules do; the layer adds the prefix "attention.inner_attention." to their names.
 class Attention : public Module {
  public:
   // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
-  // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). The inputs have one
+  // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). The inputs have the same
   // dtype: float32, float64 or, with AttentionCapabilities::bfloat16, bfloat16. Their strides are arbitrary.
-  // `name` is the full name of the layer. It selects the random streams and the recorded decisions of the
-  // layer.
+  // `name` is the full name of the layer. The random streams and the Decisions of the layer have names that
+  // begin with it.
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name) const = 0;
 
@@ -104,13 +108,13 @@ class Attention : public Module {
                     const Tensor& out) const;
 };
 
-// The layer for which an attention is made.
+// Properties of the layer for which AttentionKind::make makes an attention.
 struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;          // probability of dropping an attention weight
-  // Attention of the first layer with this kind and these options, whose parameters a kind may share by
-  // aliases. Null for this first layer.
+  // Attention of the first layer with the same kind and options, or null if this is the first one. A kind may
+  // share its parameters with Module::add_alias().
   const Attention* first = nullptr;
 };
 
@@ -120,8 +124,8 @@ struct AttentionSize {
   int64_t dim;     // width of a query, of a key and of a value
 };
 
-// The inputs that an attention reads. A layer has no projection for other inputs and passes the values
-// instead.
+// The inputs that an attention reads in addition to the values. The layer has no projection for an unused
+// input: it passes the values as unused queries, and the queries as unused keys.
 struct AttentionInputs {
   bool queries = true, keys = true;
 };
@@ -140,14 +144,14 @@ struct AttentionKind {
   // Returns an attention with these options. `dropout` of the setup is 0 for kinds without weight_dropout.
   // Throws OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
-  // Returns the inputs that an attention with these options reads. Optional; see inputs_of().
+  // Overrides the result of inputs_of(). Optional.
   std::function<AttentionInputs(const OptionValues& options)> inputs = nullptr;
-  // Throws OptionError if the options do not suit sequences of `length` tokens. Optional.
+  // Throws OptionError if the options are invalid for sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
-  // Returns the multiply-adds of one head for one causal sequence, forward: scores, weighted sums and state
-  // updates. Optional: benchmarks that report rates need it.
+  // Returns the number of multiply-adds in a causal forward pass of one head over one sequence: scores,
+  // weighted sums and state updates. Optional; benchmarks need it to report rates.
   std::function<double(const OptionValues& options, const AttentionSize& size)> multiply_adds = nullptr;
-  // Options for sequences of about ten tokens, if the defaults do not suit them. Tests use them.
+  // Options that tests with sequences of about ten tokens use instead of the defaults.
   std::vector<std::pair<std::string, OptionValue>> short_options = {};
   // Sets of options that charts show as curves. If it is empty, charts show one curve with the default
   // options.

@@ -17,8 +17,8 @@ struct BigBirdOptions {
 };
 
 // The pattern of "Big Bird: Transformers for Longer Sequences" (Zaheer et al. 2020, section 2): a window of
-// blocks, global blocks at both ends and random blocks. The causal form must not depend on the length.
-// Therefore the last blocks are not global, and random blocks precede the window.
+// blocks, global blocks at both ends and random blocks. The causal pattern must not depend on the length, so
+// its last blocks are not global and its random blocks precede the window.
 class BigBirdPattern {
  public:
   explicit BigBirdPattern(const BigBirdOptions& options) : options_(options) {}
@@ -41,8 +41,8 @@ class BigBirdPattern {
   }
 
  private:
-  // Returns the random blocks of all blocks of queries, (heads, blocks, random_blocks). If a block of queries
-  // has too few candidates, its remaining entries are -1.
+  // Returns the random key blocks of each query block, (heads, blocks, random_blocks) int32 on the CPU. If a
+  // query block has too few candidates, its remaining entries are -1.
   Tensor draw(const PatternSize& size, int64_t blocks) const {
     const Tensor table = Tensor::empty({size.heads, blocks, options_.random_blocks}, DType::int32);
     std::fill_n(table.data<int32_t>(), table.numel(), -1);
@@ -54,7 +54,8 @@ class BigBirdPattern {
     }
     return table;
   }
-  // Draws distinct blocks for a block of queries.
+  // Draws the random key blocks of the query block `query`, without repetition, from the candidates `from`
+  // and writes them to `row`.
   void draw_row(const RandomStream& stream, int64_t query, std::vector<int32_t> from, int32_t* row) const {
     for (int64_t i = 0; i < options_.random_blocks && !from.empty(); ++i) {
       const auto element = static_cast<uint64_t>(query * options_.random_blocks + i);
@@ -64,8 +65,8 @@ class BigBirdPattern {
       from.pop_back();
     }
   }
-  // Returns the blocks from which the random blocks of a block of queries are drawn: blocks that are outside
-  // the window and not global.
+  // Returns the key blocks that can be random blocks of the query block `query`: blocks outside the window
+  // that are not global and, in the causal pattern, precede the query block.
   std::vector<int32_t> candidates(int64_t query, int64_t blocks, bool causal) const {
     const int64_t end = causal ? query : blocks - options_.global_blocks;
     std::vector<int32_t> all;
@@ -75,7 +76,7 @@ class BigBirdPattern {
   }
 
   BigBirdOptions options_;
-  // Tables are never freed, because a replayed CUDA graph reads their memory.
+  // Tables are kept as long as the pattern, because a replayed CUDA graph reads their memory.
   using TableKey = std::tuple<std::string, int64_t, int64_t, bool, std::string>;
   mutable std::map<TableKey, Tensor> tables_;
 };

@@ -83,7 +83,7 @@ AttentionKind linear_attention_kind() {
                 return std::make_unique<LinearKind>(feature_map(options.get<std::string>("feature_map")),
                                                     options.get<double>("eps"));
               },
-          // Each token updates a (dim, dim) state and multiplies one vector by it.
+          // Each token adds to a (dim, dim) state and multiplies its query by the state.
           .multiply_adds =
               [](const OptionValues&, const AttentionSize& size) {
                 const auto dim = static_cast<double>(size.dim);

@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* kLinformer = "linformer";
 
-// Attention to `rank` combinations of all keys and values, softmax(q (E k)ᵀ / √dim) F v (Wang et al. 2020).
-// E and F are (groups, rank, max_length), with one group for all heads or one per head.
+// Softmax attention to `rank` linear combinations of the keys and of the values, softmax(q (E k)ᵀ / √dim) F v
+// (Wang et al. 2020). E and F are (groups, rank, max_length), with one group for all heads or one per head.
 class LinformerKind final : public Attention {
  public:
   LinformerKind(int64_t rank, const std::string& sharing, const AttentionSetup& setup)
@@ -45,8 +45,9 @@ class LinformerKind final : public Attention {
   }
 
  private:
-  // Multiplies the length dimension of x (batch, length, heads, dim) by the first `length` columns of the
-  // projection. The batch and the features of a group form the columns of one product.
+  // Returns the combinations, (batch, rank, heads, dim), of the rows of x (batch, length, heads, dim).
+  // Multiplies the first `length` columns of the projection (groups, rank, max_length) by x. One product per
+  // group computes all sequences and features.
   static Tensor compressed(const Tensor& projection, const Tensor& x) {
     const int64_t batch = x.size(0), length = x.size(1), groups = projection.size(0);
     const int64_t rank = projection.size(1), width = x.size(2) * x.size(3) / groups;

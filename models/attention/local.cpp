@@ -6,10 +6,10 @@ namespace {
 
 constexpr const char* kSlidingForm = "sliding";
 constexpr const char* kBlockForm = "blocks";
-constexpr int64_t kBlocksBack = 1;
+constexpr int64_t kDefaultBlocksBack = 1;
 
-// Returns the window of the options. Without causality, a sliding window extends to both sides, and blocks
-// extend backwards only.
+// Returns the window that the options describe. Without a causal mask, a sliding window also contains later
+// tokens; a window of blocks never contains later blocks.
 KeyWindow key_window(const OptionValues& options) {
   const auto window = options.get<int64_t>("window");
   if (options.get<std::string>("form") == kSlidingForm)
@@ -19,14 +19,15 @@ KeyWindow key_window(const OptionValues& options) {
 
 std::unique_ptr<Attention> make_local_attention(const OptionValues& options, const AttentionSetup& setup) {
   const auto blocks_back = options.get<int64_t>("blocks_back");
-  if (options.get<std::string>("form") == kSlidingForm && blocks_back != kBlocksBack)
+  if (options.get<std::string>("form") == kSlidingForm && blocks_back != kDefaultBlocksBack)
     throw OptionError("blocks_back", concat_text("has an effect only if form = \"", kBlockForm, "\", got ",
                                                  blocks_back, " with form = \"", kSlidingForm, "\""));
   return make_softmax_attention(key_window(options), setup.dropout);
 }
 
-// Counts the keys of a query far from the start of the sequence: on average, half of its own block and all
-// keys before it. A sequence that fits into one window costs as much as softmax attention.
+// Returns the multiply-adds of a causal pass, AttentionKind::multiply_adds. Counts the keys of a query far
+// from the start of the sequence: on average, half of its own block, and all keys of its window before the
+// block. A sequence that fits into one window costs as much as softmax attention.
 double window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = key_window(options);
   return sparse_multiply_adds(static_cast<double>(window.before) + static_cast<double>(window.block + 1) / 2,
@@ -53,7 +54,7 @@ AttentionKind local_attention_kind() {
                    .min = 1,
                    .max = 1 << 24},
                   {.name = "blocks_back",
-                   .default_value = kBlocksBack,
+                   .default_value = kDefaultBlocksBack,
                    .help = "number of earlier blocks that a token attends to, for form = blocks",
                    .min = 0,
                    .max = 1 << 10}},

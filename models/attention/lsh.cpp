@@ -22,7 +22,8 @@ class LshKind final : public Attention {
     options.key_lengths = mask.key_lengths;
     // Prefixes in generation and short utterances may have fewer positions than `buckets`.
     options.any_length = context.prefix || mask.key_lengths.defined();
-    // In evaluation, rotations are shared, so that results do not depend on the composition of batches.
+    // In evaluation, all examples share rotations, so that the result of an example does not depend on its
+    // batch.
     options.share_rotations = !context.training;
     const DropoutMask weights = context.dropout(dropout_, name + ".weights");
     options.dropout = weights.p;
@@ -42,7 +43,8 @@ class LshKind final : public Attention {
   double dropout_;
 };
 
-// Names of the choices of an option: "preset", then the values of its enum in order.
+// Choices of the options. Each list except kPresets starts with "preset", which keeps the value of the
+// preset. The values of the enum or bool follow in order.
 using Choices = std::initializer_list<const char*>;
 constexpr Choices kPresets{"reformer", "trax", "fast_transformers"};
 constexpr Choices kWraps{"preset", "none", "round", "global"};
@@ -52,6 +54,7 @@ constexpr Choices kScales{"preset", "unit_key", "rsqrt_dim"};
 constexpr Choices kCombines{"preset", "logsumexp", "mean"};
 constexpr Choices kHashes{"preset", "rotations", "hyperplanes"};
 
+// Sets `option` to the chosen value, unless the choice is "preset".
 template <class E>
 void choose(const OptionValues& values, const char* name, Choices choices, E& option) {
   const auto found = std::find(choices.begin(), choices.end(), values.get<std::string>(name));
@@ -87,8 +90,9 @@ void check_length(const OptionValues& values, int64_t length) {
   }
 }
 
-// Counts multiply-adds without hashing. In every round, a query attends on average to half of its own chunk
-// and to all of the previous chunk. A sequence of one chunk uses exact attention.
+// Returns AttentionKind::multiply_adds, without the cost of hashing. In every round, a query attends on
+// average to half of its own chunk and to all of the previous chunk. A sequence of one chunk uses exact
+// attention.
 double multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const LshOptions options = lsh_options(values);
   const auto chunk = static_cast<double>(options.chunk_length), length = static_cast<double>(size.length);
@@ -109,7 +113,8 @@ OptionSpec number(const char* name, int64_t value, double min, double max, const
 
 std::vector<OptionSpec> lsh_option_specs() {
   return {
-      choice("preset", kPresets, "implementation of LSH attention that the other options start from"),
+      choice("preset", kPresets,
+             "implementation of LSH attention whose settings are the defaults of the other options"),
       number("rounds", 4, 1, 255, "rounds of hashing; may differ between training and evaluation"),
       number("chunk_length", 0, 0, 1 << 20,
              "positions per chunk; 0: from the preset, 64 (fast_transformers: 32)"),

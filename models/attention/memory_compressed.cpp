@@ -14,10 +14,10 @@ namespace {
 
 constexpr const char* kMemoryCompressed = "memory-compressed";
 
-// Attention to keys and values that a convolution with kernel size and stride `factor` compresses (Liu et
-// al. 2018, "Generating Wikipedia by summarizing long sequences"). Each head has a separate convolution. In
+// Attention to keys and values that a convolution with kernel size and stride `factor` compresses (Liu et al.
+// 2018, "Generating Wikipedia by summarizing long sequences"). Each head has a separate convolution. In
 // causal attention, a query attends to the compressed keys whose tokens are all at its position or before. A
-// learned key precedes them, because the first queries attend to no compressed key.
+// learned key precedes the compressed keys, because they are all masked for the first queries.
 class MemoryCompressedKind final : public Attention {
  public:
   MemoryCompressedKind(int64_t factor, const AttentionSetup& setup)
@@ -51,7 +51,8 @@ class MemoryCompressedKind final : public Attention {
   }
 
  private:
-  // Returns a (length, 1 + compressed length) mask: 0 if a query attends to a compressed key, otherwise -inf.
+  // Returns a (length, 1 + compressed_length(length)) float32 tensor on the CPU: 0 if the query attends to
+  // the compressed key, otherwise -inf.
   Tensor causal_mask(int64_t length) const {
     const int64_t keys = 1 + compressed_length(length);
     const Tensor mask = Tensor::zeros({length, keys});
@@ -62,8 +63,8 @@ class MemoryCompressedKind final : public Attention {
   }
   int64_t compressed_length(int64_t length) const { return (length + factor_ - 1) / factor_; }
 
-  // Returns the learned first row, followed by the convolution of x (batch, length, heads, dim). The last
-  // span is padded with zeros.
+  // Returns the learned row `first`, followed by the convolution of x (batch, length, heads, dim): (batch, 1
+  // + compressed_length(length), heads, dim). Zeros fill up the last span of `factor` tokens.
   Tensor compressed(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& first) const {
     const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), steps = compressed_length(x.size(1));
     const int64_t missing = steps * factor_ - x.size(1);
@@ -87,7 +88,7 @@ class MemoryCompressedKind final : public Attention {
   int64_t factor_;
   double dropout_;
   Tensor key_weight_, key_bias_, value_weight_, value_bias_, first_key_, first_value_;
-  Tensor causal_;  // buffer
+  Tensor causal_;  // buffer: causal_mask(max_length)
 };
 
 }  // namespace

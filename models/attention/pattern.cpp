@@ -7,17 +7,18 @@
 namespace tapeformer {
 namespace {
 
-constexpr const char* kOptions = "attention_options.";
+constexpr const char* kOptionPrefix = "attention_options.";
 
-// Returns f(). If the pattern has several kinds, inserts the kind into the option of an OptionError.
+// Returns f(). If f throws OptionError for "attention_options.NAME" and the pattern has several kinds,
+// changes the name to "attention_options.KIND.NAME".
 template <class F>
 auto with_kind(const AttentionPattern& pattern, const std::string& kind, F&& f) {
   try {
     return std::forward<F>(f)();
   } catch (const OptionError& error) {
     const auto& [option, problem] = error.problem();
-    if (!has_several_kinds(pattern) || !option.starts_with(kOptions)) throw;
-    throw OptionError(kOptions + kind + "." + option.substr(std::string(kOptions).size()), problem);
+    if (!has_several_kinds(pattern) || !option.starts_with(kOptionPrefix)) throw;
+    throw OptionError(kOptionPrefix + kind + "." + option.substr(std::string(kOptionPrefix).size()), problem);
   }
 }
 

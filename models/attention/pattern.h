@@ -16,10 +16,11 @@ struct AttentionChoice {
   OptionValues options = {};
 };
 
-// Choices of the layers. Layer i uses the choice at index i modulo size(). A pattern has at least one choice.
+// The choices of the layers: layer i uses the choice with index i modulo size(). A pattern has at least one
+// choice.
 using AttentionPattern = std::vector<AttentionChoice>;
 
-// Returns the choice of a layer, counted from 0.
+// Returns the choice of a layer, counted from 0. Throws OptionError if the pattern is empty.
 const AttentionChoice& choice_of_layer(const AttentionPattern& pattern, int64_t layer);
 // Returns the names of the kinds, such as "local, local, lsh".
 std::string kinds_text(const AttentionPattern& pattern);

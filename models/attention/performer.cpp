@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kOffset = 1e-3;
+constexpr double kDefaultReluOffset = 1e-3;
 
 struct PerformerOptions {
   RandomProjectionOptions projection;
@@ -21,7 +21,8 @@ struct PerformerOptions {
     return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_query;
   }
   RandomFeatureMap key_map() const { return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_key; }
-  // Returns options for features that are already computed. They are not negative, so that relu keeps them.
+  // Returns the options of linear attention to computed features. The features are not negative, so relu does
+  // not change them.
   LinearAttentionOptions linear() const { return {.feature_map = FeatureMap::relu, .eps = eps}; }
 };
 
@@ -48,7 +49,7 @@ struct PerformerState final : public AttentionState {
   LinearAttentionState sums;
 };
 
-// FAVOR+ of "Rethinking Attention with Performers" (Choromanski et al. 2020).
+// FAVOR+, the attention of "Rethinking Attention with Performers" (Choromanski et al. 2020).
 class PerformerKind final : public Attention {
  public:
   explicit PerformerKind(const PerformerOptions& options) : options_(options) {}
@@ -83,21 +84,21 @@ class PerformerKind final : public Attention {
     Tensor projection;
   };
 
-  // Returns the index of the draw that a forward pass uses. Evaluation and decoding use draw 0.
+  // Returns the number of the draw whose features a forward pass uses. Evaluation and decoding use draw 0.
   uint64_t draw_of(const ForwardContext& context) const {
     return redraws(context) ? context.step / static_cast<uint64_t>(options_.redraw_steps) : 0;
   }
   bool redraws(const ForwardContext& context) const { return context.training && options_.redraw_steps > 0; }
 
-  // Returns a projection with the dtype and device of x (…, dim).
+  // Draws a projection, (features, dim), with the dtype and the device of x (…, dim).
   Tensor draw(const std::string& name, uint64_t number, const Tensor& x) const {
     const RandomStream stream(options_.seed, name + ".random_features", number);
     return random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
   }
 
-  // Returns the projection of a layer, which is kept until another draw is needed. A CUDA graph would replay
-  // a kept projection in every step. A projection that is redrawn is therefore copied to the device in each
-  // step, which throws a DeviceError in a captured step.
+  // Returns the projection of a layer. Keeps it until another draw is needed. On a CUDA device, a projection
+  // that is redrawn is not kept, because a captured graph would use the kept projection in every step. It is
+  // copied to the device in each step, which throws DeviceError during a capture.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t number = draw_of(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, number, x);
@@ -124,7 +125,7 @@ PerformerOptions performer_options(const OptionValues& values) {
   options.seed = static_cast<uint64_t>(values.get<int64_t>("feature_seed"));
   options.relu_offset = values.get<double>("relu_offset");
   options.eps = values.get<double>("eps");
-  if (!options.relu && options.relu_offset != kOffset)
+  if (!options.relu && options.relu_offset != kDefaultReluOffset)
     throw OptionError("relu_offset", concat_text("has an effect only if kernel = \"relu\", got ",
                                                  options.relu_offset, " with kernel = \"softmax\""));
   if (options.projection.antithetic && options.projection.features % 2 != 0)
@@ -135,37 +136,40 @@ PerformerOptions performer_options(const OptionValues& values) {
 }
 
 std::vector<OptionSpec> performer_option_specs() {
-  return {
-      {.name = "features",
-       .default_value = int64_t{256},
-       .help = "number of random features; the error is proportional to 1 / √features",
-       .min = 1,
-       .max = 1 << 16},
-      {.name = "kernel",
-       .default_value = std::string("softmax"),
-       .help = "softmax: positive features that approximate softmax attention; relu: max(w · x, 0)",
-       .choices = {"softmax", "relu"}},
-      {.name = "orthogonal",
-       .default_value = true,
-       .help = "orthogonal random directions, which reduce the variance"},
-      {.name = "antithetic",
-       .default_value = false,
-       .help = "directions in pairs w and -w, features exp(w · x) and exp(-w · x)"},
-      {.name = "redraw_steps",
-       .default_value = int64_t{0},
-       .help = "training steps between draws of the features; 0: the features are fixed",
-       .min = 0,
-       .max = 1e12},
-      {.name = "feature_seed",
-       .default_value = int64_t{0},
-       .help = "seed of the features in training, evaluation and decoding",
-       .min = 0},
-      {.name = "relu_offset", .default_value = kOffset, .help = "added to relu features", .min = 0, .max = 1},
-      {.name = "eps",
-       .default_value = 1e-30,
-       .help = "added to the denominator of attention; avoids a division by 0",
-       .min = 1e-30,
-       .max = 1}};
+  return {{.name = "features",
+           .default_value = int64_t{256},
+           .help = "number of random features; the error is proportional to 1 / √features",
+           .min = 1,
+           .max = 1 << 16},
+          {.name = "kernel",
+           .default_value = std::string("softmax"),
+           .help = "softmax: positive features that approximate softmax attention; relu: max(w · x, 0)",
+           .choices = {"softmax", "relu"}},
+          {.name = "orthogonal",
+           .default_value = true,
+           .help = "orthogonal random directions, which reduce the variance"},
+          {.name = "antithetic",
+           .default_value = false,
+           .help = "directions in pairs w and -w, features exp(w · x) and exp(-w · x)"},
+          {.name = "redraw_steps",
+           .default_value = int64_t{0},
+           .help = "training steps between draws of the features; 0: the features are fixed",
+           .min = 0,
+           .max = 1e12},
+          {.name = "feature_seed",
+           .default_value = int64_t{0},
+           .help = "seed of the features in training, evaluation and decoding",
+           .min = 0},
+          {.name = "relu_offset",
+           .default_value = kDefaultReluOffset,
+           .help = "added to relu features",
+           .min = 0,
+           .max = 1},
+          {.name = "eps",
+           .default_value = 1e-30,
+           .help = "added to the denominator of attention; avoids a division by 0",
+           .min = 1e-30,
+           .max = 1}};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Masks for attention kinds that compute scores, or other sums over keys, with separate ops.
+// Masks for attention kinds that compute scores, or sums over keys, by matmul() and not by a fused op.
 #pragma once
 
 #include <string>
@@ -10,12 +10,14 @@ namespace tapeformer {
 // Returns a (length, length) float32 tensor on the CPU: 0 if key j <= query i, -inf otherwise.
 Tensor causal_scores(int64_t length);
 // Returns a (batch, length) tensor with the dtype and the device of `like`: 0 at positions below lengths[b],
-// -inf at the other positions. lengths (batch,) int64. Reads the lengths on the CPU.
+// -inf at the other positions. lengths (batch,) int64. Copies the lengths to the CPU.
 Tensor length_scores(const Tensor& lengths, int64_t length, const Tensor& like);
-// Returns x (batch, length, heads, dim) with zeros at the masked keys. Reads the lengths on the CPU.
+// Returns x (batch, length, heads, dim) with zeros at the positions that mask.key_lengths masks. Copies the
+// lengths to the CPU.
 Tensor valid_rows(const Tensor& x, const AttentionMask& mask);
 
-// Returns the dropout mask of the attention weights (batch, heads, q_length, k_length) of the layer `name`.
+// Returns the dropout mask with probability p of the attention weights of the layer `name`. The weights are
+// (batch, heads, q_length, k_length) for q (batch, q_length, heads, …) and k (batch, k_length, …).
 DropoutMask weight_dropout(const Tensor& q, const Tensor& k, double p, const ForwardContext& context,
                            const std::string& name);
 

@@ -9,8 +9,9 @@ constexpr const char* kFixed = "fixed";
 constexpr const char* kMerged = "merged";
 constexpr const char* kSplit = "split";
 
-// Returns the two sets of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019, section
-// 4.3) as the window and another set. Without a causal mask, strided sets extend to both sides.
+// Returns the pattern of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019, section
+// 4.3). The near keys are the window; the far keys are `dilated` (strided) or `periodic` (fixed). Without a
+// causal mask, both strided sets extend to both sides.
 KeyPattern sparse_pattern(const OptionValues& options) {
   const auto stride = options.get<int64_t>("stride"), summary = options.get<int64_t>("summary");
   KeyPattern pattern;
@@ -27,7 +28,8 @@ KeyPattern sparse_pattern(const OptionValues& options) {
   return pattern;
 }
 
-// Counts the keys of both sets. With split heads, counts the mean of the two sets.
+// Returns the multiply-adds of a causal pass, AttentionKind::multiply_adds. Counts the near and the far keys
+// or, with split heads, their mean.
 double two_sets_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto stride = static_cast<double>(options.get<int64_t>("stride"));
   const auto summary = static_cast<double>(options.get<int64_t>("summary"));

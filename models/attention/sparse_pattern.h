@@ -7,7 +7,7 @@
 
 namespace tapeformer {
 
-// A pattern with its table of key blocks; see SoftmaxAttentionOptions.
+// The members `pattern` and `key_blocks` of SoftmaxAttentionOptions.
 struct SparsePattern {
   KeyPattern pattern;
   Tensor key_blocks = {};
@@ -21,8 +21,8 @@ struct PatternSize {
   std::string name;  // full name of the layer
 };
 
-// Returns the pattern of a layer. With a causal mask, the pattern must not depend on the length, because
-// recurrent decoding uses the pattern of the longest sequence.
+// Returns the pattern of a layer. With a causal mask, the keys of a query must not depend on the length,
+// because decoding uses the pattern of the maximum length.
 using PatternFunction = std::function<SparsePattern(const PatternSize& size)>;
 
 // Returns softmax attention of each query to the keys of a pattern.
@@ -32,8 +32,8 @@ std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, doubl
 // Returns the capabilities of softmax attention with a sparse pattern.
 AttentionCapabilities sparse_pattern_capabilities();
 
-// Returns the multiply-adds of a causal pass whose queries attend to `keys` keys on average, and at most to
-// all earlier keys.
+// Returns the multiply-adds of a causal pass of one head whose queries attend to `keys` keys on average, or
+// to length / 2 keys if this is less.
 double sparse_multiply_adds(double keys, const AttentionSize& size);
 
 // Throws OptionError unless an option is at most the length of the sequences.

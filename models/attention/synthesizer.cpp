@@ -22,8 +22,9 @@ bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Attention whose scores are learned and do not compare queries with keys (Tay et al. 2020, "Synthesizer").
-// The scores are the sum of the terms in `terms`; for head h, query i and key j:
+// Attention with learned scores (Tay et al. 2020, "Synthesizer"). The scores are the sum of the terms in
+// `terms`. For head h, query i and key j, with learned w, A, B, R, r and c for each head, where `columns` is
+// the width of B:
 //   dot-product        q_i · k_j / √dim
 //   dense              relu(q_i) · w_j: the second layer of a perceptron whose first layer is the query
 //                      projection
@@ -86,7 +87,8 @@ class SynthesizerKind final : public Attention {
   }
 
  private:
-  // Returns the first rows of a table (max_length, heads, features) for all sequences of a batch.
+  // Returns the first `length` rows of a table (max_length, heads, features), repeated for each sequence of
+  // `like` (batch, length, …).
   static Tensor rows_of(const Tensor& table, const Tensor& like) {
     const int64_t batch = like.size(0), length = like.size(1);
     return broadcast_to(slice(table, 0, 0, length), {batch, length, table.size(1), table.size(2)});
@@ -138,7 +140,7 @@ class SynthesizerKind final : public Attention {
   Names terms_;
   double dropout_;
   Tensor dense_, dense_rows_, dense_columns_, random_, random_rows_, random_columns_;
-  Tensor causal_;  // buffer, only for "random" and "factorized-dense"
+  Tensor causal_;  // buffer: causal_scores(), only for "random" and "factorized-dense"
 };
 
 std::unique_ptr<Attention> make_synthesizer(const OptionValues& options, const AttentionSetup& setup) {
@@ -151,7 +153,7 @@ std::unique_ptr<Attention> make_synthesizer(const OptionValues& options, const A
   return std::make_unique<SynthesizerKind>(options, setup);
 }
 
-// Only "dot-product" reads keys, and random terms read no queries.
+// Returns the inputs that the terms read. Only "dot-product" reads keys; random terms read no input.
 AttentionInputs synthesizer_inputs(const OptionValues& options) {
   const auto terms = options.get<Names>("terms");
   const bool keys = contains(terms, "dot-product");
@@ -184,7 +186,7 @@ AttentionKind synthesizer_attention_kind() {
                    .help = "train random terms; false: they keep their initial values"}},
       .make = make_synthesizer,
       .inputs = synthesizer_inputs,
-      // Counts the weighted sums and the products of each term, for half of the keys.
+      // Counts the weighted sums, and the products of each term, for half of the keys.
       .multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
         const auto length = static_cast<double>(size.length), dim = static_cast<double>(size.dim);
         double products = dim;

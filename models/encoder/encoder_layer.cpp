@@ -8,7 +8,8 @@
 namespace tapeformer {
 namespace {
 
-// Throws ShapeError if an attention kind returned a tensor of another shape or dtype than the values.
+// Throws ShapeError unless `attended`, the result of an attention kind, has the shape and the dtype of the
+// values.
 void check_attended(const Tensor& attended, const Tensor& values, const char* name) {
   check(attended.defined(), name, "the attention kind returned an undefined tensor");
   check(attended.shape() == values.shape() && attended.dtype() == values.dtype(), name,
@@ -144,7 +145,7 @@ struct EncoderLayer::OnTape {
     return layer.norm(branch).forward(residual, change, output_mask(branch, residual.size(-1)));
   }
   Tensor apply(Branch branch, const Tensor& x) const {
-    // norm_of_sum() accepts the output of a branch in the compute type of products.
+    // norm_of_sum() accepts a bfloat16 output of the branch; the residual sums of other forms do not.
     const DType result = layer.form_ == ResidualForm::post_norm ? operand_dtype(x) : x.dtype();
     if (branch == Branch::attention) return layer.attention.forward(x, mask, context, layer.name_, result);
     return chunks > 1 ? chunked_feedforward(x, result)

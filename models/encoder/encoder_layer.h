@@ -20,7 +20,7 @@ struct EncoderOptions {
   AttentionPattern attention = AttentionPattern(1);
   double dropout = 0;            // dropout of the outputs of both branches and of the hidden units
   double attention_dropout = 0;  // dropout of attention weights
-  bool rotary = false;           // rotate queries and keys by their positions (ops/rotary.h)
+  bool rotary = false;           // rotates queries and keys by their positions (ops/rotary.h)
   bool pre_norm = false;
   Activation activation = Activation::relu;
   bool recompute = false;          // keeps only the inputs of layers (autograd/recompute.h)
@@ -29,13 +29,15 @@ struct EncoderOptions {
   int64_t max_length = 0;          // maximum number of tokens; 0: unlimited
 
   int64_t width() const { return heads * head_dim; }
-  // Returns the width of the encoder's result: both halves of the state if the layers are reversible.
+  // Returns the width of the encoder's result. The result of reversible layers consists of two tensors of
+  // width().
   int64_t output_width() const { return reversible ? 2 * width() : width(); }
 };
 
 // Returns the problems of options that contradict each other.
 std::vector<OptionProblem> option_problems(const EncoderOptions& options);
 
+// Residual branches of a layer.
 enum class Branch { attention, feedforward };
 inline constexpr Branch kBranches[] = {Branch::attention, Branch::feedforward};
 
@@ -62,7 +64,7 @@ Tensor residual_change(const Executor& executor, Branch branch, const Tensor& x)
   return executor.dropout(branch, executor.apply(branch, executor.norm(branch, x)));
 }
 
-// Updates the state by one layer.
+// Applies one layer to the state.
 template <class Executor>
 void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
   for (const Branch branch : kBranches) {

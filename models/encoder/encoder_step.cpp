@@ -29,7 +29,7 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
     joined_second_ = joined_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
   }
   attended_ = buffer({batch, o.width()});
-  // CPU products round their operands themselves.
+  // On the CPU, DecodingLinear takes operands in the dtype of the weights and rounds them itself.
   const DType operand = like.device().is_cpu() ? like.dtype() : operand_dtype(like);
   if (operand != like.dtype())
     for (Tensor* t : {&branch_operand_, &attended_operand_})
@@ -87,7 +87,7 @@ void EncoderStep::reset() {
   for (const Layer& layer : layers_) layer.state->reset();
 }
 
-// Executor of run_layer() for one token. Results are views of the buffers of the step.
+// Executor of run_layer() for one token. Results are buffers of the EncoderStep, or views of them.
 struct EncoderStep::OneToken {
   const EncoderStep& step;
   const Layer& layer;

@@ -38,8 +38,8 @@ class EncoderStep {
     Tensor rows;               // (batch, number of views * width)
     Tensor query, key, value;  // (batch, heads, head_dim)
   };
-  // A layer, its weights prepared for products, and its attention state. One product computes all
-  // projections.
+  // A layer, its weights prepared for products, and its attention state. One product computes queries, keys
+  // and values.
   struct Layer {
     const EncoderLayer& weights;
     DecodingLinear projections, out, linear1, linear2;
@@ -58,8 +58,8 @@ class EncoderStep {
   Tensor joined_first_, joined_second_;  // views of the halves of joined_
   Tensor result_;                        // (batch, output_width)
   Tensor attended_;                      // (batch, width)
-  // Copies in bfloat16 of the input of a branch and of the result of attention, (batch, width). Undefined if
-  // the device does not round operands.
+  // bfloat16 copies of the input of a branch and of the result of attention, (batch, width). Defined only on
+  // CUDA devices with bfloat16 precision.
   Tensor branch_operand_, attended_operand_;
   Tensor hidden_, hidden_scratch_;  // (batch, feedforward), in the dtype of the operands
 };

@@ -24,7 +24,8 @@ bool all_positive(const std::vector<int64_t>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](int64_t number) { return number > 0; });
 }
 
-// Appends the problems of using a shape, whose sizes are positive, for sequences of `length` tokens.
+// Appends a problem if an axis is much longer than `length`, and a problem if `positions`, the product of the
+// shape, is below `length`. The sizes of the shape must be positive.
 void check_coverage(const std::vector<int64_t>& shape, int64_t positions, int64_t length,
                     std::vector<OptionProblem>& problems) {
   const int64_t largest = *std::max_element(shape.begin(), shape.end());

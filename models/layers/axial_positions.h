@@ -1,6 +1,7 @@
 // Axial position embeddings ("Reformer", Kitaev et al. 2020, and the authors' code). A sequence is laid out
 // as a grid with one learned table per axis. The embedding of a position is the concatenation of the rows of
-// the tables at its coordinates. A grid of n1 n2 positions needs n1 d1 + n2 d2 parameters.
+// the tables at its coordinates. A grid of n1 x n2 positions with d1 + d2 features needs n1 d1 + n2 d2
+// parameters.
 #pragma once
 
 #include <vector>
@@ -20,7 +21,7 @@ struct AxialShape {
 };
 
 // Returns the problems of an axial shape: sizes that are not positive, features that do not add up to `width`
-// and, if `length` > 0, axes that do not cover `length` positions or are much longer.
+// and, if `length` > 0, shapes with fewer than `length` positions or with an axis that is much longer.
 std::vector<OptionProblem> option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
 
 // The tables of axial positions: parameters "0", "1", …, (shape[a], dims[a]), drawn from N(0, 1).

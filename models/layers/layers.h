@@ -38,6 +38,7 @@ class Conv1d final : public Module {
 class Embedding final : public Module {
  public:
   Embedding(int64_t count, int64_t dim, double std = 1);
+  // Returns the rows of the table with these indices, index.shape() + (dim,).
   Tensor forward(const Tensor& index) const;
 
   Tensor weight;

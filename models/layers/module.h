@@ -19,8 +19,8 @@
 namespace tapeformer {
 
 // Discrete decisions of a forward pass, such as the buckets of LSH attention. A replay must repeat them
-// although its inputs differ by rounding. The first pass stores each decision under a name; a replay reads
-// it.
+// although the rounding errors of its inputs differ. The first pass stores each decision under a name; a
+// replay reads it.
 class Decisions {
  public:
   // Returns the decision stored under `name`. If there is none, stores and returns decide().
@@ -44,8 +44,8 @@ struct ForwardContext {
   int64_t first_example = 0;
   Decisions* decisions = nullptr;  // decisions to store or to repeat; null if the pass is not replayed
 
-  // Returns the mask of the random stream `name`, the full name of a module and a suffix. Returns an empty
-  // mask if dropout is disabled.
+  // Returns a dropout mask with probability p. `name` is the name of its random stream: the full name of a
+  // module and a suffix. Returns an empty mask if dropout is disabled.
   DropoutMask dropout(double p, const std::string& name) const {
     return training && !dropout_off && p > 0 ? DropoutMask{p, RandomStream(seed, name, step)} : DropoutMask{};
   }
@@ -68,8 +68,8 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // Returns the tensors without their names.
 std::vector<Tensor> tensors_of(const NamedTensors& named);
 
-// Fills a float64 tensor with the initial values of a parameter. The name of the stream is the full name of
-// the parameter.
+// Fills a float64 tensor with the initial values of a parameter. The name of the random stream is "init " and
+// the full name of the parameter.
 using Initializer = std::function<void(const Tensor& parameter, const RandomStream& stream)>;
 
 Initializer uniform_init(double bound);  // U(-bound, bound)
@@ -93,8 +93,8 @@ class Module {
   // Returns the parameters, and the parameters of other modules that this module and its children use by an
   // alias. These are the leaves of the tape in a forward pass of the module; a leaf may occur twice.
   std::vector<Tensor> leaves() const;
-  // Sets parameters and state by their initializers. The values depend only on the seed and the name of the
-  // tensor.
+  // Sets parameters and state to the values of their initializers. The values depend only on the seed and the
+  // name of the tensor.
   void initialize(uint64_t seed) const;
   // Converts floating-point parameters, state and buffers to `dtype`. The results are new tensors without
   // gradients.
@@ -104,15 +104,18 @@ class Module {
   void move(Device device);
 
  protected:
-  // Register a member in the constructor. The member must live as long as the module.
+  // Sets `tensor` to a leaf of zeros and registers it as a parameter. `tensor` is a member of the module;
+  // constructors call this function.
   void add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
-  // Registers state, which is initialised and saved like a parameter but not trained. See add_parameter().
+  // Sets `tensor` to zeros and registers it as state, which is initialised and saved like a parameter but not
+  // trained.
   void add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
+  // Registers a tensor that is neither trained nor saved, for convert() and move().
   void add_buffer(std::string name, Tensor& tensor);
   // Keeps `alias` equal to the parameter `tensor` of another module, also after convert() and move() of a
   // module that contains both.
   void add_alias(Tensor& alias, const Tensor& tensor);
-  // Registers a child. If the name is empty, its parameters have the name that they have in the child.
+  // Registers a child. If the name is empty, no prefix precedes the names of its tensors.
   void add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
 
  private:

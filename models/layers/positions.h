@@ -14,7 +14,7 @@ struct ImageLayout {
 // Returns the sinusoids of positions 0 … length - 1, (length, dim) float64: sin(p / 10000^(2i/dim)) at 2i and
 // cos(p / 10000^(2i/dim)) at 2i + 1 (Vaswani et al. 2017, section 3.5).
 Tensor sinusoidal_positions(int64_t length, int64_t dim);
-// Writes the sinusoids of one position, `dim` numbers.
+// Writes the row of sinusoidal_positions() for one position, `dim` numbers.
 void write_sinusoids(int64_t position, int64_t dim, double* row);
 
 // Returns position features for the first `length` bytes of an image, (length, dim) float64. They are

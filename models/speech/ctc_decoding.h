@@ -14,8 +14,8 @@ using CtcLabels = std::vector<int64_t>;
 
 // Returns the labels of the best path of each utterance: the most probable class of every frame, with
 // repeated classes merged and blanks removed. logits (batch, frames, classes) floating; lengths (batch,)
-// int64 in [0, frames]. Ties go to the lowest class. Throws ShapeError for mismatched shapes, and
-// DivergedError for NaN and infinite logits.
+// int64 in [0, frames]. Ties go to the lowest class. Throws ShapeError for mismatched shapes. Throws
+// DivergedError if a logit is NaN or +inf, or if all logits of a frame are -inf.
 std::vector<CtcLabels> ctc_greedy(const Tensor& logits, const Tensor& lengths, int64_t blank = 0);
 
 struct CtcBeamOptions {
@@ -34,8 +34,8 @@ struct CtcHypothesis {
 };
 
 // Returns the best prefixes of every utterance, at most `beam`, best first. Ties go to the lexicographically
-// smaller labels. Scores are exact if the beam holds all prefixes. Throws ShapeError for mismatched shapes,
-// and DivergedError for NaN and infinite logits.
+// smaller labels. Scores are exact if the beam holds all prefixes. Throws ShapeError for mismatched shapes
+// and, like ctc_greedy(), DivergedError.
 std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, const Tensor& lengths,
                                                         const CtcBeamOptions& options = {});
 

@@ -120,7 +120,7 @@ bool StreamDecoder::lanes_agree() const {
          active_->recent(steps(kAgreement)) == next_->recent(steps(kAgreement));
 }
 
-// Reconciles the labels of the lanes before lanes with different newest labels are swapped. Emits a label
+// Reconciles the labels of two lanes whose newest labels differ, before the lanes are swapped. Emits a label
 // that only the new lane has emitted. Suppresses a label that the new lane may emit again.
 void StreamDecoder::reconcile() {
   const int64_t jitter = steps(kJitter), near = steps(kAgreement);
@@ -153,8 +153,8 @@ void StreamDecoder::step_active(const Tensor& frame) {
   add(active_->begun);
 }
 
-// Starts a new state. It also takes the frame before the energy rose, because training recordings begin
-// shortly before the speech.
+// Starts a new state. The state also takes the frame before the energy rose, because training recordings
+// begin shortly before the speech.
 void StreamDecoder::start_after_pause(const Tensor& frame) {
   active_->reset();
   ++restarts_;

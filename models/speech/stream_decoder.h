@@ -24,7 +24,7 @@ struct StreamDecoderOptions {
   std::vector<double> scale = {}, offset = {};
 };
 
-// Compares the energy of frames with the lowest and the highest energy of the last ten seconds.
+// Compares the energy of a frame with the lowest and the highest energy of about the last 1000 frames (10 s).
 class EnergyTracker {
  public:
   // Takes the logarithm of the energy of the next frame. Returns the number of frames in a row, including
@@ -36,7 +36,7 @@ class EnergyTracker {
   struct Range {
     double low, high;
   };
-  std::deque<Range> blocks_;  // ranges of one second each, the newest last
+  std::deque<Range> blocks_;  // ranges of 100 frames each, the newest last
   int64_t block_frames_ = 0;  // frames in the newest block
   int64_t low_ = 0;           // consecutive frames of low energy
 };
@@ -61,7 +61,7 @@ class StreamDecoder {
   int64_t state_bytes() const;
 
  private:
-  // A state and its newest labels. Counts are steps of the encoder.
+  // A recurrent state of the model and its newest labels. Counts are in steps of the encoder.
   struct Lane {
     Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
     // Returns whether the frame completes a step. `number` is the frame's number in the stream.
@@ -89,7 +89,7 @@ class StreamDecoder {
 
   const SpeechModel& model_;
   StreamDecoderOptions options_;
-  int64_t context_;  // frames that both lanes take
+  int64_t context_;  // maximum number of frames that both lanes take before they are swapped
   EnergyTracker tracker_;
   std::unique_ptr<Lane> active_, next_;
   bool overlaps_ = false;            // next_ also takes frames
