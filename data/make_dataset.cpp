@@ -63,7 +63,8 @@ std::shared_ptr<const Dataset> make_symbol_task(const KnownSet& set, const Datas
   return nullptr;
 }
 
-// Returns the options of a text, with the path of its file.
+// Returns options.text with the limit of `options`. For a data set in a data directory, sets the path of its
+// file.
 TextOptions text_options(const KnownSet& set, const DatasetOptions& options) {
   TextOptions text = options.text;
   text.limit = options.limit;

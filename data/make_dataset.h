@@ -12,14 +12,14 @@
 namespace tapeformer {
 
 struct DatasetOptions {
-  std::string name;             // a data set of images or sequences (data/sets/catalogue.h)
+  std::string name;             // a data set of images, text or sequences (data/sets/catalogue.h)
   std::string split = "train";  // "train", "valid" or "test"
   std::string data_dir;         // data directory (data/sets/directory.h), or empty
   int64_t limit = 0;            // maximum number of examples, from the start; 0: all
 
   // Images.
   int64_t validation = 0;  // number of training examples to hold out as "valid", from the end
-  int64_t downscale = 1;   // side of the blocks of pixels to average
+  int64_t downscale = 1;   // averages blocks of downscale x downscale pixels
 
   // The data set "images". `limit` replaces image_folder.limit.
   ImageFolderOptions image_folder = {};
@@ -31,7 +31,7 @@ struct DatasetOptions {
 
   // Texts. `limit` replaces text.limit. For data sets in a data directory, text.path is ignored.
   TextOptions text = {};
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: make_tokenizer()
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: result of make_tokenizer()
 };
 
 // Returns the info of make_dataset(options) without reading files, so that a model can be built without its

@@ -68,7 +68,7 @@ std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options)
 
 class AutoregressiveModel final : public Module {
  public:
-  // Throws OptionError if the options contradict each other or the attention kind does not suit them.
+  // Throws OptionError if the options contradict each other or an attention kind does not support them.
   explicit AutoregressiveModel(const AutoregressiveOptions& options);
 
   // Returns the parameters of the distributions of the next tokens, (batch, length, outputs): position t

@@ -35,14 +35,14 @@ struct GenerationOptions {
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options);
 
-// Draws tokens from the distributions of a model and checks its logits.
+// The sampler of a model: draws tokens from its distributions and checks its logits.
 class Sampler {
  public:
   Sampler(const AutoregressiveOptions& model, const GenerationOptions& options, Device device);
 
   // Draws token t + 1 of every sequence into tokens (batch,) from parameters (batch, outputs).
   void draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const;
-  // Throws DivergedError if logits of a call of draw() were not finite.
+  // Throws DivergedError if draw() was called with logits that are not finite.
   void check_logits() const;
   // Returns whether draw() allocates no memory, so that a graph can contain it.
   bool is_allocation_free() const;

@@ -22,7 +22,7 @@ constexpr sf_count_t kBlockFrames = 1 << 16;
 constexpr int64_t kBlocksPerSecond = 50;  // blocks per second of an AudioStream
 // Programs that write a WAV to a pipe do not know its length and write a length of about 2 GiB or more. An
 // AudioStream of a pipe ignores such lengths.
-constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // 2 GiB at 32 bytes per frame
+constexpr int64_t kMinUnknownFrames = int64_t{1} << 26;  // 2 GiB at 32 bytes per frame
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
 using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
@@ -77,9 +77,10 @@ int64_t sphere_bytes(std::string_view header) {
   return count > 0 ? total : 0;
 }
 
-// Returns the size in bytes of a WAV or SPHERE file according to its header, because libsndfile does not
-// report truncated files of these types. Returns 0 if the header has no size: a WAV that was written to a
-// pipe has a data size of 0 or 0xFFFFFFFF. Returns -1 if the size is invalid.
+// Returns the size in bytes of a WAV or SPHERE file according to its header. It is compared with the size of
+// the file, because libsndfile does not report truncated files of these types. Returns 0 if the header has no
+// size: a WAV that was written to a pipe has a data size of 0 or 0xFFFFFFFF. Returns -1 if the size is
+// invalid.
 int64_t bytes_in_header(const Bytes& bytes) {
   const std::string_view header = as_text(bytes, bytes.size());
   if (header.starts_with("NIST_1A")) return sphere_bytes(header);
@@ -131,7 +132,7 @@ bool detects_truncation(std::string_view header, int format) {
   }
 }
 
-// Counts the samples of a file whose header has no length. Stops when the count exceeds `limit`.
+// Counts the samples per channel of a file whose header has no length. Stops when the count exceeds `limit`.
 int64_t count_frames(const Sound& file, const SF_INFO& info, const std::filesystem::path& path,
                      int64_t limit) {
   std::vector<float> block(static_cast<size_t>(kBlockFrames * info.channels));
@@ -217,7 +218,7 @@ AudioStream::AudioStream(const std::filesystem::path& path, const AudioOptions& 
 AudioStream::AudioStream(const AudioPipe& pipe, const AudioOptions& options)
     : name_(pipe.name), options_(options), source_(std::make_unique<Source>()) {
   source_->sound = open_pipe(pipe, options.rate, source_->info);
-  source_->endless = pipe.raw || source_->info.frames >= kUnknownFrames;
+  source_->endless = pipe.raw || source_->info.frames >= kMinUnknownFrames;
   if (source_->endless) source_->info.frames = std::numeric_limits<int64_t>::max();
   start();
 }

@@ -15,7 +15,7 @@ namespace {
 constexpr float kSampleScale = 32768;  // scale of samples in [-1, 1) to 16-bit integers, as in Kaldi
 constexpr float kFloor = std::numeric_limits<float>::epsilon();
 
-struct FreeTransform {
+struct TransformDeleter {
   void operator()(kiss_fft_state* state) const { kiss_fft_free(state); }
 };
 
@@ -70,7 +70,7 @@ void check_options(const FilterbankOptions& options) {
 }
 
 // Returns whether every filter covers at least one FFT bin.
-bool all_filled(const FilterbankOptions& options, int64_t padded, int64_t bins) {
+bool all_filters_have_bins(const FilterbankOptions& options, int64_t padded, int64_t bins) {
   const double low = mel(options.low_hz),
                step = (mel(high_edge(options)) - low) / static_cast<double>(bins + 1);
   const double width = static_cast<double>(options.rate) / static_cast<double>(padded);
@@ -85,9 +85,9 @@ bool all_filled(const FilterbankOptions& options, int64_t padded, int64_t bins) 
 
 // Throws ConfigError if a filter covers no FFT bin, because its output would be constant.
 void check_bins(const FilterbankOptions& options, int64_t padded) {
-  if (all_filled(options, padded, options.bins)) return;
+  if (all_filters_have_bins(options, padded, options.bins)) return;
   int64_t max_bins = std::min(options.bins - 1, padded);
-  while (max_bins > 0 && !all_filled(options, padded, max_bins)) --max_bins;
+  while (max_bins > 0 && !all_filters_have_bins(options, padded, max_bins)) --max_bins;
   throw ConfigError(concat_text("filterbank: ", options.bins, " mel bins are too many for the ", padded / 2,
                                 " FFT bins at ", options.rate, " samples per second; expected at most ",
                                 max_bins));
@@ -131,14 +131,15 @@ int64_t FilterbankOptions::frame_shift() const {
   return samples_of(shift_ms, rate);
 }
 
-// The Fourier transform of N real numbers is computed from a complex transform Z of size N / 2:
+// Precomputed constants. The Fourier transform of N real numbers is computed from a complex transform Z of
+// size N / 2:
 // X[k] = (Z[k] + Z*[N/2-k]) / 2 - i w^k (Z[k] - Z*[N/2-k]) / 2, where w = exp(-2 pi i / N).
 struct Filterbank::Tables {
   int64_t length, shift, padded;
   std::vector<float> window;          // (length)
   std::vector<float> cosines, sines;  // (padded / 2), of the angles 2 pi k / padded
   std::vector<Triangle> triangles;    // (bins)
-  std::unique_ptr<kiss_fft_state, FreeTransform> transform;
+  std::unique_ptr<kiss_fft_state, TransformDeleter> transform;
 
   explicit Tables(const FilterbankOptions& options)
       : length(options.frame_length()),
@@ -194,8 +195,8 @@ int64_t Filterbank::frames(int64_t samples) const {
 
 namespace {
 
-// Copies the samples of a frame, scaled to 16-bit units. The signal, samples [0, count), is mirrored at its
-// ends as often as needed. `samples` points to sample `first`.
+// Copies the samples [start, start + length) of a signal to `frame`, scaled to 16-bit units. The signal has
+// the samples [0, count) and is mirrored at its ends as often as needed. `samples` points to sample `first`.
 void extract(const float* samples, int64_t first, int64_t count, int64_t start, int64_t length,
              float* frame) {
   if (start >= 0 && start + length <= count) {

@@ -34,7 +34,7 @@ struct FilterbankOptions {
   bool operator==(const FilterbankOptions&) const = default;
 };
 
-// Computes log-mel filterbank features. Thread-safe.
+// The filterbank: computes the features of signals. Thread-safe.
 class Filterbank {
  public:
   explicit Filterbank(const FilterbankOptions& options);
@@ -66,8 +66,8 @@ class Filterbank {
   std::unique_ptr<const Tables> tables_;
 };
 
-// Computes the frames of a signal that arrives in pieces, bit-identical to Filterbank::compute. Keeps about
-// two frames of samples. Not thread-safe.
+// A Filterbank for a signal that arrives in pieces. The frames are bit-identical to the frames of
+// Filterbank::compute(). Keeps about two frames of samples. Not thread-safe.
 class FilterbankStream {
  public:
   // The filterbank must outlive the stream.

@@ -15,7 +15,7 @@ namespace tapeformer {
 // signal that is not empty.
 std::vector<float> resample(std::span<const float> samples, int64_t from, int64_t to);
 
-// Converts a signal that arrives in pieces. Returns the same samples as resample().
+// A converter of a signal that arrives in pieces. Returns the same samples as resample().
 class Resampler {
  public:
   Resampler(int64_t from, int64_t to);

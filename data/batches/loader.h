@@ -32,7 +32,7 @@ struct LoaderOptions {
 // Returns the order of an epoch: a uniformly random permutation of 0 .. count - 1 (Fisher-Yates).
 std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t count);
 
-// Maps steps to batches. Thread-safe.
+// The mapping from steps to batches. Thread-safe.
 class Loader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options);

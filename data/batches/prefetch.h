@@ -15,8 +15,9 @@
 
 namespace tapeformer {
 
-// Calls make(step) for the steps [first, last) in a separate thread, and keeps at most `depth` unused items.
-// The destructor waits for the current call of `make` and stops the thread. Only one thread may call next().
+// A queue of items. A separate thread calls make(step) for the steps [first, last) and keeps at most `depth`
+// unused items. The destructor waits for the current call of `make` and stops the thread. Only one thread may
+// call next().
 template <class T>
 class Prefetch {
  public:

@@ -26,7 +26,8 @@ struct Checksum {
 // Returns the checksum of a text.
 Checksum checksum_of(std::string_view text);
 
-// Reads `size` bytes at `offset` of a file in parallel, and returns their checksum. Throws FileError.
+// Reads `size` bytes at `offset` of a file into `data`, in parallel, and returns their checksum. Throws
+// FileError.
 Checksum read_with_checksum(const File& file, void* data, size_t size, size_t offset);
 
 // Returns the CRC-32 as eight hexadecimal digits.

@@ -31,7 +31,7 @@ namespace {
 // in use, a program is not registered, and end_running_commands() does not kill it.
 std::array<std::atomic<pid_t>, 256> running;
 
-// Registers a program in `running` for the lifetime of the object.
+// The entry of a program in `running`, for the lifetime of the object.
 class RunningProgram {
  public:
   explicit RunningProgram(pid_t process) : process_(process) {
@@ -51,7 +51,7 @@ class RunningProgram {
 
 // Copies the output of a process from `pipe` to `file`, waits for the process and returns its status as in
 // waitpid(). If the output or the time exceeds a limit, kills the process group and throws.
-int read_within(pid_t child, int pipe, int file, const CommandLimits& limits, const std::string& command) {
+int read_output(pid_t child, int pipe, int file, const CommandLimits& limits, const std::string& command) {
   const auto start = std::chrono::steady_clock::now();
   const auto milliseconds_left = [&] {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
@@ -122,7 +122,7 @@ CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
   if (error != 0) throw DataError(concat_text("cannot run ", command[0], ": ", std::strerror(error)));
   const RunningProgram registered(child);
   to.reset();  // closes the write end, so that the pipe ends when the command exits
-  const int status = read_within(child, from.number(), file_.number(), limits, join_words(command));
+  const int status = read_output(child, from.number(), file_.number(), limits, join_words(command));
   if (WIFSIGNALED(status))
     throw DataError(concat_text("\"", join_words(command), "\" was ended by signal ", WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0)

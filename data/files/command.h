@@ -43,7 +43,7 @@ class CommandOutput {
   // Runs a command line with /bin/sh.
   explicit CommandOutput(const std::string& shell_line, const CommandLimits& limits = {});
 
-  // Returns a path that opens the output as a file.
+  // Returns the path under which this process can open the output, as long as the object exists.
   std::filesystem::path path() const;
   std::string text() const;
 

@@ -18,7 +18,8 @@ class UnpackedFile {
   explicit UnpackedFile(const std::filesystem::path& path);
   ~UnpackedFile();
 
-  // Reads up to `count` bytes. Returns less only at the end of the contents.
+  // Reads up to `count` bytes. Returns the number of bytes, which is below `count` only at the end of the
+  // contents.
   size_t read(uint8_t* out, size_t count);
 
  private:

@@ -24,7 +24,8 @@ class TarReader {
 
   // Returns the next regular file, or std::nullopt at the end. Skips unread bytes of the previous file.
   std::optional<TarMember> next();
-  // Reads up to `count` bytes of the current file. Returns less only at its end.
+  // Reads up to `count` bytes of the current file. Returns the number of bytes, which is below `count` only
+  // at the end of the file.
   size_t read(uint8_t* out, size_t count);
 
  private:

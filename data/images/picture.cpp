@@ -44,22 +44,22 @@ void refuse_animation(const Bytes& bytes, const std::string& name) {
 
 // The input pixels that an output pixel covers along one axis: the weights of consecutive pixels from
 // `first`. The sum of the weights is 1.
-struct Cover {
+struct AxisWeights {
   int64_t first;
   std::vector<double> weights;
 };
 
-std::vector<Cover> covers(int64_t from, int64_t to) {
-  std::vector<Cover> all;
+std::vector<AxisWeights> axis_weights(int64_t from, int64_t to) {
+  std::vector<AxisWeights> all;
   for (int64_t i = 0; i < to; ++i) {
     // In units of 1 / `to` of an input pixel, the output pixel covers [i from, (i + 1) from).
     const int64_t begin = i * from, end = begin + from;
-    Cover cover{begin / to, {}};
-    for (int64_t pixel = cover.first; pixel * to < end; ++pixel) {
+    AxisWeights pixel_weights{begin / to, {}};
+    for (int64_t pixel = pixel_weights.first; pixel * to < end; ++pixel) {
       const int64_t overlap = std::min(end, (pixel + 1) * to) - std::max(begin, pixel * to);
-      cover.weights.push_back(static_cast<double>(overlap) / static_cast<double>(from));
+      pixel_weights.weights.push_back(static_cast<double>(overlap) / static_cast<double>(from));
     }
-    all.push_back(std::move(cover));
+    all.push_back(std::move(pixel_weights));
   }
   return all;
 }
@@ -107,20 +107,20 @@ Tensor square_image(const Tensor& picture, int64_t size, int64_t channels) {
   check(side >= size && size > 0, "square_image", "a picture of ", height, " x ", width, " is smaller than ",
         size, " x ", size);
   const int64_t top = (height - side) / 2, left = (width - side) / 2;
-  const std::vector<Cover> axis = covers(side, size);
+  const std::vector<AxisWeights> axis = axis_weights(side, size);
   const Tensor image = Tensor::empty({size, size, channels}, DType::uint8);
   const auto* const pixels = picture.data<uint8_t>();
   std::vector<double> row(static_cast<size_t>(side * from));  // mean of the covered rows
   for (int64_t y = 0; y < size; ++y) {
     std::fill(row.begin(), row.end(), 0.0);
-    const Cover& rows = axis[static_cast<size_t>(y)];
+    const AxisWeights& rows = axis[static_cast<size_t>(y)];
     for (size_t j = 0; j < rows.weights.size(); ++j) {
       const uint8_t* const source =
           pixels + ((top + rows.first + static_cast<int64_t>(j)) * width + left) * from;
       for (size_t i = 0; i < row.size(); ++i) row[i] += rows.weights[j] * source[i];
     }
     for (int64_t x = 0; x < size; ++x) {
-      const Cover& columns = axis[static_cast<size_t>(x)];
+      const AxisWeights& columns = axis[static_cast<size_t>(x)];
       std::array<double, 3> pixel{};
       for (size_t j = 0; j < columns.weights.size(); ++j)
         for (int64_t c = 0; c < from; ++c)

@@ -16,15 +16,15 @@ constexpr int64_t kMaxSide = 1 << 20;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
 // Owner of a png_image. libpng's simplified interface returns errors instead of calling longjmp.
-class PngControl {
+class PngImage {
  public:
-  PngControl() {
+  PngImage() {
     std::memset(&image, 0, sizeof image);
     image.version = PNG_IMAGE_VERSION;
   }
-  PngControl(const PngControl&) = delete;
-  PngControl& operator=(const PngControl&) = delete;
-  ~PngControl() { png_image_free(&image); }
+  PngImage(const PngImage&) = delete;
+  PngImage& operator=(const PngImage&) = delete;
+  ~PngImage() { png_image_free(&image); }
 
   png_image image;
 };
@@ -42,7 +42,7 @@ void write_png(const std::filesystem::path& path, const Tensor& image) {
         "write_png", "needs contiguous uint8 (height, width, 1 or 3), not ", image.shape().to_string(), " ",
         name_of(image.dtype()));
   check_size("write_png", image.size(0), image.size(1));
-  PngControl png;
+  PngImage png;
   png.image.height = static_cast<png_uint_32>(image.size(0));
   png.image.width = static_cast<png_uint_32>(image.size(1));
   png.image.format = image.size(2) == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
@@ -61,7 +61,7 @@ Tensor decode_png(const Bytes& bytes, const std::string& name) {
   const auto fail = [&](const std::string& reason) -> void {
     throw DataError(name + ": expected a PNG image: " + reason);
   };
-  PngControl png;
+  PngImage png;
   if (!png_image_begin_read_from_memory(&png.image, bytes.data(), bytes.size())) fail(png.image.message);
   constexpr size_t kBitDepth = 24, kInterlace = 28;  // offsets in the file
   if (bytes[kBitDepth] == 16 && bytes[kInterlace] != 0)

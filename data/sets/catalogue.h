@@ -29,7 +29,7 @@ enum class DatasetFormat {
   idx,               // MNIST's pairs of IDX files
   cifar,             // CIFAR-10's binary records
   text,              // any bytes; data/text/text_dataset.h
-  an4,               // readers of corpora: data/speech/corpus.h
+  an4,               // this and the next four: corpora of speech (data/speech/corpus.h)
   spoken_digits,
   timit,
   librispeech,

@@ -74,7 +74,7 @@ bool copy_file(const std::string& source, const fs::path& target, int64_t max_by
   return true;
 }
 
-void check_published(const KnownFile& file, const fs::path& path, const std::string& origin) {
+void check_published_digest(const KnownFile& file, const fs::path& path, const std::string& origin) {
   const Digest expected{file.bytes, std::string(file.sha256)};
   std::string problem;
   try {
@@ -95,7 +95,7 @@ bool is_gzip(const fs::path& path) {
 // Verifies a temporary file and renames it to its final name.
 void keep_file(const KnownFile& file, const fs::path& folder, const TemporaryFile& part,
                const std::string& origin) {
-  check_published(file, part.path, origin);
+  check_published_digest(file, part.path, origin);
   const bool packed = is_gzip(part.path);
   rename_path(part.path.string(), (folder / (std::string(file.name) + (packed ? ".gz" : ""))).string());
   // Removes an older plain file, which would take precedence over the .gz file.

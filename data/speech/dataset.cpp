@@ -27,7 +27,7 @@ namespace {
 
 // Returns the utterances that options.limit selects and a flag for each utterance. If features are normalised
 // by speaker, also returns the other utterances of these speakers, with the flag false.
-std::pair<Corpus, std::vector<bool>> limited(const Corpus& corpus, const SpeechOptions& options) {
+std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const SpeechOptions& options) {
   const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
   if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
   std::vector<bool> all_chosen(count, false), chosen;
@@ -53,7 +53,7 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOpti
   if (options_.subsampling < 1 || options_.delta_order < 0 || options_.delta_order > 2 || options_.limit < 0)
     throw ConfigError(
         "speech: expected subsampling of at least 1, delta_order of 0 to 2 and no negative limit");
-  const auto [part, chosen] = limited(corpus, options_);
+  const auto [part, chosen] = limit_corpus(corpus, options_);
   store_ = std::make_shared<const FeatureStore>(part, options_.features);
   if (options_.features.filterbank.dither > 0) filterbank_.emplace(options_.features.filterbank);
   choose_items(part, chosen);
@@ -64,7 +64,8 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOpti
   std::erase_if(items_, [](const Item& item) { return !item.chosen; });
 }
 
-// Throws DataError if the utterance has no usable audio or labels.
+// Returns the item of an utterance. `stored` is its index in the store. Throws DataError if the utterance has
+// no usable audio or labels.
 SpeechDataset::Item SpeechDataset::make_item(const Utterance& utterance, int64_t stored, bool chosen) {
   if (!utterance.fault.empty()) throw DataError(utterance.fault);
   if (!store_->error(stored).empty()) throw DataError(store_->error(stored));

@@ -88,11 +88,11 @@ class SpeechDataset {
   // first epoch.
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
-  // Returns a batch. If `augment` is not null, applies SpecAugment with random numbers from `stream`, which
-  // is the stream of the training step. The features have at least `min_frames` frames.
+  // Returns the batch of these utterances. If `augment` is not null, applies SpecAugment with random numbers
+  // from `stream`, which is the stream of the training step. The features have at least `min_frames` frames.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
-  // Returns a batch without features.
+  // Returns the batch of these utterances without features.
   SpeechBatch targets(std::span<const int64_t> indices) const;
 
  private:

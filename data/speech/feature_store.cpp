@@ -27,7 +27,8 @@ namespace fs = std::filesystem;
 constexpr char kMagic[] = "tapeformer features 3\n";
 constexpr double kOvershoot = 0.1;  // seconds by which a segment may exceed its recording
 
-uint64_t hash(const std::string& text, uint64_t start) {  // the FNV-1a hash
+// Returns the FNV-1a hash of a text, with the initial value `start`.
+uint64_t hash(const std::string& text, uint64_t start) {
   for (const unsigned char c : text) start = (start ^ c) * 0x100000001B3u;
   return start;
 }

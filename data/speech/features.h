@@ -16,8 +16,8 @@ namespace tapeformer {
 // is the slope of a line through 2 * window + 1 frames. The first and last frame are repeated at the ends.
 Tensor add_deltas(const Tensor& features, int64_t order = 2, int64_t window = 2);
 
-// Computes the deltas of features that arrive in pieces, bit-identical to add_deltas. Frame t is complete
-// after frame t + order * window. Not thread-safe.
+// add_deltas() for features that arrive in pieces, with bit-identical results. Frame t is complete after
+// frame t + order * window. Not thread-safe.
 class DeltaStream {
  public:
   explicit DeltaStream(int64_t order, int64_t window = 2);

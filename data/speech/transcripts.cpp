@@ -175,7 +175,7 @@ std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
 }
 
 // Replaces typographic marks by their ASCII forms.
-std::string plain_marks(std::string text) {
+std::string with_ascii_marks(std::string text) {
   struct Mark {
     const char *mark, *plain;
   };
@@ -228,7 +228,7 @@ std::vector<Transcript> read_transcripts(const fs::path& path, const TranscriptC
 
 NormalizedText normalize_transcript(const std::string& text, const Lexicon& lexicon) {
   NormalizedText result;
-  for (const std::string& word : split_words(plain_marks(text))) {
+  for (const std::string& word : split_words(with_ascii_marks(text))) {
     const std::string bare = bare_word(word, lexicon);
     const bool digits = bare.find_first_of("0123456789") != std::string::npos;
     const size_t compound = bare.find_first_of("-/.,_;:!?");

@@ -30,9 +30,9 @@ struct TextOptions {
   bool random_windows = false;
 };
 
-// Returns the tokenizer of the options. SentencePiece models are trained on the text in `path`. The
-// vocabulary of "characters" consists of the characters of all splits. Throws the exceptions of the functions
-// in tokenizer.h, and DataError for missing or damaged files.
+// Returns the tokenizer that the options describe. SentencePiece models are trained on the text in `path`.
+// The vocabulary of "characters" consists of the characters of all splits. Throws the exceptions of the
+// functions in tokenizer.h, and DataError for missing or damaged files.
 std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed);
 
 // Tokens of a split. Immutable and thread-safe.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent form";
 
-// Returns whether the default value is a valid value of the option.
+// Returns whether the default of an option is within its range and its choices.
 bool accepts_default(const OptionSpec& option) {
   const auto in_range = [&](double x) { return x >= option.min && x <= option.max; };
   if (const auto* x = std::get_if<int64_t>(&option.default_value)) return in_range(static_cast<double>(*x));

@@ -138,7 +138,7 @@ struct AttentionVariant {
 
 struct AttentionKind {
   std::string name;
-  std::string help;  // one line
+  std::string help;  // one line of description
   AttentionCapabilities capabilities;
   std::vector<OptionSpec> options;  // keys of the [attention] table of a config
   // Returns an attention with these options. `dropout` of the setup is 0 for kinds without weight_dropout.
@@ -153,7 +153,7 @@ struct AttentionKind {
   std::function<double(const OptionValues& options, const AttentionSize& size)> multiply_adds = nullptr;
   // Options that tests with sequences of about ten tokens use instead of the defaults.
   std::vector<std::pair<std::string, OptionValue>> short_options = {};
-  // Sets of options that charts show as curves. If it is empty, charts show one curve with the default
+  // Sets of options that charts show as curves. If the list is empty, charts show one curve with the default
   // options.
   std::vector<AttentionVariant> variants = {};
 
@@ -190,7 +190,8 @@ void check_attention_length(const std::string& name, const OptionValues& options
 // Returns `attention kind "NAME" has no WHAT: REASON`, for messages about an unsupported capability.
 std::string unsupported_text(const AttentionKind& kind, const std::string& what, const Capability& missing);
 
-// Returns softmax attention of each query to the keys in its window.
+// Returns softmax attention of each query to the keys in its window. `dropout` is the probability of dropping
+// an attention weight.
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout);
 
 // Return the built-in attention kinds.

@@ -19,7 +19,7 @@ class LinformerKind final : public Attention {
   LinformerKind(int64_t rank, const std::string& sharing, const AttentionSetup& setup)
       : dropout_(setup.dropout) {
     const Shape shape{sharing == "none" ? setup.heads : 1, rank, setup.max_length};
-    // E and F are initialised like the weight of a linear layer over the length.
+    // E and F are initialised like the weight of a linear layer with max_length inputs.
     const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(setup.max_length)));
     if (sharing == "layerwise" && setup.first) {
       add_alias(key_map_, static_cast<const LinformerKind*>(setup.first)->key_map_);

@@ -45,8 +45,8 @@ class MemoryCompressedKind final : public Attention {
     const Tensor values = compressed(valid_rows(v, mask), value_weight_, value_bias_, first_value_);
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
     const Tensor scores = matmul(heads_first(mul(q, scale)), heads_first(keys), {.transpose_b = true});
-    const DropoutMask drops = weight_dropout(q, keys, dropout_, context, name);
-    const Tensor weights = dropout(softmax(masked(scores, mask, q)), drops);
+    const DropoutMask dropout_mask = weight_dropout(q, keys, dropout_, context, name);
+    const Tensor weights = dropout(softmax(masked(scores, mask, q)), dropout_mask);
     return contiguous(heads_first(matmul(weights, heads_first(values))));
   }
 

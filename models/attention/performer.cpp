@@ -85,7 +85,7 @@ class PerformerKind final : public Attention {
   };
 
   // Returns the number of the draw whose features a forward pass uses. Evaluation and decoding use draw 0.
-  uint64_t draw_of(const ForwardContext& context) const {
+  uint64_t draw_number(const ForwardContext& context) const {
     return redraws(context) ? context.step / static_cast<uint64_t>(options_.redraw_steps) : 0;
   }
   bool redraws(const ForwardContext& context) const { return context.training && options_.redraw_steps > 0; }
@@ -97,10 +97,10 @@ class PerformerKind final : public Attention {
   }
 
   // Returns the projection of a layer. Keeps it until another draw is needed. On a CUDA device, a projection
-  // that is redrawn is not kept, because a captured graph would use the kept projection in every step. It is
-  // copied to the device in each step, which throws DeviceError during a capture.
+  // that is redrawn is not kept, because a captured graph would use the kept projection in every step. Such a
+  // projection is copied to the device in each step, which throws DeviceError during a capture.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
-    const uint64_t number = draw_of(context);
+    const uint64_t number = draw_number(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, number, x);
     auto& [kept_number, kept] = drawn_[name];
     if (!kept.defined() || kept_number != number || kept.dtype() != x.dtype() ||
@@ -190,8 +190,8 @@ AttentionKind performer_attention_kind() {
           [](const OptionValues& values, const AttentionSetup&) {
             return std::make_unique<PerformerKind>(performer_options(values));
           },
-      // Each token projects a query and a key, updates a (features, dim) state and multiplies it by one
-      // vector.
+      // Each token projects a query and a key, updates a (features, dim) state and multiplies the state by
+      // the features of the query.
       .multiply_adds =
           [](const OptionValues& values, const AttentionSize& size) {
             const auto features = static_cast<double>(values.get<int64_t>("features"));

@@ -13,7 +13,7 @@ struct SparsePattern {
   Tensor key_blocks = {};
 };
 
-// The sequences and the layer for which a pattern is made.
+// Properties of the sequences and of the layer for which a pattern is made.
 struct PatternSize {
   int64_t length, heads;
   bool causal;
@@ -25,7 +25,8 @@ struct PatternSize {
 // because decoding uses the pattern of the maximum length.
 using PatternFunction = std::function<SparsePattern(const PatternSize& size)>;
 
-// Returns softmax attention of each query to the keys of a pattern.
+// Return softmax attention of each query to the keys of a pattern. `dropout` is the probability of dropping
+// an attention weight.
 std::unique_ptr<Attention> make_softmax_attention(const KeyPattern& pattern, double dropout);
 std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, double dropout);
 

@@ -186,7 +186,8 @@ AttentionKind synthesizer_attention_kind() {
                    .help = "train random terms; false: they keep their initial values"}},
       .make = make_synthesizer,
       .inputs = synthesizer_inputs,
-      // Counts the weighted sums, and the products of each term, for half of the keys.
+      // Counts the products of each term and the weighted sums. A query attends to half of the keys on
+      // average.
       .multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
         const auto length = static_cast<double>(size.length), dim = static_cast<double>(size.dim);
         double products = dim;

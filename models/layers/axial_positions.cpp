@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxAxes = 3;
 constexpr double kMaxPositions = 1e15;     // products of sizes stay below the maximum of int64_t
-constexpr int64_t kMaxAxisOverLength = 4;  // maximum size of an axis relative to the length
+constexpr int64_t kMaxAxisOverLength = 4;  // maximum ratio of the size of an axis to the length
 
 std::string list_text(const std::vector<int64_t>& numbers) {
   std::string text;

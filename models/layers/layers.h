@@ -60,7 +60,8 @@ class FeedForward {
  public:
   FeedForward(int64_t dim, int64_t hidden, Activation activation)
       : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
-  // `result` is the dtype of the result; see linear().
+  // Computes the block for x (…, dim) in dtype `result`; see linear(). `hidden_dropout` applies to the hidden
+  // units.
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;
   // Computes the backward pass of forward(x, hidden_dropout, result), where `g` is the gradient of the
   // result. Recomputes only the hidden activations.

@@ -110,7 +110,7 @@ class Module {
   // Sets `tensor` to zeros and registers it as state, which is initialised and saved like a parameter but not
   // trained.
   void add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
-  // Registers a tensor that is neither trained nor saved, for convert() and move().
+  // Registers a tensor that convert() and move() change but that is neither trained nor saved.
   void add_buffer(std::string name, Tensor& tensor);
   // Keeps `alias` equal to the parameter `tensor` of another module, also after convert() and move() of a
   // module that contains both.

@@ -65,15 +65,16 @@ class BeamSearch {
     prefixes_[{}] = Score{.in_blank = 0};
   }
 
-  void take(const std::vector<double>& frame) {
+  void add_frame(const std::vector<double>& frame) {
     Prefixes next;
     for (const auto& [prefix, score] : prefixes_) {
       const double total = score.acoustic();
-      Score& same = next[prefix];
-      same.language = score.language;
-      same.in_blank = log_add(same.in_blank, total + frame[static_cast<size_t>(options_.blank)]);
+      Score& unchanged = next[prefix];
+      unchanged.language = score.language;
+      unchanged.in_blank = log_add(unchanged.in_blank, total + frame[static_cast<size_t>(options_.blank)]);
       if (!prefix.empty())
-        same.in_label = log_add(same.in_label, score.in_label + frame[static_cast<size_t>(prefix.back())]);
+        unchanged.in_label =
+            log_add(unchanged.in_label, score.in_label + frame[static_cast<size_t>(prefix.back())]);
       for (int64_t label = 0; label < static_cast<int64_t>(frame.size()); ++label) {
         if (label == options_.blank) continue;
         // A label that equals the last label of the prefix extends it only after a blank.
@@ -158,7 +159,7 @@ std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, co
     for (int64_t b = begin; b < end; ++b) {
       BeamSearch search(options);
       for (int64_t t = 0; t < counts.data<int64_t>()[b]; ++t)
-        search.take(log_probabilities(x.data<double>() + (b * frames + t) * classes, classes));
+        search.add_frame(log_probabilities(x.data<double>() + (b * frames + t) * classes, classes));
       result[static_cast<size_t>(b)] = search.result();
     }
   });

@@ -15,7 +15,7 @@ namespace tapeformer {
 
 // Utterances padded to one length with finite numbers. Results do not depend on the padding.
 struct CtcBatch {
-  Tensor features;       // (batch, frames, features)
+  Tensor features;       // (batch, frames, features) of any floating-point dtype
   Tensor frame_lengths;  // (batch,) int64
   Tensor labels;         // (batch, longest) int64, without blanks
   Tensor label_lengths;  // (batch,) int64
@@ -49,7 +49,7 @@ struct SpeechOutput {
 
 class SpeechModel final : public Module {
  public:
-  // Throws OptionError if the options contradict each other or the attention kind does not suit them.
+  // Throws OptionError if the options contradict each other or an attention kind does not support them.
   explicit SpeechModel(const SpeechModelOptions& options);
 
   // Returns the logits for `features` and `frame_lengths` of a CtcBatch. Converts the features to the dtype

@@ -24,7 +24,8 @@ struct StreamDecoderOptions {
   std::vector<double> scale = {}, offset = {};
 };
 
-// Compares the energy of a frame with the lowest and the highest energy of about the last 1000 frames (10 s).
+// A comparison of the energy of each frame with the lowest and the highest energy of about the last 1000
+// frames (10 s).
 class EnergyTracker {
  public:
   // Takes the logarithm of the energy of the next frame. Returns the number of frames in a row, including
@@ -74,7 +75,7 @@ class StreamDecoder {
     int64_t taken = 0;             // steps since the last reset
     int64_t best = kSpeechBlank;   // class of the newest step
     int64_t begun = kSpeechBlank;  // label that begins with the newest step, or the blank
-    int64_t label = kSpeechBlank;  // the newest label
+    int64_t label = kSpeechBlank;  // newest label, or the blank before the first label
     int64_t since_label = 0;       // steps since the newest label began
     int64_t blanks = 0;            // consecutive steps whose best class is the blank
   };
