@@ -34,7 +34,7 @@ elseif(TAPEFORMER_CUDA STREQUAL AUTO)
 endif()
 
 # tapeformer_gencode(VARIABLE architecture…): sets VARIABLE to nvcc's options for architectures such as 80, 86-real and
-# 90a-real, or to an empty list if an architecture has another form. nvcc takes longer to parse sources for an
+# 90a-real. If an architecture has another form, sets it to an empty list. nvcc takes longer to parse sources for an
 # architecture than to generate its machine code. Machine code of a -real architecture is therefore generated from the
 # PTX of the first architecture in the list that is not newer. Therefore, kernels must not use instructions that only
 # newer architectures have, such as the instructions of 90a.

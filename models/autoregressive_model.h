@@ -3,8 +3,9 @@
 // through a causal encoder and a linear predictor. The distribution is a mixture of logistics for images, and
 // a softmax over the vocabulary for other sequences.
 //
-// Supports the techniques of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned axial positions
-// that are added to value embeddings of the full width, and a loss that is computed in chunks of rows.
+// Supports the techniques of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned axial positions,
+// and a loss that is computed in chunks of rows. Axial positions are added to value embeddings of the full
+// width.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/quickstart-text.sh: trains a language model from a fresh clone and writes samples. Installs missing Debian packages
-# (with sudo if necessary), builds the program, writes the King James Bible from the package bible-kjv-text to a file, trains
-# configs/quickstart-text.toml, evaluates the model and continues a prompt. On two cores this takes less than ten minutes.
+# (with sudo if necessary), builds the program and writes the King James Bible from the package bible-kjv-text to a file.
+# Then trains configs/quickstart-text.toml, evaluates the model and continues a prompt. On two cores this takes less than ten
+# minutes.
 #
 # A second call continues an interrupted training. If the training has reached its last step or its time limit, the call only
 # evaluates and writes. Delete runs/quickstart-text to start anew.

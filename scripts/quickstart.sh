@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/quickstart.sh: trains an image model from a fresh clone and draws samples. Installs missing Debian packages
-# (with sudo if necessary), builds the program, trains configs/quickstart.toml on Fashion-MNIST, evaluates the model on the
-# test images and draws a grid of samples. On two cores this takes less than ten minutes.
+# (with sudo if necessary) and builds the program. Then trains configs/quickstart.toml on Fashion-MNIST, evaluates the
+# model on the test images and draws a grid of samples. On two cores this takes less than ten minutes.
 #
 # A second call continues an interrupted training. If the training has reached its last step or its time limit, the
 # call only evaluates and draws. Delete runs/quickstart to start anew.

@@ -64,7 +64,7 @@ void check_options(const FilterbankOptions& options) {
               high_edge(options) <= static_cast<double>(options.rate) / 2,
           "expected 0 <= low < high <= half the rate, found ", options.low_hz, " to ", high_edge(options),
           " Hz");
-  require(options.dither >= 0, "expected no negative dither, found ", options.dither);
+  require(options.dither >= 0, "expected dither of at least 0, found ", options.dither);
   require(options.preemphasis >= 0 && options.preemphasis <= 1, "expected preemphasis in [0, 1], found ",
           options.preemphasis);
 }

@@ -36,8 +36,8 @@ class Dataset {
   virtual int64_t overlap() const { return 1; }
   // Returns the tokenizer of texts (data/text/tokenizer.h), or nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  // Returns the examples with these indices, in this order: tokens (number of indices, length + 1), and the
-  // mask and labels if the data set has them. Throws ShapeError if an index is outside [0, size).
+  // Returns the examples with these indices, in this order. The tokens are (number of indices, length + 1);
+  // mask and labels are defined if the data set has them. Throws ShapeError if an index is outside [0, size).
   virtual Batch batch(std::span<const int64_t> indices) const = 0;
 
  protected:

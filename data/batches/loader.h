@@ -2,8 +2,8 @@
 // options and the step, so a run resumes exactly from its step. A Prefetcher prepares batches in a separate
 // thread.
 //
-// Loaders throw ConfigError if the data set is empty, if the batch size is below 1 or, with LastBatch::drop,
-// if the batch size exceeds the size of the data set.
+// Loaders throw ConfigError if the data set is empty or the batch size is below 1. With LastBatch::drop, they
+// also throw ConfigError if the batch size exceeds the size of the data set.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Readers of files that may be compressed with gzip. The format is detected by the first bytes, not by the
 // name. All functions are thread-safe.
 //
-// Functions throw DataError with the path if the file is missing or too large, or if its gzip data is
-// truncated, corrupt or followed by other data.
+// Functions throw DataError with the path if the file is missing or too large. They also throw it if gzip
+// data is truncated, corrupt or followed by other data.
 #pragma once
 
 #include <memory>

@@ -21,8 +21,8 @@ struct ImageFolderOptions {
   int64_t limit = 0;        // maximum number of images, from the start of the split; 0: all
 };
 
-// The pictures below a folder, as paths relative to it, and the faults of other entries: broken links, links
-// to a folder that contains them, and names that are not valid UTF-8.
+// The pictures below a folder, as paths relative to it, and the faults of other entries. Faults are broken
+// links, links to a folder that contains them, and names that are not valid UTF-8.
 struct PictureList {
   std::vector<std::string> pictures;
   std::vector<std::string> faults;

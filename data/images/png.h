@@ -19,7 +19,7 @@ void write_png(const std::filesystem::path& path, const Tensor& image);
 inline constexpr int64_t kMaxPixels = 100'000'000;
 
 // Reads an image, (height, width, channels) uint8. Any PNG is converted to grey or RGB with 8 bits and no
-// transparency. Samples of 16 bits are read as sRGB, unless the file says otherwise.
+// transparency. Samples of 16 bits are read as sRGB, unless the file specifies another encoding.
 Tensor read_png(const std::filesystem::path& path);
 // Returns the image of a PNG file in memory. `name` names the file in errors.
 Tensor decode_png(const Bytes& bytes, const std::string& name);

@@ -1,4 +1,4 @@
-// The table of data sets that Tapeformer knows by name. A row holds the type and format of a data set, its
+// The table of data sets that Tapeformer knows by name. A row contains the type and format of a data set, its
 // sizes, its files with checksums, and its origin. To add a data set of a known format, add a row in
 // catalogue.cpp. The table is constant, and all functions are thread-safe.
 #pragma once
@@ -45,7 +45,7 @@ enum class SpeechLabels {
 };
 
 // A file of a data set, or a folder in data sets without checksums. The size and the SHA-256 apply to the
-// unpacked contents, so they hold for plain and gzip copies.
+// unpacked contents, so they are the same for plain and gzip copies.
 struct KnownFile {
   std::string_view name;  // original name, without .gz
   int64_t bytes = 0;
@@ -63,7 +63,7 @@ struct KnownSet {
   int64_t height = 0, width = 0, channels = 0;
 
   // Speech.
-  int64_t sample_rate = 0;  // default rate of recordings in samples per second; 0: the files hold features
+  int64_t sample_rate = 0;  // default rate of recordings in samples per second; 0: the files contain features
   SpeechLabels labels = SpeechLabels::phones;
   // Default names of the folders of the parts; empty if the corpus has no such folders.
   std::string_view train_part = {}, valid_part = {}, test_part = {};

@@ -92,7 +92,7 @@ bool is_gzip(const fs::path& path) {
   return file.get() == 0x1F && file.get() == 0x8B;
 }
 
-// Verifies a temporary file and renames it to its final name.
+// Verifies a temporary file and renames it to its final name. `origin` names its source in errors.
 void keep_file(const KnownFile& file, const fs::path& folder, const TemporaryFile& part,
                const std::string& origin) {
   check_published_digest(file, part.path, origin);

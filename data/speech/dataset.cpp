@@ -52,13 +52,13 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOpti
     : phones_(std::move(phones)), options_(std::move(options)) {
   if (options_.subsampling < 1 || options_.delta_order < 0 || options_.delta_order > 2 || options_.limit < 0)
     throw ConfigError(
-        "speech: expected subsampling of at least 1, delta_order of 0 to 2 and no negative limit");
+        "speech: expected subsampling of at least 1, delta_order of 0 to 2 and a limit of at least 0");
   const auto [part, chosen] = limit_corpus(corpus, options_);
   store_ = std::make_shared<const FeatureStore>(part, options_.features);
   if (options_.features.filterbank.dither > 0) filterbank_.emplace(options_.features.filterbank);
   choose_items(part, chosen);
   if (report_.utterances == 0)
-    throw DataError(concat_text(corpus.name, ": no utterance can be used, of ", part.utterances.size(),
+    throw DataError(concat_text(corpus.name, ": none of ", part.utterances.size(), " utterances can be used",
                                 report_.bad.empty() ? "" : "; the first: " + report_.bad.front()));
   gather_statistics(corpus.name);
   std::erase_if(items_, [](const Item& item) { return !item.chosen; });
@@ -203,7 +203,7 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
                                                const BatchPlanOptions& options, int64_t epoch) {
   if (options.max_frames < 1 || options.max_batch < 0)
     throw ConfigError(
-        concat_text("speech: expected max_frames of at least 1 and no negative max_batch, found ",
+        concat_text("speech: expected max_frames of at least 1 and max_batch of at least 0, found ",
                     options.max_frames, " and ", options.max_batch));
   const auto count = static_cast<int64_t>(frames.size());
   std::vector<int64_t> order(frames.size());

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number is the version of the file format and of the features.
+// Marks the files of the cache. The number is the version of the file format and of the features.
 constexpr char kMagic[] = "tapeformer features 3\n";
 constexpr double kOvershoot = 0.1;  // seconds by which a segment may exceed its recording
 
@@ -113,7 +113,7 @@ Tensor checked(const Utterance& utterance, Tensor features) {
   return features;
 }
 
-// Returns whether a fault may disappear although the files do not change: the output of a command can vary,
+// Returns whether a fault may disappear although the files do not change. The output of a command can vary,
 // and permissions are not part of the cache key.
 bool may_be_transient(const Utterance& utterance) {
   return !utterance.command.empty() || (access(utterance.path.c_str(), R_OK) != 0 && errno != ENOENT);
@@ -121,7 +121,7 @@ bool may_be_transient(const Utterance& utterance) {
 
 constexpr char kSuffix[] = ".features";
 
-// Reads a file in blocks and returns the checksum of its first bytes.
+// Returns the checksum of the first `bytes` bytes of a file, which is read in blocks.
 Checksum checksum_of_start(const File& file, size_t bytes) {
   constexpr size_t kBlock = size_t{1} << 24;
   std::vector<char> block(std::min(kBlock, bytes));

@@ -8,10 +8,10 @@
 
 namespace tapeformer {
 
-// Returns the matrix at a byte offset of an archive, as float32 (rows, columns). Supports FM (float32) and DM
-// (float64). Also supports the compressed types CM (8 bits, relative to percentiles of the column), CM2 (16
-// bits) and CM3 (8 bits), which are relative to the range of the matrix. Throws DataError with the file, the
-// offset and the fault.
+// Returns the matrix at a byte offset of an archive, as float32 (rows, columns). Supports the types FM
+// (float32) and DM (float64), and three compressed types. CM has 8 bits per value, relative to percentiles of
+// the column. CM2 (16 bits) and CM3 (8 bits) are relative to the range of the matrix. Throws DataError with
+// the file, the offset and the fault.
 Tensor read_ark_matrix(const std::filesystem::path& path, int64_t offset);
 
 }  // namespace tapeformer

@@ -1,6 +1,6 @@
 // Lexica: pronunciations of words. The format is the format of CMUdict: one entry "word PHONE PHONE …" per
-// line, with alternatives as "word(2)" and comments after " #" or on lines that begin with ";;;". A digit 0,
-// 1 or 2 at the end of a vowel in capital letters (AH0) is its stress. Words are case-insensitive.
+// line, with alternatives as "word(2)". Comments begin with " #", or with ";;;" at the start of a line. A
+// digit 0, 1 or 2 at the end of a vowel in capital letters (AH0) is its stress. Words are case-insensitive.
 #pragma once
 
 #include <filesystem>

@@ -67,7 +67,8 @@ Words PhoneTable::phones(const std::vector<int64_t>& numbers) const {
   Words result;
   for (const int64_t number : numbers) {
     if (number < 0 || number >= classes())
-      throw DataError(concat_text(number, " is not the number of a phone, of ", classes()));
+      throw DataError(
+          concat_text(number, " is not the number of a phone, expected a number below ", classes()));
     result.push_back(names_[static_cast<size_t>(number)]);
   }
   return result;

@@ -1,6 +1,6 @@
 // Phones, the labels of speech: tables of their names, and sets of phones of TIMIT. The 61 phones of TIMIT
-// are mapped to 48 for training and 39 for scoring (Lee and Hon 1989, "Speaker-independent phone recognition
-// using hidden Markov models").
+// are mapped to 48 for training and 39 for scoring. The mapping is from "Speaker-independent phone
+// recognition using hidden Markov models" (Lee and Hon 1989).
 #pragma once
 
 #include <cstdint>

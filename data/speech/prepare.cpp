@@ -338,8 +338,8 @@ PrepareReport prepare_speech(const PrepareOptions& options) {
   if (options.propose && !p.unknown.empty()) write_proposals(p);
   if (p.corpus.utterances.empty())
     throw DataError(concat_text(
-        "no utterance can be used, of ", p.report.transcripts, " transcripts and ", p.report.recordings,
-        " recordings; ", p.report.with_unknown_words, " have words that the lexicon lacks",
+        "none of the ", p.report.transcripts, " transcripts and ", p.report.recordings,
+        " recordings can be used; ", p.report.with_unknown_words, " have words that the lexicon lacks",
         p.unknown.empty() ? "" : concat_text(", see ", (options.out / kUnknownWords).string()),
         p.report.faults.empty() ? "" : "\n" + fault_text(p.report.faults)));
   write_parts(p);

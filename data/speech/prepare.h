@@ -1,4 +1,4 @@
-// Preparation of Kaldi data directories from a folder of recordings and a table or folder of transcripts:
+// Preparation of Kaldi data directories from a folder of recordings and a table or folder of transcripts. It
 // matches recordings and transcripts, normalises the words, and divides the utterances into train, valid and
 // test.
 //

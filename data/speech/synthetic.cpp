@@ -49,7 +49,8 @@ void add_noise(std::vector<float>& samples, double decibels, const RandomStream&
   for (size_t i = 0; i < samples.size(); ++i) samples[i] += static_cast<float>(scale * stream.normal(i));
 }
 
-// Writes a spoken sentence to folder/wav/ID.wav.
+// Makes an utterance: espeak-ng speaks the words, noise is added, and the recording is written to
+// folder/wav/ID.wav.
 Utterance speak(const fs::path& folder, const std::string& split, int64_t number, const Words& words,
                 const SyntheticSpeechOptions& options) {
   const RandomStream stream(options.seed, "synthetic " + split, static_cast<uint64_t>(number));

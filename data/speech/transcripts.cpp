@@ -62,7 +62,8 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.size() < 4 && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// Returns the column that the user chose by a number from 1 or by a name in the header.
+// Returns the index of the column that the user chose by a number from 1 or by a name in the header. Returns
+// std::nullopt if `wanted` is empty. Throws DataError if there is no such column.
 std::optional<size_t> chosen_column(const Words& header, const std::string& wanted, const TextLine& line) {
   if (wanted.empty()) return std::nullopt;
   if (is_number(wanted) && std::stoul(wanted) >= 1 && std::stoul(wanted) <= header.size())

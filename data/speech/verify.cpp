@@ -24,7 +24,7 @@ const std::set<std::string> kCmudictPhones = {"AA", "AE", "AH", "AO", "AW", "AY"
                                               "L",  "M",  "N",  "NG", "OW", "OY", "P",  "R",  "S",  "SH",
                                               "T",  "TH", "UH", "UW", "V",  "W",  "Y",  "Z",  "ZH"};
 
-// Appends a fault, with the location of the utterance.
+// Appends a fault. Puts the location of the utterance before the text, unless the text begins with it.
 void add_fault(Faults& faults, const Utterance& utterance, const std::string& text) {
   faults.push_back(text.starts_with(utterance.location) ? text : utterance.location + ": " + text);
 }

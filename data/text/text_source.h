@@ -10,9 +10,9 @@
 
 namespace tapeformer {
 
-// Returns the files that a path selects: the file itself, all regular files in a folder and its subfolders,
-// or the matches of a pattern with *, ? or [...]. Files are sorted by name. Entries whose names begin with a
-// dot and links to folders are left out. Throws DataError if a folder or a pattern selects no file.
+// Returns the files that a path selects. A path is a file, a folder with all regular files in it and its
+// subfolders, or a pattern with *, ? or [...]. Files are sorted by name. Entries whose names begin with a dot
+// and links to folders are left out. Throws DataError if a folder or a pattern selects no file.
 std::vector<std::filesystem::path> text_files(const std::string& path);
 
 // Throws DataError if a path selects no file, an unreadable file or only empty files. Does not read the

@@ -1,5 +1,5 @@
-// The command line of Tapeformer with one more attention kind, "sliding_window": each token attends to itself
-// and to the window - 1 tokens before it, and each head learns the scale of its scores.
+// The command line of Tapeformer with one more attention kind, "sliding_window". Each token attends to itself
+// and to the window - 1 tokens before it. Each head learns the scale of its scores.
 // docs/adding-an-attention-kind.md explains this file.
 //
 // Usage: sliding_window train sliding_window.toml

@@ -169,9 +169,9 @@ struct AttentionKind {
   OptionValues values(const std::vector<std::pair<std::string, OptionValue>>& replaced) const;
 };
 
-// Adds a kind to the registry. Throws std::invalid_argument if the name is empty or taken, if `make` is
-// empty, or if an option has no name, the name of another option or an invalid default. Not thread-safe:
-// programs register their kinds before they make models or read configs.
+// Adds a kind to the registry. Throws std::invalid_argument if the name is empty or taken, or if `make` is
+// empty. Also throws it if an option has no name, the name of another option or an invalid default. Not
+// thread-safe: programs register their kinds before they make models or read configs.
 void register_attention_kind(AttentionKind kind);
 
 // Returns every kind in the order of registration, the built-in kinds first. References to kinds stay valid.
@@ -179,9 +179,9 @@ const std::deque<AttentionKind>& attention_kinds();
 // Returns the kind with this name. Throws ConfigError for an unknown name; the message suggests the nearest
 // known name.
 const AttentionKind& attention_kind(const std::string& name);
-// Returns an attention of the kind with this name. Throws OptionError: for "attention_dropout" if the kind
-// has no weight_dropout and `dropout` of the setup is not 0, and for "attention_options.NAME" if the kind
-// rejects an option.
+// Returns an attention of the kind with this name. Throws OptionError for "attention_dropout" if the kind has
+// no weight_dropout and `dropout` of the setup is not 0. Throws OptionError for "attention_options.NAME" if
+// the kind rejects an option.
 std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,
                                           const AttentionSetup& setup = {});
 // Calls check_length of the kind, if it has one. Throws OptionError for "attention_options.NAME".

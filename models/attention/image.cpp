@@ -7,8 +7,8 @@ namespace {
 constexpr const char* kOneDimension = "1d";
 constexpr const char* kTwoDimensions = "2d";
 
-// Returns the window of the queries of a block along one axis: the block, `memory` positions before it and,
-// if `both_sides` is true, `memory` positions after it.
+// Returns the window of the queries of a block along one axis: the block and `memory` positions before it. If
+// `both_sides` is true, the window includes `memory` positions after the block.
 KeyWindow block_with_memory(int64_t block, int64_t memory, bool both_sides) {
   return {.block = block, .before = memory, .after = both_sides ? memory : 0};
 }
@@ -36,8 +36,8 @@ void check_image_length(const OptionValues& options, int64_t length) {
 }
 
 // Returns the multiply-adds of a causal pass, AttentionKind::multiply_adds. Counts the keys of a query far
-// from the borders of the image: all keys in the memory before its block, and half of the keys in the rows of
-// its block.
+// from the borders of the image. These are all keys in the memory before its block, and half of the keys in
+// the rows of its block.
 double image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
   if (options.get<std::string>("form") == kOneDimension)

@@ -26,8 +26,9 @@ std::unique_ptr<Attention> make_local_attention(const OptionValues& options, con
 }
 
 // Returns the multiply-adds of a causal pass, AttentionKind::multiply_adds. Counts the keys of a query far
-// from the start of the sequence: on average, half of its own block, and all keys of its window before the
-// block. A sequence that fits into one window costs as much as softmax attention.
+// from the start of the sequence. On average, these are half of the keys in the block of the query, and all
+// keys of its window before the block. A sequence that fits into one window costs as much as softmax
+// attention.
 double window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = key_window(options);
   return sparse_multiply_adds(static_cast<double>(window.before) + static_cast<double>(window.block + 1) / 2,

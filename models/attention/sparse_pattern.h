@@ -33,11 +33,11 @@ std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, doubl
 // Returns the capabilities of softmax attention with a sparse pattern.
 AttentionCapabilities sparse_pattern_capabilities();
 
-// Returns the multiply-adds of a causal pass of one head whose queries attend to `keys` keys on average, or
-// to length / 2 keys if this is less.
+// Returns the multiply-adds of a causal pass of one head. A query attends on average to `keys` keys, or to
+// length / 2 keys if this is less.
 double sparse_multiply_adds(double keys, const AttentionSize& size);
 
-// Throws OptionError unless an option is at most the length of the sequences.
+// Throws OptionError unless the option `name` is at most `length`, the length of the sequences.
 void check_at_most_length(const OptionValues& options, const char* name, int64_t length);
 
 }  // namespace tapeformer

@@ -23,8 +23,8 @@ bool contains(const Names& names, const std::string& name) {
 }
 
 // Attention with learned scores (Tay et al. 2020, "Synthesizer"). The scores are the sum of the terms in
-// `terms`. For head h, query i and key j, with learned w, A, B, R, r and c for each head, where `columns` is
-// the width of B:
+// `terms`. w, A, B, R, r and c are learned for each head, and `columns` is the width of B. For head h, query
+// i and key j:
 //   dot-product        q_i · k_j / √dim
 //   dense              relu(q_i) · w_j: the second layer of a perceptron whose first layer is the query
 //                      projection

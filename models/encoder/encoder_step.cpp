@@ -109,7 +109,8 @@ struct EncoderStep::OneToken {
     layer_norm_into(residual, change, norm.weight, norm.bias, out, step.branch_operand_);
     return out;
   }
-  // Norms also write their result to branch_operand_, which is the input of the next branch.
+  // Norms also write their result to branch_operand_ if it is defined. It is then the input of the next
+  // branch.
   Tensor apply(Branch branch, const Tensor& input) const {
     const Tensor& x = step.branch_operand_.defined() ? step.branch_operand_ : input;
     if (branch == Branch::attention) {

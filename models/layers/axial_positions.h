@@ -20,14 +20,15 @@ struct AxialShape {
   int64_t width() const;
 };
 
-// Returns the problems of an axial shape: sizes that are not positive, features that do not add up to `width`
-// and, if `length` > 0, shapes with fewer than `length` positions or with an axis that is much longer.
+// Returns the problems of an axial shape: sizes that are not positive, and features that do not add up to
+// `width`. If `length` > 0, shapes with fewer than `length` positions or with a much longer axis are also
+// problems.
 std::vector<OptionProblem> option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
 
 // The tables of axial positions: parameters "0", "1", …, (shape[a], dims[a]), drawn from N(0, 1).
 class AxialPositions final : public Module {
  public:
-  // `max_length` limits the length of sequences. 0 stands for the product of the shape.
+  // `max_length` limits the length of sequences. 0: the product of the shape.
   explicit AxialPositions(const AxialShape& axial, int64_t max_length = 0);
   // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ShapeError if `length`
   // exceeds `max_length`.

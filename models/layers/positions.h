@@ -11,8 +11,8 @@ struct ImageLayout {
   int64_t length() const { return height * width * channels; }
 };
 
-// Returns the sinusoids of positions 0 … length - 1, (length, dim) float64: sin(p / 10000^(2i/dim)) at 2i and
-// cos(p / 10000^(2i/dim)) at 2i + 1 (Vaswani et al. 2017, section 3.5).
+// Returns the sinusoids of positions 0 … length - 1, (length, dim) float64 (Vaswani et al. 2017, section
+// 3.5). The features of position p are sin(p / 10000^(2i/dim)) at 2i and cos(p / 10000^(2i/dim)) at 2i + 1.
 Tensor sinusoidal_positions(int64_t length, int64_t dim);
 // Writes the row of sinusoidal_positions() for one position, `dim` numbers.
 void write_sinusoids(int64_t position, int64_t dim, double* row);

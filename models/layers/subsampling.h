@@ -1,6 +1,7 @@
-// Subsampling of speech frames to encoder steps, by concatenating neighbouring frames or by convolutions with
-// kernel 3 and stride 2, one for each factor of 2 (as in ESPnet and wav2vec). Both give frames / factor
-// steps. Step t depends only on frames up to t factor + factor - 1, so both work in streaming recognition.
+// Subsampling of speech frames to encoder steps, by concatenating neighbouring frames or by convolutions.
+// There is one convolution with kernel 3 and stride 2 for each factor of 2 (as in ESPnet and wav2vec). Both
+// give frames / factor steps. Step t depends only on frames up to t factor + factor - 1, so both work in
+// streaming recognition.
 #pragma once
 
 #include <memory>

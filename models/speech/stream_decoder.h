@@ -4,8 +4,8 @@
 // A state is restarted in two cases. After a pause, a new state starts when the energy rises. In speech
 // without pauses, a second state starts before the window of the active state ends and takes the same frames.
 // The second state becomes active at a step where both states emit the blank and their newest labels are
-// equal, at the latest at the end of the window. Memory and time per frame do not depend on the length of the
-// stream. Labels are emitted without lookahead.
+// equal. At the end of the window, it becomes active in any case. Memory and time per frame do not depend on
+// the length of the stream. Labels are emitted without lookahead.
 #pragma once
 
 #include <deque>

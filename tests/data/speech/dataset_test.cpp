@@ -286,7 +286,7 @@ TEST_CASE("unusable files are left out and reported, or are errors with refuse_b
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, strict); }), "noise: u0: "));
   corpus.utterances.resize(2);
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options_8k()); }),
-                 "no utterance can be used, of 2; the first: u0"));
+                 "none of 2 utterances can be used; the first: u0"));
 }
 
 TEST_CASE("scoring keeps utterances that are shorter than their labels or have unseen phones") {
