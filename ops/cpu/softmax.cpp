@@ -88,8 +88,9 @@ template <class T>
 void row_log_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
     const T lse = logsumexp(x + row * classes, classes);
+    const T shift = lse == -std::numeric_limits<T>::infinity() ? T{0} : lse;  // a row of -inf stays -inf
 #pragma omp simd
-    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) y[i] = x[i] - lse;
+    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) y[i] = x[i] - shift;
   });
 }
 

@@ -128,7 +128,8 @@ struct LogSoftmax {
   __device__ void operator()(int64_t number, const Row& row, bool) const {
     const T shift = shift_of<T>(row);
     const T lse = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
-    row.store(y + number * classes, [=](T value, int64_t) { return value - lse; });
+    const T norm = lse == -INFINITY ? T{0} : lse;  // a row of -inf stays -inf
+    row.store(y + number * classes, [=](T value, int64_t) { return value - norm; });
   }
 };
 

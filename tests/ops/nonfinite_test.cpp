@@ -98,6 +98,20 @@ TEST_CASE("softmax of a row with NaN is NaN in all elements") {
   });
 }
 
+TEST_CASE("a row of -inf gives 0 in softmax and -inf in log_softmax, with finite gradients") {
+  everywhere([](Device device, DType dtype) {
+    for (const int64_t classes : {1, 7, 33, 2000}) {
+      CAPTURE(classes);
+      const Tensor x = require_grad(Tensor::full({2, classes}, -INFINITY, dtype, device));
+      for (const double value : softmax(x).to_vector()) CHECK(value == 0);
+      const Tensor y = log_softmax(x);
+      for (const double value : y.to_vector()) CHECK(value == -INFINITY);
+      backward(sum(exp(y)));
+      for (const double value : gradient(x).to_vector()) CHECK(value == 0);
+    }
+  });
+}
+
 TEST_CASE("max returns NaN if there is one, and argmax its first index") {
   everywhere([](Device device, DType dtype) {
     const Tensor x = with_nan({3, 11}, 11 + 4, dtype, device);

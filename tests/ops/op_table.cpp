@@ -4,6 +4,7 @@
 
 #include "ops/conv1d.h"
 #include "ops/elementwise.h"
+#include "ops/gumbel.h"
 #include "ops/index.h"
 #include "ops/linear.h"
 #include "ops/logistic_mixture.h"
@@ -53,6 +54,10 @@ void add_elementwise(std::vector<OpCase>& table) {
                      return dropout(in[0], {0.4, RandomStream(3, "drop")});
                    },
                    {normal({3, 45})}});
+  table.push_back(
+      {"Gumbel noise",
+       [](const Inputs& in) { return square(add_gumbel_noise(in[0], RandomStream(3, "noise"), 5)); },
+       {normal({3, 45})}});
   table.push_back({"elementwise, zero length",
                    [](const Inputs& in) { return mul(exp(in[0]), in[0]); },
                    {normal({0, 3})}});

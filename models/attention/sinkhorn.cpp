@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <cmath>
+
+#include "models/attention/attention.h"
+#include "models/attention/score_masks.h"
+#include "models/attention/softmax.h"
+#include "models/attention/sparse_pattern.h"
+#include "ops/elementwise.h"
+#include "ops/gumbel.h"
+#include "ops/lengths.h"
+#include "ops/matmul.h"
+#include "ops/softmax.h"
+#include "ops/sum.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kSinkhorn = "sinkhorn";
+constexpr double kMinMass = 1e-20;  // keeps the logarithm of the mass of a masked key finite
+
+struct SinkhornOptions {
+  int64_t block = 0, iterations = 0;
+  double temperature = 0;
+};
+
+// Sinkhorn attention of "Sparse Sinkhorn Attention" (Tay et al. 2020, section 3). A sorting network computes
+// a matrix S from the mean keys of blocks. A query attends, in one softmax, to its own block and to a mixed
+// block, whose token t is the sum of the tokens t of all blocks, weighted by the row of S of its block.
+class SinkhornKind final : public Attention {
+ public:
+  SinkhornKind(const SinkhornOptions& options, const AttentionSetup& setup)
+      : options_(options), dropout_(setup.dropout) {
+    check(setup.max_length > 0, kSinkhorn, "the sorting network needs a maximum length");
+    const int64_t blocks = block_count(setup.max_length);
+    const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(setup.dim)));
+    add_parameter("sort_hidden", hidden_, {setup.heads, setup.dim, setup.dim}, initializer);
+    add_parameter("sort_output", output_, {setup.heads, setup.dim, blocks}, initializer);
+    causal_ = causal_scores(blocks);
+    add_buffer("causal", causal_);
+    counts_ = Tensor::empty({blocks, 1});
+    for (int64_t i = 0; i < blocks; ++i)
+      counts_.data<float>()[i] = static_cast<float>((i + 1) * options_.block + 1);
+    add_buffer("counts", counts_);
+  }
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& name) const override {
+    check(q.size(1) == k.size(1), kSinkhorn, "the lengths of queries ", q.shape(), " and keys ", k.shape(),
+          " differ, and their blocks are those of one sequence");
+    check(block_count(q.size(1)) <= output_.size(2), kSinkhorn, "sequences of ", q.size(1),
+          " tokens have more blocks than the maximum length allows, ", output_.size(2));
+    if (!mask.causal) return to_all_blocks(q, k, v, mask, context, name);
+    if (q.size(1) <= options_.block)
+      return softmax_attention(q, k, v, softmax_options(q, k, mask, dropout_, context, name));
+    return to_earlier_blocks(q, k, v, context, name);
+  }
+
+ private:
+  // Attends to keys and values of blocks (batch · blocks, keys of a block, heads, dim).
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask, int64_t blocks,
+                ForwardContext context, const std::string& name) const {
+    context.first_example *= blocks;
+    SoftmaxAttentionOptions options = softmax_options(q, k, mask, dropout_, context, name);
+    options.scale = 1 / std::sqrt(static_cast<double>(hidden_.size(2)));
+    return softmax_attention(q, k, v, options);
+  }
+
+  // Attends without a causal mask. If some tokens of blocks are masked, a token of a mixed block has the
+  // weight of the part of its mixture that is not masked: an additional feature of the keys adds the
+  // logarithm of this part to the scores.
+  Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                       const ForwardContext& context, const std::string& name) const {
+    const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
+    const Tensor lengths = checked_lengths(kSinkhorn, "key length", mask.key_lengths, batch, length);
+    const Tensor key_blocks = in_blocks(valid_rows(k, mask)), value_blocks = in_blocks(valid_rows(v, mask));
+    const Tensor means = mul(permute(sum(key_blocks, 2), {0, 2, 1, 3}), 1 / static_cast<double>(block));
+    const Tensor order = balanced(sort_scores(means, context, name), mask, lengths);
+    Tensor queries = joined(in_blocks(q)), keys = with_mixed(order, key_blocks);
+    const Tensor values = with_mixed(order, value_blocks);
+    Tensor key_lengths;
+    if (mask.key_lengths.defined() || length % block != 0) {
+      const Tensor all = Tensor::full({batch, length, 1, 1}, 1, q.dtype(), q.device());
+      const Tensor valid = reshape(in_blocks(valid_rows(all, mask)), {batch, 1, blocks, block});
+      const Tensor mass = div(matmul(order, valid), add(sum(order, 3, true), kMinMass));
+      const Tensor score = mul(log(add(mass, kMinMass)), std::sqrt(static_cast<double>(q.size(3))));
+      const Tensor mixed = reshape(permute(score, {0, 2, 3, 1}), {batch * blocks, block, q.size(2), 1});
+      keys = concat({keys, concat({mixed, Tensor::zeros_like(mixed)}, 1)}, 3);
+      queries = concat({queries, Tensor::full(mixed.shape(), 1, q.dtype(), q.device())}, 3);
+      key_lengths = Tensor::empty({batch * blocks}, DType::int64);
+      for (int64_t i = 0; i < batch * blocks; ++i)
+        key_lengths.data<int64_t>()[i] =
+            block + std::clamp<int64_t>(lengths.data<int64_t>()[i / blocks] - i % blocks * block, 0, block);
+    }
+    const AttentionMask masked{.causal = false, .key_lengths = key_lengths};
+    const Tensor out = attend(queries, keys, values, masked, blocks, context, name);
+    return contiguous(slice(reshape(out, {batch, blocks * block, q.size(2), v.size(3)}), 1, 0, length));
+  }
+
+  // Attends with a causal mask. The row of S of a block depends on the tokens up to the first token of the
+  // block, and its softmax contains the earlier blocks. Columns are not normalised, because a sum over a
+  // column would contain later blocks. The queries of the first block attend to their block only.
+  Tensor to_earlier_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const ForwardContext& context,
+                           const std::string& name) const {
+    const int64_t batch = q.size(0), length = q.size(1), block = options_.block;
+    const int64_t rows = block_count(length) - 1;
+    const auto first = [&](const Tensor& x) { return slice(x, 1, 0, block); };
+    const AttentionMask causal{.causal = true, .key_lengths = {}};
+    const Tensor key_blocks = in_blocks(k), value_blocks = in_blocks(v);
+    const auto earlier = [&](const Tensor& x) { return slice(x, 1, 0, rows); };
+    const auto later = [&](const Tensor& x) { return slice(x, 1, 1, rows + 1); };
+    const Tensor visible = slice(slice(causal_, 0, 0, rows), 1, 0, rows);  // 0 or -inf
+    const Tensor sums = matmul(exp(visible), permute(sum(earlier(key_blocks), 2), {0, 2, 1, 3}));
+    const Tensor first_keys = permute(sum(slice(later(key_blocks), 2, 0, 1), 2), {0, 2, 1, 3});
+    const Tensor means = div(add(sums, first_keys), slice(counts_, 0, 0, rows));
+    const Tensor order = softmax(add(sort_scores(means, context, name), visible));
+    const auto keys_of = [&](const Tensor& x) {
+      return concat({mixed_blocks(order, earlier(x)), joined(later(x))}, 1);
+    };
+    const Tensor start = attend(first(q), first(k), first(v), causal, 1, context, name + ".first_block");
+    const Tensor rest = attend(joined(later(in_blocks(q))), keys_of(key_blocks), keys_of(value_blocks),
+                               causal, rows, context, name);
+    const Tensor all = concat({start, reshape(rest, {batch, rows * block, q.size(2), v.size(3)})}, 1);
+    return contiguous(slice(all, 1, 0, length));
+  }
+
+  // Returns the scores of the sorting network, (batch, heads, blocks, blocks), from means of keys (batch,
+  // heads, blocks, dim). In training, adds Gumbel noise.
+  Tensor sort_scores(const Tensor& means, const ForwardContext& context, const std::string& name) const {
+    const int64_t blocks = means.size(2);
+    Tensor scores = matmul(relu(matmul(means, hidden_)), slice(output_, 2, 0, blocks));
+    if (context.training)
+      scores = add_gumbel_noise(scores, RandomStream(context.seed, name + ".gumbel", context.step),
+                                context.first_example * means.size(1) * blocks * blocks);
+    return mul(scores, 1 / options_.temperature);
+  }
+  // Returns the exponential of the scores after iterations that normalise the rows and then the columns. Rows
+  // and columns of masked blocks are 0.
+  Tensor balanced(Tensor scores, const AttentionMask& mask, const Tensor& lengths) const {
+    const int64_t batch = scores.size(0), blocks = scores.size(3);
+    if (mask.key_lengths.defined()) {
+      const Tensor valid_blocks = Tensor::empty({batch}, DType::int64);
+      for (int64_t b = 0; b < batch; ++b)
+        valid_blocks.data<int64_t>()[b] = block_count(lengths.data<int64_t>()[b]);
+      const Tensor valid = length_scores(valid_blocks, blocks, scores);
+      scores = add(add(scores, reshape(valid, {batch, 1, 1, blocks})), reshape(valid, {batch, 1, blocks, 1}));
+    }
+    for (int64_t i = 0; i < options_.iterations; ++i)
+      scores = transpose(log_softmax(transpose(log_softmax(scores), 2, 3)), 2, 3);
+    return exp(scores);
+  }
+
+  int64_t block_count(int64_t length) const { return (length + options_.block - 1) / options_.block; }
+  // Returns x (batch, length, heads, dim), completed with zeros, as (batch, blocks, block, heads, dim).
+  Tensor in_blocks(const Tensor& x) const {
+    const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), blocks = block_count(x.size(1));
+    const int64_t missing = blocks * options_.block - x.size(1);
+    const Tensor padded =
+        missing > 0 ? concat({x, Tensor::zeros({batch, missing, heads, dim}, x.dtype(), x.device())}, 1) : x;
+    return reshape(padded, {batch, blocks, options_.block, heads, dim});
+  }
+  static Tensor joined(const Tensor& blocks) {
+    return reshape(blocks, {blocks.size(0) * blocks.size(1), blocks.size(2), blocks.size(3), blocks.size(4)});
+  }
+  // Returns the blocks mixed by S, (batch · rows, block, heads, dim). S is (batch, heads, rows, blocks).
+  static Tensor mixed_blocks(const Tensor& order, const Tensor& blocks) {
+    const int64_t batch = blocks.size(0), count = blocks.size(1), block = blocks.size(2);
+    const int64_t heads = blocks.size(3), dim = blocks.size(4), rows = order.size(2);
+    const Tensor tokens = reshape(permute(blocks, {0, 3, 1, 2, 4}), {batch, heads, count, block * dim});
+    const Tensor mixed = reshape(matmul(order, tokens), {batch, heads, rows, block, dim});
+    return reshape(permute(mixed, {0, 2, 3, 1, 4}), {batch * rows, block, heads, dim});
+  }
+  static Tensor with_mixed(const Tensor& order, const Tensor& blocks) {
+    return concat({mixed_blocks(order, blocks), joined(blocks)}, 1);
+  }
+
+  SinkhornOptions options_;
+  double dropout_;
+  Tensor hidden_, output_;  // the layers of the sorting network
+  // Buffers: causal scores of blocks, and numbers of tokens up to the first token of blocks 1, 2, …
+  Tensor causal_, counts_;
+};
+
+}  // namespace
+
+AttentionKind sinkhorn_attention_kind() {
+  return {.name = kSinkhorn,
+          .help =
+              "Sparse Sinkhorn attention: softmax attention to the own block and to a learned mixture of "
+              "blocks",
+          .capabilities = {.causal = true,
+                           .length_masks = true,
+                           .cross_lengths = unsupported("queries and keys share the blocks of one sequence"),
+                           .recurrent = unsupported("only its parallel form is implemented"),
+                           .weight_dropout = true,
+                           .bfloat16 = unsupported("its sorting network is float32")},
+          .options = {{.name = "block",
+                       .default_value = int64_t{128},
+                       .help = "tokens of a block",
+                       .min = 1,
+                       .max = 1 << 20},
+                      {.name = "iterations",
+                       .default_value = int64_t{8},
+                       .help = "normalisations of rows and columns; causal attention normalises rows once",
+                       .min = 1,
+                       .max = 1000},
+                      {.name = "temperature",
+                       .default_value = 0.75,
+                       .help = "divisor of the scores of blocks; a low temperature selects single blocks",
+                       .min = 1e-3,
+                       .max = 1e3}},
+          .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
+            return std::make_unique<SinkhornKind>(
+                SinkhornOptions{values.get<int64_t>("block"), values.get<int64_t>("iterations"),
+                                values.get<double>("temperature")},
+                setup);
+          },
+          .check_length = [](const OptionValues& values,
+                             int64_t length) { check_at_most_length(values, "block", length); },
+          // Counts the scores and weighted sums of half of the own block and of the mixed block, and the
+          // products with S.
+          .multiply_adds =
+              [](const OptionValues& values, const AttentionSize& size) {
+                const auto block = static_cast<double>(values.get<int64_t>("block"));
+                const auto length = static_cast<double>(size.length);
+                return sparse_multiply_adds(1.5 * block, size) +
+                       static_cast<double>(size.dim) * length * length / block;
+              },
+          .short_options = {{"block", int64_t{2}}}};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,26 @@
+#include "ops/kernels/gumbel.h"
+
+#include <cmath>
+
+#include "core/instances.h"
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+
+template <class T>
+void add_gumbel(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n) {
+  constexpr int64_t kGrain = 1 << 10;
+  parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      y[i] = x[i] - static_cast<T>(std::log(-std::log(stream.uniform(static_cast<uint64_t>(offset + i)))));
+  });
+}
+
+template <class T>
+struct GumbelKernels {
+  inline static const Instances all{&add_gumbel<T>};
+};
+template struct GumbelKernels<float>;
+template struct GumbelKernels<double>;
+
+}  // namespace tapeformer::cpu

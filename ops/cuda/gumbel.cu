@@ -1,0 +1,30 @@
+#include "ops/kernels/gumbel.h"
+
+#include "core/cuda/kernel.h"
+#include "core/instances.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+template <class T>
+__global__ void add_gumbel_kernel(const T* x, GraphRandomStream stream, int64_t offset, T* y, int64_t n) {
+  const RandomStream now = stream.now();
+  for (int64_t i = first_element(); i < n; i += element_stride())
+    y[i] = x[i] - static_cast<T>(std::log(-std::log(now.uniform(static_cast<uint64_t>(offset + i)))));
+}
+
+}  // namespace
+
+template <class T>
+void add_gumbel(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n) {
+  launch(add_gumbel_kernel<T>, over_elements(n), x, GraphRandomStream(stream), offset, y, n);
+}
+
+template <class T>
+struct GumbelKernels {
+  inline static const Instances all{&add_gumbel<T>};
+};
+template struct GumbelKernels<float>;
+template struct GumbelKernels<double>;
+
+}  // namespace tapeformer::cuda

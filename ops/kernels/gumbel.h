@@ -1,0 +1,19 @@
+// Gumbel noise (ops/gumbel.h).
+#pragma once
+
+#include <cstdint>
+
+#include "core/backends.h"
+#include "core/rng.h"
+
+namespace tapeformer {
+
+TAPEFORMER_FOR_EACH_BACKEND(
+
+    // Computes y_i = x_i - log(-log(u_i)) for n elements, where u_i is uniform number `offset` + i.
+    template <class T>
+    void add_gumbel(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n);
+
+)
+
+}  // namespace tapeformer
