@@ -69,7 +69,7 @@ TEST_CASE("a chunked function has the values and gradients of the whole function
     const auto found = taken_gradients({x, w, b});
     for (size_t i = 0; i < 3; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
   }
-  // Control: a mask that restarts in each chunk differs.
+  // Negative control: a dropout mask that starts again in each chunk gives other values.
   const Tensor wrong = chunked(
       [&](const Tensor& rows, int64_t) { return linear(rows, w, b, Activation::gelu, mask); }, x, 2, {w, b});
   CHECK(max_difference(wrong, whole) > 0.1);
@@ -95,7 +95,7 @@ TEST_CASE("chunked() uses `rows_gradient` instead of a replay") {
   CHECK(calls == 3);
   const auto found = taken_gradients({x, w1, w2, b});
   for (size_t i = 0; i < 4; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
-  // Control: another function gives another gradient.
+  // Negative control: a `rows_gradient` that does not match the function gives another gradient.
   backward(chunked(function, x, 3, {w1, w2, b},
                    [&](const Tensor& rows, int64_t, const Tensor& g) {
                      backward_through_linear(linear(rows, w1, {}), w2, b, g);
@@ -118,7 +118,7 @@ TEST_CASE("a chunked sum has the value and the gradients of the whole sum, also 
   for (const int64_t chunks : kChunks) {
     const Tensor y = chunked_sum(function, x, chunks, {w}, scaled);
     CHECK(std::abs(y.item() - whole.item()) < 1e-11);
-    CHECK_FALSE(gradient(w).defined());  // not before backward()
+    CHECK_FALSE(gradient(w).defined());  // the forward pass alone sets no gradient of a leaf
     backward(mul(y, 3));
     const auto found = taken_gradients({x, w});
     for (size_t i = 0; i < 2; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
@@ -146,7 +146,7 @@ TEST_CASE("gradients of chunked functions pass the gradient check") {
   CHECK(summed.relative_error < 1e-8);
 }
 
-TEST_CASE("the memory of forward and backward of a chunked function decreases with the number of chunks") {
+TEST_CASE("the peak memory of a chunked function decreases with the number of chunks") {
   const int64_t rows = 1024, hidden = 512;
   const Tensor x = require_grad(normal({rows, kDim}, 1)), w1 = require_grad(normal({hidden, kDim}, 2)),
                w2 = require_grad(normal({kDim, hidden}, 3)), cotangent = normal({rows, kDim}, 4);
@@ -154,14 +154,15 @@ TEST_CASE("the memory of forward and backward of a chunked function decreases wi
     return linear(linear(part, w1, {}, Activation::relu), w2, {});
   };
   std::vector<int64_t> peaks;
-  for (const int64_t chunks : {1, 1, 4, 16}) {  // the first run allocates the gradients of the weights
+  // peaks[0] includes the gradients of the weights, which the first run allocates.
+  for (const int64_t chunks : {1, 1, 4, 16}) {
     const int64_t before = device_allocator().stats().active;
     device_allocator().reset_peak();
     backward(chunked(function, x, chunks, {w1, w2}), cotangent);
     peaks.push_back(device_allocator().stats().peak - before);
   }
   const int64_t hidden_bytes = rows * hidden * 8;
-  CHECK(peaks[1] > 2 * hidden_bytes);  // hidden units and their gradient
+  CHECK(peaks[1] > 2 * hidden_bytes);  // the hidden units and their gradient
   CHECK(peaks[2] < peaks[1] / 3);
   CHECK(peaks[3] < peaks[1] / 10);
 }

@@ -1,4 +1,4 @@
-// BackwardOptions::on_complete: the order of the calls, and the gradients at the time of a call.
+// Tests of BackwardOptions::on_complete: the order of its calls, and the gradients at the time of a call.
 #include <doctest/doctest.h>
 
 #include "autograd/chunked.h"
@@ -11,12 +11,13 @@ using namespace tapeformer::small;
 
 namespace {
 
-// Leaves with names, in the order in which backward() completes them.
+// Named leaves, and a check of the order in which backward() completes them.
 class Completed {
  public:
   explicit Completed(std::vector<std::pair<std::string, Tensor>> leaves) : leaves_(std::move(leaves)) {}
 
-  // Runs backward(), checks that no gradient changes after its call, and returns the names.
+  // Runs backward(). Checks that no gradient changes after on_complete() was called for its leaf. Returns the
+  // names of the leaves in the order of the calls.
   std::string order(const Tensor& result) {
     std::string names;
     std::vector<double> values(leaves_.size(), -1);
@@ -43,7 +44,7 @@ class Completed {
 
 TEST_CASE("backward() completes a leaf after the first op that uses it") {
   const Tensor a = leaf(2), b = leaf(3), c = leaf(5);
-  const Tensor ab = times(a, b), cb = times(c, b);  // the first op uses a and b
+  const Tensor ab = times(a, b), cb = times(c, b);  // the first recorded op uses a and b
   const Tensor y = times(ab, cb);
   CHECK(Completed({{"a", a}, {"b", b}, {"c", c}}).order(y) == "cba");
   CHECK(gradient(b).item() == 2 * 2 * 3 * 5);

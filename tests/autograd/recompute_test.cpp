@@ -8,7 +8,7 @@
 using namespace tapeformer;
 using namespace tapeformer::small;
 
-TEST_CASE("recompute gives the gradients of inputs and parameters, also if calls are nested") {
+TEST_CASE("recompute() gives the gradients of inputs and parameters, also in nested calls") {
   const Tensor x = leaf(2), weight = leaf(5);
   auto inner = [&](const std::vector<Tensor>& in) { return times(times(in[0], in[0]), weight); };
   auto outer = [&](const std::vector<Tensor>& in) { return times(recompute(inner, in, {weight}), in[0]); };
@@ -16,10 +16,10 @@ TEST_CASE("recompute gives the gradients of inputs and parameters, also if calls
   backward(recompute(outer, {below}, {weight}));  // computes below^3 * weight
   CHECK(gradient(x).item() == 2 * 3 * 16 * 5);
   CHECK(gradient(weight).item() == 64);
-  CHECK(tape_size() == 1);  // only the node of `below`, to which this test holds a handle
+  CHECK(tape_size() == 1);  // only the node of `below`, which is still a variable of this test
 }
 
-TEST_CASE("recompute is recorded if only its parameters require a gradient") {
+TEST_CASE("recompute() is recorded if only its parameters require a gradient") {
   const Tensor weight = leaf(5);
   backward(
       recompute([&](const std::vector<Tensor>& in) { return times(in[0], weight); }, {scalar(3)}, {weight}));
@@ -35,7 +35,7 @@ TEST_CASE("the replay of a segment does not use the pending gradients of its inp
   CHECK(gradient(x).item() == 4 * 8 + 2 * 2);
 }
 
-TEST_CASE("recompute keeps its inputs and no intermediate results") {
+TEST_CASE("recompute() keeps its inputs and no intermediate results") {
   const Tensor x = require_grad(Tensor::full({1 << 16}, 1, DType::float64));
   auto deep = [](const std::vector<Tensor>& in) {
     Tensor y = in[0];

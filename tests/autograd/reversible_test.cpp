@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kTokens = 6, kWidth = 4;
 
-// A block of two small branches with separate weights.
+// The weights of the two branches of a reversible block.
 struct Weights {
   explicit Weights(int salt)
       : f(require_grad(normal({kWidth, kWidth}, salt))),
@@ -28,7 +28,8 @@ ReversibleBlock block_of(const Weights& w, int64_t chunks = 1) {
           {[g = w.g](const Tensor& x, int64_t) { return sigmoid(linear(x, g, {})); }, chunks}};
 }
 
-// Runs the same blocks and stores all intermediate results on the tape.
+// Returns the result of the blocks, computed without reversible(), so that the tape stores all intermediate
+// results.
 Tensor stored(const std::vector<ReversibleBlock>& blocks, Tensor x1, Tensor x2) {
   for (const ReversibleBlock& block : blocks) {
     x1 = add(x1, block.f.function(x2, 0));
@@ -39,7 +40,7 @@ Tensor stored(const std::vector<ReversibleBlock>& blocks, Tensor x1, Tensor x2) 
 
 }  // namespace
 
-TEST_CASE("a reversible stack has the values and the gradients of its stored form") {
+TEST_CASE("a reversible stack has the values and the gradients of the same stack with a full tape") {
   const Weights a(1), b(3), c(5);
   const Tensor x1 = require_grad(normal({kTokens, kWidth}, 10)),
                x2 = require_grad(normal({kTokens, kWidth}, 11));
@@ -74,7 +75,7 @@ TEST_CASE("gradients of a reversible stack pass the gradient check, also if both
 }
 
 TEST_CASE("branches that return their gradient unchanged do not change the gradients of other branches") {
-  // The gradient of the weight is the same tensor as the gradient that continues through the stack.
+  // The gradient of `w` is the same tensor as the gradient that continues through the stack.
   const Tensor w = require_grad(normal({kTokens, kWidth}, 1)), x = require_grad(normal({kTokens, kWidth}, 2));
   const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };
   const std::vector<ReversibleBlock> blocks(3, {{shift}, {shift}});

@@ -57,7 +57,7 @@ TEST_CASE("a second backward() throws, because the recorded ops are freed, unles
       "backward: an earlier backward() freed the recorded ops of this result; run the forward pass again, "
       "or pass {.retain = true} to the earlier call to keep them",
       ShapeError);
-  const Tensor z = plus(y, x);  // a new node after the freed node
+  const Tensor z = plus(y, x);  // a new op with an input whose op was freed
   CHECK_THROWS_WITH_AS(
       backward(z),
       "backward: an earlier backward() freed the recorded op mul; run the forward pass again, or pass "
@@ -115,7 +115,7 @@ TEST_CASE("a graph of one million nodes neither overflows the stack nor leaks me
     CHECK(tape_size() == 1'000'000);
     backward(y);
     CHECK(gradient(x).item() == 1'000'001);
-    CHECK(tape_size() == 1);  // the node of y
+    CHECK(tape_size() == 1);  // only the node of y remains
     y = x;
     for (int i = 0; i < 1'000'000; ++i) y = times(y, x);  // each earlier y is dropped without backward()
   }
@@ -123,7 +123,7 @@ TEST_CASE("a graph of one million nodes neither overflows the stack nor leaks me
   CHECK(device_allocator().stats().active == before);
 }
 
-TEST_CASE("backward frees nodes whose gradient function has run") {
+TEST_CASE("backward() frees nodes whose gradient function has run") {
   const Tensor x = require_grad(Tensor::zeros({1 << 16}, DType::float64));
   Tensor y = x;
   for (int i = 0; i < 8; ++i) y = times(y, x);
@@ -194,7 +194,7 @@ TEST_CASE(
       for (Tensor& tensor : kept) tensor = {};
     });
     for (int i = 0; i < kTensors; ++i)
-      times(x, plus(x, x));  // the owner of the tape records at the same time
+      times(x, plus(x, x));  // this thread, which owns the tape, records at the same time
     other.join();
     CHECK(tape_size() == 0);
 
@@ -211,7 +211,7 @@ TEST_CASE(
   CHECK(device_allocator().stats().active == before);
 }
 
-TEST_CASE("view, clone and to of a tensor with a gradient throw instead of leaving the tape") {
+TEST_CASE("view(), clone() and to() of a tensor that requires a gradient throw instead of leaving the tape") {
   const Tensor x = require_grad(Tensor::from<double>({1, 2}, {2}));
   for (const Tensor& tensor : {x, times(x, x)}) {
     CHECK_THROWS_WITH_AS(tensor.view({2, 1}), doctest::Contains("view: the tensor requires a gradient"),
@@ -219,7 +219,7 @@ TEST_CASE("view, clone and to of a tensor with a gradient throw instead of leavi
     CHECK_THROWS_WITH_AS(tensor.clone(), doctest::Contains("clone: the tensor requires a gradient"),
                          ShapeError);
     CHECK_THROWS_WITH_AS(tensor.to(DType::float32), doctest::Contains("to: the tensor requires"), ShapeError);
-    CHECK(tensor.to(kCpu).id() == tensor.id());  // a copy to the same device is the same tensor
+    CHECK(tensor.to(kCpu).id() == tensor.id());  // to() the device of the tensor returns the tensor
     CHECK(detach(tensor).clone().to_vector() == tensor.to_vector());
     CHECK_FALSE(requires_grad(tensor.alias()));
     const NoGrad no_grad;

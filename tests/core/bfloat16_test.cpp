@@ -14,8 +14,8 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns floats whose bit patterns are evenly spaced in [0, 2^32), and the midpoints between neighbouring
-// bfloat16 numbers.
+// Returns floats whose bit patterns are evenly spaced in [0, 2^32), the midpoints between neighbouring
+// bfloat16 numbers, and the floats next to these midpoints.
 std::vector<float> floats() {
   std::vector<float> values;
   for (uint64_t bits = 0; bits < 1ull << 32; bits += 4093)

@@ -32,7 +32,7 @@ std::string flags_of_kernel() {
 
 }  // namespace
 
-TEST_CASE("highest_level returns a level only if the set contains all its extensions") {
+TEST_CASE("highest_level() returns a level only if the set contains all extensions of the level") {
   CHECK(std::string(highest_level(0).name) == "x86-64");
   CHECK(std::string(highest_level(kV3).name) == "x86-64-v3");
   CHECK(std::string(highest_level(kV3 & ~extensions("fma")).name) == "x86-64-v2");
@@ -56,7 +56,7 @@ TEST_CASE(
   CHECK(missing_text(kV3, 0, 1) == "");
 }
 
-TEST_CASE("processor_extensions agrees with /proc/cpuinfo") {
+TEST_CASE("processor_extensions() agrees with /proc/cpuinfo") {
   const std::string flags = flags_of_kernel();
   if (flags.empty()) {
     MESSAGE("skipped: /proc/cpuinfo has no flags");

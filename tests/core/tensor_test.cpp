@@ -26,7 +26,7 @@ TEST_CASE("strided copies follow the strides of both sides") {
   CHECK(target.to_vector() == a.to_vector());
 }
 
-TEST_CASE("dtype conversion, bfloat16 rounding to nearest even") {
+TEST_CASE("conversion to bfloat16 rounds to the nearest value, and ties to the even value") {
   const Tensor a = Tensor::from<double>({1.0, 1.00390625, 1.01171875, 256}, {4});
   CHECK(a.to(DType::bfloat16).to_vector() == std::vector<double>{1.0, 1.0, 1.015625, 256});
   CHECK(std::isnan(static_cast<float>(BFloat16(std::numeric_limits<float>::quiet_NaN()))));
@@ -65,7 +65,7 @@ TEST_CASE("broadcast_shapes follows NumPy") {
   CHECK_THROWS_WITH(broadcast_shapes("add", {3}, {2}), "add: shapes (3,) and (2,) do not broadcast together");
 }
 
-TEST_CASE("device names") {
+TEST_CASE("Device::parse() accepts the names of devices and refuses other texts") {
   CHECK(Device::parse("cuda:3") == Device{DeviceType::cuda, 3});
   CHECK_THROWS_AS(Device::parse("cuda:x"), ConfigError);
   CHECK_THROWS_AS(Device::parse("gpu"), ConfigError);

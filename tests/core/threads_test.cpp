@@ -20,19 +20,20 @@ using namespace tapeformer;
 namespace {
 
 // Sets the number of threads until the end of the scope.
-class TeamOf {
+class ThreadsScope {
  public:
-  explicit TeamOf(int count) : previous_(threads()) { set_threads(count); }
-  ~TeamOf() { set_threads(previous_); }
-  TeamOf(const TeamOf&) = delete;
-  TeamOf& operator=(const TeamOf&) = delete;
+  explicit ThreadsScope(int count) : previous_(threads()) { set_threads(count); }
+  ~ThreadsScope() { set_threads(previous_); }
+  ThreadsScope(const ThreadsScope&) = delete;
+  ThreadsScope& operator=(const ThreadsScope&) = delete;
 
  private:
   int previous_;
 };
 
-// Simulates a worker. Another program uses its processor in every second time slice, unless `slice` is 0.
-// Returns the number of interruptions by the end of a slice, divided by the number of rests.
+// Simulates a worker thread that runs `loops` loops of `loop` nanoseconds. Unless `slice` is 0, another
+// program takes the processor for `slice` nanoseconds whenever the worker has used it for `slice`
+// nanoseconds. Returns the number of these interruptions per rest of the worker.
 double interrupted_bursts(WorkerBursts& bursts, int64_t slice, int64_t loop, int loops) {
   int64_t wall = 0, cpu = 0, in_slice = 0, interrupted = 0, rests = 0;
   bursts.restart(wall, cpu);
@@ -50,7 +51,7 @@ double interrupted_bursts(WorkerBursts& bursts, int64_t slice, int64_t loop, int
     if (rest == 0) continue;
     ++rests;
     wall += rest;
-    in_slice = 0;  // after a rest, a whole slice is available
+    in_slice = 0;  // after a rest, the worker can use a whole slice
     bursts.restart(wall, cpu);
   }
   return static_cast<double>(interrupted) / static_cast<double>(std::max<int64_t>(rests, 1));
@@ -81,7 +82,7 @@ TEST_CASE("parallel_for rethrows an exception after every range has ended") {
 
 TEST_CASE("threads of a loop have different numbers below the number of threads") {
   for (const int team : {2, 3, 5}) {
-    const TeamOf scope(team);
+    const ThreadsScope scope(team);
     for (int repeat = 0; repeat < 200; ++repeat) {
       std::vector<std::atomic<int>> inside(static_cast<size_t>(team));
       std::atomic<int> clashes{0};
@@ -99,7 +100,7 @@ TEST_CASE("threads of a loop have different numbers below the number of threads"
 }
 
 TEST_CASE("workers take ranges of a loop whose caller is busy") {
-  const TeamOf scope(2);
+  const ThreadsScope scope(2);
   std::atomic<int> done{0};
   std::set<std::thread::id> callers;
   std::mutex mutex;
@@ -116,7 +117,7 @@ TEST_CASE("workers take ranges of a loop whose caller is busy") {
 }
 
 TEST_CASE("loops of two callers at once and nested loops cover every index") {
-  const TeamOf scope(3);
+  const ThreadsScope scope(3);
   const auto sum = [] {
     std::atomic<int64_t> total{0};
     for (int repeat = 0; repeat < 100; ++repeat)
@@ -134,7 +135,7 @@ TEST_CASE("loops of two callers at once and nested loops cover every index") {
 }
 
 TEST_CASE("regions of OpenMP have one thread inside a loop") {
-  const TeamOf scope(2);
+  const ThreadsScope scope(2);
   const auto team_of_region = [] {
     std::atomic<int> count{0};
 #pragma omp parallel num_threads(2)
@@ -161,7 +162,7 @@ TEST_CASE("a worker that is preempted often rests before its time slice ends") {
   WorkerBursts bursts;
   CHECK(interrupted_bursts(bursts, slice, loop, 20000) < 0.2);
   CHECK(bursts.contended());
-  // Without the other program, the worker is uncontended again after a few bursts.
+  // Without the other program, contended() becomes false again.
   interrupted_bursts(bursts, 0, loop, 1000);
   CHECK(!bursts.contended());
   CHECK(bursts.update(2'000'000'000, 2'000'000'000) == 0);

@@ -17,7 +17,9 @@ double sigmoid_of(double x) {
   return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
 }
 
-// Returns the error in ulp of the exact value. Subnormals use the ulp of the smallest normal number.
+// Returns the error of `value` in units in the last place (ulp) of `exact`, where subnormal numbers have the
+// ulp of the smallest normal number. If a value is not finite, returns 0 if both agree or `exact` is close to
+// the limit of overflow, and else 1e30.
 double ulps(float value, double exact) {
   const auto rounded = static_cast<float>(exact);
   if (std::isnan(rounded) || std::isinf(rounded) || std::isinf(value) || std::isnan(value)) {
@@ -29,8 +31,8 @@ double ulps(float value, double exact) {
   return std::fabs(value - exact) / std::ldexp(1.0, std::ilogb(size) - 23);
 }
 
-// Returns floats whose bit patterns are evenly spaced in [0, 2^32): all exponents, both signs, subnormals,
-// infinities and NaN.
+// Returns special values, floats whose bit patterns are evenly spaced in [0, 2^32), and floats that are
+// evenly spaced in [-120, 120]. They include all exponents, both signs, subnormals, infinities and NaN.
 const std::vector<float>& every_kind_of_float() {
   static const std::vector<float> values = [] {
     std::vector<float> v = {0.0f,      -0.0f, 1.0f,     -1.0f,    INFINITY,
@@ -86,7 +88,7 @@ TEST_CASE("vector math in float has errors of a few ulp for arguments of all mag
       "erf", [](float x) { return vmath::erf(x); }, [](double x) { return std::erf(x); }, 3);
 }
 
-TEST_CASE("exp_of_negative equals exp down to -86, and is constant below -86") {
+TEST_CASE("exp_of_negative() equals exp() down to -86, and is constant below -86") {
   using V = cpu::Vector<float>;
   double worst = 0;
   for (float x = 0; x > -86; x -= 3e-4f)
@@ -115,7 +117,7 @@ TEST_CASE("vector math keeps the sign of zero and is exact where the result is e
   CHECK(vmath::sigmoid(-800.0) == 0.0);
 }
 
-TEST_CASE("NaN of any sign and payload stays NaN in exp_of_negative") {
+TEST_CASE("exp_of_negative() of NaN with any sign and payload is NaN") {
   using V = cpu::Vector<float>;
   for (uint32_t payload = 1; payload < 1u << 23; payload = payload * 3 + 1)
     for (const uint32_t sign : {0u, 0x80000000u}) {

@@ -7,7 +7,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("make_dataset returns a data set of images") {
+TEST_CASE("make_dataset() returns a data set of images") {
   const TempDir dir;
   write_tiny_mnist(dir / "mnist", 25, 7);
   DatasetOptions options;
@@ -39,7 +39,7 @@ TEST_CASE("make_dataset returns a data set of images") {
   CHECK_THROWS_AS(dataset->batch(std::vector<int64_t>{-1}), ShapeError);
 }
 
-TEST_CASE("make_dataset returns the copy task") {
+TEST_CASE("make_dataset() returns the copy task") {
   DatasetOptions options;
   options.name = "copy";
   CHECK(make_dataset(options)->size() == 640000);
@@ -57,14 +57,14 @@ TEST_CASE("make_dataset returns the copy task") {
   CHECK_THROWS_AS(make_dataset(options)->batch(std::vector<int64_t>{3}), ShapeError);
 }
 
-TEST_CASE("an unknown data set is a config error with a suggestion") {
+TEST_CASE("make_dataset() of an unknown data set is a config error with a suggestion") {
   DatasetOptions options;
   options.name = "cifar-10";
   CHECK_THROWS_WITH_AS(make_dataset(options), "\"cifar-10\" is not a data set; did you mean \"cifar10\"?",
                        ConfigError);
 }
 
-TEST_CASE("describe_dataset reads no files") {
+TEST_CASE("describe_dataset() reads no files") {
   DatasetOptions options;
   options.data_dir = "/nonexistent";
   options.downscale = 2;
@@ -84,7 +84,7 @@ TEST_CASE("describe_dataset reads no files") {
   CHECK(contains(message_of<ConfigError>([&] { describe_dataset(options); }), "did you mean \"copy\""));
 }
 
-TEST_CASE("describe_dataset and the files agree") {
+TEST_CASE("describe_dataset() agrees with the data set that make_dataset() reads from files") {
   DatasetOptions options;
   options.name = "fashion-mnist";
   options.split = "test";

@@ -16,7 +16,7 @@
 
 namespace tapeformer::test {
 
-// Return the vowels and consonants of CMUdict, without stress.
+// The vowels and the consonants of CMUdict, without stress.
 inline const Words& cmudict_vowels() {
   static const Words vowels = {"AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER",
                                "EY", "IH", "IY", "OW", "OY", "UH", "UW"};
@@ -28,8 +28,8 @@ inline const Words& cmudict_consonants() {
   return consonants;
 }
 
-// Writes folder/cmudict.dict: the digits and two words as in CMUdict, and 125,000 generated words with
-// variants and comments.
+// Writes folder/cmudict.dict. It contains the ten digits and two pronunciations of "aalborg" as in CMUdict,
+// and 125,000 generated words, some with a second pronunciation and a comment.
 inline void write_stand_in_cmudict(const std::filesystem::path& folder) {
   std::string text =
       "aalborg AO1 L B AO0 R G # place, danish\naalborg(2) AA1 L B AO0 R G\nzero Z IH1 R OW0\nzero(2) Z IY1 "
@@ -49,7 +49,8 @@ inline void write_stand_in_cmudict(const std::filesystem::path& folder) {
   write_file(folder / "cmudict.dict", text);
 }
 
-// Returns a WAV of 16 bits at 8 kHz. Unlike write_wav, which waits for the disk, it returns bytes.
+// Returns the contents of a WAV file of 16 bits at 8 kHz. Tests that write many files use it, because
+// write_wav() waits for the disk.
 inline std::string wav_bytes(const std::vector<int16_t>& samples) {
   std::string bytes;
   const auto append = [&](uint32_t value, int count) {
@@ -64,8 +65,8 @@ inline std::string wav_bytes(const std::vector<int16_t>& samples) {
   return bytes;
 }
 
-// Writes folder/recordings: short tones for every digit and six speakers at 8 kHz. The real set has 50
-// recordings per digit and speaker.
+// Writes folder/recordings: `repeats` short tones at 8 kHz for each digit and each of six speakers. The real
+// data set has 50 recordings per digit and speaker.
 inline void write_stand_in_fsdd(const std::filesystem::path& folder, int repeats = 50) {
   for (const std::string speaker : {"ann", "bob", "cat", "dan", "eve", "fay"})
     for (int digit = 0; digit < 10; ++digit)
@@ -79,7 +80,7 @@ inline void write_stand_in_fsdd(const std::filesystem::path& folder, int repeats
       }
 }
 
-// Returns the contents of a .mfc file of 13 values per frame.
+// Returns the contents of a .mfc file with 13 random values per frame.
 inline Bytes random_mfc(int frames, uint64_t seed) {
   Bytes bytes;
   const auto append = [&](uint32_t word) {
@@ -92,8 +93,8 @@ inline Bytes random_mfc(int frames, uint64_t seed) {
   return bytes;
 }
 
-// Writes a corpus in the layout of AN4 with 948 / part train and 130 / part test utterances. The speakers, 74
-// and 10, spell letters.
+// Writes a corpus in the layout of AN4: 948 / part train utterances of up to 74 speakers, and 130 / part test
+// utterances of 10 other speakers. The words are letters.
 inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1) {
   const Words letters = {"A", "B", "F", "I", "O", "R"};
   write_file(folder / "etc/an4.dic",
@@ -117,7 +118,8 @@ inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1
   }
 }
 
-// Writes all files of MNIST, unpacked, with generated pixels. The first labels are the real ones, 5 and 7.
+// Writes all files of MNIST, unpacked, with generated pixels and labels. The first label of the train and of
+// the test split is real: 5 and 7.
 inline void write_stand_in_mnist(const std::filesystem::path& folder) {
   for (const auto& [prefix, count, first] :
        {std::tuple<std::string, uint32_t, uint32_t>{"train", 60000, 5}, {"t10k", 10000, 7}}) {

@@ -1,4 +1,4 @@
-// Functions that write small data files for tests.
+// Functions for tests of data: small data files, environment variables and real data sets.
 #pragma once
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 namespace tapeformer::test {
 
-// Returns the bytes in gzip format.
+// Returns the bytes, compressed in gzip format.
 inline Bytes gzipped(const Bytes& bytes) {
   z_stream stream{};
   if (deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK)
@@ -31,7 +31,8 @@ inline Bytes gzipped(const Bytes& bytes) {
   return packed;
 }
 
-// Returns an IDX file with a header and any number of payload bytes. Byte i of the payload is i * 7 % 251.
+// Returns the contents of an IDX file: a header with the magic number and the sizes, and `payload` bytes.
+// Byte i of the payload is i * 7 % 251.
 inline Bytes idx_bytes(uint32_t magic, const std::vector<uint32_t>& sizes, size_t payload) {
   Bytes bytes;
   const auto append = [&](uint32_t word) {
@@ -43,7 +44,8 @@ inline Bytes idx_bytes(uint32_t magic, const std::vector<uint32_t>& sizes, size_
   return bytes;
 }
 
-// Writes the four files of MNIST with `train` and `test` images of height x width. Label i is i % 10.
+// Writes the four files of MNIST with `train` and `test` images of height x width pixels. The images are
+// compressed. Label i is i % 10.
 inline void write_tiny_mnist(const std::filesystem::path& folder, uint32_t train, uint32_t test,
                              uint32_t height = 4, uint32_t width = 6) {
   for (const auto& [prefix, count] : {std::pair{"train", train}, std::pair{"t10k", test}}) {
@@ -56,7 +58,7 @@ inline void write_tiny_mnist(const std::filesystem::path& folder, uint32_t train
   }
 }
 
-// Sets an environment variable, or removes it without a value, and restores it in the destructor.
+// Sets an environment variable until the end of the scope, or removes it if `value` is std::nullopt.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const std::optional<std::string>& value) : name_(name) {
@@ -78,7 +80,7 @@ class ScopedVariable {
   std::optional<std::string> old_;
 };
 
-// Returns whether the real data set is in $TAPEFORMER_DATA. Tests that need it are skipped otherwise.
+// Returns whether the real data set is in $TAPEFORMER_DATA. If it is not, tests that need it are skipped.
 inline bool have_real(const std::string& set) {
   const char* directory = std::getenv("TAPEFORMER_DATA");
   return directory && std::filesystem::exists(std::filesystem::path(directory) / set);

@@ -27,7 +27,7 @@ std::vector<double> tokens_of(const SymbolTaskOptions& options, int64_t index) {
 
 }  // namespace
 
-TEST_CASE("a copy example is s 0 s 0 .., and the mask selects the separator and the copy") {
+TEST_CASE("a copy example is w 0 w and zeros, and the mask selects the separator and the copy") {
   const CopyTask task({});
   constexpr int64_t kCount = 2000, kLength = 128;
   const Batch batch = task.batch(first_indices(kCount));
@@ -47,7 +47,7 @@ TEST_CASE("a copy example is s 0 s 0 .., and the mask selects the separator and 
     for (int64_t t = 0; t <= kLength; ++t) {
       const uint8_t expected = t < n ? tokens[t] : t > n && t <= 2 * n ? tokens[t - n - 1] : 0;
       right = right && tokens[t] == expected && tokens[t] <= 10;
-      // Position t predicts token t + 1. Token n is the separator, and tokens n + 1 to 2n are the copy.
+      // Position t predicts token t + 1. Token n is the separator, and the tokens n + 1 to 2 n are the copy.
       if (t < kLength) right = right && mask[t] == (t + 1 >= n && t + 1 <= 2 * n);
       if (t < n) ++symbols[tokens[t]];
     }
@@ -56,7 +56,8 @@ TEST_CASE("a copy example is s 0 s 0 .., and the mask selects the separator and 
   for (int64_t n = 0; n <= kLength; ++n) {
     CAPTURE(n);
     const int64_t count = lengths[static_cast<size_t>(n)];
-    CHECK((n >= 32 && n <= 62 ? count > 30 && count < 105 : count == 0));  // 64.5 expected, 5 sigma
+    // The expected count is 64.5, and the limits are about 5 standard deviations away.
+    CHECK((n >= 32 && n <= 62 ? count > 30 && count < 105 : count == 0));
   }
   const double total = std::accumulate(symbols.begin(), symbols.end(), 0.0);
   for (size_t s = 1; s <= 10; ++s)
@@ -102,7 +103,8 @@ TEST_CASE("lengths of the copy task for an odd max_length match the code of the 
       const uint8_t* tokens = batch.tokens.data<uint8_t>() + i * (max_length + 1);
       longest = std::max(longest, std::find(tokens, tokens + max_length, 0) - tokens);
     }
-    // The authors call torch.randint(max_length // 4, (max_length - 1) // 2), which excludes the upper limit.
+    // The authors draw lengths by torch.randint(max_length // 4, (max_length - 1) // 2), which never returns
+    // the second argument.
     CHECK(longest == (max_length - 1) / 2 - 1);
   }
 }
@@ -134,7 +136,7 @@ TEST_CASE("a duplication example is 0 w 0 w 0, and the mask selects the second w
       right = right && tokens[t] >= 1 && tokens[t] <= kSymbols && tokens[16 + t] == tokens[t];
       seen.insert(tokens[t]);
     }
-    // Position t predicts token t + 1. The second w is in the tokens 17 to 31.
+    // Position t predicts token t + 1. The second w consists of the tokens 17 to 31.
     for (int64_t t = 0; t < kLength; ++t) right = right && mask[t] == (t + 1 >= 17 && t + 1 <= 31);
   }
   CHECK(right);

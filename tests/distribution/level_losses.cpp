@@ -1,5 +1,5 @@
-// A program that prints the level of the CPU kernels, the extensions of the level, and losses of small models
-// during training, one model per line.
+// A program for the test of the instruction set levels. It prints the level of the CPU kernels with its
+// extensions, and then for each of several small models one line with its losses during training.
 #include <cstdio>
 
 #include "core/system/machine.h"

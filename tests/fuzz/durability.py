@@ -16,7 +16,7 @@ LOST = {-signal.SIGKILL, -signal.SIGTERM, 75, 130}
 
 
 class Training:
-    """Trainings of one config in separate run directories, whose final checkpoints are compared."""
+    """Runs trainings of one config in separate run directories and compares their final checkpoints with a reference."""
 
     def __init__(self, program, folder):
         self.program, self.folder = program, pathlib.Path(folder)
@@ -76,7 +76,7 @@ def _kill_once(training, rng, run):
 
 
 def kills(program, folder, seed, count, report):
-    """Sends `count` signals at random moments, up to four to a run. Returns the number of findings."""
+    """Sends `count` signals at random moments, up to four to each run. Returns the number of runs with a problem."""
     training = Training(program, folder)
     findings, done, case = 0, 0, 0
     while done < count:
@@ -101,7 +101,10 @@ def _mount(folder, kilobytes, options=""):
 
 
 def _check_full(training, run, child):
-    """Returns a problem, or None if the training ended with 0, or with 1 and a message, and its checkpoint is valid."""
+    """Waits for a training. It must end with status 0, or with 1 and a reason, and its checkpoint must be valid.
+
+    Returns the problem otherwise, or None.
+    """
     status, text = training.finish(child)
     if status not in (0, 1):
         return f"status {status}: {text}"
@@ -117,7 +120,10 @@ def _check_full(training, run, child):
 
 
 def full_disks(program, folder, seed, count, report):
-    """Trains on small disks, then enlarges the disks and continues. Without root, limits the size of files instead."""
+    """Trains on `count` small disks, then enlarges the disks and continues. Returns the number of runs with a problem.
+
+    Without the right to mount disks, limits the size of files instead.
+    """
     training = Training(program, folder)
     needed = sum(p.stat().st_size for p in (training.folder / "reference").rglob("*") if p.is_file()) // 1024
     rooted = os.geteuid() == 0

@@ -5,10 +5,11 @@
     tests/fuzz/fuzz.py --program build/release/tapeformer --mode kills --runs 100
     tests/fuzz/fuzz.py --program build/release/tapeformer --mode full-disk --runs 20
 
-A run must end with a documented exit status, without a sanitizer report, a hang, raw text of a library, control
-characters or more than 1 GiB of memory (3 GiB in a build with sanitizers), and write only into its folder. Every finding
-names its case: the same seed with --case N repeats it, and --keep DIR keeps its files. Exit status: 0 without findings,
-1 with findings, 2 for wrong usage. Only the standard library of Python is used.
+A run must end within a time limit and with a documented exit status. It must not print a sanitizer report, messages of
+libraries or control characters. It must not use more than 1 GiB of memory (3 GiB in a build with sanitizers), and must
+write only into its folder. Each finding names its case: the same seed with --case N repeats it, and --keep DIR keeps its
+files. The exit status is 0 without findings, 1 with findings and 2 for wrong usage. The script needs only the standard
+library of Python.
 """
 
 import argparse
@@ -31,16 +32,20 @@ from runner import Program, problems_of
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--mode", choices=["inputs", "kills", "full-disk"], default="inputs")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--runs", type=int, default=400)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--program", required=True, help="path of the program tapeformer")
+    parser.add_argument("--mode", choices=["inputs", "kills", "full-disk"], default="inputs",
+                        help="inputs: mutated inputs; kills: killed trainings; full-disk: trainings on small disks")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=400, help="number of runs (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case (default: %(default)s)")
     parser.add_argument("--case", type=int, help="run only this case and print its output")
-    parser.add_argument("--only", default=",".join(KINDS), help=f"kinds of cases: {', '.join(KINDS)}")
+    parser.add_argument("--only", default=",".join(KINDS),
+                        help=f"kinds of cases, separated by commas: {', '.join(KINDS)}")
     parser.add_argument("--keep", help="folder for the files of findings")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--seconds", type=float, default=20, help="time limit of a run (five times that with sanitizers)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(),
+                        help="number of parallel runs (default: one per processor)")
+    parser.add_argument("--seconds", type=float, default=20,
+                        help="time limit of a run in seconds, five times that with sanitizers (default: %(default)s)")
     options = parser.parse_args()
     options.kinds = options.only.split(",")
     if unknown := set(options.kinds) - set(KINDS):
@@ -62,13 +67,13 @@ def show(number, kind, case, problems, outcome):
 
 
 def kind_of(options, number):
-    """Returns the kind of a case. Kinds take turns; caches, which have few forms, are less frequent."""
+    """Returns the kind of a case. Kinds take turns, and each has three times as many cases as caches, which vary less."""
     kinds = [kind for kind in options.kinds for _ in range(1 if kind == "caches" else 3)]
     return kinds[number % len(kinds)]
 
 
 def run_case(options, work, number):
-    """Runs one case, prints its problems, and returns its kind, its status and its problems."""
+    """Runs one case, prints its problems, and returns its kind, its exit status and its problems."""
     program = Program(options.program, options.seconds)
     kind, rng = kind_of(options, number), random.Random(f"{options.seed}/{number}")
     folder = work / f"case-{number}"

@@ -1,4 +1,4 @@
-"""Writes small valid inputs, which the cases mutate: data sets, recordings and trained runs."""
+"""Writes the small valid inputs that the cases mutate: data sets, recordings and trained runs."""
 
 import gzip
 import math
@@ -44,7 +44,8 @@ head_dim = 4
 feedforward = 8
 """
 
-# name: type, attention (None: an LSTM), lines of [model], lines of [data]
+# For each config: model.type, the attention kind (None for an LSTM), and further lines of [model] and of
+# [data].
 CONFIGS = {
     "image": ("image", "linear", "mixtures = 2", 'dataset = "mnist"\ndownscale = 4'),
     "grid": ("image", "softmax", 'mixtures = 1\npositions = "grid"', 'dataset = "mnist"\ndownscale = 7'),
@@ -74,7 +75,7 @@ def _idx(magic, sizes, payload):
 
 
 def write_images(folder, rng):
-    """Writes a small MNIST, plain and gzip, and a small CIFAR-10, which the program refuses because of its size."""
+    """Writes a small MNIST with compressed images and plain labels, and a CIFAR-10 that is too small to be accepted."""
     for prefix, count in (("train", 8), ("t10k", 4)):
         images = _idx(0x803, [count, 28, 28], rng.randbytes(count * 28 * 28))
         labels = _idx(0x801, [count], bytes(i % 10 for i in range(count)))
@@ -85,7 +86,7 @@ def write_images(folder, rng):
 
 
 def tones(phones, rng, rate=8000):
-    """Returns 16-bit samples: a noisy tone of 0.1 seconds for each phone, separated by 0.1 seconds of noise."""
+    """Returns 16-bit samples: for each phone ("A", "B", …) a noisy tone of 0.1 s, with 0.1 s of noise around each tone."""
     samples = []
     for phone in "".join("." + p for p in phones) + ".":
         hertz = 0 if phone == "." else 400 * 2 ** (ord(phone) - ord("A"))
@@ -95,7 +96,7 @@ def tones(phones, rng, rate=8000):
 
 
 def wav(samples, rate=8000, form=1):
-    """Returns a WAV of 16-bit integers (form 1) or 32-bit floats (form 3)."""
+    """Returns a WAV file of 16-bit integers (form 1) or 32-bit floats (form 3)."""
     body = struct.pack(f"<{len(samples)}h", *samples) if form == 1 else struct.pack(
         f"<{len(samples)}f", *[s / 32768 for s in samples])
     bits = 16 if form == 1 else 32
@@ -121,7 +122,7 @@ def _crc(data, bits, polynomial):
 
 
 def flac(samples, rate=8000, block=4096):
-    """Returns a FLAC file of verbatim frames."""
+    """Returns a FLAC file of 16-bit samples, whose frames are not compressed."""
     info = struct.pack(">HH", block, block) + bytes(6)
     info += struct.pack(">Q", rate << 44 | 15 << 36 | len(samples)) + bytes(16)
     out = b"fLaC\x80" + struct.pack(">I", len(info))[1:] + info
@@ -140,7 +141,7 @@ def mfc(phones, rng):
 
 
 def _matrix(rng, kind, rows, columns=8):
-    """Returns a binary matrix of a Kaldi archive: FM (floats) or CM (one byte per value)."""
+    """Returns a random binary matrix of a Kaldi archive. The kind is FM (floats) or CM (one byte per value)."""
     if kind == "FM":
         shape = b"\4" + struct.pack("<i", rows) + b"\4" + struct.pack("<i", columns)
         return b"\0BFM " + shape + struct.pack(f"<{rows * columns}f", *[rng.random() for _ in range(rows * columns)])
@@ -152,7 +153,7 @@ LABELS = ["A", "AB", "CA", "BCA", "B", "AC"]
 
 
 def write_speech(folder, rng):
-    """Writes Kaldi directories with recordings and with features, a small AN4, a lexicon and recordings."""
+    """Writes Kaldi directories of recordings and of features, a small AN4, a lexicon, and recordings in all formats."""
     for split, count in (("train", 6), ("valid", 2), ("test", 2)):
         labels = [LABELS[i % len(LABELS)] for i in range(count)]
         ids = [f"s{i % 2}-u{i}" for i in range(count)]
@@ -188,7 +189,7 @@ def write_speech(folder, rng):
 
 
 def make_base(folder, run):
-    """Writes all inputs. run(arguments) must call the program in `folder` and raise if the program fails."""
+    """Writes all inputs. run(arguments) must call the program in `folder` and raise an exception if the program fails."""
     rng = random.Random(1)
     write_images(folder / "data", rng)
     write_speech(folder, rng)

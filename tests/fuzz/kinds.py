@@ -1,4 +1,4 @@
-"""Cases by kind. The function of a kind mutates a copy of the valid inputs in `folder` and returns a Case."""
+"""The kinds of cases. KINDS has a function for each kind, which copies valid inputs, mutates some and returns a Case."""
 
 import os
 import pathlib
@@ -30,13 +30,13 @@ def files_under(folder):
 
 def mutate_file(rng, path, others=()):
     other = rng.choice([*others, path])
-    other = other.read_bytes() if other.is_file() else b""  # a previous change may have removed it
+    other = other.read_bytes() if other.is_file() else b""  # break_file() may have removed it
     mutate = mutate_text if path.suffix in TEXT_SUFFIXES and rng.random() < 0.9 else mutate_bytes
     path.write_bytes(mutate(rng, path.read_bytes(), other))
 
 
 def break_file(rng, path):
-    """Replaces a file by a folder, a link or a pipe, or removes it."""
+    """Replaces a file by a folder, by a link to itself or to /dev/full, or by a pipe, or removes it."""
     path.unlink()
     choice = rng.randrange(5)
     if choice == 0:
@@ -50,7 +50,7 @@ def break_file(rng, path):
 
 
 def change(rng, paths, count=(1, 1, 1, 2)):
-    """Mutates one or two of the files, or rarely breaks one. Returns the paths of the changed files."""
+    """Mutates one or two of the files, or rarely breaks them. Returns the paths of the changed files."""
     changed = []
     for _ in range(rng.choice(count)):
         path = rng.choice(paths)
@@ -65,14 +65,14 @@ def change(rng, paths, count=(1, 1, 1, 2)):
 
 
 def needs_of(name):
-    """Returns the inputs that the config `name` reads."""
+    """Returns the names of the inputs that the config `name` reads."""
     if name in IMAGES:
         return ["data"]
     return {"ark": ["ark"], "an4": ["an4"]}.get(name, [] if name in SEQUENCES else ["kaldi", "lexicon.txt"])
 
 
 def argument(text):
-    """Returns bytes as an argument of a command line, which cannot contain NUL."""
+    """Returns bytes as an argument of a command line. Removes NUL bytes, which an argument cannot contain."""
     return os.fsdecode(text.replace(b"\0", b""))
 
 
@@ -182,7 +182,7 @@ def caches(rng, base, folder):
     changed = change(rng, files_under(folder / "cache"))
     broken = any(path.is_symlink() or not path.is_file() for path in changed)
     arguments = rng.choice([["train", "configs/cached.toml", "--run-dir", "run"], ["eval", "runs/cached"]])
-    return Case(arguments, {0, 1} if broken else {0}, files=changed)  # 1: the cache file cannot be replaced
+    return Case(arguments, {0, 1} if broken else {0}, files=changed)  # status 1 if the cache file cannot be replaced
 
 
 COMMANDS = ["train", "eval", "generate", "complete", "transcribe", "bench", "reproduce", "data", "info", "report",
@@ -228,7 +228,7 @@ def commands(rng, base, folder):
         arguments += PREFIXES.get(command, ["runs/image"] if command == "generate" else [])
     for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 5])):
         arguments.insert(rng.randrange(1, len(arguments) + 1), command_word(rng))
-    if rng.random() < 0.1:  # invalid folders: below a file, or with a name that is too long
+    if rng.random() < 0.1:  # adds an invalid folder: below a file, with too long a name, or a file
         arguments += ["--run-dir", rng.choice(["lexicon.txt/run", "r" * 300, "lexicon.txt"])]
     return Case(arguments, {0, 1, 2, 3, 4, 5}, large=True, stdin=(base / "audio/a.wav").read_bytes())
 

@@ -1,4 +1,4 @@
-"""Mutations of bytes and of text. Every function takes a random.Random and returns new bytes."""
+"""Mutations of bytes and of text. The public functions take a random.Random and return new bytes."""
 
 import struct
 
@@ -18,7 +18,7 @@ TEXTS = [
 
 
 def pick_text(rng):
-    """Returns one of TEXTS, alone or attached to a word."""
+    """Returns one of TEXTS, either alone or before or after a word."""
     text = rng.choice(TEXTS)
     return rng.choice([text, text, b"word" + text, text + b"word"])
 
@@ -44,7 +44,7 @@ def _mutate_once(rng, data, other):
     size = len(data)
     offset = rng.randrange(min(size, 64) if rng.random() < 0.5 else size) if size else 0
     choice = rng.randrange(10)
-    if choice <= 1 and size:  # flips one bit
+    if choice <= 1 and size:
         return data[:offset] + bytes([data[offset] ^ (1 << rng.randrange(8))]) + data[offset + 1:]
     if choice == 2 and size:
         return data[:offset] + bytes([rng.randrange(256)]) + data[offset + 1:]
@@ -64,7 +64,7 @@ def _mutate_once(rng, data, other):
 
 
 def mutate_bytes(rng, data, other=b""):
-    """Returns `data` with one to four mutations; `other` is a file to splice with."""
+    """Returns `data` with one, two or four mutations, or rarely unrelated bytes. Mutations may insert parts of `other`."""
     if rng.random() < 0.03:
         return rng.choice([b"", b"\0" * 1000, rng.randbytes(200)])
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
@@ -97,7 +97,7 @@ def _mutate_line(rng, line):
 
 
 def mutate_text(rng, data, other=b""):
-    """Returns text with lines or words changed, removed, repeated or replaced by garbage."""
+    """Returns text in which lines or words are changed, removed, repeated, exchanged or replaced by difficult texts."""
     if rng.random() < 0.15:
         return mutate_bytes(rng, data, other)
     lines = data.split(b"\n")

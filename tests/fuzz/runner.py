@@ -1,4 +1,4 @@
-"""Functions that run the program with limits on time and memory, and check the outcome of every run."""
+"""Runs the program with limits on time and memory, and checks the outcome of each run."""
 
 import dataclasses
 import json
@@ -19,8 +19,9 @@ RAW = re.compile(
     r"cxxopts|toml::|\bsto(i|l|d|ul|ll)\b|map::at|bad variant|bad_optional|regex_error|core dumped|basic_ios|"
     r"iostream error|an error in the program|invalid_argument|out_of_range|libgomp|Traceback|bad_function_call|Resource temporarily")
 SANITIZER = re.compile(r"Sanitizer|runtime error:")
-# Accepted failures of large requests: the OpenMP library cannot start thousands of threads within the memory limit,
-# and the sanitizer aborts allocations whose failure the release program reports.
+# Two failures of large cases are accepted. The OpenMP library cannot start thousands of threads within the
+# memory limit.
+# A sanitizer aborts the program if an allocation fails, where a build without sanitizers reports the failure.
 NO_THREAD = re.compile(rb"libgomp: Thread creation failed")
 SANITIZED_MEMORY = re.compile(r"(Address|Thread)Sanitizer: (out of memory|allocation-size-too-big|requested allocation size)")
 FORBIDDEN = set("\u2028\u2029\u200e\u200f\u061c") | {chr(c) for c in [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]}
@@ -28,14 +29,15 @@ FORBIDDEN = set("\u2028\u2029\u200e\u200f\u061c") | {chr(c) for c in [*range(0x2
 
 @dataclasses.dataclass
 class Case:
-    """One call of the program in a separate folder."""
+    """A call of the program in its own folder."""
     arguments: list
     statuses: set  # accepted exit statuses
     stdin: bytes = b""
-    # Whether the case may need much time or memory. At the time limit, an interrupt must end the program. The memory
-    # limit is enforced, and the program must report failed allocations.
+    # Whether the case may need much time or memory. If it is true, SIGINT at the time limit must end the
+    # program, and the
+# program must report allocations that exceed the memory limit.
     large: bool = False
-    files: list = dataclasses.field(default_factory=list)  # changed files, for the report
+    files: list = dataclasses.field(default_factory=list)  # paths of the changed files, for the report
 
 
 @dataclasses.dataclass
@@ -70,12 +72,12 @@ class Program:
     def _limits(self, large):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if not self.sanitized:
-            # RLIMIT_AS would count the files of libraries too: 800 MB in a CUDA build.
+            # RLIMIT_AS would also count the files of libraries, which have 800 MB in a CUDA build.
             size = self.memory if large else 4 * self.memory
             resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
     def run(self, arguments, folder, stdin=b"", large=False):
-        """Returns the Outcome. Output beyond 16 MiB is cut."""
+        """Runs the program in `folder` and returns the Outcome, with at most 16 MiB of each output."""
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             given.write(stdin)
             given.seek(0)
@@ -125,7 +127,7 @@ def _text_problems(text, name):
 
 
 def problems_of(case, outcome, program):
-    """Returns the problems of the outcome of a case, as a list of sentences."""
+    """Returns the problems of the outcome of a case as a list of texts."""
     if program.sanitized and case.large and SANITIZED_MEMORY.search(outcome.err.decode(errors="replace")):
         return []
     if case.large and outcome.status == 1 and NO_THREAD.search(outcome.err):

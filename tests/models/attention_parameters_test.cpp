@@ -1,4 +1,4 @@
-// Tests of attention kinds that own parameters and state, and share parameters between layers.
+// Tests of attention kinds that have their own parameters and state, and share parameters between layers.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -15,7 +15,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Attention of a token to itself: scale v + offset. All layers share `scale`; `offset` is state.
+// Attention of each token to itself alone. The result is scale * v + offset. All layers share the parameter
+// `scale`, and each layer has its own state `offset`.
 class ScaledValues final : public Attention {
  public:
   explicit ScaledValues(const AttentionSetup& setup) {
@@ -69,7 +70,8 @@ Tensor tensor_named(const NamedTensors& tensors, const std::string& name) {
 
 const std::string kScale = "layers.0.attention.inner_attention.scale";
 
-// Returns the gradient of the shared scale, and checks that it is complete when backward() reports it.
+// Returns the gradient of the shared parameter `scale`. Checks that the gradient is complete when backward()
+// calls on_complete() for this parameter.
 Tensor scale_gradient(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
@@ -119,7 +121,7 @@ TEST_CASE("layers share a parameter of an attention kind, also with recomputed a
   options.reversible = true;
   const double reversible = scale_gradient(options).data<double>()[0];
   CHECK(reversible != 0);
-  // Finite difference of the shared scale in reversible layers.
+  // In reversible layers, compares the gradient of an element of `scale` with a finite difference.
   const auto loss_with = [&](double change) {
     Encoder encoder(options);
     encoder.initialize(3);

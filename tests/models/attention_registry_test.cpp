@@ -27,7 +27,7 @@ AttentionKind copy_of(const std::string& original, const std::string& name) {
   return kind;
 }
 
-// Attention with an undefined result or a result of the wrong shape.
+// Attention whose result is undefined, or has its heads and tokens exchanged.
 class WrongResult final : public Attention {
  public:
   explicit WrongResult(bool undefined) : undefined_(undefined) {}
@@ -40,7 +40,7 @@ class WrongResult final : public Attention {
   bool undefined_;
 };
 
-// Returns the message of the error that a layer of this kind throws.
+// Returns the message of the error that the forward pass of a layer of this kind throws, or "".
 std::string layer_error(const std::string& kind) {
   EncoderOptions options;
   options.attention = {{kind, attention_kind(kind).defaults()}};
@@ -95,15 +95,16 @@ TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a 
   CHECK(cost("softmax", {}, 1024) == 2.0 * 32 * 512 * 1024);
   CHECK(cost("linear", {}, 1024) == 2.0 * 32 * 32 * 1024);
   const OptionValues sparse = attention_kind("sparse").defaults();
-  CHECK(cost("sparse", sparse, 4096) ==
-        2.0 * 32 * (64.5 + 512) * 4096);  // near tokens, and 1/4 of the earlier
+  // On average, a query attends to 64.5 tokens of its own span of 128, and to a quarter of 2048 earlier
+  // tokens.
+  CHECK(cost("sparse", sparse, 4096) == 2.0 * 32 * (64.5 + 512) * 4096);
   const OptionValues lsh =
       attention_kind("lsh").values({{"rounds", int64_t{2}}, {"chunk_length", int64_t{64}}});
   CHECK(cost("lsh", lsh, 1024) == 2.0 * 32 * (2 * 96) * 1024);
   CHECK(cost("lsh", lsh, 64) == cost("softmax", {}, 64));  // one chunk is exact attention
 }
 
-TEST_CASE("attention kinds with cross lengths take more keys than queries, other kinds throw") {
+TEST_CASE("attention kinds with the capability cross_lengths take more keys than queries, others throw") {
   const Tensor q = normal({2, 5, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2), v = normal({2, 9, 2, 4}, 3);
   const AttentionMask mask{.causal = false, .key_lengths = {}};
   for (const AttentionKind* kind : built_in_kinds()) {
@@ -115,7 +116,7 @@ TEST_CASE("attention kinds with cross lengths take more keys than queries, other
       continue;
     }
     REQUIRE(run().shape() == q.shape());
-    // Keys beyond the query length change the result.
+    // Keys at positions after the last query change the result.
     const auto shorter = attention->forward(q, slice(k, 1, 0, 5), slice(v, 1, 0, 5), mask, {}, "layer");
     CHECK(max_difference(run(), shorter) > 0);
   }
@@ -132,7 +133,7 @@ TEST_CASE("attention kinds without weight dropout refuse it") {
   }
 }
 
-TEST_CASE("make_state and step of a kind without a recurrent form throw") {
+TEST_CASE("make_state() and step() of a kind without a recurrent form throw") {
   const Tensor x = normal({1, 2, 4}, 1);
   const StateShape shape{1, 2, 4, 4, 8, DType::float64, kCpu};
   for (const AttentionKind* kind : built_in_kinds()) {
@@ -225,7 +226,7 @@ TEST_CASE("values() replaces defaults and refuses unknown options and wrong type
   CHECK_THROWS_WITH_AS(linear.values({{"eps", int64_t{1}}}), "eps: wrong type", OptionError);
 }
 
-TEST_CASE("options of another form or kernel are errors") {
+TEST_CASE("options that the chosen form or kernel does not use are errors") {
   const auto error = [](const std::string& kind,
                         const std::vector<std::pair<std::string, OptionValue>>& options) {
     return message_of<OptionError>([&] { make_attention(kind, attention_kind(kind).values(options)); });

@@ -13,8 +13,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Compares the gradients of all parameters with finite differences. Parameters are changed in place, because
-// gradcheck() works on copies.
+// Returns the largest error of the gradients of all parameters, compared with finite differences and relative
+// to the largest gradient of the parameter. It changes parameters in place, because gradcheck() uses copies.
 double parameter_gradient_error(const AutoregressiveModel& model, const Batch& batch,
                                 const ForwardContext& context) {
   backward(model.loss(batch, context));
@@ -23,7 +23,8 @@ double parameter_gradient_error(const AutoregressiveModel& model, const Batch& b
     const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
     const Tensor analytic = gradient(parameter);
     REQUIRE_MESSAGE(analytic.defined(), name);
-    double largest = 3e-4, error = 0;  // gradients may be zero: softmax attention ignores the key bias
+    // The minimum is above 0, because a gradient may be 0: softmax attention does not depend on the key bias.
+    double largest = 3e-4, error = 0;
     for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 40) {
       const NoGrad no_grad;
       double* const value = parameter.data<double>() + i;
@@ -56,8 +57,8 @@ TEST_CASE("gradients of a two-layer model with dropout pass the gradient check")
         AutoregressiveOptions options = small_options(attention, head);
         options.encoder.pre_norm = pre_norm;
         options.encoder.dropout = 0.2;
-        options.encoder.activation = Activation::gelu;  // relu has kinks
-        Decisions decisions;                            // keeps the decisions while parameters change
+        options.encoder.activation = Activation::gelu;  // finite differences fail at the kink of relu
+        Decisions decisions;                            // keeps hash buckets while parameters change
         AutoregressiveModel model(options);
         model.initialize(3);
         model.convert(DType::float64);
@@ -112,7 +113,8 @@ TEST_CASE("recomputation of activations saves memory and changes neither loss no
   CHECK(peaks[1] < peaks[0] / 3);
 }
 
-// Kinds without a recurrent form may use later tokens to decide which earlier tokens a query attends to.
+// Tests only kinds with a recurrent form. Other kinds may use later tokens to choose the earlier tokens that
+// a query attends to.
 TEST_CASE("outputs do not depend on later tokens") {
   for (const std::string& attention : recurrent_kinds()) {
     AutoregressiveModel model(small_options(attention));
@@ -157,7 +159,7 @@ TEST_CASE("score() returns the loss and the share of correct predictions, with a
   CHECK(mixtures.score({.tokens = random_tokens(2, 5, 256), .mask = {}, .labels = {}}).accuracy == -1);
 }
 
-TEST_CASE("empty sequences, batches of one, and errors for long sequences and invalid options") {
+TEST_CASE("models accept empty sequences and batches of one, and refuse long sequences and invalid options") {
   AutoregressiveModel model(small_options("linear"));
   model.initialize(1);
   CHECK(model.forward(Tensor::zeros({2, 0}, DType::uint8), {}).shape() == Shape{2, 0, 6});

@@ -24,7 +24,7 @@ AutoregressiveOptions options_of(Form form, Head head) {
   return options;
 }
 
-// Returns the loss and the gradients of a float64 model in one list.
+// Returns the loss of a float64 model and the gradients of all its parameters in one list.
 std::vector<double> results_of(const AutoregressiveOptions& options, const Batch& batch) {
   AutoregressiveModel model(options);
   model.initialize(3);
@@ -50,13 +50,13 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
 Batch batch_of(const AutoregressiveOptions& options, bool masked) {
   Batch batch{random_tokens(kBatch, kLength + 1, options.vocabulary), {}, {}};
   if (!masked) return batch;
-  // In some chunks, all rows are masked.
+  // The first 16 rows are masked, so in some chunks all rows are masked.
   batch.mask = Tensor::zeros({kBatch, kLength}, DType::uint8);
   for (int64_t i = 0; i < batch.mask.numel(); ++i) batch.mask.data<uint8_t>()[i] = i > 15 && i % 3 != 0;
   return batch;
 }
 
-// Returns the peak memory of a training step, without parameters and their gradients.
+// Returns the peak memory in bytes of a training step, without parameters and their gradients.
 int64_t step_peak(const AutoregressiveOptions& options) {
   AutoregressiveModel model(options);
   model.initialize(3);

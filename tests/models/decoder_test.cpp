@@ -117,7 +117,7 @@ TEST_CASE("the state of linear attention has a fixed size, and steps after the m
   CHECK_THROWS_WITH_AS(decoder.step(tokens), "Decoder: position 11 is beyond the capacity", ShapeError);
 }
 
-TEST_CASE("both modes of generation draw the same images, and batches have no effect") {
+TEST_CASE("both modes of generation draw the same tokens, which do not depend on the batch") {
   for (const std::string& attention : recurrent_kinds()) {
     AutoregressiveModel model(small_options(attention));
     model.initialize(4);
@@ -134,7 +134,7 @@ TEST_CASE("both modes of generation draw the same images, and batches have no ef
   }
 }
 
-TEST_CASE("cuda: sequences drawn on a device equal the CPU, and the host waits only at the end") {
+TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits only at the end") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
     for (const AutoregressiveOptions& options : recurrent_models()) {
@@ -151,14 +151,13 @@ TEST_CASE("cuda: sequences drawn on a device equal the CPU, and the host waits o
           if constexpr (kHasCuda) before = cuda::host_waits();
           const Tensor found = generate(model, prefix, length, {.seed = 9, .graphs = graphs});
           if constexpr (kHasCuda) after = cuda::host_waits();
-          CHECK(after - before == 2);  // for the check of the logits and for the tokens
+          CHECK(after - before == 2);  // one wait to check the logits, and one to copy the tokens
           CHECK(max_difference(found, expected.view({3, length}, {12, 1})) == 0);
         }
     }
 }
 
-// Uses float32, in which no other test draws tokens, so that the sampling kernels have not run before the
-// capture.
+// No other test draws tokens in float32. Therefore the sampling kernels for float32 have not run before.
 TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the first tokens are given") {
   for (const Device device : other_devices())
     for (const Head head : {Head::logistic_mixture, Head::categorical}) {

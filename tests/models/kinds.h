@@ -33,10 +33,10 @@ inline OptionValues short_options(const std::string& attention) {
   return kind.values(kind.short_options);
 }
 
-constexpr int64_t kShortLength = 32;  // maximum length of the attentions and the encoders of this file
+constexpr int64_t kShortLength = 32;  // maximum length of the attentions and encoders of this file, in tokens
 
-// Returns an attention with short_options() for two heads with four features, with initialised parameters in
-// float64.
+// Returns an attention of this kind with short_options() and two heads of dim 4. Its parameters are
+// initialised and have the dtype float64.
 inline std::unique_ptr<Attention> make_short_attention(const std::string& kind, double dropout = 0) {
   auto attention = make_attention(kind, short_options(kind),
                                   {.heads = 2, .dim = 4, .max_length = kShortLength, .dropout = dropout});

@@ -31,7 +31,7 @@ AutoregressiveOptions lsh_options(int64_t chunk_length) {
 
 }  // namespace
 
-TEST_CASE("lsh: training draws new rotations in every step, evaluation always the same") {
+TEST_CASE("lsh: training draws new rotations in every step, and evaluation uses the same in every step") {
   const auto lsh = make_lsh({{"chunk_length", int64_t{4}}});
   const Tensor first = run(*lsh, {.training = true, .seed = 1, .step = 1});
   CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 1, .step = 1})) == 0);
@@ -116,7 +116,7 @@ TEST_CASE("lsh: a preset sets the options that are not given") {
   }
 }
 
-TEST_CASE("lsh: invalid numbers of buckets are errors, prefixes with fewer positions than buckets are not") {
+TEST_CASE("lsh: invalid numbers of buckets are errors, but prefixes may be shorter than this number") {
   CHECK_THROWS_WITH_AS(make_lsh({{"buckets", int64_t{7}}}),
                        "attention_options.buckets: expected an even number, got 7", OptionError);
   const auto lsh = make_lsh({{"chunk_length", int64_t{4}}, {"buckets", int64_t{64}}});
@@ -162,7 +162,7 @@ TEST_CASE("lsh: chunks and buckets that do not suit the length of the model are 
   CHECK_THROWS_WITH_AS(
       make(0, -1),
       doctest::Contains("chunk_length: expected at most the length of the sequences, 11, got 64"),
-      OptionError);  // 64 is the value of the preset
+      OptionError);  // the preset sets 64
   AutoregressiveOptions options = lsh_options(4);
   options.max_length = 500;
   options.encoder.attention.front().options.set("buckets", int64_t{130});
@@ -170,7 +170,7 @@ TEST_CASE("lsh: chunks and buckets that do not suit the length of the model are 
                        ConfigError);
   options.encoder.attention.front().options.set("hash", std::string("hyperplanes"));
   CHECK_NOTHROW(AutoregressiveModel{options});
-  // buckets = 0 replaces the 64 buckets of fast_transformers by a number that depends on the length.
+  // With buckets = 0, the number depends on the length. The preset fast_transformers sets 64 buckets.
   options = lsh_options(4);
   options.encoder.attention.front().options.set("preset", std::string("fast_transformers"));
   CHECK_THROWS_AS(AutoregressiveModel{options}, ConfigError);

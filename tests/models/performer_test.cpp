@@ -25,13 +25,13 @@ Tensor attend(const Attention& attention, const Tensor& q, const Tensor& k, cons
   return attention.forward(q, k, v, {.causal = causal, .key_lengths = {}}, context, "layers.0");
 }
 
-// Returns |a - b| / |b| in the Euclidean norm.
+// Returns |a - b| / |b|, where |x| is the Euclidean norm of all elements.
 double relative_distance(const Tensor& a, const Tensor& b) {
   return std::sqrt(sum(square(sub(a, b))).item() / sum(square(b)).item());
 }
 
-// Returns the mean relative error of Performer against softmax attention over several draws. Queries and keys
-// have the standard deviation `std`.
+// Returns the relative distance between the results of Performer and of softmax attention, averaged over four
+// draws of the random features. Queries and keys have the standard deviation `std`.
 double approximation_error(int64_t features, bool orthogonal, double std, bool causal) {
   constexpr int64_t kDraws = 4;
   const Shape shape{1, 64, 1, 64};
@@ -72,8 +72,9 @@ TEST_CASE("performer: orthogonal features have a smaller error than independent 
   CHECK(approximation_error(64, true, 0.25, false) < approximation_error(64, false, 0.25, false));
 }
 
-// A stabiliser that is the maximum over all keys changes earlier results if a later key dominates.
-TEST_CASE("performer: a dominant last key changes no earlier result") {
+// Performer subtracts a maximum from the exponents of its features. If this were the maximum over all keys, a
+// large later key would change earlier results.
+TEST_CASE("performer: a much larger last key changes no earlier result") {
   for (const char* kernel : {"softmax", "relu"}) {
     const auto performer = make_performer({{"kernel", std::string(kernel)}});
     for (const DType dtype : {DType::float32, DType::float64}) {
@@ -95,7 +96,7 @@ TEST_CASE("performer: large inputs give finite results") {
   }
 }
 
-TEST_CASE("performer: training draws features every redraw_steps steps, evaluation uses the first draw") {
+TEST_CASE("performer: training draws features every redraw_steps steps, and evaluation uses the first draw") {
   const auto training = [](uint64_t step) {
     return ForwardContext{.training = true, .seed = 1, .step = step};
   };
@@ -108,7 +109,7 @@ TEST_CASE("performer: training draws features every redraw_steps steps, evaluati
   CHECK(max_difference(first, second) > 0);
   CHECK(max_difference(second, at_step(5)) == 0);
   CHECK(max_difference(first, attend(*redrawn, kQueries, kKeys, kValues, {.step = 4})) == 0);
-  // A new object repeats the draw without stored state.
+  // A new object draws the same features for the same step without stored state.
   const auto again = make_performer({{"redraw_steps", int64_t{3}}});
   CHECK(max_difference(second, attend(*again, kQueries, kKeys, kValues, training(4))) == 0);
   const auto fixed = make_performer({});

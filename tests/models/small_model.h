@@ -1,4 +1,4 @@
-// A two-layer model small enough for finite differences.
+// Options and tokens for models that are small enough for finite differences.
 #pragma once
 
 #include "models/autoregressive_model.h"
@@ -32,7 +32,7 @@ inline AutoregressiveOptions reformer_options(const std::string& attention,
   return options;
 }
 
-// Returns tokens (batch, length) uint8 below `vocabulary`. They depend only on the arguments.
+// Returns uint8 tokens (batch, length) in [0, vocabulary). They depend only on the arguments.
 inline Tensor random_tokens(int64_t batch, int64_t length, int64_t vocabulary, uint64_t salt = 0) {
   const Tensor tokens = Tensor::empty({batch, length}, DType::uint8);
   const RandomStream stream(77, "tokens", salt);

@@ -17,8 +17,8 @@ namespace {
 using Options = std::vector<std::pair<std::string, OptionValue>>;
 constexpr int64_t kPatternHeads = 2, kPatternDim = 4;
 
-// Queries, keys and values of one sequence. The values are one-hot, so the result of attention is the matrix
-// of weights.
+// Queries, keys and values of one sequence. The value of token j is 1 in dimension j and 0 elsewhere, so the
+// result of attention is the matrix of attention weights.
 struct Sequence {
   explicit Sequence(int64_t length)
       : q(normal({1, length, kPatternHeads, kPatternDim}, 1)),
@@ -30,7 +30,7 @@ struct Sequence {
   Tensor q, k, v;
 };
 
-// The attention weights of a kind.
+// The attention weights of a kind. at(h, i, j) is the weight of key j for query i in head h.
 class Weights {
  public:
   Weights(const std::string& kind, const Options& options, int64_t length, bool causal,
@@ -50,8 +50,8 @@ class Weights {
   Tensor weights_;
 };
 
-// Returns the largest difference from softmax attention to the keys j with contains(h, i, j), which must be
-// the only weights that are not exactly 0.
+// Returns the largest difference from the weights of softmax attention to the keys j with contains(h, i, j).
+// Returns 1 if the weight of another key is not exactly 0.
 template <class Contains>
 double error_of(const Weights& weights, int64_t length, bool causal, Contains contains) {
   const Sequence s(length);
@@ -87,7 +87,7 @@ void check_weights(const std::string& kind, const Options& options, Contains con
     }
 }
 
-// Returns the message of the error that a kind throws for its options or for the length.
+// Returns the message of the OptionError that a kind throws for its options or for the length, or "".
 std::string problem_of(const std::string& kind, const Options& options, int64_t length) {
   try {
     const OptionValues values = attention_kind(kind).values(options);
@@ -110,7 +110,7 @@ TEST_CASE("sparse attention has the weights of its definition") {
                 [&](int64_t h, int64_t i, int64_t j) { return h == 0 ? near(i, j) : (i - j) % 5 == 0; });
   check_weights("sparse", {{"stride", int64_t{6}}, {"summary", int64_t{2}}},
                 [](int64_t, int64_t i, int64_t j) { return i / 6 == j / 6 || j % 6 >= 4; });
-  // The first queries of odd heads attend to no key.
+  // In head 1, the first four queries attend to no key if the mask is causal.
   check_weights("sparse", {{"stride", int64_t{6}}, {"summary", int64_t{2}}, {"heads", std::string("split")}},
                 [](int64_t h, int64_t i, int64_t j) { return h == 0 ? i / 6 == j / 6 : j % 6 >= 4; });
 }
@@ -153,7 +153,7 @@ TEST_CASE("image attention has the weights of its definition") {
 }
 
 TEST_CASE("big-bird attends to its window, to global blocks and to distinct random blocks") {
-  constexpr int64_t kLength = 131, kBlock = 6, kBlocks = 22;  // the last block has 5 tokens
+  constexpr int64_t kLength = 131, kBlock = 6, kBlocks = 22;  // the last block has only 5 tokens
   for (const bool causal : {false, true}) {
     CAPTURE(causal);
     const Weights weights("big-bird", {{"block", kBlock}, {"random_blocks", int64_t{3}}}, kLength, causal);
@@ -179,7 +179,7 @@ TEST_CASE("big-bird attends to its window, to global blocks and to distinct rand
              random[static_cast<size_t>(h * kBlocks + query)].contains(key);
     };
     CHECK(error_of(weights, kLength, causal, contains) < 1e-12);
-    CHECK(std::set(random.begin(), random.end()).size() > 10);  // the draws differ
+    CHECK(std::set(random.begin(), random.end()).size() > 10);  // blocks of queries have different draws
   }
 }
 

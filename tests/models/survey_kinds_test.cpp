@@ -1,5 +1,6 @@
-// Tests of attention kinds of "Efficient Transformers: A Survey" (Tay et al. 2020) with learned parameters.
-// The tests cover cases that equal softmax attention, direct computations of the results, and errors.
+// Tests of the attention kinds with learned parameters from "Efficient Transformers: A Survey" (Tay et al.
+// 2020). The tests compare their results with direct computations, and with softmax attention where it is
+// equal.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -27,7 +28,7 @@ const Tensor kSurveyQueries = normal({2, kLength, kHeads, kDim}, 1),
              kSurveyKeys = normal({2, kLength, kHeads, kDim}, 2),
              kSurveyValues = normal({2, kLength, kHeads, kDim}, 3);
 
-// Returns an attention for sequences of kLength tokens, in float64.
+// Returns an attention for sequences of up to kLength tokens with float64 parameters.
 std::unique_ptr<Attention> make_survey_kind(const std::string& kind, const NamedOptions& options) {
   auto attention = make_attention(kind, attention_kind(kind).values(options),
                                   {.heads = kHeads, .dim = kDim, .max_length = kLength});
@@ -43,7 +44,7 @@ Tensor parameter_of(const Attention& attention, const std::string& name) {
   return {};
 }
 
-// Fills a parameter by a function of its three indices.
+// Sets element (a, b, c) of a parameter of rank 3 to value(a, b, c).
 template <class F>
 void fill_by_index(const Attention& attention, const std::string& name, F&& value) {
   const Tensor tensor = parameter_of(attention, name);
@@ -76,7 +77,8 @@ double identity(int64_t, int64_t row, int64_t column) {
   return row == column ? 1 : 0;
 }
 
-// Returns the results for the second sequence without its padding, from truncated inputs.
+// Returns the largest difference between two results for the second sequence, which has 5 tokens: with
+// padding and a length mask, and without padding.
 double truncation_error(const Attention& attention) {
   const auto part = [](const Tensor& x) { return slice(slice(x, 0, 1, 2), 1, 0, 5); };
   const Tensor whole = attend_with(attention, two_lengths());
@@ -89,7 +91,7 @@ void clear_parameter(const Attention& attention, const std::string& name) {
   parameter_of(attention, name).fill(0);
 }
 
-// Returns the mean of the values that each query attends to.
+// Returns for each query the mean of the values that the mask lets it attend to.
 Tensor mean_of_visible(const AttentionMask& mask) {
   return plain_softmax_attention(Tensor::zeros_like(kSurveyQueries), kSurveyKeys, kSurveyValues,
                                  {.causal = mask.causal, .key_lengths = mask.key_lengths});
@@ -159,7 +161,7 @@ TEST_CASE("linformer: invalid ranks, lengths and causal masks are errors") {
                        "linformer: sequences of 10 tokens are longer than the maximum, 9", ShapeError);
 }
 
-TEST_CASE("synthesizer: scores of zero give the mean of the visible values") {
+TEST_CASE("synthesizer: scores of zero give the mean of the values that a query attends to") {
   const std::vector<std::pair<Texts, Texts>> cases = {
       {{"random"}, {"random"}},
       {{"factorized-random"}, {"random_rows"}},
@@ -187,7 +189,7 @@ TEST_CASE("synthesizer: dot products with other scores of zero give softmax atte
     }
 }
 
-TEST_CASE("synthesizer: each term equals random scores with its values") {
+TEST_CASE("synthesizer: each term equals random scores that are set to the scores of its definition") {
   const auto random = make_survey_kind("synthesizer", {{"terms", Texts{"random"}}});
   const auto factorized =
       make_survey_kind("synthesizer", {{"terms", Texts{"factorized-random"}}, {"rank", int64_t{3}}});
@@ -202,7 +204,8 @@ TEST_CASE("synthesizer: each term equals random scores with its values") {
   for (const AttentionMask& mask : all_masks())
     CHECK(max_difference(attend_with(*random, mask), attend_with(*factorized, mask)) < 1e-12);
 
-  // Scores of the first sequence, which depend on its queries.
+  // Compares `dense` with random scores that are set to score(head, query, key). Only the first sequence is
+  // compared, because the scores are computed from its queries.
   const auto compare_dense = [&](const Attention& dense, const auto& score) {
     fill_by_index(*random, "random", score);
     const auto first = [](const Tensor& x) { return slice(x, 0, 0, 1); };
@@ -234,7 +237,7 @@ TEST_CASE("synthesizer: each term equals random scores with its values") {
   });
 }
 
-TEST_CASE("synthesizer: padding equals truncation") {
+TEST_CASE("synthesizer: results with padding equal results without padding") {
   for (const char* term : {"random", "factorized-random", "dense", "factorized-dense"})
     CHECK(truncation_error(*make_survey_kind("synthesizer", {{"terms", Texts{term}}})) < 1e-12);
 }
@@ -296,7 +299,7 @@ TEST_CASE("memory-compressed: keys are convolutions, and a causal query attends 
   const Tensor bias = parameter_of(*compressed, "value_convolution.bias");
   clear_parameter(*compressed, "key_convolution.weight");
   clear_parameter(*compressed, "key_convolution.bias");
-  clear_parameter(*compressed, "first_key");  // all scores are 0, so the weights are equal
+  clear_parameter(*compressed, "first_key");  // now all scores are 0, so all weights of a query are equal
   const Tensor result = attend_with(*compressed, kCausal);
   const double* const v = kSurveyValues.data<double>();
   for (int64_t h = 0; h < kHeads; ++h)

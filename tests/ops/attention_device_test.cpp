@@ -1,4 +1,4 @@
-// Tests of decoding one token at a time and of hashing, for which the op table has no rows.
+// Tests of decoding one token at a time and of LSH buckets on a device. The op table has no cases for them.
 #include <doctest/doctest.h>
 
 #include "ops/linear_attention.h"
@@ -23,7 +23,7 @@ Tensor token(const Tensor& x, int64_t t) {
                 t * x.strides()[1]);
 }
 
-// Calls step(q, k, v, out) for each token, and returns the outputs.
+// Calls step(q, k, v, out) for each token in order, and returns the outputs of all tokens.
 template <class Step>
 Tensor decode(const StepSizes& s, Device device, DType dtype, Step&& step) {
   auto input = [&](int64_t dim, int salt) {
@@ -77,7 +77,7 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
         };
         for (const int64_t past : {0, 254, 700})
           CHECK(max_difference(run(device, past), run(kCpu, past)) < tolerance(dtype));
-        // The rings are smaller than the number of past tokens.
+        // The cache is a ring with fewer entries than past tokens.
         const auto run_ring = [&](Device where, const KeyWindow& window) {
           const int64_t capacity = window.span();
           KeyValueCache cache{normal({s.batch, capacity, s.heads, s.dim}, 4, dtype).to(where),

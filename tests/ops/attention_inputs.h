@@ -26,14 +26,14 @@ struct AttentionInputs {
   Tensor q, k, v;
   std::vector<Tensor> list() const { return {q, k, v}; }
 };
-// Returns float64 queries, keys and values of the given sizes. The salt selects the values.
+// Returns random float64 queries, keys and values of these sizes. Each salt gives other values.
 inline AttentionInputs attention_inputs(const AttentionSizes& s, int salt = 0) {
   return {normal({s.batch, s.query_length, s.heads, s.dim}, 3 * salt + 1),
           normal({s.batch, s.key_length, s.heads, s.dim}, 3 * salt + 2),
           normal({s.batch, s.key_length, s.heads, s.value_dim}, 3 * salt + 3)};
 }
 
-// Returns the relative error of the gradients of attention(q, k, v, options) in the gradient check.
+// Returns the relative error that gradcheck() finds in the gradients of attention(q, k, v, options).
 template <class Attention, class Options>
 double gradient_error(Attention* attention, const AttentionSizes& size, const Options& options) {
   const GradcheckResult result =
@@ -43,7 +43,7 @@ double gradient_error(Attention* attention, const AttentionSizes& size, const Op
   return result.relative_error;
 }
 
-// Returns the gradients of q, k and v in attention(q, k, v, options) for a cotangent. Input i needs a
+// Returns the gradients of q, k and v in attention(q, k, v, options) for a cotangent. Input i requires a
 // gradient if bit i of `wanted` is set; the other gradients are undefined.
 template <class Attention, class Options>
 std::vector<Tensor> attention_gradients(Attention* attention, const AttentionInputs& inputs,
@@ -59,7 +59,8 @@ std::vector<Tensor> attention_gradients(Attention* attention, const AttentionInp
   return leaves;
 }
 
-// Checks that the float32 gradients follow the exact gradients for each choice of inputs that need one.
+// Checks that the float32 gradients are within `tolerance` of the exact gradients, for each choice of the
+// inputs that require a gradient. The other gradients must be undefined.
 template <class Attention, class Options>
 void check_wanted_gradients(Attention* attention, const AttentionInputs& inputs, const Options& options,
                             const Tensor& cotangent, const std::vector<Tensor>& exact, double tolerance) {
@@ -85,7 +86,7 @@ inline std::vector<Tensor> outcome(const std::function<Tensor(const std::vector<
   return all;
 }
 
-// Returns element (n, t, h, i) of float64 rows (batch, length, heads, dim) with any strides.
+// Returns element (n, t, h, i) of a float64 tensor (batch, length, heads, dim) with any strides.
 inline double at(const Tensor& x, int64_t n, int64_t t, int64_t h, int64_t i) {
   const Shape& s = x.strides();
   return x.data<double>()[n * s[0] + t * s[1] + h * s[2] + i * s[3]];

@@ -1,4 +1,5 @@
-// Tests of results computed by hand, of invalid arguments, and of cases without a row in the op table.
+// Tests of basic ops: results that were computed by hand, invalid arguments, and cases that the op table does
+// not contain.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -86,7 +87,7 @@ TEST_CASE("cuda: rows that are too long for one block are summed correctly") {
     }
 }
 
-TEST_CASE("dropout keeps a share of 1 - p, scales kept elements, and draws equal masks from any start") {
+TEST_CASE("dropout keeps a share of 1 - p, scales kept elements, and draws the same mask from any start") {
   const DropoutMask mask{0.1, RandomStream(1, "share", 7)};
   const Tensor ones = Tensor::full({100003}, 1);
   const Tensor y = dropout(ones, mask);
@@ -98,7 +99,7 @@ TEST_CASE("dropout keeps a share of 1 - p, scales kept elements, and draws equal
   }
   CHECK(std::abs(kept / 100003.0 - 0.9) < 0.004);
   std::vector<float> tail(1000);
-  cpu::dropout_multipliers(mask, 777, 1000, tail.data());  // an unaligned start
+  cpu::dropout_multipliers(mask, 777, 1000, tail.data());  // 777 is not a multiple of a block of random bits
   for (int64_t i = 0; i < 1000; ++i) REQUIRE(tail[static_cast<size_t>(i)] == y.data<float>()[777 + i]);
   const Tensor part = dropout(Tensor::full({1000}, 1), mask.from(700).from(77));
   for (int64_t i = 0; i < 1000; ++i) REQUIRE(part.data<float>()[i] == y.data<float>()[777 + i]);

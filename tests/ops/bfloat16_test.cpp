@@ -15,7 +15,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns x in float64 with values that are exact in bfloat16.
+// Returns x in float64, rounded to values that bfloat16 represents exactly. Returns integers unchanged.
 Tensor exact_in_bfloat16(const Tensor& x) {
   return is_floating(x.dtype()) ? x.to(DType::bfloat16).to(DType::float64) : x;
 }
@@ -25,7 +25,9 @@ struct NormCase {
   double dropout;
 };
 
-// Returns the result of layer norm with a residual branch, and the gradients of its inputs.
+// Returns the result of layer norm with a residual branch and the gradients of its inputs, in float64 on the
+// CPU. The inputs are exact in bfloat16. The dtype of the branch is `branch`, and of the other inputs
+// `dtype`.
 std::vector<Tensor> norm_outcome(const NormCase& c, Device device, DType dtype, DType branch) {
   const std::vector<Tensor> inputs{normal({c.rows, c.dim}, 1), normal({c.rows, c.dim}, 2), normal({c.dim}, 3),
                                    normal({c.dim}, 4)};
@@ -58,15 +60,15 @@ void check_layer_norm(Device device) {
         CAPTURE(i);
         double largest = 1;
         for (const double value : exact[i].to_vector()) largest = std::max(largest, std::abs(value));
-        // Only the gradient of the branch is rounded.
+        // Only the gradient of the branch, which has index 2, is rounded to bfloat16.
         CHECK(max_difference(found[i], exact[i]) < (i == 2 ? 0.004 : 1e-5) * largest);
         CHECK(found[i].to_vector() == again[i].to_vector());
       }
     }
 }
 
-// Returns the attention cases of the op table with inputs that are exact in bfloat16, so that only
-// probabilities, states, features and results are rounded.
+// Returns the attention cases of the op table with inputs that are exact in bfloat16. Attention in bfloat16
+// then rounds only probabilities, states, features and results.
 std::vector<OpCase> attention_cases() {
   std::vector<OpCase> table;
   add_attention(table);
@@ -88,7 +90,7 @@ void check_errors(const Tensor& expected, const Tensor& found) {
     errors += error * error;
   }
   CHECK(largest_error <= 0.03 * largest);
-  // If terms of a gradient cancel, the error is relative to the terms, which have size 1.
+  // If the terms of a gradient cancel, its error is relative to the terms, which are of order 1.
   CHECK(std::sqrt(errors) <= 0.015 * std::sqrt(squares) + 0.002 * std::sqrt(static_cast<double>(a.size())));
 }
 
@@ -106,8 +108,9 @@ void check_attention(Device device) {
   }
 }
 
-// The gradient of a query is a sum of g . (v - out) over all keys, in which the common part of the values
-// cancels. Rounding errors that do not cancel would grow with the length.
+// Checks linear attention in bfloat16 for queries, keys and values with a large common part. The gradient of
+// a query is a sum of g . (v - out) over all keys, where g is the cotangent and the common part of the values
+// cancels. If its rounding errors did not cancel too, they would grow with the length.
 void check_common_values(Device device) {
   const Shape shape{1, 700, 1, 33};
   const auto with_common = [&](int salt) {
@@ -157,7 +160,7 @@ TEST_CASE("layer norm rounds the gradient of a bfloat16 branch once, with the st
   }
 }
 
-TEST_CASE("errors of attention in bfloat16 correspond to rounding, and results are deterministic") {
+TEST_CASE("errors of attention in bfloat16 have the size of rounding errors, and results are deterministic") {
   check_attention(kCpu);
 }
 TEST_CASE(

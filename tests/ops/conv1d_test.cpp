@@ -110,7 +110,7 @@ TEST_CASE("conv1d accepts empty batches and too few frames, and does not depend 
   CHECK(max_difference(results[0], results[2]) < 1e-5);
 }
 
-TEST_CASE("errors of conv1d contain the mismatched shapes") {
+TEST_CASE("errors about arguments of conv1d contain the mismatched shapes") {
   const Tensor x = normal({2, 5, 3}), weight = normal({4, 3, 3}), bias = normal({4});
   CHECK_THROWS_WITH_AS(
       conv1d(x, normal({4, 3, 2}), bias, {}),

@@ -16,7 +16,7 @@ namespace {
 
 using Labels = std::vector<int64_t>;
 
-// Returns the labels of the utterances, padded with an invalid class.
+// Returns the labels (utterances, longest) of the utterances. The padding is -7, which is no class.
 Tensor padded_labels(const std::vector<Labels>& utterances) {
   size_t longest = 0;
   for (const Labels& labels : utterances) longest = std::max(longest, labels.size());
@@ -33,7 +33,7 @@ Tensor label_counts(const std::vector<Labels>& utterances) {
   return lengths(counts);
 }
 
-// Returns the labels of a path of classes: repeated classes are merged, then blanks are removed.
+// Returns the labels of a path, which has one class per frame: merges repeated classes, then removes blanks.
 Labels collapse(const Labels& path, int64_t blank) {
   Labels labels;
   for (size_t t = 0; t < path.size(); ++t)
@@ -63,7 +63,8 @@ double brute_force(const double* logits, int64_t frames, int64_t classes, const 
   return static_cast<double>(-logl(total));
 }
 
-// A batch with repeats, empty labels, no frames, padding, and an infeasible pair.
+// Labels and numbers of frames of a batch. It has repeated labels, empty labels, an utterance without frames,
+// padding, and as the last an infeasible pair: {2, 2, 2} needs 5 frames.
 const std::vector<Labels> kMixed = {{1, 2}, {1, 1, 2}, {}, {3}, {}, {2, 2, 2}};
 const std::vector<int64_t> kMixedFrames = {5, 4, 3, 1, 0, 4};
 constexpr int64_t kMixedInfeasible = 1;
@@ -164,7 +165,8 @@ TEST_CASE("CTC in float32 is accurate for 2,400 frames") {
   const RandomStream stream(5, "labels");
   Labels labels;
   for (uint64_t i = 0; i < kLabels; ++i) labels.push_back(1 + static_cast<int64_t>(stream.below(i, 39)));
-  // Sharp distributions: likely prefixes must not underflow the prefixes of the final path.
+  // With sharp distributions, prefixes of the labels that are very probable must not make the probabilities
+  // of the prefixes of the complete labels underflow.
   const Tensor sharp = normal({1, kFrames, kClasses}, 8);
   for (int64_t i = 0; i < sharp.numel(); ++i) sharp.data<double>()[i] *= 12;
   for (const Tensor& start : {normal({1, kFrames, kClasses}, 9), sharp}) {
@@ -183,7 +185,7 @@ TEST_CASE("CTC in float32 is accurate for 2,400 frames") {
   }
 }
 
-TEST_CASE("results of CTC do not depend on the number of threads") {
+TEST_CASE("the CTC loss and its gradient do not depend on the number of threads") {
   const Tensor start = normal({7, 60, 9}, 10, DType::float32);
   const std::vector<Labels> targets(7, Labels{1, 2, 2, 8, 4});
   auto run = [&](int count) {

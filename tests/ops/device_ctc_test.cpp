@@ -1,4 +1,4 @@
-// Comparison of CTC on each device with the CPU.
+// Tests that compare the CTC loss and its gradient on each device with the CPU.
 #include <doctest/doctest.h>
 
 #include "ops/ctc_loss.h"
@@ -74,7 +74,7 @@ TEST_CASE("cuda: CTC with infeasible labels and with logits that are not finite 
     for (int64_t b = 0; b < 4; ++b)
       c.frame_lengths.data<int64_t>()[b] = 12, c.label_lengths.data<int64_t>()[b] = 2;
     double* const logits = c.logits.data<double>();
-    logits[3] = NAN;                  // affects utterance 1
+    logits[3] = NAN;                  // in the frames of utterance 1
     for (int64_t t = 0; t < 12; ++t)  // frames of utterance 1
       logits[60 + 5 * t + c.labels.data<int64_t>()[3]] = -INFINITY;
     c.frame_lengths.data<int64_t>()[2] = 1;  // utterance 2 has too few frames for its labels

@@ -1,4 +1,4 @@
-// Tests of CUDA graphs: recorded work and its replays.
+// Tests of CUDA graphs, which record the work of a device and replay it.
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"
@@ -33,7 +33,7 @@ TEST_CASE(
       const auto work = [&](uint64_t step) { return matmul(dropout(x, mask_at(step)), w); };
       work(0);
       cuda::Graph graph(device, 2, [&] { out = work(4); });
-      for (const uint64_t step : {4, 6, 8, 20, 22, 4}) {  // consecutive steps and jumps
+      for (const uint64_t step : {4, 6, 8, 20, 22, 4}) {  // not only consecutive steps
         CAPTURE(step);
         x.copy_from(normal({7, 9}, static_cast<int>(step)));
         graph.launch(static_cast<int64_t>(step) - 4);

@@ -1,5 +1,5 @@
-// Comparison of each device with the CPU for ops without a row in the op table: ops that write into given
-// memory or draw samples, and features of devices.
+// Tests that compare each device with the CPU for functions that the op table does not contain: ops that
+// write into given memory, ops that draw samples, and optimizer steps.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -67,7 +67,7 @@ TEST_CASE("cuda: samples of the mixture of logistics equal the samples on the CP
       }
 }
 
-TEST_CASE("cuda: sampled classes equal the CPU, and ties select the first class") {
+TEST_CASE("cuda: sampled classes equal the classes on the CPU, and ties select the first class") {
   for (const Device device : other_devices())
     for (const int64_t classes : {1, 11, 32, 33, 256})
       for (const bool greedy : {false, true})
@@ -122,7 +122,8 @@ TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and give
 
 namespace {
 
-// Returns the parameters, moments and norm after two steps with arrays of odd sizes, in more than one launch.
+// Returns the gradient norms of two optimizer steps and then the parameters, averages and moments after them.
+// The 71 arrays have various sizes and need more than one launch.
 std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule, const Clipping& clipping,
                                 bool with_second) {
   std::vector<ParameterSlot> slots;
@@ -132,7 +133,7 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
     const auto own = [&](int salt) { return normal(shape, 4 * i + salt, dtype).to(device).clone(); };
     slots.push_back({own(0), own(1), own(2),
                      with_second ? uniform(shape, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
-    if (i == 5)  // not aligned to 16 bytes
+    if (i == 5)  // adds an array that is not aligned to 16 bytes
       slots.push_back(
           {own(0).view({shape[0] - 1}, {1}, 1), own(1).view({shape[0] - 1}, {1}),
            own(2).view({shape[0] - 1}, {1}),

@@ -1,5 +1,5 @@
-// Tests of products with rounded operands. The errors must match the precision of the operands, and sums must
-// be accumulated in float32.
+// Tests of products whose operands are rounded. Their errors must have the size of the rounding of the
+// operands, because the sums are float32.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -19,8 +19,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the maximum relative error of an operand that is rounded to nearest. Truncation has twice this
-// error.
+// Returns the largest relative error of an operand that is rounded to nearest. An operand whose last bits are
+// dropped would have twice this error.
 double unit_of(Precision precision) {
   if (precision == Precision::bfloat16) return std::ldexp(1, -8);
   return precision == Precision::tf32 ? std::ldexp(1, -11) : std::ldexp(1, -24);
@@ -43,12 +43,13 @@ class PrecisionScope {
   Device device_;
 };
 
-// Returns the result of a linear layer and the gradients of x, weight and bias.
+// Returns the result of a linear layer and the gradients of x, weight and bias, in float64 on the CPU.
+// `inputs` are x, weight and bias, `dtype` is the dtype of x, and `result` that of the result.
 std::vector<Tensor> outcome_of(const std::vector<Tensor>& inputs, Device device, DType dtype,
                                Activation activation, double dropout, std::optional<DType> result = {}) {
   std::vector<Tensor> leaves;
   for (const Tensor& input : inputs) {
-    const DType own = leaves.empty() ? dtype : compute_dtype(dtype);  // weights are never bfloat16
+    const DType own = leaves.empty() ? dtype : compute_dtype(dtype);  // weight and bias are never bfloat16
     leaves.push_back(require_grad(input.to(own).to(device).alias()));
   }
   const Tensor y =
@@ -66,7 +67,8 @@ std::vector<Tensor> inputs_of(int64_t rows, int64_t in, int64_t out) {
           normal({out}, 3).to(DType::float32).to(DType::float64)};
 }
 
-// Requires that the errors of a product and of its gradients correspond to the rounding of the operands.
+// Checks that the errors of a linear layer and of its gradients have the size of the rounding of the
+// operands.
 void check_rounding(Device device) {
   for (const Precision precision : {Precision::float32, Precision::tf32, Precision::bfloat16}) {
     if (device.is_cpu() && precision == Precision::tf32) continue;
@@ -82,7 +84,7 @@ void check_rounding(Device device) {
       const std::vector<Tensor> inputs = inputs_of(rows, in, out);
       const auto exact = outcome_of(inputs, kCpu, DType::float64, Activation::none, 0),
                  found = outcome_of(inputs, device, DType::float32, Activation::none, 0);
-      // Computes the sums of the magnitudes of the terms, to which the errors are proportional.
+      // The errors are proportional to the sums of the magnitudes of the terms, which are computed here.
       std::vector<Tensor> sizes;
       for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
       const Tensor g = sqrt(square(normal({rows, out}, 17).to(DType::bfloat16).to(DType::float64)));
@@ -96,7 +98,7 @@ void check_rounding(Device device) {
         const auto a = exact[i].to_vector(), b = found[i].to_vector(), m = magnitudes[i].to_vector();
         for (size_t n = 0; n < a.size(); ++n) {
           const double error = std::abs(a[n] - b[n]);
-          // The sum and the bias are float32.
+          // The second term bounds the rounding errors of the float32 sum and of the addition of the bias.
           REQUIRE(error <= 4 * unit * m[n] + 1e-5 * (m[n] + 1));
           squares += error * error;
           of_terms += m[n] * m[n];
@@ -111,8 +113,8 @@ void check_rounding(Device device) {
   }
 }
 
-// Requires that float32 layers in bfloat16 precision agree with float64 and are deterministic, with
-// activation and dropout.
+// Checks that float32 layers with activation and dropout in the precision bfloat16 agree with float64 and are
+// deterministic.
 void check_bfloat16_precision(Device device) {
   for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
     for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
@@ -123,7 +125,7 @@ void check_bfloat16_precision(Device device) {
         const PrecisionScope scope(device, Precision::bfloat16);
         std::vector<Tensor> inputs = inputs_of(rows, in, out);
         inputs[0] = mul(inputs[0], 1 / std::sqrt(static_cast<double>(in)));
-        // Rounds the inputs to bfloat16, so that relu has the same kinks in float64.
+        // Rounds the inputs to bfloat16, so that relu sets the same elements to 0 as in float64.
         for (Tensor& input : inputs) input = input.to(DType::bfloat16).to(DType::float64);
         const auto exact = outcome_of(inputs, kCpu, DType::float64, activation, dropout),
                    found = outcome_of(inputs, device, DType::float32, activation, dropout),
@@ -138,7 +140,7 @@ void check_bfloat16_precision(Device device) {
       }
 }
 
-// Requires that layers with bfloat16 inputs agree with float64 for both dtypes of the result, and are
+// Checks that layers with bfloat16 inputs agree with float64 for both dtypes of the result, and are
 // deterministic.
 void check_bfloat16_inputs(Device device) {
   for (const auto& size :
@@ -167,7 +169,8 @@ void check_bfloat16_inputs(Device device) {
         }
 }
 
-// Returns inputs of an LSTM in float64 with float32 values: x, then the weights of the directions.
+// Returns float64 inputs of an LSTM, whose values are rounded to `rounding`: x (5, 70, 33), and for each
+// direction two weights and two biases.
 std::vector<Tensor> lstm_inputs(int64_t directions, DType rounding) {
   constexpr int64_t kIn = 33, kHidden = 20;
   std::vector<Tensor> inputs{normal({5, 70, kIn}, 1)};
@@ -199,12 +202,12 @@ double relative_error(const Tensor& a, const Tensor& b) {
   return std::sqrt(errors / squares);
 }
 
-// Requires that the errors of an LSTM in bfloat16 precision correspond to the rounding of operands, and that
-// results are deterministic. The CPU rounds the operands of all products. On a device, states, cells and
-// recurrent products are float32, so with inputs that are exact in bfloat16 only the gradients that are
-// products of rounded gradients and states have an error.
+// Checks that the errors of an LSTM in the precision bfloat16 have the size of the rounding of its operands,
+// and that results are deterministic. The CPU rounds the operands of all products. On a device, states, cells
+// and recurrent products are float32. With inputs that are exact in bfloat16, only gradients that are
+// products of rounded gradients and states then have an error.
 void check_lstm(Device device) {
-  constexpr double kSingle = 1e-5;  // error of float32 after 70 steps
+  constexpr double kSingle = 1e-5;  // bound of the relative error of float32 after 70 steps
   const double unit = unit_of(Precision::bfloat16);
   for (const int64_t directions : {1, 2})
     for (const DType rounding : {DType::bfloat16, DType::float32}) {
@@ -222,7 +225,7 @@ void check_lstm(Device device) {
         const double error = relative_error(found[i], exact[i]);
         if (is_product || rounds_states) {
           CHECK(error > unit / 64);
-          // The errors of rounded states add to the rounding of the products.
+          // The rounding of the states adds to the rounding of the operands.
           CHECK(error < (rounds_states ? 2 * unit : unit));
         } else {
           CHECK(error < kSingle);
@@ -232,7 +235,7 @@ void check_lstm(Device device) {
     }
 }
 
-// Requires that a convolution ignores the precision bfloat16.
+// Checks that a convolution gives the same bits in the precision bfloat16 as in float32.
 void check_conv1d(Device device) {
   const OpCase op{"conv1d",
                   [](const std::vector<Tensor>& in) {
@@ -277,11 +280,11 @@ TEST_CASE("errors of an LSTM in bfloat16 on the CPU correspond to the rounding o
   check_lstm(kCpu);
 }
 
-TEST_CASE("convolutions are float32 in bfloat16 precision") {
+TEST_CASE("convolutions are computed in float32 in the precision bfloat16") {
   for (const Device device : all_devices()) check_conv1d(device);
 }
 
-TEST_CASE("a cast rounds forward and backward, and wrong dtypes of linear layers are errors") {
+TEST_CASE("a cast rounds its result and its gradient, and wrong dtypes of linear layers are errors") {
   const Tensor x = require_grad(Tensor::from<float>({1, 1.00390625f, -3}, {3}));
   const Tensor y = cast(x, DType::bfloat16);
   CHECK(y.to_vector() == std::vector<double>{1, 1, -3});

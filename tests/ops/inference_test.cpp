@@ -44,7 +44,7 @@ TEST_CASE("DecodingLinear in bfloat16 rounds operands in the same way as linear(
   set_precision(kCpu, Precision::float32);
 }
 
-TEST_CASE("errors of DecodingLinear for linear layers contain the mismatched shapes") {
+TEST_CASE("errors about arguments of DecodingLinear contain the mismatched shapes") {
   const DecodingLinear map(normal({3, 4}, 1), normal({3}, 2), 8);
   CHECK_THROWS_AS(map.into(normal({8, 5}, 3), Activation::none, normal({8, 3}, 4)), ShapeError);
   CHECK_THROWS_AS(map.into(normal({8, 4}, 3), Activation::none, normal({8, 4}, 4)), ShapeError);

@@ -1,4 +1,5 @@
-// Tests of patterns of attention: their runs of keys, and softmax attention compared with the dense form.
+// Tests of key patterns: the runs of keys that they contain, and softmax attention with a pattern compared
+// with its definition.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -15,7 +16,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the pattern of a head with its table.
+// Returns the pattern of one head. If the case has a table of key blocks, the pattern points to the table.
 KeyPattern head_pattern(const PatternCase& c, int64_t head) {
   KeyPattern pattern = c.pattern;
   if (c.key_blocks.defined()) {
@@ -25,8 +26,8 @@ KeyPattern head_pattern(const PatternCase& c, int64_t head) {
   return pattern.of_head(head);
 }
 
-// Returns whether the runs of next(from) from `begin` to `end` contain each position for which `expected` is
-// true, and, if `exact`, no other position.
+// Returns whether the runs that next(position) returns contain each position in [begin, end) for which
+// expected(position) is true. If `exact`, they must contain no other position.
 template <class Next, class Expected>
 bool runs_match(int64_t begin, int64_t end, bool exact, Next next, Expected expected) {
   for (int64_t position = begin; position < end;) {

@@ -1,5 +1,6 @@
-// Comparison of linear attention with its quadratic form at the lengths of MNIST, of CIFAR-10 and of figure 1
-// of "Transformers are RNNs". The quadratic form computes single rows in float64.
+// Tests that compare linear attention with its quadratic form at three lengths: those of MNIST and CIFAR-10
+// and the longest in figure 1 of "Transformers are RNNs". The quadratic form computes only some rows, in
+// float64.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -35,15 +36,17 @@ std::vector<double> weights_of(const Tensor& q, const Tensor& k, int64_t i) {
   return weights;
 }
 
-// Returns positions around chunks, in the middle and at the end.
+// Returns the positions at which the forms are compared: around the end of the first chunk of 96 tokens, in
+// the middle, at the end, and others at growing distances.
 std::vector<int64_t> rows_of(int64_t length) {
   std::vector<int64_t> rows = {0, 1, 95, 96, 97, length / 2, length - 2, length - 1};
   for (int64_t row = 191; row < length; row = row * 3 / 2) rows.push_back(row);
   return rows;
 }
 
-// Largest difference of the rows of the result, and of the gradient of v. The cotangent is 1 in these rows
-// and 0 elsewhere. The gradient is relative to its largest value.
+// `output` is the largest difference between the rows rows_of() of the result. `gradient` is the largest
+// difference between the gradients of v, divided by the largest gradient. The cotangent is 1 in these rows
+// and 0 in the others.
 struct Differences {
   double output = 0, gradient = 0;
 };
@@ -55,7 +58,7 @@ Differences differences(int64_t length, DType dtype) {
   const Tensor out = linear_attention(q.to(dtype), k.to(dtype), value, options);
   const Tensor actual = detach(out).to(DType::float64),
                cotangent = Tensor::zeros(out.shape(), DType::float64);
-  std::vector<double> expected_gradient(static_cast<size_t>(length));  // equal in all dimensions
+  std::vector<double> expected_gradient(static_cast<size_t>(length));  // it is the same in all dimensions
   Differences largest;
   for (const int64_t i : rows_of(length)) {
     const std::vector<double> weights = weights_of(q, k, i);
@@ -94,7 +97,7 @@ TEST_CASE("linear attention equals its quadratic form at 783, 3,071 and 65,536 t
                       single = differences(length, DType::float32);
     CHECK(exact.output < 1e-11);
     CHECK(exact.gradient < 1e-11);
-    // Errors of sums of `length` float32 terms grow with the square root of the length.
+    // The errors of sums of `length` float32 terms grow in proportion to the square root of the length.
     const double bound = 4 * 0x1p-24 * std::sqrt(static_cast<double>(length)) * kDim;
     CHECK(single.output < bound);
     CHECK(single.gradient < bound);

@@ -69,7 +69,7 @@ Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
   return out;
 }
 
-// Lengths near the chunk length 96, and dimensions near the sizes of vectors and panels.
+// Sizes with lengths near the chunk length 96, and with dims near the sizes of vectors and of packed panels.
 const std::vector<AttentionSizes> kCausalSizes = {
     {2, 0, 0, 3, 4, 4},     {1, 1, 1, 1, 1, 1},       {2, 5, 5, 3, 3, 1},      {1, 95, 95, 2, 32, 32},
     {1, 96, 96, 2, 31, 33}, {3, 97, 97, 1, 33, 31},   {1, 193, 193, 9, 8, 16}, {1, 289, 289, 1, 65, 3},
@@ -145,8 +145,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("linear attention: strided inputs are read in place") {
-  const Tensor packed = normal({2, 50, 3, 3, 8});  // (batch, length, q k v, heads, dim)
+TEST_CASE("linear attention: strided inputs are read without a copy") {
+  const Tensor packed = normal({2, 50, 3, 3, 8});  // (batch, length, one of q, k and v, heads, dim)
   auto part = [&](int64_t i) {
     const Shape& s = packed.strides();
     return packed.view({2, 50, 3, 8}, {s[0], s[1], s[3], s[4]}, i * s[2]);
@@ -154,7 +154,7 @@ TEST_CASE("linear attention: strided inputs are read in place") {
   const Tensor q = part(0), k = part(1), v = part(2);
   CHECK(max_difference(linear_attention(q, k, v, {.causal = true}), quadratic(q, k, v, {.causal = true})) <
         1e-12);
-  // A last dimension that is not contiguous, and heads before length.
+  // Tests inputs whose last dimension is not contiguous, and inputs with heads before length in memory.
   const Tensor turned = transpose(normal({2, 50, 8, 3}), 2, 3),
                swapped = transpose(normal({2, 3, 50, 8}), 1, 2);
   CHECK(max_difference(linear_attention(turned, swapped, swapped), quadratic(turned, swapped, swapped)) <
@@ -191,7 +191,8 @@ TEST_CASE("linear attention: keys beyond the length have no effect, even if they
 }
 
 TEST_CASE("linear attention: features are accurate far from zero") {
-  // float32 elu(x) + 1 loses exp(x) at -20. Here only the ratio of the features of two keys matters.
+  // At x = -20, elu(x) + 1 computed in float32 would be 0 instead of exp(x). The result depends on the ratio
+  // of such features of two keys.
   const Tensor q = Tensor::full({1, 2, 1, 1}, 30);
   const Tensor k = Tensor::from<float>({-20, -21}, {1, 2, 1, 1}),
                v = Tensor::from<float>({1, 0}, {1, 2, 1, 1});

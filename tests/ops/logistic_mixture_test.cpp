@@ -16,7 +16,8 @@ double sigmoid(long double x) {
   return static_cast<double>(1 / (1 + expl(-x)));
 }
 
-// Computes the negative log-likelihood by its definition in long double, as a reference.
+// Returns the negative log-likelihood of the level `target` (0 to 255) by its definition, computed in long
+// double. `p` contains the logits, means and log-scales of the mixture.
 double oracle(const std::vector<double>& p, int target) {
   const size_t mixtures = p.size() / 3;
   const long double y = target / 255.0L * 2 - 1;
@@ -39,7 +40,8 @@ double oracle(const std::vector<double>& p, int target) {
   return static_cast<double>(-logl(total));
 }
 
-// Returns rows for each branch: both edges, tiny mass, clamped scales and ordinary values.
+// Returns the parameters of 60 mixtures and sets their targets. The rows include both edge levels, tiny
+// probabilities, clamped scales and ordinary values, so they reach every branch of the loss.
 Tensor branch_rows(Tensor& targets) {
   constexpr int64_t kRows = 60, kMixtures = 4;
   const Tensor p = normal({kRows, 3 * kMixtures}, 5);
@@ -131,7 +133,7 @@ TEST_CASE("samples of a mixture of logistics have the distribution of the loss")
     const double expected = std::exp(-oracle({1.0, 0.0, -0.5, 0.4, -2.5, -3}, level));
     CHECK(std::abs(share[static_cast<size_t>(level)] - expected) < 5 * std::sqrt(expected / kRows) + 1e-5);
   }
-  // A row depends on its index, not on the batch.
+  // The sample of a row depends on the index of the row in the stream, not on the other rows.
   const Tensor again = Tensor::empty({10}, DType::uint8);
   sample_logistic_mixture(rows.view({10, 6}, {6, 1}), RandomStream(1, "sample"), 100, again,
                           SamplingScale::exp);
@@ -145,7 +147,8 @@ TEST_CASE("the paper's sampling scale is elu(log-scale) + 1.0001") {
   const Tensor out = Tensor::empty({kRows}, DType::uint8);
   sample_logistic_mixture(rows, RandomStream(2, "sample"), 0, out);
   int64_t below = 0;
-  for (int64_t i = 0; i < kRows; ++i) below += out.data<uint8_t>()[i] <= 63;  // value below about -0.502
+  for (int64_t i = 0; i < kRows; ++i)
+    below += out.data<uint8_t>()[i] <= 63;  // levels for values below about -0.502
   const double scale = std::expm1(log_scale) + 1.0001;
   CHECK(std::abs(below / double(kRows) - sigmoid((63.5 / 127.5 - 1) / scale)) < 0.006);
 }

@@ -20,14 +20,15 @@ using Duplicates = LshOptions::Duplicates;
 
 const RandomStream kStream(3, "rotations");
 
-// Computes full attention with shared queries and keys.
+// Returns the result of attention to all keys, where the queries are also the keys.
 Tensor full_attention(const Tensor& q, const Tensor& v, LshOptions options) {
   options.chunk_length = q.size(1);
   options.buckets = 0;
   return lsh_oracle(q, v, random_buckets(q.size(0), q.size(2), options.rounds, q.size(1), 1, 0), options);
 }
 
-// Returns the difference between LSH attention with two chunks and full attention, for random buckets.
+// Returns the largest difference between LSH attention with two chunks and full attention, for random
+// buckets.
 double two_chunk_error(Wrap wrap, Duplicates duplicates, int64_t rounds, bool causal) {
   const LshOptions options{.rounds = rounds,
                            .chunk_length = 16,
@@ -120,7 +121,7 @@ TEST_CASE("lsh attention: positions after the length of a sequence have no effec
     CHECK(max_difference(lsh_attention(q2, v2, lsh_buckets(q2, padded, kStream), padded), out) == 0);
     CHECK(max_difference(slice(rows_of(out, 37, 61), 0, 0, 1),
                          Tensor::zeros({1, 24, 2, 3}, DType::float64)) == 0);
-    // Computes attention of the sequence without padding.
+    // Computes LSH attention of this sequence alone and without padding.
     const Tensor short_q = slice(rows_of(q, 0, 37), 0, 0, 1), short_v = slice(rows_of(v, 0, 37), 0, 0, 1);
     const Tensor short_out = lsh_attention(short_q, short_v, lsh_buckets(short_q, alone, kStream), alone);
     CHECK(max_difference(short_out, slice(rows_of(out, 0, 37), 0, 0, 1)) == 0);
@@ -246,7 +247,7 @@ TEST_CASE("lsh buckets: close vectors share a bucket more often than distant vec
     CHECK(same / n < last - 0.05);
     last = same / n;
   }
-  CHECK(last < 0.15);  // independent hashes share one of 16 buckets with probability 1/16
+  CHECK(last < 0.15);  // unrelated vectors share one of 16 buckets with probability 1/16
 }
 
 TEST_CASE("lsh buckets: rounds do not depend on their number, heads and examples differ, and dtypes agree") {
@@ -275,7 +276,7 @@ TEST_CASE(
   CHECK(lsh_bucket_count(options, 65) == 2);
   CHECK(lsh_bucket_count(options, 1024) == 32);
   CHECK(lsh_bucket_count(options, 4096) == 128);
-  CHECK(lsh_bucket_count(options, 65536) == 2048);             // 64 x 32
+  CHECK(lsh_bucket_count(options, 65536) == 2048);             // 65536 / 64 chunks with two buckets each
   options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});  // one chunk, and 150 / 64 chunks: 4 buckets
   const Tensor ids = lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
   for (int64_t i = 0; i < ids.numel(); ++i) {
@@ -318,7 +319,7 @@ TEST_CASE("lsh attention: errors about arguments contain a remedy") {
                        ConfigError);
 }
 
-TEST_CASE("lsh presets: the options of each preset") {
+TEST_CASE("lsh presets have the options of the paper and of the two programs") {
   const LshOptions paper = lsh_preset("reformer"), trax = lsh_preset("trax"),
                    fast = lsh_preset("fast_transformers");
   CHECK(paper.wrap == Wrap::none);
@@ -389,7 +390,7 @@ TEST_CASE("lsh buckets: more rounds find more of the nearest keys of a query") {
     }
   }
   for (size_t r = 1; r < 8; ++r) CHECK(found[r] > found[r - 1]);
-  // By chance, two positions share a bucket in one round with probability 1/32.
+  // In one round, two unrelated positions share a bucket with probability 1/32.
   CHECK(found[0] > 3 * kLength * kNearest / 32);
 }
 

@@ -71,7 +71,7 @@ TEST_CASE(
           }
 }
 
-TEST_CASE("lsh attention: chunks can be smaller, as large as and larger than a block of queries") {
+TEST_CASE("lsh attention: chunks may be smaller than a block of queries, as large or larger") {
   for (const int64_t chunk : {6, 16, 29, 37, 64, 97, 200})
     for (const bool across : {false, true}) {
       LshCase c;

@@ -1,5 +1,5 @@
-// Reference implementation of LSH attention: a length x length matrix of log weights from the definition, and
-// one softmax of recorded ops. Its gradients are references, too.
+// A reference implementation of LSH attention. It computes a matrix (length, length) of log weights from the
+// definition and applies recorded ops to it, so that backward() gives reference gradients.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@
 
 namespace tapeformer::test {
 
-// Number of occurrences of key j for query i in one round: counts[i * length + j].
+// counts[i * length + j] is the number of times that query i meets key j.
 using KeyCounts = std::vector<double>;
 
-// Returns the counts of one head, one matrix per round. ids (rounds, length); positions from `valid` are
-// masked.
+// Returns the counts of one head for each round. ids (rounds, length) are bucket ids. Positions from `valid`
+// on are padding.
 inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int64_t valid,
                                          const LshOptions& o) {
   const int64_t m = o.chunk_length, chunks = (valid + m - 1) / m;
@@ -66,8 +66,9 @@ inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int
   return counts;
 }
 
-// Writes log weights (length, length) to `out`: -inf where the count is 0. A query attends to itself only if
-// it attends to no other key.
+// Writes log weights (length, length) to `out`. A key that a query meets n times has the log weight log(n) if
+// `multiplicities` is true and else 0; other keys have -inf. A query attends to itself only if it meets no
+// other key.
 inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, bool multiplicities,
                         double* out) {
   for (int64_t i = 0; i < length; ++i) {
@@ -82,10 +83,10 @@ inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, 
   }
 }
 
-// Returns the expected result of lsh_attention, computed by recorded ops.
+// Returns the expected result of lsh_attention() for the same arguments, computed by recorded ops.
 inline Tensor lsh_oracle(const Tensor& query, const Tensor& value, const Tensor& buckets, LshOptions o) {
   const int64_t batch = query.size(0), length = query.size(1), heads = query.size(2);
-  const bool whole = length <= o.chunk_length;  // LSH attention is then exact
+  const bool whole = length <= o.chunk_length;  // one chunk: LSH attention is then exact
   const int64_t rounds = o.rounds;
   if (whole) {
     o.rounds = 1;
@@ -125,7 +126,7 @@ inline Tensor lsh_oracle(const Tensor& query, const Tensor& value, const Tensor&
   return contiguous(permute(out, {0, 2, 1, 3}));
 }
 
-// Returns random bucket ids in [0, count).
+// Returns int32 bucket ids (batch, heads, rounds, length), drawn uniformly from [0, count).
 inline Tensor random_buckets(int64_t batch, int64_t heads, int64_t rounds, int64_t length, int64_t count,
                              int salt) {
   const Tensor buckets = Tensor::empty({batch, heads, rounds, length}, DType::int32);
@@ -136,7 +137,7 @@ inline Tensor random_buckets(int64_t batch, int64_t heads, int64_t rounds, int64
   return buckets;
 }
 
-// Generator of small random numbers for a fuzz test.
+// A generator of random integers for random_lsh_case(). dice(low, high) returns a number in [low, high].
 class Dice {
  public:
   explicit Dice(uint64_t salt) : stream_(17, "dice", salt) {}
@@ -149,7 +150,7 @@ class Dice {
   uint64_t next_ = 0;
 };
 
-// A random case: options, inputs and frozen buckets.
+// Options and inputs of LSH attention, and the bucket of each position.
 struct LshCase {
   LshOptions options;
   Tensor q, v, buckets;

@@ -15,7 +15,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the weights of one or two directions, as a flat list.
+// Returns random weights: for each direction the two weights and then the two biases, in one list.
 std::vector<Tensor> random_weights(int64_t directions, int64_t in, int64_t hidden,
                                    DType dtype = DType::float64) {
   std::vector<Tensor> list;
@@ -32,7 +32,8 @@ std::vector<LstmWeights> directions_of(const std::vector<Tensor>& list, size_t f
   return directions;
 }
 
-// Computes one direction of one sequence x (frames, in) from elementary ops; result (frames, hidden).
+// Computes one direction of an LSTM for one sequence x (frames, in) from elementary ops. Returns its states
+// (frames, hidden).
 Tensor plain_direction(const Tensor& x, const LstmWeights& w, bool reverse) {
   const int64_t frames = x.size(0), hidden = w.weight_hh.size(1);
   Tensor h = Tensor::zeros({1, hidden}, x.dtype()), c = h;
@@ -99,7 +100,7 @@ TEST_CASE("the LSTM equals its composition of small ops, in value and gradient")
     }
 }
 
-// Input products are computed for blocks of 48 or 64 frames.
+// The LSTM computes the products with its inputs for blocks of 48 or 64 frames.
 TEST_CASE("the LSTM is correct for lengths near multiples of a block of frames") {
   const std::vector<int64_t> counts = {48, 100, 0, 47, 96, 49, 1, 63, 64, 65};
   const auto weights = random_weights(2, 3, 5);
@@ -138,7 +139,7 @@ TEST_CASE("the LSTM does not read frames beyond a length, and their results are 
     }
 }
 
-TEST_CASE("the LSTM gives the same results with any number of threads, and float32 follows float64") {
+TEST_CASE("the LSTM gives the same results with any number of threads, and float32 is near float64") {
   auto run = [&](int count, DType dtype) {
     const int before = threads();
     set_threads(count);
@@ -162,7 +163,7 @@ TEST_CASE("the LSTM gives the same results with any number of threads, and float
   for (size_t i = 0; i < once.size(); ++i) REQUIRE(std::abs(once[i] - exact[i]) < 2e-4);
 }
 
-// Gradients of weights are summed over blocks of 256 frames, which several threads divide.
+// The LSTM sums the gradients of its weights over blocks of 256 frames, and several threads share the blocks.
 TEST_CASE("gradients of LSTM weights are sums over all blocks of frames, with any number of threads") {
   for (const std::vector<int64_t>& counts : {std::vector<int64_t>{300, 0, 255, 1}, {300, 300, 300, 300}}) {
     const std::vector<Tensor> inputs = random_weights(2, 3, 5);

@@ -32,7 +32,7 @@ int64_t count_nan(const Tensor& x) {
   return count;
 }
 
-// Returns a tensor of normal numbers with NaN at one element. The NaN has a payload, as in a corrupt file.
+// Returns a tensor of normal numbers whose element `at` is NaN. The NaN has a payload, as in a corrupt file.
 Tensor with_nan(const Shape& shape, int64_t at, DType dtype, Device device, int salt = 0) {
   const Tensor x = normal(shape, salt, dtype);
   if (dtype == DType::float32)
@@ -65,7 +65,7 @@ TEST_CASE("relu propagates NaN to the result and passes the gradient, as in PyTo
 }
 
 TEST_CASE("NaN in a bias reaches the loss through linear with relu, and the gradient of the weight") {
-  for (const int64_t rows : {1, 3, 40}) {  // different code paths by the number of rows
+  for (const int64_t rows : {1, 3, 40}) {  // each number of rows uses another code path
     CAPTURE(rows);
     for (const DType dtype : {DType::float32, DType::float64}) {
       const Tensor x = require_grad(normal({rows, 9}, 1, dtype)),
@@ -80,7 +80,7 @@ TEST_CASE("NaN in a bias reaches the loss through linear with relu, and the grad
       CHECK(count_nan(gradient(weight)) == 9);
     }
   }
-  for (const Device device : other_devices()) {  // without a bias, relu does not run in cuBLASLt
+  for (const Device device : other_devices()) {  // without a bias, a kernel other than cuBLASLt computes relu
     const Tensor x = with_nan({5, 9}, 0, DType::float32, device), weight = normal({20, 9}, 2, DType::float32);
     CHECK(count_nan(linear(x, weight.to(device), {}, Activation::relu)) == 20);
   }
@@ -112,7 +112,7 @@ TEST_CASE("a row of -inf gives 0 in softmax and -inf in log_softmax, with finite
   });
 }
 
-TEST_CASE("max returns NaN if there is one, and argmax its first index") {
+TEST_CASE("max() of elements with a NaN is NaN, and argmax() is the index of the first NaN") {
   everywhere([](Device device, DType dtype) {
     const Tensor x = with_nan({3, 11}, 11 + 4, dtype, device);
     const auto largest = max(x, 1).to_vector();
@@ -137,7 +137,7 @@ TEST_CASE("NaN in a query, key or value reaches the result of every attention") 
       CAPTURE(which);
       Tensor in[] = {x[0], x[1], x[2]};
       in[which] = with_nan(shape, at, dtype, device, which + 1);
-      const int64_t position = which == 0 ? 3 : kLength - 1;  // later queries attend to keys and values
+      const int64_t position = which == 0 ? 3 : kLength - 1;  // later queries attend to the key and the value
       if (which != 2) {
         CHECK(last(softmax_attention(in[0], in[1], in[2], {.causal = true}), position));
         CHECK(last(linear_attention(in[0], in[1], in[2], {.causal = true}), position));

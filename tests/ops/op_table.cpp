@@ -178,10 +178,10 @@ void add_products(std::vector<OpCase>& table) {
                      {x, uniform({7}, 0.5, 1.5), normal({7}, 4), normal({2, 5, 7}, 5)}});
 }
 
-// Sizes near the limits of the kernels.
+// Widths of rows near the widths at which the kernels change their method.
 constexpr int64_t kWidths[] = {1, 31, 33, 255, 257, 1025};
 
-// Returns indices in [0, size). Some are repeated often, and some are absent.
+// Returns random indices in [0, size). Small indices are much more frequent than large indices.
 Tensor skewed_index(const Shape& shape, int64_t size, int salt = 0) {
   const Tensor index = Tensor::empty(shape, DType::int64);
   const RandomStream stream(7, "index", static_cast<uint64_t>(salt));
@@ -270,13 +270,13 @@ void add_mixtures(std::vector<OpCase>& table) {
   }
 }
 
-// The float32 tolerance takes into account that a pre-activation is a sum of in + hidden products and two
-// biases.
+// Adds LSTMs. A gate before its activation is a sum of in + hidden products and two biases, so the factor of
+// the float32 tolerance is the square root of in + hidden + 2.
 void add_lstm(std::vector<OpCase>& table) {
   const auto add = [&](int64_t directions, const std::vector<int64_t>& lengths, int64_t frames, int64_t in,
                        int64_t hidden, bool large = false) {
     const auto batch = static_cast<int64_t>(lengths.size());
-    // The host reads the lengths, so they stay on the CPU.
+    // The lengths are not among the inputs, because they must stay on the CPU, where the host reads them.
     const Tensor counts = Tensor::from<int64_t>(lengths, {batch});
     Inputs inputs = {normal({batch, frames, in}, 1)};
     for (int d = 0; d < directions; ++d)

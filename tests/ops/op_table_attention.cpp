@@ -19,8 +19,8 @@ bool is_large(const AttentionSizes& s) {
   return s.batch * (s.query_length + s.key_length) * s.heads * (s.dim + s.value_dim) > 1000;
 }
 
-// Sizes near the tile sizes of the kernels. A tile has 64 tokens and 32 or 64 features; sums are computed in
-// slices of 32 terms.
+// Sizes near the tile sizes of the CUDA kernels. A tile has 64 tokens and 32 or 64 features, and sums are
+// computed in slices of 32 terms.
 const AttentionSizes kCausalTableSizes[] = {
     {2, 5, 5, 2, 3, 2},    {1, 0, 0, 2, 3, 3},     {2, 1, 1, 1, 1, 1},      {1, 97, 97, 1, 2, 1},
     {2, 64, 64, 2, 8, 64}, {1, 65, 65, 3, 64, 32}, {2, 193, 193, 1, 33, 5}, {1, 70, 70, 1, 65, 130}};
@@ -55,7 +55,7 @@ void add_linear_attention(std::vector<OpCase>& table) {
                        },
                        inputs, length > 100});
     }
-  // Memory order with heads before tokens, and features that are not contiguous.
+  // This case has inputs with heads before tokens in memory, and values whose features are not contiguous.
   table.push_back({"attention, linear, strides",
                    [](const Inputs& in) {
                      return linear_attention(permute(in[0], {0, 2, 1, 3}), permute(in[1], {0, 2, 1, 3}),
@@ -98,7 +98,7 @@ void add_windows(std::vector<OpCase>& table) {
         }
 }
 
-// Adds softmax attention with every pattern.
+// Adds softmax attention with each key pattern.
 void add_patterns(std::vector<OpCase>& table) {
   for (const AttentionSizes& size : {AttentionSizes{2, 9, 9, 2, 3, 2}, {1, 193, 193, 2, 9, 5}})
     for (const bool causal : {false, true})
@@ -205,7 +205,8 @@ void add_lsh_dropout(std::vector<OpCase>& table) {
   }
 }
 
-// Returns a projection with the dtype and device of x, undefined if x is undefined.
+// Returns the random projection for x with the dtype and device of x, or an undefined tensor if x is
+// undefined.
 Tensor projection_for(const Tensor& x, int64_t features) {
   if (!x.defined()) return {};
   return random_projection(x.size(-1), {.features = features}, RandomStream(7, "projection"))
@@ -272,8 +273,8 @@ void add_random_features(std::vector<OpCase>& table) {
                        },
                        {normal({2, 3, 2, 5})},
                        features > 33});
-  // The gradient of query features treats their maximum as a constant. The maximum cancels in attention, so
-  // the gradient of queries is checked through attention.
+  // The gradient of softmax_query features treats the maximum that they subtract as a constant, so it fails
+  // the gradient check alone. In attention the maximum cancels, so the check uses attention.
   for (const bool causal : {false, true})
     for (const int64_t length : {0, 5, 130})
       table.push_back({concat_text("attention, random features, ", causal ? "causal, " : "", length),

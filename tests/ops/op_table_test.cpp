@@ -40,7 +40,7 @@ TEST_CASE("every op passes the gradient check in float64") {
   }
 }
 
-TEST_CASE("float32 results follow float64") {
+TEST_CASE("float32 results and gradients of every op are near float64") {
   for (const OpCase& op : op_table()) {
     CAPTURE(op.name);
     std::vector<Tensor> singles;
@@ -54,14 +54,13 @@ TEST_CASE("float32 results follow float64") {
   }
 }
 
-TEST_CASE("results and gradients are bit-identical in every run") {
+TEST_CASE("results and gradients of every op are bit-identical in every run") {
   for (const OpCase& op : op_table()) {
     CAPTURE(op.name);
     CHECK(joined(outcome_of(op, kCpu, DType::float64)) == joined(outcome_of(op, kCpu, DType::float64)));
   }
 }
 
-// Compares every op on the CPU with a device.
 TEST_CASE("cuda: every op gives the results and gradients of the CPU and is bit-identical in every run") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
@@ -92,12 +91,13 @@ TEST_CASE("an undefined required input of any op throws an error with the name o
       inputs[i] = {};
       std::string message = "is undefined";
       try {
-        op.function(inputs);  // optional inputs (bias, lengths, weights) may be undefined
+        op.function(inputs);  // does not throw for an optional input: a bias, lengths or weights
       } catch (const ShapeError& error) {
         message = error.what();
       }
       CHECK(message.find("undefined") != std::string::npos);
-      CHECK(message.find("an undefined tensor has") == std::string::npos);  // messages must name the op
+      // This message of Tensor does not name the op.
+      CHECK(message.find("an undefined tensor has") == std::string::npos);
     }
   }
 }

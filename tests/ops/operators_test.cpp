@@ -63,7 +63,7 @@ TEST_CASE("a += b makes `a` a handle on a new tensor") {
   CHECK(total.to_vector() == Values{5.5, 11.5});
   CHECK(before.to_vector() == Values{1, 2});
   backward(sum(total));
-  CHECK(gradient(x).to_vector() == Values{3.5, 5});  // (1 + 2 x) / 2 and (2 + 2 x) / 2
+  CHECK(gradient(x).to_vector() == Values{3.5, 5});  // (1 + 2 · 3) / 2 and (2 + 2 · 4) / 2
 }
 
 TEST_CASE("a += b throws for a leaf that requires a gradient, and for an undefined tensor") {
@@ -78,7 +78,8 @@ TEST_CASE("a += b throws for a leaf that requires a gradient, and for an undefin
   CHECK_THROWS_AS(1 / none, ShapeError);
 }
 
-TEST_CASE("mse_loss and binary_cross_entropy_with_logits: values, large logits and mismatched shapes") {
+TEST_CASE(
+    "mse_loss() and binary_cross_entropy_with_logits() are exact, also for large logits, and check shapes") {
   const Tensor x = Tensor::from<double>({0.5, -2, 3}, {3}), t = Tensor::from<double>({1, 0, 0.25}, {3});
   CHECK(mse_loss(x, t).item() == doctest::Approx((0.25 + 4 + 2.75 * 2.75) / 3));
   double expected = 0;
@@ -103,7 +104,7 @@ TEST_CASE("mse_loss and binary_cross_entropy_with_logits: values, large logits a
   CHECK(std::isnan(mse_loss(Tensor::zeros({0}), Tensor::zeros({0})).item()));
 }
 
-TEST_CASE("randn and uniform depend on seed, name and step of the stream only") {
+TEST_CASE("randn() and uniform() depend only on the seed, the name and the step of their stream") {
   const Tensor x = randn({100, 100}, {1, "x"});
   CHECK(x.dtype() == DType::float32);
   CHECK(std::abs(mean(x).item()) < 0.05);
@@ -139,7 +140,7 @@ TEST_CASE("the CPU is always synchronised, and has the precisions float32 and bf
                        DeviceError);
 }
 
-TEST_CASE("cuda: precision and synchronisation of a device") {
+TEST_CASE("cuda: the precision of a device can be set, and the host can wait for a device") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices()) {
     CHECK(precision(device) == Precision::float32);

@@ -9,7 +9,7 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns the values of a float32 tensor, rounded to O.
+// Returns the values of a float32 tensor, rounded to the type O.
 template <class O>
 std::vector<O> rounded(const Tensor& x) {
   std::vector<O> values;
@@ -17,8 +17,8 @@ std::vector<O> rounded(const Tensor& x) {
   return values;
 }
 
-// Returns the maximum difference between a packed product and the sums of products of rounded operands,
-// relative to the sum of their magnitudes.
+// Returns the largest error of a packed product, compared with sums of products of rounded operands and
+// relative to the sums of the magnitudes of these products.
 template <class O>
 double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transposed) {
   using T = Compute<O>;
@@ -46,7 +46,7 @@ double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transpos
   return worst;
 }
 
-// Returns the relative error of out += aᵀ b, where out initially contains ones.
+// Returns the largest relative error of out += aᵀ b, where `out` contains ones before the call.
 template <class O>
 double transposed_error(int64_t rows, int64_t m, int64_t n) {
   using T = Compute<O>;

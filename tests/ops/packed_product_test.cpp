@@ -8,8 +8,9 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns the maximum difference between the blocked product a b and plain sums. b is packed directly or from
-// its transpose.
+// Returns the largest difference between packed_product() of a (rows, depth) and b (depth, columns) and plain
+// sums. b is packed from its columns, or from the rows of its transpose. Returns infinity if the product
+// changes memory beyond its columns.
 template <class T>
 double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_transpose) {
   constexpr DType kType = std::is_same_v<T, float> ? DType::float32 : DType::float64;
@@ -24,7 +25,7 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   else
     cpu::pack_columns(b.data<T>(), columns, depth, columns, T{1}, depth, panels.data());
 
-  // Columns beyond the result must not change.
+  // c has one column more than the product, which must not change.
   std::vector<T> c(static_cast<size_t>(rows * (columns + 1)), T{7});
   cpu::packed_product(rows, columns, depth, a.data<T>(), depth + 3, panels.data(), c.data(), columns + 1);
   double worst = 0;
@@ -41,8 +42,9 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   return worst;
 }
 
-// Returns the maximum difference between a tile of the product of BFloat16 operands and plain sums. The left
-// operand has rows, or columns as pairs. b is packed from its rows or from the rows of its transpose.
+// Returns the largest difference between tile_product() of BFloat16 operands and plain sums. The left operand
+// is stored by rows, or by columns in pairs. The right operand (depth, columns) is packed from its columns,
+// or from the rows of its transpose.
 double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t depth) {
   constexpr int64_t kRows = cpu::kTileRows, kWidth = cpu::kTileColumns<float>;
   const auto rounded = [](int64_t n, int salt) { return test::normal({n}, salt).to(DType::bfloat16); };

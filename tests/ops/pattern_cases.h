@@ -1,4 +1,4 @@
-// Patterns of attention with their definitions, for tests.
+// Key patterns for tests of attention, each with its definition as a function of a head, a query and a key.
 #pragma once
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ struct PatternCase {
   std::string name;
   KeyPattern pattern;
   Tensor key_blocks;
-  // Returns whether query i attends to key j in head h, without a causal mask.
+  // The definition: returns whether query i attends to key j in head h if there is no causal mask.
   std::function<bool(int64_t h, int64_t i, int64_t j)> contains;
 
   SoftmaxAttentionOptions options(bool causal) const {
@@ -24,7 +24,8 @@ struct PatternCase {
   }
 };
 
-// Returns a table (heads, rows, width) of key blocks. Some entries are negative.
+// Returns an int32 table (heads, rows, width) of random key blocks. Some entries are -1, which means no
+// block.
 inline Tensor random_blocks(int64_t heads, int64_t rows, int64_t width) {
   const Tensor table = Tensor::zeros({heads, rows, width}, DType::int32);
   uint32_t state = 12345;
@@ -39,7 +40,8 @@ inline bool is_near(int64_t i, int64_t j, int64_t distance) {
   return std::abs(i - j) <= distance;
 }
 
-// Returns patterns whose keys have regular distances. `unit` is the size of blocks and windows.
+// Returns patterns whose keys have regular distances. `unit` is the size of their blocks and windows in
+// tokens.
 inline std::vector<PatternCase> spaced_pattern_cases(int64_t unit) {
   constexpr int64_t all = KeyWindow::kUnlimited;
   const KeyWindow none = KeyPattern::no_window(), own{.block = unit, .before = 0, .after = 0};
@@ -72,7 +74,7 @@ inline std::vector<PatternCase> spaced_pattern_cases(int64_t unit) {
            }}};
 }
 
-// Returns patterns with global tokens, tables of blocks, rectangles and their unions.
+// Returns patterns with global tokens, tables of key blocks, rectangles, and unions of several patterns.
 inline std::vector<PatternCase> mixed_pattern_cases(int64_t length, int64_t heads, int64_t unit) {
   const KeyWindow none = KeyPattern::no_window(), own{.block = unit, .before = 0, .after = 0};
   const KeyWindow sliding{.block = 1, .before = unit, .after = unit};
@@ -120,7 +122,8 @@ inline std::vector<PatternCase> mixed_pattern_cases(int64_t length, int64_t head
           {"empty", {.window = none}, {}, [](auto, auto, auto) { return false; }}};
 }
 
-// Returns patterns for `length` tokens and `heads` heads. `unit` is the size of blocks and windows.
+// Returns all patterns for `length` tokens and `heads` heads. `unit` is the size of their blocks and windows
+// in tokens.
 inline std::vector<PatternCase> pattern_cases(int64_t length, int64_t heads, int64_t unit) {
   std::vector<PatternCase> cases = spaced_pattern_cases(unit);
   for (PatternCase& c : mixed_pattern_cases(length, heads, unit)) cases.push_back(std::move(c));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kProjectedDim = 5, kFeatureCount = 12;
 
-// Returns the dot product of two rows of a matrix.
+// Returns the dot product of the rows a and b of a matrix.
 double row_product(const Tensor& matrix, int64_t a, int64_t b) {
   const int64_t dim = matrix.size(1);
   const double* const data = matrix.data<double>();
@@ -23,7 +23,7 @@ double row_product(const Tensor& matrix, int64_t a, int64_t b) {
   return total;
 }
 
-// Computes the features of a row x (dim,) by the definition.
+// Returns the features of a row x (dim,) by their definition, for the projection w (features, dim).
 std::vector<double> expected_features(const double* x, const Tensor& w, RandomFeatureMap map, double offset) {
   const int64_t features = w.size(0), dim = w.size(1);
   const double root = std::pow(static_cast<double>(dim), 0.25);
@@ -84,7 +84,7 @@ TEST_CASE("rows of an orthogonal projection are orthogonal in groups and have no
     const Tensor many = random_projection(kProjectedDim, {.features = rows, .orthogonal = orthogonal},
                                           RandomStream(2, "projection"));
     for (int64_t i = 0; i < rows; ++i) squares += row_product(many, i, i);
-    // The squared norm has mean dim and variance 2 dim.
+    // The squared norm of a row of normal numbers has the mean dim and the variance 2 dim.
     const double deviation = std::sqrt(2.0 * kProjectedDim / static_cast<double>(rows));
     CHECK(std::abs(squares / static_cast<double>(rows) - kProjectedDim) < 4 * deviation);
   }

@@ -11,7 +11,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the rotation by its definition, with one sine and cosine per element.
+// Returns the rotated x by the definition, with a sine and a cosine for each element. `first` is the position
+// of the first row.
 Tensor rotation_by_definition(const Tensor& x, double base, int64_t first) {
   const Tensor out = Tensor::empty_like(x);
   const int64_t length = x.size(1), heads = x.size(2), dim = x.size(3), half = dim / 2;
@@ -36,7 +37,7 @@ double product(const Tensor& a, int64_t i, const Tensor& b, int64_t j) {
 
 }  // namespace
 
-TEST_CASE("rotary equals its definition, also for large positions") {
+TEST_CASE("rotary() equals its definition, also for large positions") {
   for (const int64_t length : {0, 1, 63, 64, 65, 200}) {
     const Tensor x = normal({2, length, 3, 6});
     CHECK(max_difference(rotary(x), rotation_by_definition(x, 10000, 0)) < 1e-12);
@@ -58,7 +59,7 @@ TEST_CASE("products of rotated rows depend only on the difference of positions")
   CHECK(std::abs(product(q, 11, k, 10) - product(q, 17, k, 10)) > 1e-3);
 }
 
-TEST_CASE("rotary_step rotates one token in the same way as rotary") {
+TEST_CASE("rotary_step() rotates one token in the same way as rotary()") {
   const Tensor x = normal({2, 70, 3, 4});
   const Tensor all = rotary(x);
   for (const int64_t position : {0, 1, 63, 64, 69}) {
@@ -71,7 +72,7 @@ TEST_CASE("rotary_step rotates one token in the same way as rotary") {
   }
 }
 
-TEST_CASE("rotary takes bfloat16, and refuses odd dimensions and other ranks") {
+TEST_CASE("rotary() takes bfloat16, and refuses odd dims and other ranks") {
   const Tensor x = normal({1, 5, 2, 8});
   const Tensor rounded = rotary(x.to(DType::bfloat16));
   CHECK(rounded.dtype() == DType::bfloat16);

@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Sets the precision of a device to bfloat16 for a scope.
+// Sets the precision of a device to bfloat16 until the end of the scope.
 class Bfloat16Scope {
  public:
   explicit Bfloat16Scope(Device device) : device_(device) { set_precision(device, Precision::bfloat16); }
@@ -35,7 +35,7 @@ Layer layer_on(Device device) {
           leaf(normal({16}, 3))};
 }
 
-// Returns the result of a layer and its gradients.
+// Returns the result of a layer and the gradients of x, weight and bias.
 std::vector<Tensor> outcome_of(const Layer& layer) {
   const Tensor y = linear(layer.x, layer.weight, layer.bias, Activation::relu);
   backward(y, normal(y.shape(), 4).to(y.dtype()).to(y.device()));
@@ -65,7 +65,7 @@ TEST_CASE("cuda: layers with weights that are rounded once have the same results
     {
       const RoundedWeights::Scope scope(rounded);
       CHECK(equal(outcome_of(layer), expected));
-      // The layer reads the copies: a change of the weight has no effect before update().
+      // The layer reads the rounded copies, so a change of the weight has no effect before update().
       detach(layer.weight).fill(0);
       CHECK(equal({outcome_of(layer)[0]}, {expected[0]}));
     }
@@ -90,7 +90,7 @@ TEST_CASE("cuda: layers with weights that are rounded once need fewer launches")
     const RoundedWeights rounded({layer.weight, layer.bias});
     rounded.update();
     const RoundedWeights::Scope scope(rounded);
-    CHECK(launches() == before - 2);  // the weight is rounded in forward and in backward
+    CHECK(launches() == before - 2);  // without copies, forward and backward each round the weight
   }
 }
 #endif

@@ -50,7 +50,7 @@ Tensor by_definition(const std::vector<Tensor>& in, const SoftmaxAttentionOption
   return out;
 }
 
-// Sizes near tiles of 6 by 16 (8 for float64) and blocks of 96 queries by 240 keys.
+// Sizes near the tiles of 6 by 16 elements (6 by 8 in float64) and the blocks of 96 queries by 240 keys.
 const std::vector<AttentionSizes> kGradientSizes = {
     {2, 0, 0, 3, 4, 4},       {2, 0, 5, 1, 4, 4},        {2, 5, 0, 1, 4, 3},       {1, 1, 1, 1, 1, 1},
     {2, 5, 5, 3, 3, 1},       {1, 1, 300, 2, 3, 2},      {1, 95, 95, 1, 32, 32},   {1, 97, 241, 1, 31, 33},
@@ -121,8 +121,8 @@ TEST_CASE("softmax attention: dropout uses the documented elements of its stream
   CHECK(max_difference(softmax_attention(in[0], in[1], in[2]), exact) > 0.01);
 }
 
-TEST_CASE("softmax attention: strided inputs are read in place") {
-  const Tensor packed = normal({2, 50, 3, 3, 8});  // (batch, length, q k v, heads, dim)
+TEST_CASE("softmax attention: strided inputs are read without a copy") {
+  const Tensor packed = normal({2, 50, 3, 3, 8});  // (batch, length, one of q, k and v, heads, dim)
   std::vector<Tensor> parts;
   for (int64_t i = 0; i < 3; ++i) {
     const Shape& s = packed.strides();
@@ -180,7 +180,7 @@ TEST_CASE("softmax attention: large scores do not overflow, and NaN propagates")
   for (size_t i = 0; i < out.size(); ++i) CHECK(std::isnan(out[i]) == (i / 2 == 1));
 }
 
-TEST_CASE("softmax attention: the step with a cache equals the parallel form") {
+TEST_CASE("softmax attention: steps over a cache equal the parallel form") {
   for (const AttentionSizes& size :
        {AttentionSizes{2, 150, 150, 3, 8, 5}, {1, 70, 70, 9, 33, 31}, {1, 1, 1, 1, 1, 1}}) {
     CAPTURE(describe(size));

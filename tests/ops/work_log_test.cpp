@@ -1,4 +1,4 @@
-// Tests of the log of device work: records of kernels, products and copies, and their bytes.
+// Tests of the log of the work of a device: its records of kernels, products and copies, and their bytes.
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"
@@ -15,7 +15,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the records of a call. The bytes include only tensors that were allocated during a BlockRecording.
+// Returns the records of the work of f(). Their bytes include only tensors that were allocated while a
+// BlockRecording existed.
 template <class F>
 std::vector<cuda::WorkRecord> records_of(F&& f) {
   const cuda::WorkLog log;
@@ -36,7 +37,7 @@ TEST_CASE("cuda: the work log counts the arrays of a kernel once") {
     CHECK(records[0].bytes == 2 * 100 * 4);
     CHECK(records[0].blocks == 1);
     CHECK(records[0].threads == 256);
-    // Both arguments are the same array.
+    // Both arguments are the same array, which is counted once.
     CHECK(records_of([&] { mul(x, x); })[0].bytes == 2 * 100 * 4);
     const Tensor y = Tensor::full({10, 10}, 1, DType::float32, device);
     CHECK(records_of([&] { mul(x, y); })[0].bytes == 3 * 100 * 4);

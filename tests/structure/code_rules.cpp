@@ -13,8 +13,8 @@ bool is_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
 }
 
-// Code with every comment, literal and preprocessor line replaced by blanks, and the string literals found in
-// it. Line ends stay in place.
+// `text` is code in which blanks replace each comment, literal and preprocessor line. Its line ends stay in
+// place. `literals` are the string literals of the code.
 struct PlainCode {
   std::string text;
   std::vector<StringLiteral> literals;
@@ -102,7 +102,8 @@ bool begins_with_word(const std::string& text, std::string_view word) {
   return text.starts_with(word) && (text.size() == word.size() || !is_name(text[word.size()]));
 }
 
-// Returns whether a brace after `head`, the code since the last statement, opens the body of a function.
+// Returns whether a '{' after `head` opens the body of a function. `head` is the code since the last
+// statement.
 bool opens_function(const std::string& head) {
   if (head.find('(') == std::string::npos) return false;
   if (begins_with_word(head, "namespace") || begins_with_word(head, "extern")) return false;
@@ -113,7 +114,7 @@ bool opens_function(const std::string& head) {
   return !is_type || last == ')';
 }
 
-// Returns the name before the first parenthesis.
+// Returns the name before the first '(', or "" if the function is a lambda.
 std::string name_in(const std::string& head) {
   size_t end = head.find('(');
   while (end > 0 && head[end - 1] == ' ') --end;
@@ -122,7 +123,8 @@ std::string name_in(const std::string& head) {
   return head.substr(begin, end - begin);
 }
 
-// Finds functions by their braces. `head_` is the code since the last statement or block of this level.
+// Finds the functions in code without comments and literals by their braces. `head_` is the code outside of
+// functions since the last ';', '{' or '}'.
 class FunctionFinder {
  public:
   std::vector<FunctionBody> run(const std::string& plain) {
@@ -147,7 +149,7 @@ class FunctionFinder {
   }
 
   void outside(char c) {
-    // A brace directly after a name begins an initializer, which belongs to the head.
+    // A '{' directly after a name begins an initializer, which is not part of `head_` and ends no statement.
     if (initializer_ > 0 || (c == '{' && previous_ != ' ' && previous_ != '\n' && !head_.empty())) {
       initializer_ += c == '{' ? 1 : c == '}' ? -1 : 0;
       return;
@@ -170,7 +172,7 @@ class FunctionFinder {
   char previous_ = '\n';
 };
 
-// Returns the first of `keys` that occurs in the text as a word, or "".
+// Returns the first of `keys` that occurs in the text and is not part of a longer name or path, or "".
 std::string key_in(const std::string& text, const std::vector<std::string>& keys) {
   for (const std::string& key : keys)
     for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1)) {

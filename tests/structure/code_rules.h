@@ -1,5 +1,5 @@
-// Rules of C++ and CUDA code: the length of functions, and the names of config keys and command-line options
-// in string literals of the libraries. The code must be formatted by clang-format.
+// Rules of C++ and CUDA code. They limit the length of functions, and find the names of config keys and
+// command-line options in string literals. The code must be formatted by clang-format.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tapeformer::test {
 
-// A function with a body. A lambda belongs to the function that contains it.
+// A function with a body. A lambda inside a function belongs to that function.
 struct FunctionBody {
   std::string name;
   int line = 0;   // number of the first line of the declaration
@@ -19,20 +19,22 @@ struct FunctionBody {
 std::vector<FunctionBody> functions_of(const std::string& code);
 
 struct StringLiteral {
-  std::string text;  // between the quotes, as written
+  std::string text;  // the characters between the quotes, as in the file
   int line = 0;
 };
 
-// Returns the string literals of the code. Comments and #include lines contain none.
+// Returns the string literals of the code, without those in comments and preprocessor lines.
 std::vector<StringLiteral> string_literals(const std::string& code);
 
-// Each function below returns one line for each problem. A line begins with "PATH:LINE: ".
+// Each function below finds problems in a file and returns one line for each problem, which begins with
+// "PATH:LINE: ".
 
 // Finds functions with more than 60 lines.
 std::vector<std::string> function_problems(const SourceFile& file);
 
-// Finds string literals that contain one of `keys` ("data.limit") or an option ("--name") among other words.
-// A literal that consists of one option may be an argument for another program ("--sep=_").
+// Finds string literals that contain one of `keys`, for example "data.limit", or an option such as "--name"
+// among other words. A literal that is only an option is allowed, because it may be an argument of another
+// program.
 std::vector<std::string> key_problems(const SourceFile& file, const std::vector<std::string>& keys);
 
 }  // namespace tapeformer::test

@@ -1,4 +1,5 @@
-// Rules of the documentation: links point to files, and quoted code occurs in the tree.
+// Rules of the documentation: links point to existing files, and quoted code occurs in the file that it
+// names.
 #pragma once
 
 #include <filesystem>
@@ -9,16 +10,18 @@
 
 namespace tapeformer::test {
 
-// Returns the Markdown files at the root, in docs and in the folders of the project.
+// Returns the Markdown files at the root and in docs, configs, tests and scripts.
 std::vector<SourceFile> read_documents(const std::filesystem::path& root);
 
-// Each function below returns one line for each problem. A line begins with "PATH:LINE: ".
+// Each function below finds problems in a document and returns one line for each problem, which begins with
+// "PATH:LINE: ".
 
 // Finds relative links to missing files.
 std::vector<std::string> link_problems(const SourceFile& document, const std::filesystem::path& root);
 
-// Finds code blocks with wrong quotations. A code block that begins with "```language PATH" quotes this file.
-// Each part of the block between lines of "…" must occur in the file, apart from white space.
+// Finds code blocks with wrong quotations. A code block that begins with "```language PATH" quotes the file
+// PATH. Lines that contain only "…" divide the block into parts. Each part must occur in the file. White
+// space is ignored.
 std::vector<std::string> quotation_problems(const SourceFile& document, const std::filesystem::path& root);
 
 }  // namespace tapeformer::test

@@ -10,8 +10,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// A folder, and the prefixes of the paths that its files may include. A file belongs to the folder that is
-// the longest prefix of its path.
+// A folder and the prefixes of the paths that its files may include. A file belongs to the folder that is the
+// longest prefix of its path.
 struct Folder {
   std::string path;
   Names may_include;
@@ -60,8 +60,8 @@ const std::vector<Folder>& folders() {
   return *list;
 }
 
-// Returns the subfolders that an entry for their parent folder does not allow: "ops/" does not allow
-// "ops/cpu/".
+// Returns the subfolders that a folder may include only if its `may_include` names them. For example, "ops/"
+// does not allow "ops/cpu/".
 const Names& closed_folders() {
   static const auto* const list = new Names{
       "ops/kernels/",       "ops/cpu/",         "ops/cuda/",        "train/config/", "train/checkpoint/",
@@ -70,11 +70,13 @@ const Names& closed_folders() {
   return *list;
 }
 
-// Third-party headers with a common prefix, and the files that may include them.
+// The common prefix of the third-party headers of a library, and the prefixes of the paths of the files that
+// may include them.
 struct Vendor {
   std::string prefix;
   Names where;
-  // Folders whose headers may include it. Other headers must not, so that users do not need the library.
+  // Folders whose headers may include them. Other headers must not, so that users of these headers do not
+  // need the library.
   Names headers = {};
 };
 
@@ -130,7 +132,7 @@ const SourceFile* find_file(const std::string& path, const std::vector<SourceFil
   return found == tree.end() ? nullptr : &*found;
 }
 
-// Returns the word after #include with its delimiters, or "".
+// Returns the name after #include with its delimiters, or "" if the line includes nothing.
 std::string included_by(const std::string& line) {
   std::istringstream words(line);
   std::string hash, name;
@@ -189,7 +191,7 @@ std::string vendor_problem(const SourceFile& file, const std::string& name) {
 
 using Graph = std::map<std::string, std::set<std::string>>;
 
-// Depth-first search for cycles in a graph.
+// Finds cycles in a graph by depth-first search. run() returns each as a text "A -> B -> A".
 class CycleSearch {
  public:
   explicit CycleSearch(Graph graph) : graph_(std::move(graph)) {}
@@ -219,7 +221,7 @@ class CycleSearch {
   std::vector<std::string> cycles_;
 };
 
-// Returns the graph of the quoted includes between the names that `name_of` gives to files.
+// Returns a graph with an edge from name_of(A) to name_of(B) if file A includes file B with quotes.
 template <class NameOf>
 Graph include_graph(const std::vector<SourceFile>& tree, NameOf&& name_of) {
   Graph graph;

@@ -1,5 +1,4 @@
-// Rules of #include: the direction between folders, the files that may include third-party headers, cycles,
-// and internal headers.
+// Rules of #include. They concern the order of the folders, third-party headers, cycles and internal headers.
 #pragma once
 
 #include <string>
@@ -9,7 +8,8 @@
 
 namespace tapeformer::test {
 
-// Return one line for each problem. A line begins with "PATH:LINE: ".
+// The first two functions find problems in a file and return one line for each problem, which begins with
+// "PATH:LINE: ".
 
 // Finds includes that the table of folders does not allow. A quoted include must name a file of `tree`.
 std::vector<std::string> include_problems(const SourceFile& file, const std::vector<SourceFile>& tree);
@@ -18,15 +18,17 @@ std::vector<std::string> include_problems(const SourceFile& file, const std::vec
 // internal header contains "Internal to".
 std::vector<std::string> internal_problems(const SourceFile& file, const std::vector<SourceFile>& tree);
 
-// Return the cycles of includes as texts "A -> B -> A". A cycle that is part of another cycle may be missing.
+// The last two functions return the cycles of includes as texts "A -> B -> A". They may leave out cycles that
+// share files with a returned cycle.
 //
-// A unit is a header and its source file: the files with one path up to the extension.
+// Finds cycles between units. A unit consists of the files whose paths differ only in the extension, for
+// example a header and its source file.
 std::vector<std::string> unit_cycles(const std::vector<SourceFile>& tree);
 
 struct FolderInclude {
-  std::string from, to;  // folders
+  std::string from, to;  // paths of folders
 };
-// The includes in `allowed` are ignored.
+// Finds cycles between folders. Ignores the includes in `allowed`.
 std::vector<std::string> folder_cycles(const std::vector<SourceFile>& tree,
                                        const std::vector<FolderInclude>& allowed);
 

@@ -7,12 +7,12 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the problems of a file that consists of one line.
+// Returns the problems of a file that consists of one line, as lines.
 std::string problem_of(const std::string& path, const std::string& line) {
   return joined(include_problems({path, line + "\n"}, tree()));
 }
 
-// Returns the files of the tree without tests.
+// Returns the files of the tree outside of tests/.
 std::vector<SourceFile> sources() {
   std::vector<SourceFile> files;
   for (const SourceFile& file : tree())
@@ -20,8 +20,8 @@ std::vector<SourceFile> sources() {
   return files;
 }
 
-// Folders that are one part of the program: functions of core call the CUDA backend, which uses the types of
-// core, and the shared functions of ops call ops.
+// Includes between folders that may form cycles. Functions of core call the CUDA backend, which uses the
+// types of core, and the shared functions in ops/detail call ops.
 const std::vector<FolderInclude> kFolderCycles = {{"core", "core/cuda"}, {"ops/detail", "ops"}};
 
 }  // namespace

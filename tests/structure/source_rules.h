@@ -1,4 +1,4 @@
-// Rules of single source files: their length, and their entry in a CMakeLists.txt.
+// Rules of single source files: they must not be too long, and a CMakeLists.txt must list them.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,8 @@ struct SourceFile {
 // Returns every C++, CUDA, CMake, Python and shell file in the folders of the project.
 std::vector<SourceFile> read_tree(const std::filesystem::path& root);
 
-// Each function below returns one line for each problem. A line begins with "PATH:LINE: ".
+// Each function below finds problems in a file and returns one line for each problem, which begins with
+// "PATH:LINE: ".
 
 // Finds files with too many lines.
 std::vector<std::string> size_problems(const SourceFile& file);

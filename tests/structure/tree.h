@@ -1,4 +1,4 @@
-// Helpers of the structure tests.
+// Functions that several structure tests share.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ inline const std::vector<SourceFile>& tree() {
   return *files;
 }
 
-// Returns the problems as lines.
+// Returns the problems as one text with one problem per line.
 inline std::string joined(const std::vector<std::string>& problems) {
   std::string text;
   for (const auto& problem : problems) text += problem + "\n";

@@ -1,4 +1,4 @@
-// Devices on which the op table is tested, in addition to the CPU.
+// Devices on which tests run.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tapeformer::test {
 
-// Returns the first CUDA device, real or emulated. The list is empty without CUDA or without a device.
+// Returns a list with the first CUDA device, real or emulated, or an empty list if there is none.
 inline std::vector<Device> other_devices() {
   if constexpr (kHasCuda) {
     if (cuda::problem_with(0).empty()) return {{DeviceType::cuda, 0}};
@@ -24,6 +24,7 @@ inline std::vector<Device> all_devices() {
   return devices;
 }
 
+// Returns the reason why other_devices() is empty.
 inline std::string why_no_device() {
   if constexpr (kHasCuda)
     return cuda::problem_with(0);

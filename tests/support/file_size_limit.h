@@ -1,5 +1,5 @@
-// A limit on the size of files during the lifetime of an object. Writes beyond the limit fail as on a full
-// disk.
+// A limit on the size of the files that this process writes, until the end of a scope. Tests use it to
+// simulate a full disk: writes beyond the limit fail.
 #pragma once
 
 #include <sys/resource.h>

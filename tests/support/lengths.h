@@ -1,4 +1,4 @@
-// Lengths of sequences as a tensor.
+// A function that creates tensors of lengths of sequences.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tapeformer::test {
 
-// Returns an int64 tensor (values.size(),).
+// Returns the values as an int64 tensor (values.size(),) on the CPU.
 inline Tensor lengths(const std::vector<int64_t>& values) {
   return Tensor::from<int64_t>(values, {static_cast<int64_t>(values.size())});
 }

@@ -9,7 +9,7 @@
 
 namespace tapeformer::test {
 
-// Returns standard normal elements, in float64 or another floating dtype.
+// Returns a tensor with standard normal elements.
 inline Tensor normal(const Shape& shape, int salt = 0, DType dtype = DType::float64) {
   const Tensor tensor = Tensor::empty(shape, DType::float64);
   const RandomStream stream(1234, "test", static_cast<uint64_t>(salt));
@@ -18,7 +18,7 @@ inline Tensor normal(const Shape& shape, int salt = 0, DType dtype = DType::floa
   return dtype == DType::float64 ? tensor : tensor.to(dtype);
 }
 
-// Returns elements that are uniform in [low, high).
+// Returns a tensor with elements that are uniform in [low, high).
 inline Tensor uniform(const Shape& shape, double low, double high, int salt = 0,
                       DType dtype = DType::float64) {
   const Tensor tensor = Tensor::empty(shape, DType::float64);
@@ -28,7 +28,8 @@ inline Tensor uniform(const Shape& shape, double low, double high, int salt = 0,
   return dtype == DType::float64 ? tensor : tensor.to(dtype);
 }
 
-// Returns elements with magnitudes in [0.1, 1.1), away from kinks at zero.
+// Returns a float64 tensor whose elements have magnitudes in [0.1, 1.1). Functions with a kink at 0 are
+// differentiable there.
 inline Tensor away_from_zero(const Shape& shape, int salt = 0) {
   const Tensor tensor = uniform(shape, 0.1, 1.1, salt);
   const RandomStream sign(99, "sign", static_cast<uint64_t>(salt));
@@ -37,7 +38,7 @@ inline Tensor away_from_zero(const Shape& shape, int salt = 0) {
   return tensor;
 }
 
-// Returns the larger of two errors, or infinity if `error` is NaN.
+// Returns the larger of `worst` and `error`, or infinity if `error` is NaN.
 inline double larger_error(double worst, double error) {
   if (std::isnan(error)) return INFINITY;
   return std::max(worst, error);

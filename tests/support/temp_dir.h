@@ -1,4 +1,4 @@
-// A temporary directory, which is removed at the end of the test, and functions for small files.
+// A temporary directory that exists until the end of a scope, and functions for small files and exceptions.
 #pragma once
 
 #include <stdlib.h>

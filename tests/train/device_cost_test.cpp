@@ -1,5 +1,6 @@
-// Budgets of the work of training steps and decoded tokens on a device. A test fails if a configuration needs
-// over 5 % more launches or bytes. After an improvement, lower the budget to the output of:
+// Tests that training steps and decoded tokens do not need more work on a device than before. A test fails if
+// a config needs over 5 % more launches or bytes than its budget. After an improvement, lower the budget to
+// the output of, for example:
 //   tapeformer bench device-cost --config configs/mnist/linear.toml --batch 256 --precision bfloat16
 #include <doctest/doctest.h>
 
@@ -58,7 +59,8 @@ bool exceeds(const DeviceWork& work, const Budget& budget) {
          static_cast<double>(work.bytes()) > kTolerance * budget.gigabytes * 1e9;
 }
 
-// Returns whether work can be counted without a device. Prints a message if it cannot.
+// Returns whether this build can count work without a device, which needs the emulation of CUDA. Prints a
+// message if it cannot.
 bool counts_without_device() {
   if constexpr (kHasCuda)
     if (cuda::emulated()) return true;
@@ -99,7 +101,7 @@ TEST_CASE("work beyond the memory of the device is refused") {
   choice.batch = 64;
   CHECK_THROWS_AS(training_work(choice, counted_device(), 1 << 30), OutOfMemory);
   CHECK_THROWS_AS(training_work(choice, kCpu, kMemory), DeviceError);
-  // The emulation computes again.
+  // After the error, the emulation computes again instead of only counting work.
   const Tensor x = Tensor::full({3}, 2, DType::float32, counted_device());
   CHECK(x.to_vector() == std::vector<double>(3, 2));
 }
@@ -107,10 +109,10 @@ TEST_CASE("work beyond the memory of the device is refused") {
 TEST_CASE("the estimated time is the largest of three limits plus the time between launches") {
   const DeviceModel& h200 = device_model("h200");
   constexpr double kLaunch = 2.2e-6;
-  // A copy at 0.9 of the bandwidth.
+  // The time of a copy assumes 0.9 of the memory bandwidth.
   const cuda::WorkRecord copy{.kind = cuda::WorkKind::copy, .op = {}, .where = {}, .bytes = 4'800'000'000};
   CHECK(seconds_of_work(copy, h200) == doctest::Approx(1e-3 / 0.9 + kLaunch));
-  // A product that fills the device, at 0.7 of the rate.
+  // The time of a product that uses all multiprocessors assumes 0.7 of the matrix rate.
   cuda::WorkRecord product{.kind = cuda::WorkKind::product,
                            .op = {},
                            .where = {},
@@ -118,13 +120,13 @@ TEST_CASE("the estimated time is the largest of three limits plus the time betwe
                            .type = cuda::OperandType::bfloat16,
                            .product = {.m = 1 << 14, .n = 1 << 14, .k = 64}};
   CHECK(seconds_of_work(product, h200) == doctest::Approx(1e-3 / 0.7 + kLaunch));
-  // A gradient of 256 x 256 has 4 tiles. Without parts of k, 4 of 132 multiprocessors work.
+  // A result of 256 x 256 has 4 tiles. If k is not divided into parts, only 4 of 132 multiprocessors work.
   product.product = {.m = 256, .n = 256, .k = 1 << 18, .splits = false};
   CHECK(product_blocks(product.product, h200) == 4);
   CHECK(seconds_of_work(product, h200) == doctest::Approx(33e-3 / 0.7 + kLaunch));
   product.product.splits = true;
   CHECK(product_blocks(product.product, h200) == 132);
-  // A kernel of 264 blocks of 1,024 threads, of which 264 are resident, and a kernel with twice the blocks.
+  // The device runs 264 blocks of 1,024 threads at the same time. Twice as many blocks need twice the time.
   cuda::WorkRecord kernel{
       .kind = cuda::WorkKind::kernel, .op = {}, .where = {}, .blocks = 264, .threads = 1024};
   CHECK(seconds_of_work(kernel, h200) == doctest::Approx(1e-6 + kLaunch));

@@ -1,4 +1,5 @@
-// Comparison of trainings on a device and on the CPU: losses of all steps, and the final evaluation.
+// Tests that compare trainings on a device with trainings on the CPU: the losses of all steps and
+// evaluations.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -45,8 +46,8 @@ Config small_config(const std::string& attention, bool reversible) {
   return config;
 }
 
-// Returns whether the kind is tested in reversible layers: true for kinds that use queries as keys, as in
-// "Reformer".
+// Returns whether the kind is tested in reversible layers: true for kinds whose queries are also the keys, as
+// in "Reformer".
 bool is_used_reversible(const std::string& attention) {
   return attention_kind(attention).capabilities.shared_query_key;
 }
@@ -79,15 +80,15 @@ Outcome outcome_on(const std::string& device, Config config) {
   return outcome;
 }
 
-// Requires that trainings in bfloat16, and on CUDA devices in TF32, have losses near float32.
+// Checks that trainings in bfloat16, and on CUDA devices in TF32, have losses near the losses in float32.
 void check_precisions(const std::string& device) {
   struct Form {
     const char* attention;
     bool reversible = false, recompute = false;
     int64_t chunks = 1;
-    double bfloat16_tolerance = 0.02, tf32_tolerance = 2e-3;  // relative differences
+    double bfloat16_tolerance = 0.02, tf32_tolerance = 2e-3;  // limits of the relative differences
   };
-  // Rounding moves queries of LSH attention to other buckets.
+  // The tolerance for LSH attention is larger, because rounding moves some queries to other buckets.
   constexpr double kLsh = 0.1;
   for (const Form& form :
        {Form{"linear"}, Form{.attention = "softmax", .recompute = true},
@@ -124,7 +125,7 @@ Config short_speech_config(const std::filesystem::path& corpus, const std::strin
   return config;
 }
 
-// Requires that a speech model trained in bfloat16 has losses near the losses `single` of float32.
+// Checks that a speech model that is trained in bfloat16 has losses near `single`, the losses in float32.
 void check_speech_precision(const std::string& device, Config config, const std::vector<double>& single) {
   config.run.precision = "bfloat16";
   const std::vector<double> rounded = outcome_on(device, config).losses;
@@ -177,7 +178,7 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       CAPTURE(accumulate);
       Config config = small_config(attention, is_used_reversible(attention));
       config.train.accumulate = accumulate;
-      config.train.eval_every = 6;  // evaluations between the replays
+      config.train.eval_every = 6;  // evaluations interrupt the replays
       config.optimizer.clip_norm = 1;
       config.schedule.warmup_steps = 10;
       if (attention_kind(attention).capabilities.weight_dropout) config.model.attention_dropout = 0.2;
@@ -189,7 +190,7 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       CHECK(expected.losses.size() > kSteps);
       CHECK(found.losses == expected.losses);
       CHECK(expected.replayed == 0);
-      // The first step of each layout is not a replay.
+      // The first step of each layout is captured and launched, so it is not counted as a replay.
       CHECK(found.replayed == kSteps - (is_first_kind ? 2 : 1));
     }
 }
@@ -218,7 +219,8 @@ TEST_CASE(
     graphs.run(layout(1), 8, work(1));
     CHECK(sum.item() == 36);
     CHECK(graphs.captured() == 2);
-    // StepGraphs keeps four layouts.
+    // StepGraphs keeps the graphs of at most four layouts. The last of these five layouts is not captured
+    // again.
     for (const int64_t length : {3, 4, 5, 1, 1}) graphs.run(layout(length), 9, work(100));
     CHECK(sum.item() == 536);
     CHECK(graphs.captured() == 3);
@@ -242,7 +244,7 @@ TEST_CASE("cuda: a step of training does not wait for the device") {
       if constexpr (kHasCuda) after = cuda::host_waits();
       return after - before;
     };
-    CHECK(waits_of(12) == waits_of(3));  // waits at the start and at the end
+    CHECK(waits_of(12) == waits_of(3));  // the host waits only at the start and at the end of a run
   }
 }
 
@@ -270,7 +272,7 @@ TEST_CASE("cuda: the error about a loss that is not finite has the same step and
     for (const auto& [name, entry] : kept.entries())
       for (const double value : kept.read(name).to_vector()) REQUIRE(std::isfinite(value));
   }
-  // Removes the loss, because the sign of NaN may differ.
+  // Removes the loss from the message, because the sign of NaN may differ.
   for (std::string& message : messages) message.erase(0, message.find(" at step"));
   CHECK(messages[0].starts_with(" at step 1, training examples "));
   CHECK(messages[0] == messages[1]);

@@ -1,4 +1,5 @@
-// Files of tests/golden. tests/golden/README.md describes their origin and their keys.
+// A function that opens a file of tests/golden. tests/golden/README.md describes the origin and the keys of
+// the files.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Comparison with values and gradients of PyTorch in float64. tests/golden/README.md describes the keys.
+// Tests that compare values and gradients in float64 with PyTorch. tests/golden/README.md describes the keys
+// of the files.
 #include <doctest/doctest.h>
 
 #include <numbers>
@@ -21,7 +22,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the largest difference relative to the largest expected value.
+// Returns the largest difference, divided by the largest magnitude of the expected values.
 double relative_difference(const Tensor& actual, const Tensor& expected) {
   double largest = 1e-12;
   for (const double value : expected.to_vector()) largest = std::max(largest, std::abs(value));
@@ -218,8 +219,7 @@ TEST_CASE("LSH attention equals trax and fast_transformers") {
       const Tensor q = require_grad(read("q")), v = require_grad(read("v"));
       const Tensor out = lsh_attention(q, v, read("buckets"), options);
       backward(out, read("cotangent"));
-      // In trax, as here, keys are q / sqrt(|q|² + 1e-6 dim). Keys of fast_transformers have no such
-      // constant.
+      // Here and in trax, keys are q / sqrt(|q|² + 1e-6 dim). In fast_transformers, the constant is missing.
       const double bound = preset == "trax" ? 1e-12 : 1e-5;
       CHECK(relative_difference(out, read("out")) < bound);
       CHECK(relative_difference(gradient(q), read("gq")) < bound);

@@ -16,11 +16,12 @@ using Settings = std::vector<std::string>;
 
 const Settings kSoftmax = {"model.attention=softmax", "train.steps=500"};
 const Settings kLinear = {"model.attention=linear", "train.steps=1000"};
-// LSH attention of trax with chunks of 8, so that hashing determines the keys of a query.
+// Settings of LSH attention as in trax. The chunks of 8 are much shorter than the sequences, so the hashes
+// determine the keys of a query.
 const Settings kLsh = {"model.attention=lsh", "attention.preset=trax", "attention.chunk_length=8",
                        "attention.rounds=4", "train.steps=800"};
 
-// Returns the accuracy in percent of the predicted symbols of 200 test sequences.
+// Trains a model and returns the percentage of correctly predicted symbols in 200 test sequences.
 double accuracy(const std::string& task, const Settings& kind) {
   Settings settings = {"data.dataset=" + task,    "data.max_length=16",       "data.symbols=6",
                        "data.batch_size=16",      "data.eval_limit=200",      "run.device=cpu",

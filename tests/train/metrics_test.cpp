@@ -63,7 +63,7 @@ TEST_CASE("metrics: records that do not fit on the disk wait in memory and are w
     writer.write({{"step", int64_t{3}}});
     CHECK(writer.waiting() == 2);
     CHECK(writer.problem() == "cannot write " + path + ": File too large");
-    CHECK(read_file(path) == first);  // no incomplete line
+    CHECK(read_file(path) == first);  // the file has no incomplete line
   }
   writer.flush();
   CHECK(writer.waiting() == 0);

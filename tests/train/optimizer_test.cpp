@@ -16,7 +16,7 @@ TEST_CASE(
   OptimizerConfig config;
   config.lr = 0.1;
   config.weight_decay = 0.01;
-  config.eps = 1e-3;  // a large eps shows where it is added
+  config.eps = 1e-3;  // with a large eps, the result depends on where eps is added
   const Tensor parameter = require_grad(Tensor::from<double>({0.7}, {1}));
   Optimizer optimizer(config, {{"p", parameter}});
   double p = 0.7, m = 0, v = 0;
@@ -131,7 +131,7 @@ TEST_CASE("swap_average exchanges the weights with their average, and a second c
   CHECK(p.item() == weights);
 }
 
-TEST_CASE("schedules") {
+TEST_CASE("each schedule gives its learning rates") {
   Schedule step({.kind = "step", .warmup_steps = 4, .step_at = {10, 20}, .factor = 0.1}, 30);
   CHECK(step.factor(0) == 0.25);
   CHECK(step.factor(3) == 1);
@@ -149,9 +149,9 @@ TEST_CASE("schedules") {
 }
 
 TEST_CASE("the plateau schedule equals ReduceLROnPlateau of PyTorch, including min_lr") {
-  // Expected values were computed by hand from the documentation of
+  // The expected values were computed by hand from the documentation of
   // torch.optim.lr_scheduler.ReduceLROnPlateau(factor=0.5, patience=n, threshold=1e-4, min_lr=0.2 lr). It
-  // counts bad evaluations in a row, and the rate drops if they exceed n.
+  // halves the rate after more than n consecutive evaluations without an improvement.
   const std::vector<double> losses = {1.0, 1.0, 0.99995, 1.2, 0.5, 0.6, 0.5, 0.5, 0.7, 0.49, 1, 1};
   const std::vector<double> by_patience[] = {
       {1, 0.5, 0.25, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2},
@@ -170,6 +170,6 @@ TEST_CASE("the plateau schedule equals ReduceLROnPlateau of PyTorch, including m
   }
   Schedule strict({.kind = "plateau", .step_at = {}, .factor = 0.5, .patience = 0, .threshold = 0}, 100);
   strict.observe(1);
-  strict.observe(0.99999);  // with threshold 0, any decrease is an improvement
+  strict.observe(0.99999);  // with threshold 0, every decrease is an improvement
   CHECK(strict.factor(5) == 1);
 }

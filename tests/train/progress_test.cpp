@@ -46,7 +46,7 @@ TEST_CASE("progress: epoch, learning rate and the unit of the task are shown") {
 }
 
 TEST_CASE("progress: a narrow terminal shows neither learning rate nor epoch") {
-  // Standard error of the tests is not a terminal, so the width is 120 columns.
+  // The standard error of this test is not a terminal, so the display assumes 120 columns.
   const auto line = [](int64_t step, int64_t epoch = 7) {
     std::ostringstream out;
     Progress progress(out, ProgressStyle::terminal, step - 1, step, [] { return 0.0; });
@@ -79,7 +79,7 @@ TEST_CASE("progress: the ETA respects train.time_limit_minutes") {
   CHECK(out.str().find("ETA 16:20") != std::string::npos);
 }
 
-TEST_CASE("progress: silent prints nothing") {
+TEST_CASE("progress: a silent display prints nothing") {
   std::ostringstream out;
   {
     Progress progress(out, ProgressStyle::silent, 0, 10);
@@ -90,7 +90,7 @@ TEST_CASE("progress: silent prints nothing") {
   CHECK(progress_style(true) == ProgressStyle::silent);
 }
 
-TEST_CASE("durations, counts and bytes as text") {
+TEST_CASE("durations, counts and bytes are printed with suitable units") {
   CHECK(duration_text(7.4) == "7s");
   CHECK(duration_text(185) == "3:05");
   CHECK(duration_text(3723) == "1:02:03");

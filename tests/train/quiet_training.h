@@ -1,4 +1,4 @@
-// Training runs without progress output.
+// A function that trains without progress output.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,5 @@
-// Tests of TensorBoard event files: the records and their checksums, and the events as protoc decodes them.
+// Tests of TensorBoard event files: their records with checksums, and their events, which the program protoc
+// decodes.
 #include "train/loop/tensorboard.h"
 
 #include <doctest/doctest.h>
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Computes CRC-32C bit by bit.
+// Returns the CRC-32C of the bytes, computed bit by bit.
 uint32_t crc32c_of(const std::string& bytes) {
   uint32_t sum = 0xFFFFFFFF;
   for (const char c : bytes) {
@@ -35,7 +36,8 @@ T value_at(const std::string& text, size_t offset) {
   return value;
 }
 
-// Reads `size` bytes and their masked checksum, and moves `offset` to the next part.
+// Returns `size` bytes of a file from `offset`. Checks the masked checksum that follows them, and moves
+// `offset` behind it.
 std::string read_checked(const std::string& file, size_t& offset, size_t size) {
   const std::string bytes = file.substr(offset, size);
   const uint32_t sum = crc32c_of(bytes);
@@ -58,7 +60,7 @@ std::vector<std::string> events_in(const fs::path& folder) {
   return events;
 }
 
-// Returns the text form of an event that the program protoc prints.
+// Returns the text that the program protoc prints for an encoded event.
 std::string decoded(const std::string& event) {
   const TempDir dir;
   std::ofstream(dir.path() / "event", std::ios::binary) << event;

@@ -77,7 +77,7 @@ TEST_CASE(
   train(config, dir.path() / "whole");
   int stops = 0;
   TrainResult result;
-  const auto old = signal(SIGTERM, SIG_IGN);  // ignores the signal outside of a run
+  const auto old = signal(SIGTERM, SIG_IGN);  // the test must not end if the signal arrives outside of a run
   for (int attempt = 0; attempt < 50 && (result.step < 60 || result.stop_signal); ++attempt) {
     std::jthread killer([&](const std::stop_token& done) {
       while (!done.stop_requested()) {
@@ -128,7 +128,8 @@ TEST_CASE("a run that was killed after a checkpoint continues from it") {
   }
   train(config, dir.path() / "whole");
   train(config, dir.path() / "cut");
-  // Restores the files that a process killed between steps 10 and 15 leaves.
+  // Changes the files as if the process had been killed before the checkpoint of step 15. The metrics contain
+  // later steps than the latest checkpoint.
   for (const char* step : {"step-00000015", "step-00000020"})
     fs::remove_all(dir.path() / "cut/checkpoints" / step);
   fs::remove(dir.path() / "cut/checkpoints/latest");
@@ -147,8 +148,8 @@ TEST_CASE("resuming with other settings than the checkpoint names every key") {
   CHECK(contains(text, "model.layers = 3, but the checkpoint has 2"));
   CHECK(contains(text, "optimizer.lr = 0.5, but the checkpoint has 0.001"));
   CHECK_FALSE(contains(text, "train.steps"));
-  CHECK_FALSE(contains(text, "--"));  // the message contains no options; commands add them
-  // A new run needs an empty folder.
+  CHECK_FALSE(contains(text, "--"));  // the library names no options of the program
+  // Without resume, the run directory must be empty.
   CHECK_THROWS_AS(train(tiny_config(5), dir.path() / "run"), RunDirectoryError);
 }
 
@@ -198,7 +199,7 @@ TEST_CASE("accumulation weights micro-batches by their numbers of unmasked token
   Config whole = tiny_config(4);
   whole.model.dropout = 0;
   whole.data.shuffle = false;
-  whole.optimizer.kind = "sgd";  // updates are proportional to the gradient
+  whole.optimizer.kind = "sgd";  // so that updates are proportional to the gradient
   whole.optimizer.lr = 0.1;
   whole.train.checkpoint_every = 0;
   Config parts = whole;
@@ -315,7 +316,7 @@ TEST_CASE("a run writes a checkpoint at its time limit") {
   CHECK(result.step > 0);
   CHECK(fs::exists(dir.path() / "run/checkpoints/latest/state.json"));
 
-  // A resumed run took one step beyond its time limit.
+  // A resumed run has no time left, so it takes no step.
   const TrainResult resumed = train(config, dir.path() / "run", true);
   CHECK(resumed.time_is_up);
   CHECK(resumed.step == result.step);

@@ -10,7 +10,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Calls f(device), or prints the reason why there is no device.
+// Calls f(device) for each device of other_devices(). If there is none, prints the reason.
 template <class F>
 void on_other_devices(F&& f) {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
@@ -107,7 +107,7 @@ TEST_CASE("cuda: the allocator reuses and counts blocks, and its errors contain 
   });
 }
 
-TEST_CASE("choosing a device") {
+TEST_CASE("choose_device() returns the named device, and refuses devices that do not exist") {
   CHECK(choose_device("cpu").device == kCpu);
   CHECK_THROWS_AS(choose_device("cuda:99"), DeviceError);
   CHECK_FALSE(choose_device("auto").reason.empty());

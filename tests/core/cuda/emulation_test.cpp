@@ -19,7 +19,8 @@ const Device kDevice{DeviceType::cuda, 0};
 __global__ void do_nothing() {}
 __global__ void never_before() {}
 
-// Writes a value per thread, and reads the value of another thread after the barrier.
+// Three times, gives each thread the value of the next thread in its block. A barrier separates writing to
+// shared memory from reading the value of another thread.
 __global__ void rotate(const int* x, int* y) {
   int* const shared = dynamic_shared<int>();
   const unsigned n = blockDim.x, base = blockIdx.x * n;
@@ -42,7 +43,8 @@ __global__ void shuffle(int* out) {
   mine[5] = __any_sync(kAllLanes, lane == 31) + 2 * __all_sync(kAllLanes, lane < 32);
 }
 
-// Odd lanes return. Even lanes continue with a mask of even lanes.
+// Gives each even lane i the number i ^ 2. Odd lanes return before the shuffle, so its mask contains only
+// even lanes.
 __global__ void half_warp(int* out) {
   if (threadIdx.x % 2) return;
   const auto lane = static_cast<int>(threadIdx.x);
@@ -61,7 +63,7 @@ __global__ void reduce(const double* x, double* sums, double* maxima) {
   maxima[first_element()] = block_max(value);
 }
 
-// Computes c (16, 8) = 1 + a (16, 16) b (16, 8) with one warp. b is column-major.
+// Computes c = 1 + a b with one warp: a (16, 16) and c (16, 8) by rows, b (16, 8) by columns.
 __global__ void multiply(const float* a, const float* b, float* c) {
   const auto lane = static_cast<int>(threadIdx.x), row = lane / 4, column = lane % 4 * 2;
   const auto left = [&](int i, int k) { return bfloat16_pair(a[i * 16 + k], a[i * 16 + k + 1]); };
@@ -107,7 +109,7 @@ TEST_CASE("emulation: a barrier waits for all threads, in one, two and three dim
   }
 }
 
-TEST_CASE("emulation: shuffles and votes") {
+TEST_CASE("emulation: shuffles and votes exchange values between the lanes of their mask") {
   const DeviceScope scope(kDevice);
   std::vector<int> out(64 * 6);
   launch(shuffle, {dim3(1), dim3(64)}, out.data());
@@ -197,7 +199,7 @@ TEST_CASE("emulation: a warp multiplies bfloat16 matrices as tensor cores do") {
   std::vector<float> a(16 * 16), b(16 * 8), c(16 * 8);
   for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 37) - 18;
   for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 23) - 7;
-  b[3] = 1.00390625f;  // halfway between two bfloat16 numbers, of which 1 is even
+  b[3] = 1.00390625f;  // halfway between 1 and the next bfloat16 number, so it is rounded to 1
   launch(multiply, {dim3(1), dim3(32)}, a.data(), b.data(), c.data());
   b[3] = 1;
   for (size_t i = 0; i < 16; ++i)

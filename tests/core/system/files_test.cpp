@@ -30,7 +30,7 @@ TEST_CASE("replace_file writes, replaces and leaves nothing else behind") {
 
 TEST_CASE("replace_file does not write through a link in place of its temporary file") {
   const TempDir dir;
-  // A predictable name for the first temporary file of a process.
+  // A name that another user could guess, if temporary files were numbered.
   const std::string predictable = "file.tmp-" + std::to_string(getpid()) + "-0";
   write_file(dir / "victim", std::string("precious"));
   std::filesystem::create_symlink(dir / "victim", dir / predictable);

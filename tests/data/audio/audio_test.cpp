@@ -24,7 +24,8 @@ std::vector<float> tone(int64_t count, double frequency, double rate) {
   return samples;
 }
 
-// Writes frames of `channels` interleaved samples.
+// Writes a sound file. `samples` contains one value per channel for each point in time. `format` is a
+// combination of constants of libsndfile, and `rate` is in Hz.
 void write_sound(const std::filesystem::path& path, int format, const std::vector<float>& samples, int rate,
                  int channels = 1) {
   SF_INFO info{};
@@ -84,7 +85,7 @@ TEST_CASE("WAV, FLAC, Ogg and SPHERE files give the written samples") {
   }
 }
 
-TEST_CASE("a range of samples is read") {
+TEST_CASE("read_audio() reads a range of samples, and ranges beyond the recording are errors") {
   const TempDir dir;
   const auto samples = tone(200000, 300, 16000);
   write_sound(dir / "a.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, samples, 16000);
@@ -142,7 +143,7 @@ TEST_CASE("a FLAC that was written to a pipe has no number of samples and is rea
   write_sound(path, SF_FORMAT_FLAC | SF_FORMAT_PCM_16, tone(100000, 440, 16000), 16000);
   const Audio whole = read_audio(path);
   std::string bytes = read_file(path);
-  // The number of samples has 36 bits, which end at byte 26 of the file.
+  // Sets the number of samples in the header to 0. Its 36 bits end with byte 25 of the file.
   bytes[21] = static_cast<char>(bytes[21] & 0xF0);
   for (size_t i = 22; i < 26; ++i) bytes[i] = 0;
   write_file(path, bytes);
@@ -214,7 +215,7 @@ TEST_CASE("resampling in pieces gives the same samples") {
   }
 }
 
-TEST_CASE("a stream of blocks has the samples of read_audio") {
+TEST_CASE("the blocks of an AudioStream contain the samples of read_audio()") {
   const TempDir dir;
   const auto samples = tone(30001, 440, 16000);
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, samples, 16000);
@@ -265,7 +266,7 @@ TEST_CASE("decoding of a small FLAC of ten hours stops at the limit of the calle
   CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
   CHECK(read_audio(path, {.last = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
   CHECK(contains(decoding_error(path, {.last = 16000 * 31, .max_seconds = 30}), expected));
-  // If the header has no number of samples, decoding stops at the limit.
+  // Decoding also stops at the limit if the number of samples in the header is 0, which means unknown.
   std::string bytes = read_file(path);
   bytes[21] = static_cast<char>(bytes[21] & 0xF0);
   for (size_t i = 22; i < 26; ++i) bytes[i] = 0;
@@ -274,7 +275,7 @@ TEST_CASE("decoding of a small FLAC of ten hours stops at the limit of the calle
   CHECK(contains(decoding_error(path, {.first = 16000, .max_seconds = 30}), expected));
   CHECK(read_audio(path, {.last = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
   CHECK(read_audio_info(path, 30).samples < 16000 * 40);
-  // The limit also holds if the header contains fewer samples than the file contains.
+  // If the header names fewer samples than the file contains, reading ends after the samples of the header.
   bytes[25] = 100;
   write_file(path, bytes);
   CHECK(read_audio(path, {.max_seconds = 30}).samples.size() == 100);
@@ -323,7 +324,8 @@ TEST_CASE("invalid rates and numbers of channels are errors before memory is all
 
 namespace {
 
-// Returns the samples of a pipe that contains these bytes.
+// Returns the samples that AudioStream reads from a pipe with these bytes. If `raw` is true, the bytes have
+// no header.
 std::vector<float> piped(const std::string& bytes, bool raw, const AudioOptions& options = {}) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);

@@ -19,7 +19,7 @@ namespace {
 
 const std::string kGolden = SOURCE_DIR "/tests/golden/filterbank_";
 
-// Returns the reference values of kaldi-native-fbank (make_filterbank.py).
+// Returns the features (frames, dims) of kaldi-native-fbank that tests/golden/make_filterbank.py stored.
 Tensor golden(const std::string& name, int64_t dims) {
   const std::string bytes = read_file(kGolden + name + ".f32");
   std::vector<float> values(bytes.size() / sizeof(float));
@@ -31,7 +31,7 @@ std::vector<float> recording() {
   return read_audio(kGolden + "8k.wav").samples;
 }
 
-// Returns synthetic speech with sibilants up to 8 kHz.
+// Returns samples of synthetic speech at 16 kHz, whose sibilants have energy up to 8 kHz.
 std::vector<float> wide_recording() {
   const Audio audio = read_audio(kGolden + "16k.wav");
   REQUIRE(audio.rate == 16000);
@@ -55,7 +55,7 @@ std::string options_error(const FilterbankOptions& options) {
 
 TEST_CASE("filterbanks of a voice-like signal at 8 kHz match kaldi-native-fbank") {
   CHECK(max_difference(Filterbank({.rate = 8000}).compute(recording()), golden("8k", 40)) < 1e-3);
-  // Negative control: another pre-emphasis is outside the tolerance.
+  // Negative control: features with another pre-emphasis differ by more than the tolerance.
   CHECK(max_difference(Filterbank({.rate = 8000, .preemphasis = 0.9}).compute(recording()),
                        golden("8k", 40)) > 0.1);
 }
@@ -92,7 +92,7 @@ TEST_CASE("filterbanks of a human voice match kaldi-native-fbank") {
                        golden("digit_8k", 40)) < 1e-3);
 }
 
-TEST_CASE("the number of frames depends on snip_edges") {
+TEST_CASE("the number of frames depends on FilterbankOptions::snip_edges") {
   const Filterbank inside({}), centred({.snip_edges = false});
   for (const auto& [samples, frames] :
        {std::pair<int64_t, int64_t>{0, 0}, {399, 0}, {400, 1}, {559, 1}, {560, 2}}) {
@@ -101,7 +101,8 @@ TEST_CASE("the number of frames depends on snip_edges") {
   }
   CHECK(centred.frames(79) == 0);
   CHECK(centred.frames(80) == 1);
-  CHECK(centred.compute(noise(80)).shape() == Shape({1, 40}));  // a short signal is mirrored several times
+  // The signal is shorter than a frame, so it is mirrored several times.
+  CHECK(centred.compute(noise(80)).shape() == Shape({1, 40}));
 }
 
 TEST_CASE("features of silence are the floor, not minus infinity") {
@@ -133,7 +134,7 @@ TEST_CASE("invalid options are errors") {
 TEST_CASE("filterbanks are at least 200 times faster than real time") {
   const Filterbank bank({});
   const auto samples = noise(16000 * 60);
-  // The CPU time of this thread depends little on other processes.
+  // Measures the CPU time of this thread, because it depends less on other processes than the wall time.
   const auto seconds = [] {
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -158,7 +159,7 @@ TEST_CASE("filters without an FFT bin are errors with the maximum number of filt
   CHECK(most >= 40);
   CHECK(options_error({.rate = 8000, .bins = most + 1}) != "");
   const Tensor features = Filterbank({.rate = 8000, .bins = most}).compute(recording());
-  // The maximum of each bin is above the floor.
+  // Each bin has a frame with energy, so each filter contains an FFT bin.
   for (int64_t bin = 0; bin < most; ++bin) {
     float highest = -100;
     for (int64_t t = 0; t < features.size(0); ++t)
@@ -167,7 +168,7 @@ TEST_CASE("filters without an FFT bin are errors with the maximum number of filt
   }
 }
 
-TEST_CASE("samples in pieces give bit-identical frames") {
+TEST_CASE("the frames of a recording that arrives in pieces are bit-identical to the frames of the whole") {
   for (const bool snip : {true, false})
     for (const FilterbankOptions& options :
          {FilterbankOptions{.rate = 8000, .dither = 1, .snip_edges = snip, .energy = true},

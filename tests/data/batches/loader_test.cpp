@@ -13,7 +13,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// A data set in which example i is the token i. Reading the example `bad` throws.
+// A data set in which example i consists of the token i. A batch that contains the example `bad` throws
+// DataError. `batches` counts the calls of batch().
 class Counting : public Dataset {
  public:
   explicit Counting(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {
@@ -52,7 +53,7 @@ std::vector<int64_t> epoch_of(const Loader& loader, int64_t epoch) {
 
 }  // namespace
 
-TEST_CASE("training drops the last smaller batch of an epoch, and evaluation keeps it") {
+TEST_CASE("LastBatch::drop leaves out a smaller last batch of an epoch, and LastBatch::keep returns it") {
   const Loader drop = counting_loader(10, {.batch_size = 4, .shuffle = false});
   CHECK(drop.batches_per_epoch() == 2);
   CHECK(drop.indices_at(1) == std::vector<int64_t>{4, 5, 6, 7});
@@ -62,7 +63,7 @@ TEST_CASE("training drops the last smaller batch of an epoch, and evaluation kee
   CHECK(keep.indices_at(2) == std::vector<int64_t>{8, 9});
   CHECK(keep.indices_at(3) == std::vector<int64_t>{0, 1, 2, 3});
   CHECK(keep.batch_at(2).tokens.to_vector() == std::vector<double>{8, 9});
-  // The size is a multiple of the batch size, so both values of LastBatch give the same batches.
+  // If the size is a multiple of the batch size, both values of LastBatch give the same batches.
   CHECK(counting_loader(8, {.batch_size = 4}).batches_per_epoch() == 2);
   CHECK(counting_loader(8, {.batch_size = 4, .last = LastBatch::keep}).batches_per_epoch() == 2);
 }
@@ -84,7 +85,7 @@ TEST_CASE("every permutation is equally likely") {
   std::map<std::vector<int64_t>, int> count;
   for (int64_t epoch = 0; epoch < 24000; ++epoch) ++count[epoch_order(1, epoch, 4)];
   CHECK(count.size() == 24);
-  for (const auto& [order, times] : count) CHECK(std::abs(times - 1000) < 160);  // 5 sigma
+  for (const auto& [order, times] : count) CHECK(std::abs(times - 1000) < 160);  // 5 standard deviations
 }
 
 TEST_CASE("a batch depends on its step only, not on earlier calls") {
@@ -115,7 +116,7 @@ TEST_CASE("threads that share a loader get the expected batches") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("batches of one example, and data sets of at most one batch") {
+TEST_CASE("loaders accept batches of one example and data sets of one batch, and refuse other small sizes") {
   const Loader one = counting_loader(3, {.batch_size = 1, .shuffle = false});
   CHECK(one.batches_per_epoch() == 3);
   CHECK(one.batch_at(5).tokens.to_vector() == std::vector<double>{2});
@@ -155,7 +156,8 @@ TEST_CASE("a prefetcher keeps at most `depth` batches and stops when it is destr
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK(dataset->batches == 13);
   }
-  for (int i = 0; i < 200; ++i) Prefetcher prefetcher(loader);  // destroyed immediately, without a last step
+  // A prefetcher without a last step can be destroyed before its first batch.
+  for (int i = 0; i < 200; ++i) Prefetcher prefetcher(loader);
   CHECK(loader.use_count() == 1);
 }
 

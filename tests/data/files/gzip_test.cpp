@@ -75,7 +75,7 @@ TEST_CASE("corrupt gzip data and bytes after it are errors") {
 }
 
 TEST_CASE(
-    "contents above the maximum size are errors, plain and gzip; contents of the maximum size are read") {
+    "contents above the maximum size are errors, plain and gzip, and contents of the maximum size are read") {
   const TempDir dir;
   const Bytes bytes(100000, 0);
   write_file(dir / "plain", bytes);
@@ -99,7 +99,7 @@ TEST_CASE("a pipe instead of a file is an error and does not block") {
   CHECK(contains(unpacking_error(dir / "pipe.gz"), "is not a regular file"));
 }
 
-TEST_CASE("the prefix and the digest refer to the unpacked contents") {
+TEST_CASE("the prefix and the digest of a gzip file are computed from its unpacked contents") {
   const TempDir dir;
   const Bytes bytes = {'1', '2', '3', '4', '5', '6', '7', '8', '9'};
   write_file(dir / "plain", bytes);

@@ -21,8 +21,8 @@ TEST_CASE("find_invalid_utf8 returns the offset of the first invalid byte") {
   for (const std::string good : {"", "plain", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xED\x9F\xBF",
                                  "\xEE\x80\x80", "\xF4\x8F\xBF\xBF", "\xC2\x80"})
     CHECK(find_invalid_utf8(good) == kNone);
-  // A continuation byte alone, overlong forms, surrogates, code points that are too large, truncated
-  // sequences.
+  // Invalid are: a continuation byte alone, overlong forms, surrogates, code points above U+10FFFF, and
+  // truncated sequences.
   for (const std::string bad : {"\x80", "\xE9", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF",
                                 "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "\xE2\x82", "\xC3", "\xC3g"})
     CHECK(find_invalid_utf8("ab" + bad) == 2);
@@ -51,7 +51,7 @@ TEST_CASE("text that is not UTF-8 is an error with its file and line") {
   }
 }
 
-TEST_CASE("file names from which ids and speakers are derived must be UTF-8") {
+TEST_CASE("file names that contain the id or the speaker of an utterance must be UTF-8") {
   const TempDir dir;
   write_file(dir / "recordings" / ("7_" + kLatin1 + "_3.wav"), std::string("no sound"));
   CHECK(contains(message_of<DataError>([&] { read_spoken_digits(dir.path(), "test"); }), "is not UTF-8"));

@@ -11,7 +11,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// An archive of Python's zipfile: "folder/readme", stored, is "hello"; "text", deflated, is 200 times "abc".
+// A zip archive of two files that Python's zipfile wrote, in hexadecimal. "folder/readme" contains "hello"
+// and is stored without compression. "text" contains 200 times "abc" and is compressed with deflate.
 const std::string kArchiveHex =
     "504b03041400000000000000215086a6103605000000050000000d000000666f6c6465722f726561646d6568656c6c6f504b"
     "0304140000000800000021506ddf35ca0b0000005802000004000000746578744b4c4a4e1c45a388da0800504b0102140314"
@@ -26,7 +27,7 @@ std::string archive_bytes() {
   return bytes;
 }
 
-// Returns the unpacked member, or the message of the error.
+// Returns the contents of the file `name` in the archive, or the message of the error.
 std::string unpacked_member(const std::string& archive, const std::string& name, int64_t max_bytes = 1000) {
   const TempDir dir;
   write_file(dir / "a.zip", archive);
@@ -53,7 +54,7 @@ TEST_CASE("missing, large and damaged members of a zip archive are errors") {
   CHECK(contains(unpacked_member(archive, "text", 599), "text has 600 bytes, expected at most 599"));
   CHECK(contains(unpacked_member("no archive", "text"), "is not a zip archive, or is truncated"));
   CHECK(contains(unpacked_member(archive.substr(0, archive.size() - 10), "text"), "is not a zip archive"));
-  // Every changed byte of the member is an error or has no effect on its contents.
+  // A changed byte anywhere in the archive causes an error, or has no effect on the contents of "text".
   const std::string whole = unpacked_member(archive, "text");
   for (size_t i = 0; i < archive.size(); ++i) {
     std::string damaged = archive;

@@ -31,7 +31,7 @@ TEST_CASE("read_idx reads images and labels, plain and gzip") {
   CHECK(parse_idx(idx_bytes(0x803, {0, 28, 28}, 0), 3, "nothing").numel() == 0);
 }
 
-TEST_CASE("the error of a wrong magic number contains the file, the expected and the found number") {
+TEST_CASE("the error about a wrong magic number names the file, the expected number and the found number") {
   CHECK(
       parsing_error(idx_bytes(0x801, {6}, 6), 3) ==
       "the-file: expected the IDX magic number 0x00000803 (unsigned bytes, dimensions: 3), found 0x00000801");

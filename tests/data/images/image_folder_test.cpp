@@ -23,7 +23,7 @@ class QuietLog {
   ~QuietLog() { set_log_level(LogLevel::info); }
 };
 
-// Writes `count` pictures of one colour each, in subfolders.
+// Writes `count` pictures into three subfolders. All samples of picture i have the value i.
 void write_pictures(const fs::path& folder, int count) {
   for (int i = 0; i < count; ++i) {
     const fs::path path = folder / ("class" + std::to_string(i % 3)) / (std::to_string(i) + ".png");
@@ -89,7 +89,7 @@ TEST_CASE("bad files are named and left out, or refused") {
   fs::create_directory_symlink(dir / "class0", dir / "again");
   ImageFolderOptions options{.path = dir.path().string(), .size = 4};
   const PictureList list = list_pictures(options.path);
-  CHECK(list.pictures.size() == 6 + 2 + 2);  // class0 is found twice
+  CHECK(list.pictures.size() == 6 + 2 + 2);  // 6 and 2 pictures, and 2 more through the link to class0
   REQUIRE(list.faults.size() == 2);
   CHECK(contains(list.faults[0], "dangling.png: is a link without a target"));
   CHECK(contains(list.faults[1], "loop: is a link to a folder that contains it"));
@@ -120,7 +120,7 @@ TEST_CASE("a cache of decoded images is used until a picture changes, and a dama
   const std::vector<double> first = load_image_folder("train", options).pixels.to_vector();
   REQUIRE(std::distance(fs::directory_iterator(dir / "cache"), {}) == 1);
   const fs::path cache = fs::directory_iterator(dir / "cache")->path();
-  // A changed byte of the pixels shows that the cache is read; a wrong checksum shows that it is checked.
+  // A cache with a changed byte does not match its checksum, so it is computed and written again.
   std::string text = read_file(cache);
   CHECK(load_image_folder("train", options).pixels.to_vector() == first);
   text[text.size() - 30] = static_cast<char>(text[text.size() - 30] ^ 1);

@@ -17,7 +17,8 @@ std::string cifar_name(int batch) {
   return batch > 5 ? "test_batch.bin" : "data_batch_" + std::to_string(batch) + ".bin";
 }
 
-// Writes six sparse files of the right size. All bytes are 0 except one record of the third batch.
+// Writes the six files of CIFAR-10 with their real size. All bytes are 0, except that `contents` begins at
+// the start of a record of the third file.
 void write_sparse_cifar(const std::filesystem::path& folder, int64_t record, const Bytes& contents) {
   for (int batch = 1; batch <= 6; ++batch) {
     write_file(folder / cifar_name(batch), Bytes{});
@@ -38,7 +39,7 @@ uint8_t pixel(const ImageSet& set, int64_t i, int64_t position) {
   return set.pixels.data<uint8_t>()[i * set.pixels.size(1) + position];
 }
 
-// Returns the message of the DataError that loading a split throws.
+// Returns the message of the DataError that loading a split throws, or "" if it does not throw.
 std::string loading_error(const TempDir& dir, const std::string& name, const std::string& split = "train") {
   return message_of<DataError>([&] { load_images(name, split, in(dir)); });
 }
@@ -57,7 +58,7 @@ TEST_CASE("train, valid and test contain the expected examples, and limit select
   const ImageSet valid = load_images("mnist", "valid", options);
   CHECK(train.pixels.shape() == Shape{20, 24});
   CHECK(valid.pixels.shape() == Shape{5, 24});
-  CHECK(valid.labels.data<int64_t>()[0] == 0);  // the label of example 20
+  CHECK(valid.labels.data<int64_t>()[0] == 0);  // the label of example 20 of the file is 20 % 10
   CHECK(valid.labels.data<int64_t>()[4] == 4);
   CHECK(pixel(valid, 2, 23) == (22 * 24 + 23) * 7 % 251);
   CHECK(valid.height == 4);
@@ -97,13 +98,13 @@ TEST_CASE("invalid options for a data set are config errors") {
 }
 
 TEST_CASE("averages of blocks are computed per channel and round halves up") {
-  // One image of 2 x 4 with two channels. The sums of the blocks are 2 and 6 in channel 0, and 1020 and 1 in
-  // channel 1.
+  // One image of 2 x 4 pixels with two channels. In channel 0 the sums of the two blocks of 2 x 2 are 2 and
+  // 6, and in channel 1 they are 1020 and 1.
   const Tensor pixels =
       Tensor::from<uint8_t>({0, 255, 1, 255, 5, 0, 1, 0, 1, 255, 0, 255, 0, 1, 0, 0}, {1, 16});
   const Tensor out = downscale_images(pixels, 2, 4, 2, 2);
   CHECK(out.to_vector() == std::vector<double>{1, 255, 2, 0});
-  // Blocks of 3 x 3: 4 / 9 is rounded down, and 5 / 9 is rounded up.
+  // In blocks of 3 x 3 pixels, 4 / 9 is rounded down, and 5 / 9 is rounded up.
   CHECK(downscale_images(Tensor::from<uint8_t>({4, 0, 0, 0, 0, 0, 0, 0, 0}, {1, 9}), 3, 3, 1, 3).item() == 0);
   CHECK(downscale_images(Tensor::from<uint8_t>({5, 0, 0, 0, 0, 0, 0, 0, 0}, {1, 9}), 3, 3, 1, 3).item() == 1);
 }
@@ -149,7 +150,7 @@ TEST_CASE("truncated, corrupt and empty image files are data errors with the pat
   CHECK(contains(loading_error(dir, "mnist"), "mnist has no train examples"));
 }
 
-TEST_CASE("planes of CIFAR-10 are interleaved by pixel, across batch files") {
+TEST_CASE("the colour planes of CIFAR-10 are interleaved by pixel, in all batch files") {
   const TempDir dir;
   Bytes record(kCifarRecord);
   record[0] = 9;
@@ -167,7 +168,7 @@ TEST_CASE("planes of CIFAR-10 are interleaved by pixel, across batch files") {
       CHECK(pixel(set, 0, 3 * position + channel) == (1 + channel * 1024 + position) % 253);
 
   options = in(dir);
-  options.limit = 20018;  // ends in the third file, after 18 of its examples
+  options.limit = 20018;  // the two first files and 18 examples of the third file
   const ImageSet train = load_images("cifar10", "train", options);
   CHECK(train.labels.data<int64_t>()[20016] == 0);
   CHECK(train.labels.data<int64_t>()[20017] == 9);
@@ -179,7 +180,7 @@ TEST_CASE("CIFAR-10 files with a wrong size or invalid labels are data errors") 
   write_sparse_cifar(dir / "cifar10", 4, Bytes{10});
   CHECK(loading_error(dir, "cifar10") ==
         (dir / "cifar10/data_batch_3.bin").string() + ": label 10 of example 4, expected 0 to 9");
-  // The file ends after a complete record, so only the number of records is wrong.
+  // The file ends after a complete record, so only its number of records is wrong.
   std::filesystem::resize_file(dir / "cifar10/test_batch.bin", 9999 * kCifarRecord);
   CHECK(loading_error(dir, "cifar10", "test") ==
         (dir / "cifar10/test_batch.bin").string() +

@@ -1,4 +1,4 @@
-// Picture files for tests, written with libjpeg and libpng.
+// Functions that create pictures and encode them with libjpeg and libpng, for tests.
 #pragma once
 
 #include <png.h>
@@ -19,7 +19,8 @@
 
 namespace tapeformer::test {
 
-// Returns a picture (height, width, channels) with smooth colours.
+// Returns a uint8 picture (height, width, channels) whose samples increase from left to right and from top to
+// bottom.
 inline Tensor smooth_picture(int64_t height, int64_t width, int64_t channels) {
   const Tensor picture = Tensor::empty({height, width, channels}, DType::uint8);
   for (int64_t y = 0; y < height; ++y)
@@ -31,7 +32,7 @@ inline Tensor smooth_picture(int64_t height, int64_t width, int64_t channels) {
 }
 
 #ifdef TAPEFORMER_JPEG
-// Returns a JPEG file of a picture with 1, 3 or (CMYK) 4 channels.
+// Returns a JPEG file of a picture (height, width, channels) with 1 channel (grey), 3 (RGB) or 4 (CMYK).
 inline Bytes jpeg_bytes(const Tensor& picture, bool progressive = false) {
   jpeg_compress_struct info{};
   jpeg_error_mgr errors{};
@@ -60,8 +61,8 @@ inline Bytes jpeg_bytes(const Tensor& picture, bool progressive = false) {
 }
 #endif
 
-// Returns a PNG file of a grey or RGB picture with 8 or 16 bits per sample, optionally interlaced. A sample
-// of 16 bits is 257 times the sample of 8 bits.
+// Returns a PNG file of a grey or RGB picture (height, width, channels) with 8 or 16 bits per sample. A
+// sample of 16 bits is 257 times the sample of 8 bits.
 inline Bytes png_bytes(const Tensor& picture, int bits, bool interlaced) {
   Bytes bytes;
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
@@ -94,7 +95,7 @@ inline Bytes png_bytes(const Tensor& picture, int bits, bool interlaced) {
   return bytes;
 }
 
-// Inserts a chunk into a PNG file, after the header.
+// Returns the PNG file with a chunk of this type inserted after its header.
 inline Bytes with_png_chunk(Bytes bytes, const std::string& type, const std::string& data) {
   const auto big_endian = [](uint32_t value) {
     std::string text;
@@ -110,7 +111,7 @@ inline Bytes with_png_chunk(Bytes bytes, const std::string& type, const std::str
   return bytes;
 }
 
-// Replaces the size in the header of a PNG file.
+// Returns the PNG file with another size in pixels in its header.
 inline Bytes with_png_size(Bytes bytes, uint32_t width, uint32_t height) {
   for (int i = 0; i < 4; ++i) {
     bytes[static_cast<size_t>(16 + i)] = static_cast<uint8_t>(width >> (24 - 8 * i));

@@ -35,9 +35,9 @@ TEST_CASE("PNG pictures of 8 and 16 bits, plain and interlaced, give the same pi
 TEST_CASE("square_image crops at the centre and averages areas") {
   const Tensor picture = Tensor::from<uint8_t>({9, 1, 2, 9, 9, 3, 5, 9}, {2, 4, 1});
   CHECK(square_image(picture, 2, 1).to_vector() == std::vector<double>{1, 2, 3, 5});
-  CHECK(square_image(picture, 1, 1).to_vector() == std::vector<double>{3});  // 11 / 4, rounded
+  CHECK(square_image(picture, 1, 1).to_vector() == std::vector<double>{3});  // 11 / 4 is rounded up
   CHECK(square_image(picture, 1, 3).to_vector() == std::vector<double>{3, 3, 3});
-  // 3 to 2: weights 1 and 1/2 per axis.
+  // In a reduction from 3 to 2 pixels, the middle pixel of each axis belongs half to each result.
   const Tensor three = Tensor::from<uint8_t>({0, 90, 0, 0, 0, 0, 0, 0, 180}, {3, 3, 1});
   CHECK(square_image(three, 2, 1).to_vector() == std::vector<double>{20, 20, 0, 80});
   const Tensor red = Tensor::from<uint8_t>({255, 0, 0}, {1, 1, 3});
@@ -48,7 +48,7 @@ TEST_CASE("square_image crops at the centre and averages areas") {
                        ShapeError);
 }
 
-TEST_CASE("errors about files other than still PNG and JPEG pictures name the format") {
+TEST_CASE("errors about pictures that are neither JPEG nor still PNG name their format") {
   const TempDir dir;
   const Bytes png = png_bytes(smooth_picture(8, 8, 3), 8, false);
   const auto write = [&](const std::string& name, const auto& bytes) {
@@ -99,7 +99,8 @@ TEST_CASE("damaged JPEG files, CMYK colours and huge sizes are faults") {
   CHECK(contains(fault(dir / "cmyk.jpg"), "it has CMYK colours; convert it to RGB"));
   Bytes bomb = whole;
   for (size_t i = 0; i + 9 < bomb.size(); ++i)
-    if (bomb[i] == 0xFF && bomb[i + 1] == 0xC0) {  // the frame header: length, precision, height, width
+    // The length (2 bytes), the precision (1), the height (2) and the width (2) follow this marker.
+    if (bomb[i] == 0xFF && bomb[i + 1] == 0xC0) {
       std::fill_n(bomb.begin() + static_cast<int64_t>(i) + 5, 4, uint8_t{0xFF});
       break;
     }

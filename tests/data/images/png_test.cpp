@@ -32,7 +32,7 @@ TEST_CASE("grey and RGB images are unchanged after writing and reading") {
 }
 
 TEST_CASE("a grid arranges, scales and separates its images") {
-  // Three images of 1 x 2 with scale 2 and gap 1 in two columns form 2 rows of height 2.
+  // Three images of 1 x 2 pixels in two columns, with scale 2 and gap 1, form two rows of height 2.
   const Tensor images = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
   const Tensor grid = image_grid(images, 1, 2, 1, {.columns = 2, .scale = 2, .gap = 1, .background = 9});
   CHECK(grid.shape() == Shape{7, 11, 1});
@@ -73,7 +73,7 @@ TEST_CASE("errors of writing and reading a PNG contain the path") {
                  "cannot write " + path.string()));
   write_png(dir / "image.png", pattern({9, 9, 3}));
   const std::string whole = read_file(dir / "image.png");
-  for (size_t cut = 0; cut < whole.size() - 12; ++cut) {  // the last 12 bytes are the end marker
+  for (size_t cut = 0; cut < whole.size() - 12; ++cut) {  // the last 12 bytes are the end chunk
     CAPTURE(cut);
     write_file(dir / "cut.png", whole.substr(0, cut));
     CHECK(contains(message_of<DataError>([&] { read_png(dir / "cut.png"); }),

@@ -32,7 +32,7 @@ TEST_CASE("every row of the table of data sets is complete") {
   }
 }
 
-TEST_CASE("known_set and set_names return selected rows") {
+TEST_CASE("known_set() returns the row of a name, and set_names() the names of the selected rows") {
   const auto speech = [](const KnownSet& set) { return set.type == DatasetType::speech; };
   CHECK(set_names().size() == known_sets().size());
   CHECK(set_names([](const KnownSet& set) { return set.type == DatasetType::images; }) ==
@@ -52,7 +52,7 @@ TEST_CASE("every data set of speech and every lexicon has a check of its content
     CAPTURE(set.name);
     const std::string name(set.name);
     CHECK(std::count(layouts.begin(), layouts.end(), name) == 1);
-    // An empty folder has faults, which are not errors of the table.
+    // An empty folder has faults. A data set without a check in the table would throw.
     CHECK(!speech_problems(name, dir.path()).empty());
   }
 }

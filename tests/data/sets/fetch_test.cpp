@@ -22,9 +22,9 @@ namespace {
 
 const char* const kPackage = "/usr/share/datasets/fashion-mnist";
 
-// Serves the files of a folder at 127.0.0.1. Other paths return 404, except /broken, which returns 500, and
-// /moved/NAME, which redirects to NAME. The response to NAME?cut has the length of the file, but half of its
-// bytes.
+// An HTTP server at 127.0.0.1 for the files of a folder. The path /broken returns status 500, /moved/NAME
+// redirects to NAME, and other paths without a file return 404. The response to NAME?cut announces the length
+// of the file, but contains only half of its bytes.
 class TinyServer {
  public:
   explicit TinyServer(std::filesystem::path folder) : folder_(std::move(folder)) {
@@ -87,7 +87,7 @@ class TinyServer {
   std::jthread thread_;
 };
 
-// Returns the downloaded text, or std::nullopt if the server does not have the file.
+// Returns the downloaded contents, or std::nullopt if the server does not have the file.
 std::optional<std::string> downloaded(const std::string& url, int64_t max_bytes) {
   const TempDir dir;
   const std::string path = (dir / "file").string();
@@ -102,7 +102,8 @@ std::string tar_number(size_t number) {
   return {text, 12};
 }
 
-// Returns a member of a tar archive as tar(1) writes it. Type '0' is a regular file, '2' a symbolic link.
+// Returns the header and the contents of one file in a tar archive, in the format of the program tar. The
+// type '0' is a regular file, and '2' is a symbolic link to /etc/passwd.
 std::string tar_member(const std::string& path, const std::string& body, char type = '0') {
   std::string head = path;
   head.resize(100);
@@ -178,7 +179,7 @@ TEST_CASE("fetch does not write through a link that has the name of an unfinishe
   CHECK(read_file(dir / "victim") == "precious");
 }
 
-TEST_CASE("fetch reports missing files, and how to get data sets that it cannot fetch") {
+TEST_CASE("fetch reports missing files, and explains how to get data sets that it cannot fetch") {
   const TempDir dir;
   CHECK(contains(fetch_error("mnist", dir.path(), (dir / "none").string()),
                  (dir / "none" / "train-images-idx3-ubyte").string() + ": no such file, neither"));

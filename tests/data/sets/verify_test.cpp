@@ -54,7 +54,7 @@ TEST_CASE("verify reports files that differ, are corrupt or are missing") {
   CHECK(contains(message, "t10k-labels-idx1-ubyte: missing"));
 }
 
-TEST_CASE("verify of missing and unknown data sets") {
+TEST_CASE("verify reports a data set that is missing, and refuses an unknown name") {
   const TempDir dir;
   const SetReport report = verify_set("cifar10", dir.path().string());
   CHECK(contains(message_of<DataError>([&] { check_set_report(report); }),
@@ -62,12 +62,12 @@ TEST_CASE("verify of missing and unknown data sets") {
   CHECK_THROWS_AS(verify_set("cifar11", ""), ConfigError);
 }
 
-TEST_CASE("Fashion-MNIST of the Debian package verifies, and a changed byte does not") {
+TEST_CASE("Fashion-MNIST of the Debian package has the published checksums, and a changed byte is found") {
   const TempDir dir;
   const SetReport package = verify_set("fashion-mnist", dir.path().string());
   CHECK(package.good());
   CHECK_NOTHROW(check_set_report(package));
-  // Unpacked copies also pass the verification.
+  // Unpacked copies of the files also pass.
   for (const FileReport& file : package.files) {
     Bytes bytes = read_unpacked(file.path, 1 << 30);
     write_file(dir / "fashion-mnist" / file.name, bytes);
@@ -86,7 +86,7 @@ TEST_CASE("Fashion-MNIST of the Debian package verifies, and a changed byte does
 
 namespace {
 
-// Returns the output of sha256sum.
+// Returns the SHA-256 of a file in hexadecimal, computed by the program sha256sum.
 std::string sha256sum(const std::filesystem::path& path) {
   const TempDir dir;
   const std::string command = "sha256sum '" + path.string() + "' > '" + (dir / "sum").string() + "'";
@@ -114,7 +114,7 @@ TEST_CASE("generated MNIST and CIFAR-10 have the published sizes and other check
   }
 }
 
-TEST_CASE("the real MNIST verifies") {
+TEST_CASE("the real MNIST has the published checksums") {
   if (!have_real("mnist")) {
     MESSAGE("skipped: no mnist in $TAPEFORMER_DATA");
     return;
@@ -122,7 +122,7 @@ TEST_CASE("the real MNIST verifies") {
   CHECK_NOTHROW(check_set_report(verify_set("mnist", "")));
 }
 
-TEST_CASE("the real CIFAR-10 verifies") {
+TEST_CASE("the real CIFAR-10 has the published checksums") {
   if (!have_real("cifar10")) {
     MESSAGE("skipped: no cifar10 in $TAPEFORMER_DATA");
     return;

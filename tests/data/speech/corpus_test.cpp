@@ -53,7 +53,7 @@ TEST_CASE("generated AN4 and spoken digits of full size are read") {
   check_digits(dir / "fsdd");
 }
 
-TEST_CASE("AN4 has 948 and 130 utterances of 74 and 10 speakers") {
+TEST_CASE("AN4 has 948 train utterances of 74 speakers and 130 test utterances of 10 speakers") {
   if (!have_real("an4")) {
     MESSAGE("skipped: no an4 in $TAPEFORMER_DATA");
     return;
@@ -111,7 +111,8 @@ TEST_CASE("TIMIT and LibriSpeech directories are read") {
              std::string("0 100 h#\n100 200 ix\n200 300 q\n300 400 zh\n"));
   write_file(dir / "TRAIN/DR1/FCJF0/SA1.PHN", std::string("0 100 h#\n"));
   write_file(dir / "TEST/DR1/FELC0/SI756.PHN", std::string("0 100 h#\n"));
-  write_file(dir / "TEST/DR1/FAKS0/SI943.PHN", std::string("0 100 h#\n"));  // not in the core test set
+  // The speaker FAKS0 is not in the core test set.
+  write_file(dir / "TEST/DR1/FAKS0/SI943.PHN", std::string("0 100 h#\n"));
   const Corpus train = read_timit(dir.path(), "train", PhoneSet::timit39);
   REQUIRE(train.utterances.size() == 1);
   CHECK(train.utterances[0].id == "fcjf0_si1027");

@@ -21,7 +21,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Writes recordings of noise by two speakers. Recording i is "u<i>" and has 2000 + 500 * i samples.
+// Writes `count` recordings of noise at 8 kHz, and returns them as the utterances of two speakers. Recording
+// i has the id "u<i>" and 2000 + 500 * i samples.
 Corpus noise_corpus(const TempDir& dir, int count) {
   Corpus corpus{"noise", {}};
   for (int i = 0; i < count; ++i) {
@@ -77,7 +78,7 @@ TEST_CASE("a batch contains padded features and labels, and their lengths") {
   CHECK_THROWS_AS(set.batch(std::vector<int64_t>{6}), ShapeError);
 }
 
-TEST_CASE("features equal those of the cache, which changes with every option and file") {
+TEST_CASE("features from a cache equal computed features, and each option and file changes the cache key") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 5);
   SpeechOptions options = options_8k();
@@ -114,11 +115,11 @@ TEST_CASE("features equal those of the cache, which changes with every option an
   const auto path = dir / "cache" / (cache_key(changed, cached) + ".features");
   REQUIRE(std::filesystem::exists(path));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 5);
-  CHECK(!FeatureStore(changed, cached).from_cache());  // the file is damaged
+  CHECK(!FeatureStore(changed, cached).from_cache());  // because the cache file is truncated
   CHECK(FeatureStore(changed, cached).from_cache());
 }
 
-TEST_CASE("a cache contains faults of recordings, but no faults of commands and no damaged values") {
+TEST_CASE("a feature cache stores faults of recordings, but no faults of commands and no damaged values") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 3);
   FeatureOptions cached = options_8k().features;
@@ -137,7 +138,7 @@ TEST_CASE("a cache contains faults of recordings, but no faults of commands and 
   CHECK(!FeatureStore(corpus, cached).from_cache());
   CHECK(FeatureStore(corpus, cached).from_cache());
 
-  // The file that the command prints is written later.
+  // The command fails until the file that it prints exists, so its fault must not be stored.
   corpus.utterances[1].path.clear();
   corpus.utterances[1].command = "cat " + (dir / "late.wav").string() + " 2>/dev/null";
   const FeatureStore failed(corpus, cached);
@@ -180,7 +181,8 @@ TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
   const auto bytes_of = [](const std::vector<int64_t>& values) {
     return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
   };
-  // Writes an index of one utterance of 2 frames with this many dims, without data, with a valid checksum.
+  // Writes a cache file with the index of one utterance of 2 frames and `dims` features, and without data.
+  // The checksum is valid.
   for (const int64_t dims : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
     const std::string index = bytes_of({1, 2, dims, 0, 0, 0});
     write_file(path, index + bytes_of({int64_t{checksum_of(index).crc32}}) + "tapeformer features 3\n");
@@ -270,7 +272,7 @@ TEST_CASE("unusable files are left out and reported, or are errors with refuse_b
   write_wav(corpus.utterances[3].path, std::vector<float>{0, 1, 0}, 16000);
   corpus.utterances[4].phones = {"a", "x"};
   corpus.utterances[5].phones = {};
-  corpus.utterances[6].phones = Words(40, "a");  // 40 equal phones need 79 frames
+  corpus.utterances[6].phones = Words(40, "a");  // 40 equal phones need 39 blanks between them
   const SpeechDataset set(corpus, kPhones, options_8k());
   CHECK(set.size() == 1);
   REQUIRE(set.report().bad.size() == 6);
@@ -316,7 +318,7 @@ TEST_CASE("scoring keeps utterances that are shorter than their labels or have u
 TEST_CASE("values that are not finite are faults of their utterance for all kinds of files") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 4);
-  // A WAV of 32-bit floats, which libsndfile returns unchanged.
+  // Changes the header and the data of a WAV file to 32-bit floats, which libsndfile returns unchanged.
   const std::vector<float> samples = {0.1f, NAN, 0.3f, -0.2f};
   std::string wav = read_file(corpus.utterances[0].path);
   wav[20] = 3;   // format code of floating-point samples
@@ -397,7 +399,7 @@ TEST_CASE("batches do not depend on threads, and masks depend on the stream and 
   CHECK(max_difference(results[0], results[2]) == 0);
 }
 
-TEST_CASE("plans keep the limit on frames, contain every utterance once and differ between epochs") {
+TEST_CASE("plans of batches respect max_frames, contain every utterance once and differ between epochs") {
   const std::vector<int64_t> lengths = random_lengths(1000);
   const BatchPlanOptions options{.max_frames = 4000, .seed = 5};
   const auto first = plan_batches(lengths, options, 0);
@@ -426,7 +428,8 @@ TEST_CASE("plans keep the limit on frames, contain every utterance once and diff
 
 namespace {
 
-// Uses the corpora in data/an4 and data/fsdd, and the lexicon in data/cmudict.
+// Checks that every utterance of data/an4 and data/fsdd is usable with the lexicon in data/cmudict, or
+// shorter than its labels, and that batches contain less than 15 % padding.
 void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");
@@ -445,7 +448,7 @@ void check_corpora(const std::filesystem::path& data) {
                         << set.report().labels << " labels of " << set.phones().classes() - 1 << " phones, "
                         << set.report().too_short.size() << " too short; " << batches.size() << " batches, "
                         << 100 * padding_share(lengths, batches) << " % padding");
-    CHECK(padding_share(lengths, batches) < 0.15);  // lengths in a small test set differ more
+    CHECK(padding_share(lengths, batches) < 0.15);  // a small test set has more padding
     CHECK(set.batch(batches[0]).features.size(2) == set.dims());
   }
 }

@@ -25,7 +25,7 @@ Words random_phones(uint64_t salt, uint64_t longest) {
   return phones;
 }
 
-// Returns the Levenshtein distance by its recursive definition.
+// Returns the Levenshtein distance between a from index i and b from index j, by its recursive definition.
 int64_t distance(const Words& a, const Words& b, size_t i = 0, size_t j = 0) {
   if (i == a.size() || j == b.size()) return static_cast<int64_t>(a.size() - i + b.size() - j);
   return std::min({distance(a, b, i + 1, j + 1) + (a[i] != b[j]), distance(a, b, i + 1, j) + 1,
@@ -82,8 +82,8 @@ TEST_CASE("substitutions, deletions, insertions and confusions are counted") {
   CHECK(std::isinf(empty.error_rate()));
 }
 
-// Replaces phones by phones of espeak-ng and X-SAMPA that sclite reads as special characters or, if it
-// ignores case, as equal.
+// Replaces some phones by difficult phones of espeak-ng and X-SAMPA: sclite gives some of them a special
+// meaning, and "r" and "R" are equal for it if it ignores case.
 void mark(Words& phones) {
   static const std::map<std::string, std::string> kNames = {{"a", "@"}, {"b", "{"},   {"c", "r"},
                                                             {"d", "R"}, {"x", "(x)"}, {"y", ";;"}};
@@ -125,8 +125,8 @@ std::vector<ScoredUtterance> random_pairs(uint64_t count) {
   return pairs;
 }
 
-// Returns the counts of sclite by id. They are in lines "Scores: (#C #S #D #I) c s d i" after lines "id:
-// (spk-7)".
+// Returns the numbers of substitutions, deletions and insertions that sclite counts, by the id of the
+// utterance. They are in lines "Scores: (#C #S #D #I) c s d i" after lines "id: (spk-7)".
 std::map<std::string, std::array<int64_t, 3>> sclite_counts(const std::filesystem::path& folder) {
   const std::string command =
       "cd '" + folder.string() +
@@ -160,7 +160,8 @@ TEST_CASE("alignments of 1,000 random pairs with the weights of sclite have the 
     const auto& counts = found.at(pair.id);
     const int64_t errors = counts[0] + counts[1] + counts[2];
     CAPTURE(pair.id);
-    // The smallest weighted sum is unique, but several numbers of errors can have this sum.
+    // Alignments with different counts can have the same smallest weighted sum, so only the sums are
+    // compared.
     CHECK(weighted(counts) ==
           weighted(counts_of(align_phones(pair.reference, pair.hypothesis, kScliteWeights))));
     PhoneScore score;

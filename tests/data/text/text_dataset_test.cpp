@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the bytes 0, 1, 2, … modulo 251.
+// Returns a text of `bytes` bytes: 0, 1, 2, … modulo 251.
 std::string counted(int64_t bytes) {
   std::string text;
   for (int64_t i = 0; i < bytes; ++i) text += static_cast<char>(i % 251);
@@ -30,7 +30,8 @@ DatasetOptions text_of(const std::filesystem::path& path, const std::string& spl
   return options;
 }
 
-// Returns for each token of a split how often it is an unmasked prediction.
+// Returns for each of the token values 0 to `tokens` - 1 how often the data set asks for its prediction with
+// a mask that is not 0.
 std::vector<int> predicted(const Dataset& dataset, int64_t tokens) {
   std::vector<int> counts(static_cast<size_t>(tokens));
   for (int64_t i = 0; i < dataset.size(); ++i) {
@@ -45,7 +46,7 @@ std::vector<int> predicted(const Dataset& dataset, int64_t tokens) {
 
 }  // namespace
 
-TEST_CASE("splits are contiguous shares, and evaluation predicts each token but the first once") {
+TEST_CASE("splits are contiguous parts of the text, and evaluation predicts each token but the first once") {
   const TempDir dir;
   write_file(dir / "text", counted(200));
   for (const int64_t context : {0, 1, 5, 9}) {
@@ -58,7 +59,7 @@ TEST_CASE("splits are contiguous shares, and evaluation predicts each token but 
       std::vector<int> expected(200);
       std::fill(expected.begin() + first + 1, expected.begin() + first + 50, 1);
       CHECK(predicted(*dataset, 200) == expected);
-      // An unmasked prediction in a later window has at least `context` tokens before it in the window.
+      // In a later window, at least `context` tokens precede each prediction that counts.
       const Batch batch = dataset->batch(std::vector<int64_t>{1});
       if (context > 0) CHECK(batch.mask.data<uint8_t>()[context - 1] == 0);
     }
@@ -76,7 +77,7 @@ TEST_CASE("valid_path and test_path select the files of the splits") {
   CHECK(dynamic_cast<const TextDataset&>(*make_dataset(options)).tokens().size() == 30);
 }
 
-TEST_CASE("characters and bytes of an ASCII text give the same windows up to the numbers of the tokens") {
+TEST_CASE("for an ASCII text, tokens of characters and of bytes give windows of the same text") {
   const TempDir dir;
   std::string text;
   for (int i = 0; i < 3'000'000; ++i)
@@ -159,7 +160,8 @@ TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded i
   constexpr int64_t kBytes = int64_t{1} << 32, kCharacters = int64_t{1} << 26;
   const auto write_line = [&](const char* name, int64_t bytes) {
     write_file(dir / name, std::string("start"));
-    std::filesystem::resize_file(dir / name, static_cast<uintmax_t>(bytes));  // NUL bytes, without disk space
+    // The added NUL bytes use no disk space.
+    std::filesystem::resize_file(dir / name, static_cast<uintmax_t>(bytes));
     return dir / name;
   };
   DatasetOptions options = text_of(write_line("bytes", kBytes), "train", 8);
@@ -172,5 +174,5 @@ TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded i
   options.text.tokenizer = "characters";
   const auto characters = make_dataset(options);
   CHECK(characters->size() == kCharacters / 8);
-  CHECK(characters->info().vocabulary == 5);  // NUL, a, r, s, t
+  CHECK(characters->info().vocabulary == 5);  // NUL and the letters a, r, s and t
 }

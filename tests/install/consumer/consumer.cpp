@@ -1,5 +1,5 @@
-// A program that adds two tensors and computes a gradient, with the umbrella header and the core part of the
-// installed package.
+// A program that uses the installed package: it includes the umbrella header, links only the component
+// `core`, adds two tensors and computes a gradient.
 #include <tapeformer/tapeformer.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// A check that the package can be used together with `using namespace std`: functions on tensors and
-// functions on numbers with equal names are overloads.
+// A check that programs with `using namespace std` can use the package: functions of tensors and functions of
+// numbers that have the same name are overloads.
 #include <tapeformer/tapeformer.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ Tensor of_tensors(const Tensor& x) {
   return exp(x) + log(x) + sqrt(x) + tanh(x) + max(x, 0) + div(x, x);
 }
 
-// Only functions with the name of a type of `std` need the namespace.
+// Only functions that have the name of a type of `std` must be called with their namespace.
 Tensor with_namespace(const Tensor& x) {
   return tapeformer::stack({tapeformer::slice(x, 0, 0, 1)}, 0);
 }
@@ -27,7 +27,7 @@ bool without_namespace() {
   return device_allocator().stats().active == 0;
 }
 
-// Functions of the program whose names also exist in the package.
+// Functions of this program. The package has functions with the same names in its namespace.
 bool check(bool condition) {
   return condition;
 }

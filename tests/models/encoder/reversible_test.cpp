@@ -19,8 +19,9 @@ namespace {
 
 const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
 
-// Attention that assigns positions to two buckets by the last mantissa bits, which rounding changes: the
-// worst case of LSH attention. If `keep` is false, a replay computes the buckets again.
+// Attention that divides positions into two buckets by a low bit of their query, which rounding errors
+// change. LSH attention has this problem less often. If `keep` is true, a replay uses the buckets of the
+// first pass; otherwise it computes them again.
 class RoundingAttention final : public Attention {
  public:
   explicit RoundingAttention(bool keep) : keep_(keep) {}
@@ -85,7 +86,8 @@ EncoderOptions reversible_options(const std::string& attention, int64_t layers) 
   return options;
 }
 
-// The result of an encoder, the gradients of all parameters and the gradient of the input.
+// The result of a forward pass, the gradients of all parameters, and as the last entry the gradient of the
+// input.
 struct Pass {
   std::vector<double> result;
   std::vector<std::vector<double>> gradients;
@@ -107,7 +109,8 @@ Pass pass_of(const Encoder& encoder, const Tensor& x, const std::function<Tensor
   return pass;
 }
 
-// Computes the reversible encoder with all activations on the tape.
+// Returns the result of a reversible encoder, computed without reversible(), so that the tape stores all
+// activations.
 Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardContext& pass) {
   Decisions decisions;
   ForwardContext context = pass;
@@ -121,8 +124,8 @@ Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardCont
   return encoder.norm.forward(concat({x1, x2}, -1));
 }
 
-// Returns the maximum relative error of the gradients: the maximum absolute difference of each tensor,
-// divided by the larger of its maximum absolute gradient and 1e-4.
+// Returns the largest relative error of the gradients. The relative error of a tensor is its largest absolute
+// difference, divided by its largest absolute gradient or by 1e-4, whichever is larger.
 double gradient_error(const Pass& a, const Pass& b) {
   double worst = 0;
   for (size_t i = 0; i < a.gradients.size(); ++i) {
@@ -150,7 +153,7 @@ Comparison reversible_against_stored(const EncoderOptions& options) {
   return {stored.result == found.result, gradient_error(stored, found)};
 }
 
-// Returns the peak memory of a forward and a backward pass, without parameters and their gradients.
+// Returns the peak memory in bytes of a forward and a backward pass, without parameters and their gradients.
 int64_t activation_peak(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
@@ -166,7 +169,7 @@ int64_t activation_peak(const EncoderOptions& options) {
   return peak;
 }
 
-// Returns the memory of the decisions of one pass, with the input of activation_peak().
+// Returns the memory in bytes of the decisions of one pass, with the input of activation_peak().
 int64_t decision_bytes(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
@@ -209,7 +212,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
     const ReplayContext context(kTraining);
     auto blocks = reversible_blocks(encoder.layers, 1, 7, {}, context);
     if (!replays_draws) {
-      // The second call of each branch uses the random numbers of another step.
+      // Replaces the second branch of each block: its second call draws the random numbers of another step.
       const ForwardContext other{.training = true, .seed = 5, .step = 3};
       const auto others = reversible_blocks(encoder.layers, 1, 7, {}, ReplayContext(other));
       for (size_t i = 0; i < blocks.size(); ++i) {
@@ -231,7 +234,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
   CHECK(gradient_error(stored, wrong) > 1e-2);
 }
 
-TEST_CASE("backward reconstructs the inputs of a stack at every depth") {
+TEST_CASE("backward() reconstructs the inputs of a reversible stack of any depth") {
   for (const DType dtype : {DType::float64, DType::float32})
     for (const int64_t layers : {1, 6, 24, 48}) {
       Encoder encoder(reversible_options("linear", layers));
@@ -241,7 +244,7 @@ TEST_CASE("backward reconstructs the inputs of a stack at every depth") {
       auto blocks = reversible_blocks(encoder.layers, 1, 7, {}, context);
       const Shape shape{21, encoder.options().width()};
       const Tensor x1 = require_grad(normal(shape, 1, dtype)), x2 = require_grad(normal(shape, 2, dtype));
-      // The inputs of the first block in forward and in backward.
+      // Receives the input of the first branch of block 0 in the forward pass and in the backward pass.
       std::vector<Tensor> inputs;
       const auto first = blocks[0].f.function;
       blocks[0].f.function = [&](const Tensor& rows, int64_t row) {
@@ -254,14 +257,14 @@ TEST_CASE("backward reconstructs the inputs of a stack at every depth") {
       CHECK(max_difference(inputs[0], x2) == 0);
       const double error = max_difference(inputs[1], x2);
       MESSAGE("depth " << layers << ", " << std::string(name_of(dtype)) << ": inversion error " << error);
-      CHECK(error > 0);  // the input of backward() is reconstructed, not stored
+      CHECK(error > 0);  // the input in the backward pass is reconstructed, not stored
       CHECK(error < (dtype == DType::float64 ? 1e-10 : 1e-3));
       const int64_t width = shape[1];
       CHECK(max_difference(slice(y, 1, width, 2 * width), x2) > 1e-2);
     }
 }
 
-TEST_CASE("activation memory of a reversible stack grows with the depth only by decisions") {
+TEST_CASE("the memory of a reversible stack grows with the depth only by the stored decisions") {
   for (const std::string& attention : tested_kinds()) {
     CAPTURE(attention);
     const int64_t bytes = decision_bytes(reversible_options(attention, 1));
@@ -269,7 +272,8 @@ TEST_CASE("activation memory of a reversible stack grows with the depth only by 
     for (const int64_t layers : {4, 8, 16, 32})
       CHECK(activation_peak(reversible_options(attention, layers)) - shallow == (layers - 2) * bytes);
   }
-  // Control: without reversible layers, each layer stores more than 8 tensors of the size of its output.
+  // Negative control: without reversible layers, each layer stores more than 8 tensors of the size of its
+  // output.
   EncoderOptions stored = reversible_options("linear", 2);
   stored.reversible = false;
   const int64_t shallow = activation_peak(stored);
@@ -307,7 +311,7 @@ TEST_CASE("recomputed layers repeat their decisions") {
   }
 }
 
-TEST_CASE("errors for invalid options of reversible encoders") {
+TEST_CASE("invalid options of reversible encoders are errors") {
   register_test_kinds();
   EncoderOptions options = reversible_options("linear", 1);
   options.pre_norm = false;

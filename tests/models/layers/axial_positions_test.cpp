@@ -10,7 +10,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("axial positions concatenate the rows of the tables at the coordinates, at every length") {
+TEST_CASE("axial positions concatenate the rows of the tables at their coordinates, for any length") {
   AxialPositions positions({{2, 3, 4}, {5, 1, 2}});
   positions.initialize(1);
   for (const int64_t length : {0, 1, 4, 13, 24}) {
@@ -66,7 +66,7 @@ TEST_CASE("a model adds axial positions to an embedding of the full width") {
   CHECK(names[2] == "positions.1");
 }
 
-TEST_CASE("errors for invalid axial shapes name the option and an example") {
+TEST_CASE("errors about invalid axial shapes name the option and give an example") {
   AutoregressiveOptions options = small_options("linear");
   options.positions = Positions::axial;
   const auto problem = [&](std::vector<int64_t> shape, std::vector<int64_t> dims) -> std::string {

@@ -21,7 +21,7 @@ TEST_CASE("the models of the paper have the number of parameters of the paper") 
   CHECK(parameter_count(AutoregressiveModel(options)) == 12'677'150);
 }
 
-TEST_CASE("names of parameters") {
+TEST_CASE("parameters have the names of PyTorch modules, and positions are a buffer") {
   const AutoregressiveModel model(small_options("linear"));
   std::vector<std::string> names;
   for (const auto& [name, tensor] : model.parameters()) names.push_back(name);
@@ -58,12 +58,12 @@ TEST_CASE("initialisation is PyTorch's default and depends only on the seed and 
   CHECK(variance == doctest::Approx(1).epsilon(0.03));
 }
 
-TEST_CASE("position features") {
+TEST_CASE("sinusoidal and grid positions are sines and cosines of the coordinates") {
   const Tensor s = sinusoidal_positions(50, 8);
   CHECK(s.data<double>()[3 * 8 + 2] == doctest::Approx(std::sin(3 / std::pow(10000, 2 / 8.0))));
   CHECK(s.data<double>()[3 * 8 + 3] == doctest::Approx(std::cos(3 / std::pow(10000, 2 / 8.0))));
   const Tensor g = grid_positions({4, 5, 1}, 19, 8);
-  // Position 6 predicts byte 7: row 1, column 2.
+  // Position 6 predicts byte 7, which is in row 1 and column 2 of an image of width 5.
   CHECK(g.data<double>()[6 * 8] == doctest::Approx(std::sin(1.0)));
   CHECK(g.data<double>()[6 * 8 + 4] == doctest::Approx(std::sin(2.0)));
 }

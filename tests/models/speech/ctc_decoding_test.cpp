@@ -21,7 +21,8 @@ CtcLabels collapse(const CtcLabels& path, int64_t blank) {
   return labels;
 }
 
-// Returns the log-probability of every sequence of labels.
+// Returns the log-probability of every sequence of labels that is possible for logits (frames, classes). It
+// adds the probabilities of all paths.
 std::map<CtcLabels, double> all_labels(const double* logits, int64_t frames, int64_t classes, int64_t blank) {
   int64_t paths = 1;
   for (int64_t t = 0; t < frames; ++t) paths *= classes;
@@ -116,7 +117,8 @@ TEST_CASE("the scores of a narrow beam are at most the exact scores, which equal
 }
 
 TEST_CASE("the beam finds labels that are more probable than the labels of the best path") {
-  // The blank is most probable in both frames, but the sum over the paths of the label is larger.
+  // The blank is the most probable class of both frames, but the paths of the label together are more
+  // probable.
   const double half = std::log(0.6), label = std::log(0.4);
   const Tensor logits = Tensor::from<double>({half, label, half, label}, {1, 2, 2});
   CHECK(ctc_greedy(logits, lengths({2}))[0].empty());
@@ -125,7 +127,7 @@ TEST_CASE("the beam finds labels that are more probable than the labels of the b
   CHECK(found[0].score == doctest::Approx(std::log(0.64)));
 }
 
-TEST_CASE("errors for invalid arguments of CTC decoding") {
+TEST_CASE("invalid arguments of CTC decoding are errors") {
   const Tensor logits = normal({2, 5, 3});
   CHECK_THROWS_WITH_AS(ctc_greedy(logits, lengths({5})),
                        "ctc_greedy: lengths (1,) of int64 must be (2,) of int64", ShapeError);

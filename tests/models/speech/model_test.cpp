@@ -30,7 +30,8 @@ SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1,
   return options;
 }
 
-// Returns the attention kinds for speech that is not streamed, and "lstm".
+// Returns the encoders of speech models without streaming: the attention kinds that support length masks, and
+// "lstm".
 std::vector<std::string> encoders() {
   std::vector<std::string> names = length_mask_kinds();
   names.emplace_back("lstm");
@@ -55,7 +56,8 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
       model.initialize(3);
       const CtcBatch batch = random_batch();
       const CtcLoss loss = model.loss(batch, {});
-      // Four labels with a repeat need five steps, and 17 frames give four steps of four.
+      // The first utterance has four labels with one repeat, which need five steps. With subsampling 4, its
+      // 17 frames give only four steps.
       CHECK(loss.infeasible == (subsampling == 4 ? 1 : 0));
       backward(loss.loss);
       for (const auto& [bound_name, parameter] : model.parameters()) {
@@ -64,7 +66,8 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
         REQUIRE(gradient(parameter).defined());
         double largest = 0;
         for (const double g : gradient(parameter).to_vector()) largest = std::max(largest, std::abs(g));
-        // Attention may be invariant to the bias of the keys.
+        // The gradient of the bias of the keys may be 0, because the result of some kinds does not depend on
+        // it.
         if (!name.ends_with("key_projection.bias")) CHECK(largest > 0);
       }
       CtcBatch other = batch;
@@ -109,7 +112,7 @@ TEST_CASE("LSH: the logits of an utterance do not depend on its batch") {
     }
 }
 
-TEST_CASE("subsampling by convolution: all parameters have gradients, logits do not depend on the batch") {
+TEST_CASE("subsampling by convolution: parameters have gradients, and logits do not depend on the batch") {
   for (const char* kind : {"linear", "lstm"})
     for (const int64_t factor : {2, 4}) {
       SpeechModel model(small(kind, factor, SubsamplingKind::conv));
@@ -133,13 +136,13 @@ TEST_CASE("subsampling by convolution: all parameters have gradients, logits do 
         CHECK(std::any_of(values.begin(), values.end(), [](double g) { return g != 0; }));
       }
     }
-  // With factor 1 there are no convolutions.
+  // With subsampling 1, the model has no convolutions.
   CHECK(parameter_count(SpeechModel(small("linear", 1, SubsamplingKind::conv))) ==
         parameter_count(SpeechModel(small("linear"))));
 }
 
 TEST_CASE("LSH: a batch with fewer positions than buckets can be trained") {
-  for (const int64_t chunk : {4, 24}) {  // several chunks and one chunk
+  for (const int64_t chunk : {4, 24}) {  // the sequence has several chunks or one chunk
     CAPTURE(chunk);
     SpeechModelOptions options = small("lsh");
     options.encoder.attention.front().options.set("buckets", int64_t{chunk == 24 ? 0 : 24});
@@ -152,7 +155,7 @@ TEST_CASE("LSH: a batch with fewer positions than buckets can be trained") {
   }
 }
 
-TEST_CASE("losses and gradients of single utterances, weighted by loss_count, equal those of the batch") {
+TEST_CASE("losses and gradients of a batch are averages over its utterances, weighted by loss_count()") {
   for (const CtcReduction reduction : {CtcReduction::per_utterance, CtcReduction::per_label}) {
     SpeechModelOptions options = small("softmax", 4);
     options.reduction = reduction;
@@ -197,7 +200,8 @@ TEST_CASE("the paper's models have the paper's sizes") {
   SpeechModelOptions transformer;
   transformer.encoder.attention = {{"linear", attention_kind("linear").defaults()}};
   const SpeechModel model(transformer);
-  // 9 layers with 4 (192² + 192) + 2 · 192 · 768 + 768 + 192 + 4 · 192 parameters, and the last norm
+  // Each of the 9 layers has 4 (192² + 192) parameters in attention, 2 · 192 · 768 + 768 + 192 in the
+  // feed-forward layer and 4 · 192 in its norms. The last norm has 384.
   CHECK(parameter_count(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
   SpeechModelOptions recurrent;
   recurrent.kind = SpeechEncoder::lstm;
@@ -283,7 +287,7 @@ TEST_CASE("logits depend on later frames unless the model is causal") {
   }
 }
 
-TEST_CASE("errors for invalid options and arguments of speech models") {
+TEST_CASE("invalid options and arguments of speech models are errors") {
   CHECK_THROWS_WITH_AS(SpeechModel(small("linear", 3)), "subsampling: expected 1, 2 or 4, got 3",
                        OptionError);
   SpeechModel model(small("linear"));

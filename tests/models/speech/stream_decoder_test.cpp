@@ -24,8 +24,8 @@ SpeechModelOptions streaming_options(const std::string& kind, int64_t subsamplin
   return options;
 }
 
-// Sets the weights so that the best class of a step is the index of the highest feature in its first frame.
-// The class does not depend on the state or the position.
+// Sets the weights so that the best class of a step is the index of the largest feature in its first frame,
+// and does not depend on the state or the position.
 void make_memoryless(const SpeechModel& model) {
   for (const auto& layer : model.encoder->layers)
     for (const Linear* branch : {&layer->attention.out_projection, &layer->feedforward.linear2}) {
@@ -39,7 +39,8 @@ void make_memoryless(const SpeechModel& model) {
   }
 }
 
-// Returns frames of labels that last 1 to 12 steps, between blanks. Every 50th label exceeds the window.
+// Returns the classes of at least `steps` steps. Each label lasts 1 to 12 steps, and every 50th label lasts
+// 150 steps, which is longer than all tested windows. After each label follow 0 to 7 blanks.
 std::vector<int64_t> held_labels(int64_t steps) {
   const RandomStream random(3, "held labels");
   std::vector<int64_t> classes;
@@ -91,7 +92,7 @@ TEST_CASE("a stream decoder neither loses nor repeats labels at restarts") {
 TEST_CASE("a stream decoder starts a new state when speech begins after a pause") {
   SpeechModel model(streaming_options("linear", 2));
   model.initialize(3);
-  // One feature marks silence and selects the blank.
+  // Sets the weights so that the blank is the best class of silent frames, in which feature 0 is 1.
   for (int64_t i = 0; i < model.input_projection->weight.size(0); ++i)
     for (const int64_t frame : {0, 1})
       model.input_projection->weight.data<float>()[i * 2 * kClasses + frame * kClasses] =
@@ -101,7 +102,7 @@ TEST_CASE("a stream decoder starts a new state when speech begins after a pause"
   const Tensor speech = normal({60, kClasses}, 2, DType::float32), quiet = Tensor::full({1, kClasses}, -20);
   for (int64_t t = 0; t < 60; ++t) speech.data<float>()[t * kClasses] = 0;
   quiet.data<float>()[0] = 1;
-  // The energy is computed from the other features.
+  // These factors and offsets exclude feature 0 from the energy of a frame.
   std::vector<double> scale(kClasses, 1.0), offset(kClasses, 0.0);
   scale[0] = 0;
   offset[0] = -50;
@@ -121,7 +122,7 @@ TEST_CASE("a stream decoder starts a new state when speech begins after a pause"
   CHECK(decoder.restarts() == 0);
   for (const int64_t silence : {60, 45, 1001, 60}) CHECK(hear(decoder, silence) == alone);
   CHECK(decoder.restarts() == 4);
-  // Without restarts, the state depends on all previous frames.
+  // Negative control: without restarts, earlier speech changes the result.
   StreamDecoder endless(model, {.window = 0});
   CHECK(hear(endless, 60) == alone);
   CHECK(hear(endless, 60) != alone);
@@ -134,7 +135,7 @@ TEST_CASE("EnergyTracker counts frames in the lower half of the energies of the 
   CHECK(tracker.push(7.5) == 1);
   CHECK(tracker.push(0) == 2);
   CHECK(tracker.push(5.1) == 0);
-  // A loud noise has no effect after ten seconds.
+  // A loud frame changes the counts only for ten seconds.
   tracker.push(100);
   CHECK(tracker.push(10) == 1);
   for (int i = 0; i < 1100; ++i) tracker.push(i % 2 * 10.0);

@@ -84,7 +84,7 @@ TEST_CASE("saving the same step again replaces its checkpoint") {
   CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{5});
 }
 
-TEST_CASE("pruning keeps the newest checkpoints and the targets of latest and best") {
+TEST_CASE("pruning keeps the newest checkpoints and the checkpoints that latest and best point to") {
   TempFolder run;
   for (int step = 10; step <= 60; step += 10) {
     save_checkpoint(run.path(""), step, contents_of(step));
@@ -205,7 +205,8 @@ namespace {
 
 constexpr int64_t kKilledSize = 30'000;
 
-// Saves, marks and prunes checkpoints in an endless loop, and writes a byte after each round.
+// Saves, marks and prunes checkpoints in an endless loop, and writes a byte to the descriptor `done` after
+// each round. Returns only if nobody reads these bytes.
 void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents& contents, int done) {
   for (;; ++step) {
     float* values = contents.model.at("w").data<float>();
@@ -218,8 +219,9 @@ void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents
   }
 }
 
-// Starts the loop in a child process, waits for `rounds` rounds and for a share of the duration of a round,
-// and kills the process. The delay is relative, so that kills also interrupt saves on slow disks.
+// Runs save_in_a_loop() in a child process and kills it after `rounds` rounds and `share` times the duration
+// of a round. The delay depends on the duration, so that kills interrupt saves on slow disks too. If `rounds`
+// is not 0, measures the duration of a round and stores it in `round_time`.
 void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents& contents, int rounds,
                    double share, std::chrono::duration<double>& round_time) {
   int done[2];
@@ -232,7 +234,7 @@ void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents&
       save_in_a_loop(run_dir, step, contents, done[1]);
     } catch (...) {
     }
-    _exit(1);  // the parent distinguishes an exit from a kill
+    _exit(1);  // the test fails if the process exits before it is killed
   }
   close(done[1]);
   char byte = 0;

@@ -1,5 +1,5 @@
-// Tests of damaged, edited and malicious checkpoints. Errors name the file and come before the allocation of
-// memory and before changes outside of the run directory.
+// Tests of damaged, edited and malicious checkpoints. Loading one is an error that names the file. It neither
+// allocates much memory nor changes files outside of the run directory.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -39,7 +39,7 @@ std::string resume_error(const Config& config, const fs::path& run) {
   return message_of<CheckpointError>([&] { train(config, run, true); });
 }
 
-// Changes state.json and updates the checksum of its text.
+// Changes state.json by edit(json) and updates the checksum that the file contains of its own text.
 template <class F>
 void edit_state(const fs::path& checkpoint, F&& edit) {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
@@ -170,7 +170,8 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
       device_allocator(kCpu).reset_peak();
       const int64_t before = device_allocator(kCpu).stats().peak;
       const auto load_it = [&] { load_speech_run(find_run({.path = run.string(), .sets = sets})); };
-      // The settings are wrong, and the checkpoint is valid.
+      // If the test sets config keys, these are wrong and the checkpoint is valid, so the error is a
+      // ConfigError.
       const std::string error =
           sets.empty() ? message_of<CheckpointError>(load_it) : message_of<ConfigError>(load_it);
       CHECK(device_allocator(kCpu).stats().peak - before < (int64_t{1} << 20));
@@ -194,7 +195,7 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
   }
 }
 
-TEST_CASE("sized_tensors returns tensors of the model") {
+TEST_CASE("sized_tensors() agrees with the names and the shapes of the parameters of the model") {
   const auto check_against = [](const Module& model, const std::vector<SizedTensor>& sized) {
     const NamedTensors parameters = model.parameters();
     for (const SizedTensor& tensor : sized) {

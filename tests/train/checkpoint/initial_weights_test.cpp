@@ -30,11 +30,11 @@ std::map<std::string, std::vector<double>> weights_of(const fs::path& run) {
 
 }  // namespace
 
-TEST_CASE("model.init starts a run from the weights of another, and fine-tuning changes them") {
+TEST_CASE("a run with model.init starts from the weights of another run, and training changes them") {
   const TempDir dir;
   Config config = tiny_sequence_config();
   config.data.eval_limit = 4;
-  config.optimizer.ema = 0.9;  // the average starts from the initial weights, too
+  config.optimizer.ema = 0.9;  // the average of the weights starts from the weights in model.init, too
   write_run(dir / "first", config);
   const auto before = weights_of(dir / "first");
 
@@ -54,7 +54,7 @@ TEST_CASE("model.init starts a run from the weights of another, and fine-tuning 
   CHECK_THROWS_AS(train(config, dir / "new"), ConfigError);
 }
 
-TEST_CASE("model.init names missing and unexpected parameters and mismatched shapes") {
+TEST_CASE("errors about model.init name missing and unexpected parameters and mismatched shapes") {
   const TempDir dir;
   const Config config = tiny_sequence_config();
   write_run(dir / "run", config);

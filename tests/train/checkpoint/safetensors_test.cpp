@@ -10,7 +10,7 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns a file with the header text, its length, and zeros as data.
+// Returns the contents of a safetensors file: the length of the header, the header, and zeros as data.
 std::string raw_file(const std::string& json, size_t data_bytes) {
   const uint64_t length = json.size();
   std::string text(8, '\0');

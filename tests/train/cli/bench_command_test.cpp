@@ -1,4 +1,4 @@
-// Tests of tapeformer bench: each benchmark runs at a small size and reports plausible figures.
+// Tests of `tapeformer bench`: each benchmark runs at a small size and reports plausible figures.
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"
@@ -31,7 +31,8 @@ TEST_CASE("bench list prints the names that bench accepts") {
   }
 }
 
-// Checks that both limits of a benchmark are reported and that the nearer limit is named.
+// Checks that a benchmark reports its work, the rates of the machine and the time for the work at these
+// rates, and names the rate that it comes nearer to. `seconds` is the measured time.
 void check_roofline(const nlohmann::json& figures, double seconds) {
   const double matrix = figures["seconds_at_matrix_rate"], memory = figures["seconds_at_memory_rate"];
   CHECK(figures["gflops"].get<double>() * seconds ==
@@ -44,7 +45,7 @@ void check_roofline(const nlohmann::json& figures, double seconds) {
   CHECK(figures["nearer_limit"] == (by_matrix ? "matrix rate" : "memory bandwidth"));
 }
 
-TEST_CASE("bench small-op") {
+TEST_CASE("bench small-op reports the time of an op with and without recording") {
   const auto figures =
       json_of(run_program({"bench", "small-op", "--ops", "100", "--repeats", "3", "--json"}));
   CHECK(figures["benchmark"] == "small-op");
@@ -54,23 +55,23 @@ TEST_CASE("bench small-op") {
   CHECK(figures["microseconds_per_op"] > figures["microseconds_unrecorded"]);
 }
 
-TEST_CASE("bench sgemm") {
+TEST_CASE("bench sgemm measures the products of a training step") {
   const auto figures = json_of(run_program(
       {"bench", "sgemm", "--layers", "1", "--length", "64", "--batch", "1", "--repeats", "2", "--json"}));
   CHECK(figures["gflops"] > 0);
   CHECK(figures["copy_gigabytes_per_second"] > 0);
-  // Four kinds of layers, each with a forward product and two products of its gradient.
+  // Each of the four kinds of linear layers has a forward product and two products of its gradients.
   REQUIRE(figures["products"].size() == 12);
   double flops = 0;
   for (const auto& row : figures["products"])
     flops += 2.0 * row["m"].get<double>() * row["n"].get<double>() * row["k"].get<double>() *
              row["count"].get<double>();
-  // 6 operations per weight and token, without biases and embeddings.
+  // A training step needs 6 operations per weight and token, without biases and embeddings.
   const double weights = 4 * 256 * 256 + 2 * 256 * 1024 + 256 * 30;
   CHECK(flops == 6 * weights * 64);
 }
 
-TEST_CASE("bench train-step") {
+TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for a config") {
   const auto figures =
       json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "2", "--length", "32",
                            "--batch", "2", "--repeats", "2", "--json", "--threads", "1"}));
@@ -98,11 +99,11 @@ TEST_CASE("bench train-step") {
   CHECK(halves["precision"] == "bfloat16");
   check_roofline(halves, halves["seconds_per_step"]);
   CHECK(halves["gigabytes"] < 0.8 * figures["gigabytes"].get<double>());
-  // Products that are not computed would have an absurd rate.
+  // The measured rate would be much too high if the products for it were not computed.
   CHECK(halves["matrix_gflops"] < 1e5);
 
-  // LSH attention is linear in the length. With the cost of softmax attention, twice the length would be four
-  // times the work.
+  // The work of LSH attention is linear in the length. If it were counted as softmax attention, twice the
+  // length would be four times the work.
   const auto lsh_work = [](const char* length) {
     return json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "1", "--attention", "lsh",
                                 "--length", length, "--batch", "1", "--repeats", "1", "--json", "--dropout",
@@ -121,20 +122,22 @@ TEST_CASE("bench train-step") {
   CHECK(run_program({"bench", "train-step", "--attention", "linaer"}).code == 2);
 }
 
-TEST_CASE("bench attention") {
+TEST_CASE("bench attention reports the time, the memory and the work for each length") {
   const auto figures = json_of(run_program({"bench", "attention", "--shortest", "32", "--longest", "64",
                                             "--heads", "1", "--repeats", "1", "--json"}));
   REQUIRE(figures["lengths"].size() >= 2);
   for (const auto& row : figures["lengths"]) {
     CHECK(row["seconds"] > 0);
-    // At least q, k, v, the result and their gradients: eight tensors of 64 floats per token.
+    // The memory includes at least q, k, v, the result and their gradients: eight tensors of 64 floats per
+    // token.
     CHECK(row["bytes_per_token"] >= 8 * 64 * 4);
     check_roofline(row, row["seconds"]);
   }
   const auto linear = json_of(run_program({"bench", "attention", "--kind", "linear", "--shortest", "64",
                                            "--longest", "64", "--repeats", "1", "--json"}));
   CHECK(linear["lengths"].size() == 1);
-  // Two multiply-adds per element of a state of 64 × 64, token and head; the gradients take twice as many.
+  // Linear attention has a state of 64 × 64 per head. Each token needs two multiply-adds per element of the
+  // state, and the gradients need twice as many.
   const auto& row = linear["lengths"][0];
   CHECK(row["gflops"].get<double>() * row["seconds"].get<double>() ==
         doctest::Approx(1e-9 * 3 * 2 * 2 * 64 * 64 * 64 * 8));
@@ -150,7 +153,8 @@ TEST_CASE("bench attention") {
         {"bench", "attention", "--kind", "linear", "--shortest", "1024", "--longest", "1024", "--heads", "1",
          "--repeats", "1", "--patience", "100", "--dtype", "bfloat16", "--device", device, "--json"}));
     CHECK(halves["dtype"] == "bfloat16");
-    // Eight tensors of 64 elements per token, and float32 states of 65 rows of 64 elements per 64 tokens.
+    // The memory consists of eight bfloat16 tensors with 64 elements per token, and of a float32 state of 65
+    // × 64 elements for each 64 tokens.
     CHECK(halves["lengths"][0]["bytes_per_token"] >= 8 * 64 * 2);
     CHECK(halves["lengths"][0]["bytes_per_token"] < 8 * 64 * 4);
     if (device != "cpu")
@@ -158,7 +162,7 @@ TEST_CASE("bench attention") {
   }
 }
 
-TEST_CASE("bench reversible") {
+TEST_CASE("bench reversible reports the memory of an added layer for each way to keep activations") {
   const auto figures = json_of(
       run_program({"bench",     "reversible", "--deepest", "4", "--heads",       "1",  "--head-dim",   "8",
                    "--length",  "64",         "--batch",   "2", "--feedforward", "64", "--vocabulary", "512",
@@ -192,7 +196,7 @@ TEST_CASE("bench generate allocates no memory per token") {
   CHECK(run_program({"bench", "generate", "--tokens", "784"}).code == 2);
 }
 
-TEST_CASE("bench filterbank") {
+TEST_CASE("bench filterbank reports how much faster than real time it is") {
   const auto figures =
       json_of(run_program({"bench", "filterbank", "--seconds", "2", "--repeats", "1", "--json"}));
   CHECK(figures["frames"] == 198);
@@ -200,31 +204,31 @@ TEST_CASE("bench filterbank") {
   CHECK(run_program({"bench", "filterbank", "--bins", "500"}).code == 2);
 }
 
-TEST_CASE("bench ctc") {
+TEST_CASE("bench ctc reports the time of the loss and of its gradient") {
   const auto figures = json_of(run_program({"bench", "ctc", "--batch", "2", "--frames", "50", "--classes",
                                             "5", "--labels", "9", "--repeats", "2", "--json"}));
   CHECK(figures["milliseconds"] > 0);
   CHECK(figures["milliseconds_forward"] > 0);
-  // Random logits are independent of the labels.
+  // The logits are random, so the labels are improbable.
   CHECK(figures["loss"] > 1);
   CHECK(run_program({"bench", "ctc", "--frames", "10", "--labels", "6"}).code == 2);
 }
 
-TEST_CASE("bench lstm") {
+TEST_CASE("bench lstm reports the time and the work of a stack of layers") {
   const auto figures = json_of(run_program({"bench", "lstm", "--batch", "2", "--frames", "9", "--hidden", "6",
                                             "--layers", "2", "--repeats", "2", "--json"}));
-  // Two layers with two directions each; inputs of 40 and 12 features.
+  // The two layers have two directions each, and inputs of 40 and 12 features.
   CHECK(figures["parameters"] == 2 * (24 * (40 + 6 + 2) + 24 * (12 + 6 + 2)));
   CHECK(figures["milliseconds"] > 0);
   CHECK(figures["gflops_forward"] > 0);
   check_roofline(figures, figures["milliseconds"].get<double>() / 1e3);
-  // Six operations per weight and frame.
+  // A forward and a backward pass need 6 operations per weight and frame.
   const double weights = 2 * 24 * (40 + 6) + 2 * 24 * (12 + 6);
   CHECK(figures["gflops"].get<double>() * figures["milliseconds"].get<double>() ==
         doctest::Approx(1e-6 * 6 * weights * 2 * 9));
 }
 
-TEST_CASE("bench names the option or the config key of an option that a model rejects") {
+TEST_CASE("if a model rejects a setting, bench names the option or the config key that sets it") {
   const auto error_of = [](std::vector<std::string> words) {
     words.insert(words.begin(), "bench");
     const auto result = run_program(words);
@@ -266,8 +270,8 @@ TEST_CASE("cuda: benchmarks of models measure the device in --device, and other 
     words.insert(words.end(), {"--json", "--device", device});
     const auto figures = json_of(run_program(words));
     CHECK(figures["device"] == "cuda:0");
-    if (words[1] == "attention") continue;  // "bench attention" tests bfloat16
-    // bfloat16 tensors have half of the bytes; weights and the residual stream stay float32.
+    if (words[1] == "attention") continue;  // another test covers bfloat16 in "bench attention"
+    // bfloat16 tensors have half as many bytes, but the weights and the residual stream stay float32.
     words.insert(words.end(), {"--precision", "bfloat16"});
     const auto halves = json_of(run_program(words));
     CHECK(halves["precision"] == "bfloat16");

@@ -1,4 +1,4 @@
-// Tests of tapeformer data with Fashion-MNIST from its Debian package and with copies of it.
+// Tests of `tapeformer data` with Fashion-MNIST from its Debian package, copies of it, and generated speech.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 const fs::path kPackage = "/usr/share/datasets/fashion-mnist";
 const std::string kTestLabels = "t10k-labels-idx1-ubyte.gz";
 
-// Returns whether the package is missing, and then prints the message that marks a test as skipped.
+// Returns whether the Debian package is missing. If it is, prints a message that begins with "skipped".
 bool no_package() {
   if (fs::exists(kPackage / kTestLabels)) return false;
   MESSAGE("skipped: dataset-fashion-mnist is not installed");
@@ -35,7 +35,7 @@ TEST_CASE("data list prints every set and its folder") {
       json_of(run_program({"data", "list", "--json", "--data-dir", empty.path().string()}))["sets"];
   CHECK(sets.size() >= 3);
   for (const auto& set : sets) {
-    if (set["name"] == "fashion-mnist") continue;  // its Debian package is found without data directories
+    if (set["name"] == "fashion-mnist") continue;  // it is found in the folder of its Debian package
     CHECK(set["files"] == 0);
     CHECK(set["folder"] == "not found");
   }
@@ -191,7 +191,7 @@ TEST_CASE("data verify reads all layouts of speech, in data directories and by p
 
 namespace {
 
-// Writes a part of a Kaldi folder: `count` recordings of tones at 8 kHz with the text "two words".
+// Writes a Kaldi data directory with `count` recordings of tones at 8 kHz, whose transcript is "two words".
 void write_part(const fs::path& folder, int count) {
   std::string scp, text;
   std::vector<float> samples(4000);
@@ -225,8 +225,8 @@ TEST_CASE("data verify accepts and refuses the same corpora as training") {
   CHECK(json_of(verify({rate}))["good"] == true);
   CHECK(json_of(verify({"data.resample=true", lexicon}))["good"] == true);
 
-  // Training with the default rate refuses all recordings. The error shows five of them and the number of
-  // others.
+  // Training with the default sample rate refuses all recordings. The error shows five of them and the number
+  // of the others.
   const auto other_rate = verify({});
   CHECK(other_rate.code == 3);
   CHECK(json_of(other_rate)["files"][0]["faults"] == 43);

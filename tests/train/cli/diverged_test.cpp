@@ -1,4 +1,5 @@
-// Tests of exit status 5: trainings that diverge, and models with weights or logits that are not finite.
+// Tests of exit status 5, which commands return if a training diverges or if weights or logits are not
+// finite.
 #include <doctest/doctest.h>
 
 #include <limits>
@@ -20,7 +21,8 @@ using Words = std::vector<std::string>;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// Checks that the program exits with status 5, prints no figures and prints every part of the text.
+// Checks that the program exits with status 5, prints nothing to standard output, and prints every one of
+// `parts` to standard error.
 void check_diverged(const Words& words, const Words& parts) {
   const auto result = run_program(words);
   CAPTURE(words.front());
@@ -120,8 +122,8 @@ TEST_CASE("eval and transcribe exit with 5 for speech models that are not finite
   for (const Words& words : commands) check_diverged(words, {"head.weight has", "non-finite elements"});
 }
 
-// The attention adds zeros, so the loss is finite. The gradient of the value projection is a product of its
-// inputs, about 1e30, and of 3e38.
+// The loss is finite, because the attention adds only zeros. The gradient of the value projection overflows:
+// it is a product of inputs of about 1e30 and of 3e38.
 TEST_CASE(
     "a training with a finite loss and an infinite gradient norm exits with 5 and keeps the checkpoint") {
   Words devices = {"cpu"};

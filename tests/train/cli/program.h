@@ -17,11 +17,12 @@
 namespace tapeformer::test {
 
 struct ProgramResult {
-  int code = -1;  // exit code, or 128 + the signal that ended the process
+  int code = -1;  // exit status, or 128 + the number of the signal that ended the process
   std::string out, err;
 };
 
-// Starts a command. The program is searched for in $PATH.
+// Starts a command with its standard streams connected to files. If the first of `words` is a name, it is
+// searched for in $PATH.
 inline pid_t start_command(std::vector<std::string> words, const std::string& out, const std::string& err,
                            const std::string& in = "/dev/null") {
   std::vector<char*> argv;
@@ -53,7 +54,8 @@ inline int exit_code_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Redirects standard output to `out_path`, unless it is empty, and standard input from `in_path`.
+// Runs tapeformer with the arguments `words`. Standard input is read from `in_path`. If `out_path` is not
+// empty, standard output is written there instead of to the result.
 inline ProgramResult run_program(const std::vector<std::string>& words, const std::string& out_path = "",
                                  const std::string& in_path = "/dev/null") {
   const TempDir dir;
@@ -65,7 +67,8 @@ inline ProgramResult run_program(const std::vector<std::string>& words, const st
   return result;
 }
 
-// Returns the output of --json. Checks that it is one object on one line.
+// Returns the JSON object that a command with --json printed. Throws if standard output is not one object on
+// one line.
 inline nlohmann::json json_of(const ProgramResult& result) {
   if (result.out.find('\n') != result.out.size() - 1)
     throw std::runtime_error("not one line on standard output: " + result.out + "\n" + result.err);

@@ -1,4 +1,4 @@
-// Tests of all commands: help, mistyped words, exit statuses and output that cannot be written.
+// Tests that concern all commands: help, mistyped words, exit statuses, and output that cannot be written.
 #include "tests/train/cli/program.h"
 
 #include <doctest/doctest.h>
@@ -225,7 +225,7 @@ TEST_CASE("an interrupted command exits with 130") {
   const TempDir dir;
   const pid_t child = start_program({"bench", "small-op", "--repeats", "1000000"}, (dir / "out").string(),
                                     (dir / "err").string());
-  siginfo_t ended{};  // the signal handler is installed before the first message
+  siginfo_t ended{};  // the program installs its signal handler before its first message
   while (read_file(dir / "err").empty() && ended.si_pid == 0) {
     usleep(1000);
     waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);

@@ -1,4 +1,4 @@
-// Tests of report: the page of small runs, damaged files, and the page in a browser.
+// Tests of `tapeformer report`: its page for small runs, damaged files, and the page in a browser.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -33,7 +33,7 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// Returns the path of the browser, or "" if there is none.
+// Returns the path of an installed Chromium or Chrome, or "" if there is none.
 std::string browser() {
   for (const char* path : {"/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"})
     if (fs::exists(path)) return path;
@@ -103,7 +103,7 @@ TEST_CASE("report names damaged lines of metrics.jsonl and shows the others") {
   CHECK(contains(none.err, "not a run directory"));
 }
 
-TEST_CASE("report --live ends with the run and removes the reload") {
+TEST_CASE("report --live ends when the run ends, and its last page does not reload itself") {
   const TempDir dir;
   train(dir / "run", "0.001");
   const fs::path page = dir / "report.html";
@@ -136,7 +136,7 @@ TEST_CASE("a browser shows the page of report") {
   REQUIRE(std::system(command.c_str()) == 0);
   const Tensor image = read_png(picture);
   CHECK(image.size(1) == 1200);
-  // The page has a white background, black text and charts in the colour of the first curve (#0072B2).
+  // Counts white pixels, which are the background, and pixels in the colour of the first curve (#0072B2).
   int64_t white = 0, blue = 0;
   const uint8_t* const pixels = image.data<uint8_t>();
   const int64_t channels = image.size(2);

@@ -1,5 +1,5 @@
-// Tests of reproduce with very small models: files, rows and continuation. Also tests generate with LSH
-// attention.
+// Tests of `tapeformer reproduce` with very small models: its files, its rows, and calls that continue an
+// earlier call. One test is about `tapeformer generate` with LSH attention.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -87,7 +87,8 @@ TEST_CASE(
     const Json& row = row_of(first, name);
     CHECK(row["trainings"][0]["steps"] == 2);
     for (const char* column : {"full", "lsh-8", "lsh-4", "lsh-2", "lsh-1"}) {
-      // Number of correct symbols in three sequences.
+      // The accuracy in percent must be a whole number of correct symbols in three sequences of 63 predicted
+      // symbols.
       const double right = row["cells"][column]["mean"].get<double>() / 100 * 3 * 63;
       CHECK(right == doctest::Approx(std::round(right)).epsilon(1e-9));
     }
@@ -334,9 +335,9 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
   CHECK(row_of(complexity, "attention-lsh")["cells"]["memory_attention"]["paper"] == 1);
   CHECK(!row_of(complexity, "attention-lsh")["cells"].contains("memory_depth"));
   CHECK(complexity["reference"] == "formula");
-  // In such small models, memory that does not grow lowers the exponents, so only their order is tested. The
-  // order of the feed-forward exponents is not tested, because the gradients of the weights outweigh the
-  // activations.
+  // The constant part of the memory of such small models lowers the exponents, so only their order is tested.
+  // The order of the feed-forward exponents is not tested either, because the gradients of the weights need
+  // more memory than the activations.
   CHECK(mean(complexity, "transformer", "memory_depth") > mean(complexity, "reformer", "memory_depth") + 0.1);
   CHECK(mean(complexity, "transformer", "memory_feedforward") > 0);
   CHECK(row_of(complexity, "reformer")["cells"]["memory_depth"]["paper"] == 0);

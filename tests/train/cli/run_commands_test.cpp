@@ -1,4 +1,5 @@
-// Tests of eval, generate and complete with small untrained models: results, pictures and invalid runs.
+// Tests of the commands eval, generate and complete with small untrained models: results, pictures and
+// invalid runs.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -297,7 +298,7 @@ TEST_CASE("complete shows the given part and a grey rest") {
   const auto figures = json_of(result);
   CHECK(figures["index"] == nlohmann::json({4, 0}));
   const auto kept = figures["kept_dims"].get<size_t>();
-  CHECK(kept == 29);  // 60 % of 49 pixels
+  CHECK(kept == 29);  // 60 % of 49 pixels, rounded down
   const Tensor grid = read_png(dir / "grid.png");
   REQUIRE(grid.shape() == Shape{2 * 30 + 2, 4 * 30 + 2, 1});
   for (const auto& [row, index] : {std::pair{0, 4}, {1, 0}}) {

@@ -1,4 +1,4 @@
-// Tests of SIGTERM and SIGINT: `train` saves a checkpoint and exits with status 75; other commands exit with
+// Tests of SIGTERM and SIGINT. `train` saves a checkpoint and exits with status 75. Other commands exit with
 // status 130.
 #include <doctest/doctest.h>
 
@@ -26,12 +26,13 @@ void wait_until(pid_t child, const std::function<bool()>& condition) {
   }
 }
 
-// A process whose output files are in `dir`.
+// A running command whose standard output and standard error are the files `out` and `err` in a folder.
 struct Started {
   Started(const TempDir& dir, const std::vector<std::string>& words)
       : err(dir / "err"), pid(start_program(words, (dir / "out").string(), err.string())) {}
 
-  // Sends the signal once the condition holds.
+  // Sends the signal when the condition holds, or when the process has ended. Returns the exit status, and
+  // stores the time from the signal to the end of the process in `seconds`.
   int stop(int signal, const std::function<bool()>& condition) {
     wait_until(pid, condition);
     const auto start = Clock::now();
@@ -47,7 +48,8 @@ struct Started {
   double seconds = 0;
 };
 
-// Writes the config of a run of `steps` steps with a long evaluation at the end, and returns its path.
+// Writes a config for `steps` steps, whose evaluations use at most `eval_limit` examples, and returns its
+// path.
 std::string write_config(const TempDir& dir, int64_t steps, int64_t eval_limit) {
   Config config = tiny_sequence_config();
   config.data.max_length = 256;

@@ -1,4 +1,4 @@
-// Tests of eval and transcribe with small speech models, and of reproduce speech-table.
+// Tests of the commands eval and transcribe with small speech models, and of `reproduce speech-table`.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::string feature_file(const TempDir& dir, int number) {
 
 }  // namespace
 
-TEST_CASE("eval of speech: the line of Kaldi, files for sclite, alignments and confusions") {
+TEST_CASE("eval of speech prints the line of Kaldi and writes files for sclite, alignments and confusions") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   Config config = tiny_speech_config(dir / "an4");
@@ -375,7 +375,7 @@ TEST_CASE("an untrusted checkpoint cannot run shell commands: eval ignores allow
                  "wav.scp:1: a command instead of a file; commands are run only if "
                  "allow_commands is set"));
   CHECK_FALSE(fs::exists(touched));
-  // Training with the config of this checkpoint refuses the key.
+  // Training with the config of this checkpoint is an error that names the key.
   const auto trained_again =
       run_program({"train", foreign.string(), "--run-dir", (dir / "again").string(), "--dry-run"});
   CHECK(trained_again.code == 2);

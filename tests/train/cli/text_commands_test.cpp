@@ -1,4 +1,5 @@
-// Tests of generate, score and eval with language models: prompts, sampling, contexts and invalid input.
+// Tests of the commands generate, score and eval with language models: prompts, sampling, contexts and
+// invalid input.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,7 +18,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// A run of a few steps on a text from a small grammar, with the text.
+// A language model that was trained for three steps on a text of three sentences. call() runs a command on
+// it.
 class TextRun {
  public:
   explicit TextRun(const std::string& attention = "linear", const std::string& tokenizer = "characters",

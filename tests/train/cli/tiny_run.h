@@ -1,4 +1,4 @@
-// Run directories with small untrained models.
+// Configs of small models, and functions that write run directories with untrained models.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,8 @@
 
 namespace tapeformer::test {
 
-// Returns a config for images of 7 x 7 from Fashion-MNIST or another set of 28 x 28.
+// Returns a config for images of 7 x 7 pixels. `dataset` is Fashion-MNIST or another data set of 28 x 28
+// pixels.
 inline Config tiny_image_config(const std::string& dataset = "fashion-mnist") {
   Config config;
   config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
@@ -34,7 +35,7 @@ inline Config tiny_sequence_config() {
   return config;
 }
 
-// Writes a run with one checkpoint of the initialized model.
+// Writes a run directory with one checkpoint, which contains the initial weights of the model.
 inline void write_run(const std::filesystem::path& run_dir, const Config& config, int64_t step = 1) {
   const auto model = make_model(config, describe_data(config));
   const auto parameters = model->parameters();
@@ -46,7 +47,7 @@ inline void write_run(const std::filesystem::path& run_dir, const Config& config
   save_checkpoint(run_dir.string(), contents);
 }
 
-// Returns the newest checkpoint of the run.
+// Returns the contents of the newest checkpoint of the run.
 inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
   const std::string folder = find_checkpoint(run_dir.string(), false);
   CheckpointContents contents;
@@ -58,7 +59,7 @@ inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
   return contents;
 }
 
-// Sets all elements of a parameter in the newest checkpoint to a value.
+// Sets all elements of the parameter `name` in the newest checkpoint to `value`.
 inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
   CheckpointContents contents = read_contents(run_dir);
   contents.model.at(name).fill(value);

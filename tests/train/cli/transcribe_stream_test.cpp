@@ -1,4 +1,4 @@
-// Tests of transcribe --stream with recordings and with standard input.
+// Tests of `tapeformer transcribe --stream` with recordings and with standard input.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -32,8 +32,8 @@ std::string trained_on_tones(const fs::path& dir, int64_t epochs = 15,
   return (dir / "run").string();
 }
 
-// Returns the samples as interleaved 16-bit samples of `channels` channels without a header. The channels
-// other than `heard` contain constants.
+// Returns interleaved 16-bit samples of `channels` channels without a header. The channel `heard` contains
+// `samples`, and the others are constant.
 std::string raw_samples(const std::vector<float>& samples, int channels = 1, int heard = 0) {
   std::string bytes;
   for (const float sample : samples)
@@ -220,7 +220,7 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
     CHECK(alone_score.error_rate() < 10);
     CHECK(restarted_score.error_rate() < alone_score.error_rate() + 5);
     CHECK(restarted[0]["restarts"] > 50);
-    // The cache of softmax attention has the length of the longest utterance.
+    // Without restarts, softmax attention fails: its cache has the length of the longest utterance.
     CHECK(endless[0].contains("error") == (run == softmax));
   }
 

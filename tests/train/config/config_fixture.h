@@ -1,4 +1,4 @@
-// Temporary folder of config files, and attention kinds for tests.
+// A temporary folder for config files, and attention kinds with options for tests.
 #pragma once
 
 #include <stdlib.h>
@@ -60,7 +60,7 @@ inline AttentionCatalogue test_catalogue() {
           model_problems};
 }
 
-// Returns the text of the ConfigError that loading throws, or "" if it does not throw.
+// Returns the message of the ConfigError that loading a config file throws, or "" if it does not throw.
 inline std::string config_error(const std::string& path, const std::vector<std::string>& sets = {}) {
   try {
     load_config(path, sets, test_catalogue());

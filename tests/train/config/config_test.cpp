@@ -129,7 +129,7 @@ TEST_CASE("extends merges tables key by key, relative to the extending file, in 
   CHECK(config.data.limit == 7);
 }
 
-TEST_CASE("a layer that changes the attention kind drops the inherited parameters") {
+TEST_CASE("a file or --set that changes the attention kind drops the options of the inherited kind") {
   TempFolder folder;
   folder.write("base.toml", "[model]\nattention = \"linear\"\n[attention]\nchunk = 8\n[train]\nsteps = 5\n");
   const auto path = folder.write("top.toml",
@@ -141,7 +141,7 @@ TEST_CASE("a layer that changes the attention kind drops the inherited parameter
   CHECK(load(path, {"model.attention=softmax"}).attention.at("softmax").all().empty());
 }
 
-TEST_CASE("a fragment with attention parameters takes its kind from the file that extends it") {
+TEST_CASE("a file with options of attention may take the kind from the file that extends it") {
   TempFolder folder;
   folder.write("base.toml", "[attention]\nrounds = 8\n");
   const auto path =
@@ -149,7 +149,7 @@ TEST_CASE("a fragment with attention parameters takes its kind from the file tha
   CHECK(load(path).attention.at("lsh").get<int64_t>("rounds") == 8);
 }
 
-TEST_CASE("a later layer that sets steps replaces inherited epochs, and the reverse") {
+TEST_CASE("setting train.steps replaces inherited train.epochs, and the reverse") {
   TempFolder folder;
   const auto path = folder.write("a.toml", "[train]\nepochs = 250\n");
   const Config config = load(path, {"train.steps=20"});

@@ -1,4 +1,4 @@
-// Tests of the files in configs/: each loads, and the configs of papers have the published settings.
+// Tests of the files in configs/: every file loads, and the configs of papers have the published settings.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 const fs::path kConfigs = fs::path(SOURCE_DIR) / "configs";
 
-// Loads a config file. Sets data.path for corpora without a published download.
+// Loads a config file. Sets data.path if the corpus has no published download.
 Config load_file(const fs::path& path) {
   const std::string name = path.filename().string();
   std::vector<std::string> sets;
@@ -43,7 +43,7 @@ TEST_CASE("every file of configs loads and has a unique run name") {
   CHECK(names.size() >= 9);
 }
 
-TEST_CASE("paper configs: the settings of the papers") {
+TEST_CASE("paper configs have the settings of the papers") {
   struct Row {
     const char* file;
     int64_t layers, batch;
@@ -83,7 +83,7 @@ TEST_CASE("paper configs: the settings of the papers") {
   }
 }
 
-TEST_CASE("paper configs: LSH attention of fast_transformers, whose chunks divide the sequences") {
+TEST_CASE("paper configs with the LSH attention of fast_transformers have chunks that divide the sequences") {
   for (const auto& [set, chunk, length] :
        {std::tuple{"mnist", 29, 783}, {"cifar10", 37, 3071}, {"copy", 32, 128}})
     for (const int64_t rounds : {1, 4}) {
@@ -98,7 +98,7 @@ TEST_CASE("paper configs: LSH attention of fast_transformers, whose chunks divid
     }
 }
 
-TEST_CASE("speech configs: the paper's sizes on every corpus") {
+TEST_CASE("speech configs have the sizes of the paper for every corpus") {
   for (const std::string corpus : {"an4", "fsdd", "synthetic", "timit", "librispeech", "kaldi"})
     for (const char* name : {"bilstm", "softmax", "linear", "lsh-4"}) {
       INFO(corpus << " " << name);

@@ -1,4 +1,5 @@
-// Tests of the scopes of config keys: a key changes a small training if and only if the key is in scope.
+// Tests of the scopes of config keys: a key must change the result of a small training if the key is in
+// scope, and must not change it otherwise.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,7 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Keys that change only files, speed, memory or length, or that need a device.
+// Keys that are in scope but need not change the results of these trainings. They concern files, speed,
+// memory or the length of a training, or need a device.
 const std::set<std::string> kNeutral = {"run.name",
                                         "run.device",
                                         "run.threads",
@@ -45,10 +47,10 @@ const std::set<std::string> kNeutral = {"run.name",
                                         "train.time_limit_minutes",
                                         "train.reduce_dtype"};
 
-// Keys that determine the scopes of other keys.
+// Keys that the test does not change, because they determine the scopes of other keys.
 const std::set<std::string> kDeciding = {"data.dataset", "model.type", "model.encoder"};
 
-// Returns values for the keys for which other_value() would be invalid or without effect.
+// Returns values for keys whose value would otherwise be changed to one that is invalid or without effect.
 const std::map<std::string, OptionValue>& special_values() {
   static const std::map<std::string, OptionValue> values = {
       {"data.limit", int64_t{6}},
@@ -87,7 +89,7 @@ OptionValue other_value(const SchemaKey& key, const Config& config) {
   return value;
 }
 
-// Returns the weights and the last evaluation of a training run.
+// Returns the figures of the last evaluation of a training run, and then its weights.
 std::vector<double> outcome(const Config& config) {
   const TempDir dir;
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
@@ -104,7 +106,7 @@ AttentionTables default_tables(const std::string& kind) {
   return {{kind, attention_kind(kind).defaults()}};
 }
 
-// Sets the other keys that a value requires.
+// Sets the other keys that the new value of the key `name` requires.
 void complete(const std::string& name, Config& config) {
   if (name == "model.attention") config.attention = default_tables(config.model.attention.front());
   if (name == "model.reversible") config.model.norm = "pre";
@@ -160,7 +162,7 @@ class QuietLog {
 
 }  // namespace
 
-TEST_CASE("scopes of config keys: sequences, step and cosine schedules, adam and sgd") {
+TEST_CASE("config keys in scope change a training on sequences, and other keys do not") {
   Config config = copy_config();
   check_scopes(config);
   config.model.attention = {"linear"};
@@ -172,7 +174,7 @@ TEST_CASE("scopes of config keys: sequences, step and cosine schedules, adam and
   check_scopes(config);
 }
 
-TEST_CASE("scopes of config keys: text") {
+TEST_CASE("config keys in scope change a training on text, and other keys do not") {
   const TempDir dir;
   std::string text;
   for (int i = 0; i < 400; ++i) text += static_cast<char>('a' + i * i % 7);
@@ -186,7 +188,7 @@ TEST_CASE("scopes of config keys: text") {
   check_scopes(config);
 }
 
-TEST_CASE("scopes of config keys: speech") {
+TEST_CASE("config keys in scope change a training on speech, and other keys do not") {
   const QuietLog quiet;
   const TempDir dir;
   write_tiny_an4(dir / "an4", 9, 6);

@@ -7,25 +7,26 @@ using namespace tapeformer;
 
 namespace {
 
-// Loads a file with a [train] table of two lines, followed by `text`.
+// Returns the message of the error about a file that consists of the lines "[train]" and "steps = 5" and of
+// `text`.
 std::string error_of(const std::string& text, const std::vector<std::string>& sets = {}) {
   TempFolder folder;
   std::string error = config_error(folder.write("a.toml", "[train]\nsteps = 5\n" + text), sets);
-  const std::string prefix = folder.path("");  // removed, so that errors start with "a.toml:"
+  const std::string prefix = folder.path("");  // removed from the message, which then begins with "a.toml:"
   for (size_t at; (at = error.find(prefix)) != std::string::npos;) error.erase(at, prefix.size());
   return error;
 }
 
 }  // namespace
 
-TEST_CASE("unknown key: position and did-you-mean") {
+TEST_CASE("the error about an unknown key has its position and a suggestion") {
   CHECK(error_of("[data]\n  bach_size = 3\n") ==
         "a.toml:4:3: unknown key data.bach_size; did you mean data.batch_size?");
   CHECK(error_of("[data]\nzzzzzzzzz = 3\n") == "a.toml:4:1: unknown key data.zzzzzzzzz");
   CHECK(error_of("[data]\n\"é\" = 1\n").starts_with("a.toml:4:1: unknown key data.é"));
 }
 
-TEST_CASE("an unknown key that another table has: the error suggests this table") {
+TEST_CASE("the error about a key of another table suggests this table") {
   CHECK(error_of("lr = 1e-3\n") == "a.toml:3:1: unknown key train.lr; did you mean optimizer.lr?");
   TempFolder folder;
   CHECK(config_error(folder.write("a.toml",
@@ -34,12 +35,12 @@ TEST_CASE("an unknown key that another table has: the error suggests this table"
         folder.path("a.toml") + ":1:1: unknown key seed outside of all tables; did you mean run.seed?");
 }
 
-TEST_CASE("unknown table: reported once, also when empty") {
+TEST_CASE("an unknown table is reported once, also if it is empty") {
   CHECK(error_of("[dta]\nx = 1\ny = 2\n") == "a.toml:3:2: unknown table [dta]; did you mean [data]?");
   CHECK(error_of("[optimiser]\n") == "a.toml:3:2: unknown table [optimiser]; did you mean [optimizer]?");
 }
 
-TEST_CASE("unknown key of the attention kind names the kind") {
+TEST_CASE("the error about an unknown key of an attention kind names the kind") {
   CHECK(error_of("[attention]\nchnk = 4\n") ==
         "a.toml:4:1: unknown key attention.chnk of attention kind \"linear\"; did you mean attention.chunk?");
   CHECK(error_of("[model]\nattention = \"softmax\"\n[attention]\nchunk = 4\n") ==
@@ -48,7 +49,7 @@ TEST_CASE("unknown key of the attention kind names the kind") {
         "a.toml:4:9: attention.chunk: expected an integer from 1 to 4096, got integer 0");
 }
 
-TEST_CASE("ill-typed key: expected and actual type") {
+TEST_CASE("the error about a value of the wrong type names the expected and the actual type") {
   CHECK(error_of("[data]\nbatch_size = \"10\"\n") ==
         "a.toml:4:14: data.batch_size: expected an integer from 1 to 1048576, got string \"10\"");
   CHECK(error_of("[data]\nbatch_size = 10.0\n").find("expected an integer") != std::string::npos);
@@ -68,7 +69,7 @@ TEST_CASE("ill-typed key: expected and actual type") {
       "a.toml:5:11: schedule.step_at: expected a list of integers of at least 1, got float 2.5 in the list");
 }
 
-TEST_CASE("a table given as a value or as a list of tables") {
+TEST_CASE("a table that is written as a value or as a list of tables is an error") {
   TempFolder folder;
   CHECK(config_error(folder.write("a.toml", "data = 3\ntrain.steps = 4\n")) ==
         folder.path("a.toml") + ":1:8: data: expected a table, got integer 3");
@@ -86,7 +87,7 @@ TEST_CASE("optimizer and schedule options that exclude or require each other are
         std::string::npos);
 }
 
-TEST_CASE("out-of-range key: range, choices and did-you-mean") {
+TEST_CASE("the error about a value out of range names the range or the choices, and a suggestion") {
   CHECK(error_of("[data]\nbatch_size = 0\n") ==
         "a.toml:4:14: data.batch_size: expected an integer from 1 to 1048576, got integer 0");
   CHECK(error_of("[model]\ndropout = 1.0\n").find("of at least 0 and below 1, got float 1") !=
@@ -112,7 +113,7 @@ TEST_CASE("out-of-range key: range, choices and did-you-mean") {
   CHECK(error_of("[data]\nlimit = 99999999999999999999\n").starts_with("a.toml:4:"));
 }
 
-TEST_CASE("duplicate key and table: position of the second one") {
+TEST_CASE("the error about a duplicate key or table has the position of the second one") {
   CHECK(error_of("[data]\nlimit = 3\n  limit = 4\n") == "a.toml:5:3: duplicate key limit");
   CHECK(error_of("[data]\nlimit = 3\n[model]\n[data]\nshuffle = true\n") ==
         "a.toml:6:1: duplicate table [data]");
@@ -127,7 +128,7 @@ TEST_CASE("duplicate key and table: position of the second one") {
             ":1:52: train.epochs: expected a number from 0 to 1e+09, got integer -1");
 }
 
-TEST_CASE("unknown, ill-typed, out-of-range and duplicate keys are reported all at once, in order") {
+TEST_CASE("one error reports all unknown, ill-typed, out-of-range and duplicate keys, in order") {
   TempFolder folder;
   folder.write("base.toml", "[model]\nlayres = 3\n");
   const std::string error = config_error(folder.write("a.toml", R"(extends = "base.toml"
@@ -192,7 +193,7 @@ TEST_CASE(
   CHECK(config_error(a) == a + ":1:11: extends: expected a string, got integer 3");
 }
 
-TEST_CASE("--set problems name the option") {
+TEST_CASE("errors about --set name the option") {
   CHECK(error_of("", {"data.bach_size=3"}) ==
         "--set data.bach_size: unknown key data.bach_size; did you mean data.batch_size?");
   CHECK(error_of("", {"dta.limit=3"}) == "--set dta.limit: unknown table [dta]; did you mean [data]?");
@@ -206,7 +207,7 @@ TEST_CASE("--set problems name the option") {
         std::string::npos);
 }
 
-TEST_CASE("errors name missing, binary and huge files") {
+TEST_CASE("errors about missing, binary and huge files name the file") {
   TempFolder folder;
   const std::string none = folder.path("none.toml");
   CHECK(config_error(none) == none + ": cannot be read: No such file or directory");
@@ -247,7 +248,7 @@ TEST_CASE("random bytes cause an error that names the file, and no crash") {
   }
 }
 
-TEST_CASE("contradictions between keys: length, data set, schedule, width") {
+TEST_CASE("contradictions between keys of the length, the data set, the schedule or the width are errors") {
   TempFolder folder;
   const std::string a = folder.path("a.toml");
   folder.write("a.toml", "[train]\nsteps = 1\nepochs = 1\n");
@@ -268,7 +269,7 @@ TEST_CASE("contradictions between keys: length, data set, schedule, width") {
   CHECK(error_of("[model]\nvalue_dim = 256\n").find("= 256), got 256") != std::string::npos);
 }
 
-TEST_CASE("contradictions between keys: reversible layers, chunks and axial positions") {
+TEST_CASE("contradictions between keys of reversible layers, chunks or axial positions are errors") {
   CHECK(error_of("[model]\nreversible = true\n") ==
         "a.toml:3:2: model.norm: reversible layers require pre-norm: expected \"pre\"");
   CHECK(error_of("[model]\nreversible = true\nnorm = \"pre\"\nrecompute = true\n") ==

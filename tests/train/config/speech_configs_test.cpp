@@ -20,7 +20,7 @@ void write_noise(const fs::path& path, uint64_t seed) {
   std::vector<float> samples(16000);
   const RandomStream noise(seed, "recording");
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<float>(noise.uniform(i)) - 0.5F;
-  write_wav(path, samples, 16000);  // the format is detected by the contents of a file
+  write_wav(path, samples, 16000);  // readers detect the format by the contents, not by the name
 }
 
 void write_timit(const fs::path& folder) {
@@ -123,7 +123,7 @@ TEST_CASE("speech configs: a part is read only from the folder in its setting") 
     CHECK(contains(message_of<ConfigError>([&] { count("data.train_part=" + part, "train"); }),
                    "expected the folder of a part"));
   CHECK_THROWS_AS(count("data.test_part=test-clean", "test"), DataError);
-  // If a named part is missing, training does not fall back to the test set.
+  // If the folder in data.valid_part is missing, training does not use the test set instead.
   const Config config = load("librispeech-linear", folder, {"data.valid_part=dev-other"});
   CHECK(contains(message_of<DataError>([&] { speech_evaluation_split(config, ""); }),
                  (folder / "dev-other").string() + ": no such folder; data.valid_part"));

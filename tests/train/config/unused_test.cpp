@@ -1,4 +1,4 @@
-// Tests of keys without effect: errors if the user sets them, ignored if they are inherited.
+// Tests of keys without effect. They are errors if the user sets them, and are ignored if they are inherited.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Names unused_keys(const std::string& text, const std::vector<std::string>& sets 
   return names;
 }
 
-// Returns the names as lines, so that doctest prints differences.
+// Returns the names as lines, so that doctest prints both lists if they differ.
 std::string text(const Names& names) {
   std::string all;
   for (const std::string& name : names) all += name + "\n";
@@ -132,7 +132,7 @@ TEST_CASE("inherited keys and defaults in files may be without effect") {
                              "extends = \"base.toml\"\n[data]\ndataset = \"an4\"\n[model]\ntype = "
                              "\"speech\"\nencoder = \"lstm\"\n"));
   CHECK(lstm.data.path == "/corpus");
-  // A key without effect has its default in the result.
+  // A key without effect has its default value in the loaded config.
   CHECK(lstm.model.heads == 8);
   CHECK_FALSE(lstm.model.causal);
   CHECK(lstm.schedule.factor == 0.1);
@@ -149,19 +149,19 @@ TEST_CASE("a key of the file that loses its effect through --set is allowed") {
   const auto devices = folder.write("b.toml", kImages + "[run]\ntf32 = true\n");
   CHECK(load_with(devices).run.tf32);
   CHECK_FALSE(load_with(devices, {}, {.device = "cpu"}).run.tf32);
-  // --set may restore the default, but may not set another value.
+  // --set may set the default value of a key without effect, but no other value.
   CHECK(config_error(devices, {"run.device=cpu", "run.tf32=false"}) == "");
   CHECK(contains(config_error(devices, {"run.device=cpu", "run.tf32=true"}), "--set run.tf32: belongs to"));
 }
 
-TEST_CASE("configs of earlier versions load, with keys without effect") {
+TEST_CASE("configs of earlier versions load, although they contain keys without effect") {
   const TempFolder folder;
   const Config config = load_with(folder.write("a.toml", kLstm));
   std::string text, table;
   for (const SchemaKey& key : config_schema(AttentionCatalogue{})) {
     if (key.table != table) text += "[" + key.table + "]\n";
     table = key.table;
-    // These files contain inherited values, too.
+    // Config files of earlier versions contain inherited values, too.
     const std::string value = key.name() == "model.heads" ? "6" : config_value_text(config, key.name());
     text += key.spec.name + " = " + value + "\n";
     if (key.name() == "data.lexicon") text += "allow_commands = false\n";
@@ -252,7 +252,7 @@ Names sequence_keys() {
   return {"model.tied_embeddings", "model.label_smoothing", "model.z_loss"};
 }
 
-TEST_CASE("keys without effect in configs of images and sequences") {
+TEST_CASE("configs of images and sequences have the expected keys without effect") {
   const Names speech_data = {"data.path",          "data.max_frames",      "data.train_part",
                              "data.valid_part",    "data.test_part",       "data.lexicon",
                              "data.unknown_words", "data.bad_utterances",  "data.phone_set",
@@ -283,7 +283,7 @@ TEST_CASE("keys without effect in configs of images and sequences") {
         text(softmax));
 }
 
-TEST_CASE("keys without effect in configs of speech") {
+TEST_CASE("configs of speech have the expected keys without effect") {
   const Names defaults = joined(unused_by_defaults(), unused_by_all());
   const Names no_speech =
       joined({"data.downscale", "data.max_length", "data.symbols", "model.mixtures", "model.value_dim",

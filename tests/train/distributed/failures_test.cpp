@@ -1,4 +1,5 @@
-// Tests of failures of one of several processes: all processes end, with a message that names the process.
+// Tests of failures in one of several processes. All processes must end, with a message that names the
+// process.
 #include <csignal>
 
 #include "tests/train/cli/tiny_run.h"
@@ -26,7 +27,7 @@ std::vector<std::string> train_words(const TempDir& dir, const std::string& conf
 
 constexpr const char* kOtherSetting = "if [ $rank = 1 ]; then set -- \"$@\" --set ";
 
-// Runs the program of losses.cpp with a fault on process 1.
+// Runs the program of losses.cpp in several processes with a fault in process 1.
 ProgramResult faulty(const std::string& fault) {
   const TempDir corpus;
   write_tiny_an4(corpus.path(), 6, 2);
@@ -46,7 +47,7 @@ TEST_CASE("if a process is killed, the other processes end within 30 seconds wit
   CAPTURE(result.err);
   CHECK(result.code != 0);
   CHECK(job.seconds() - killed < 30);
-  // The launcher or another process reports it.
+  // Either the launcher or another process names the killed process.
   const bool named = contains(result.err, "process 1 (PID") || contains(result.err, "process rank 1");
   CHECK(named);
 }

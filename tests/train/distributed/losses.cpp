@@ -1,8 +1,7 @@
-// A program for mpirun, which prints the losses of 50 training steps of several models in float32 and
-// float64. A test compares runs of 1, 2 and 4 processes. The first argument is a folder with a corpus in the
-// layout of AN4 and with the data set "mnist". The optional second argument selects a fault on process 1:
-// "nan" for a weight that is not a number, "drift" for a weight that differs from process 0, or "throw" for
-// an exception.
+// A program for mpirun that prints the losses of 50 training steps of several models in float32 and float64.
+// A test compares runs of 1, 2 and 4 processes. The first argument is a folder with a corpus in the layout of
+// AN4 and with the data set "mnist". The optional second argument selects a fault in process 1: "nan" for a
+// weight that is NaN, "drift" for a weight that differs from process 0, or "throw" for an exception.
 #include <cstdio>
 
 #include "core/system/log.h"
@@ -65,7 +64,8 @@ std::vector<Case> cases(const std::string& folder) {
   return list;
 }
 
-// Changes a weight of process 1 after half of the steps.
+// In process 1, causes the fault that the second argument of the program names. In other processes, and
+// without a fault, does nothing.
 void apply_fault(const std::string& fault, const Communicator& processes, const Module& model) {
   if (processes.rank() != 1 || fault.empty()) return;
   if (fault == "throw") throw std::runtime_error("a fault of the test");

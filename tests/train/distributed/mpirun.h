@@ -20,8 +20,8 @@ inline bool without_mpirun() {
   return true;
 }
 
-// Returns the command that runs `words` in several processes of Open MPI. The command may run as root, and
-// with more processes than processors.
+// Returns the command that runs `words` in several processes of Open MPI. It also works as root, and with
+// more processes than processors.
 inline std::vector<std::string> mpirun(int processes, const std::vector<std::string>& words) {
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -31,11 +31,12 @@ inline std::vector<std::string> mpirun(int processes, const std::vector<std::str
   return all;
 }
 
-// A run of several processes. Each process writes its PID to the file pid.RANK before it starts the program.
+// A command that runs in several processes. Before it starts the command, each process writes its PID to the
+// file pid.RANK in a temporary folder.
 class Job {
  public:
-  // `prefix` is shell code that each process runs first. It may use $rank, and change the arguments with `set
-  // -- "$@" …`.
+  // Starts the processes. `prefix` is shell code that each process runs before `words`. It may read $rank,
+  // the number of the process, and change the arguments with `set --`.
   Job(int processes, std::vector<std::string> words, const std::string& prefix = "") {
     const std::string code = "rank=$OMPI_COMM_WORLD_RANK; echo $$ > '" + dir_.path().string() +
                              "/pid.'$rank; " + prefix + " exec \"$@\"";

@@ -1,5 +1,5 @@
-// Tests of NCCL with one process on a device. Their names begin with "cuda: ", by which scripts select the
-// tests of a device.
+// Tests of NCCL with one process on a device. Their names begin with "cuda: ", because scripts select the
+// tests of a device by this prefix.
 #include <doctest/doctest.h>
 
 #include "core/cuda/graph.h"

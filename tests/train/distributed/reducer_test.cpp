@@ -16,7 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// A communicator that records its reductions. The other processes have the same values as this process.
+// A communicator that behaves as if all other processes had the values of this process. It records the number
+// of elements of each reduction.
 class Echo final : public Communicator {
  public:
   explicit Echo(int size) : Communicator(0, size) {}
@@ -52,7 +53,8 @@ TEST_CASE("gradients are reduced in buckets from the last parameter to the first
   CHECK(reducer.buckets() == 2);
   CHECK(reducer.bytes_per_step() == 65 * 4);
   reducer.begin();
-  // backward() completes the first parameter first, and its bucket waits for the previous bucket.
+  // backward() completes the parameters in the order 0, 1, 2, 3. The bucket of parameter 0 is complete first,
+  // but its reduction waits for the bucket with the last parameter.
   Tensor loss = sum(square(parameters[3]));
   for (const int i : {2, 1, 0}) loss = add(loss, sum(square(parameters[static_cast<size_t>(i)])));
   backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});

@@ -1,4 +1,4 @@
-// Reproductions with several processes: each trains and measures a part of the rows and seeds.
+// Tests of `tapeformer reproduce` with several processes, each of which trains some of the rows and seeds.
 #include <csignal>
 
 #include "tests/train/cli/tiny_run.h"
@@ -42,7 +42,7 @@ TEST_CASE("two processes reproduce the table of one process, and name the failur
   const ProgramResult result = Job(2, reproduce_words(dir / "shared", "softmax,linear", "4")).result();
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
-  // Process 0, which alone writes a log, has the first seed of each row.
+  // Only process 0 writes a log. It trains the first seed of each row.
   CHECK(contains(result.err, "running softmax-seed-1"));
   CHECK(contains(result.err, "running linear-seed-1"));
   CHECK_FALSE(contains(result.err, "seed-2"));

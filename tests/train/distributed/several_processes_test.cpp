@@ -1,4 +1,4 @@
-// Tests of runs of several processes on one machine, which must equal training, evaluation and samples of one
+// Tests that training, evaluation and sampling in several processes on one machine give the results of one
 // process.
 #include <cmath>
 #include <map>
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Losses = std::map<std::string, std::vector<double>>;  // by the name of the case and the dtype
+using Losses = std::map<std::string, std::vector<double>>;  // the key is "CASE DTYPE"
 
 Losses losses_of(Job& job) {
   const ProgramResult result = job.result();

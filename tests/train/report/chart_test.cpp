@@ -22,7 +22,7 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// Returns the points of the n-th curve in pixels.
+// Returns the points (x, y) of curve n of an SVG image in pixels. The first curve is 0.
 std::vector<std::pair<double, double>> pixels(const std::string& svg, int n) {
   const std::regex pattern("<polyline points=\"([^\"]*)\"");
   auto found = std::sregex_iterator(svg.begin(), svg.end(), pattern);
@@ -50,7 +50,8 @@ TEST_CASE("positions of points follow the scales of the axes") {
   CHECK(count(svg, "<circle") == 3 + 1);               // markers of the measured curve and its legend
   const auto square = pixels(svg, 0), line = pixels(svg, 1);
   REQUIRE(square.size() == 3);
-  // On logarithmic axes, powers are straight lines, and the slope of the square is 2. The y axis points down.
+  // On logarithmic axes, a power is a straight line, and the slope of a square is 2. The y coordinates of SVG
+  // grow downwards.
   CHECK(square[2].first - square[1].first ==
         doctest::Approx(square[1].first - square[0].first).epsilon(0.01));
   CHECK(square[1].second - square[2].second ==

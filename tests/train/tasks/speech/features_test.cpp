@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns samples of noise with clicks.
+// Returns `seconds` seconds of noise with clicks.
 std::vector<float> rustle(int64_t seconds) {
   std::vector<float> samples(static_cast<size_t>(8000 * seconds));
   const RandomStream noise(3, "rustle", 0);
@@ -22,7 +22,7 @@ std::vector<float> rustle(int64_t seconds) {
   return samples;
 }
 
-// Returns the allocated bytes outside of tensors.
+// Returns the number of allocated bytes of the heap, without the memory of tensors.
 int64_t heap_bytes() {
   const auto info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
@@ -66,7 +66,7 @@ TEST_CASE("streams of 100 and of 10 seconds need the same memory") {
   const SpeechDescription description = rustle_description(config);
   const auto model = make_speech_model(config, description);
   std::vector<int64_t> peaks, steps, heaps;
-  for (const int64_t seconds : {10, 10, 100}) {  // the first pass makes lazy allocations
+  for (const int64_t seconds : {10, 10, 100}) {  // the first pass allocates memory that stays in use
     write_wav(dir / "a.wav", rustle(seconds), 8000);
     device_allocator().reset_peak();
     const int64_t before = device_allocator().stats().active;

@@ -1,4 +1,5 @@
-// Comparison of CTC and LSTM with PyTorch in float64. tests/golden/README.md describes the keys.
+// Tests that compare the CTC loss and the LSTM in float64 with PyTorch. tests/golden/README.md describes the
+// keys of the files.
 #include <doctest/doctest.h>
 
 #include "models/layers/lstm.h"
@@ -23,7 +24,8 @@ TEST_CASE("CTC equals PyTorch in value and gradient") {
       const auto losses = result.losses.to_vector(), expected = read("losses").to_vector();
       for (size_t b = 0; b < losses.size(); ++b)
         CHECK(losses[b] == doctest::Approx(expected[b]).epsilon(tolerance));
-      // The cotangent turns the gradient of the mean into the gradient of the sum.
+      // PyTorch computed the gradient of the sum of the losses. The cotangent is the number of utterances,
+      // because the loss is their mean.
       const auto batch = static_cast<double>(losses.size());
       backward(result.loss, Tensor::full({}, batch, dtype));
       CHECK(max_difference(gradient(logits).to(DType::float64), read("gradient")) < tolerance);

@@ -10,7 +10,8 @@
 
 namespace tapeformer::test {
 
-// Returns a tone of 0.1 seconds for each phone ("A", "B" or "C"), with noise, separated by noise.
+// Returns samples with a tone of 0.1 seconds for each phone ("A", "B" or "C"), and noise during and between
+// the tones.
 inline std::vector<float> phone_tones(const std::string& phones, uint64_t seed, int64_t rate = 8000) {
   std::vector<float> samples;
   const RandomStream noise(seed, "tones", 0);
@@ -51,7 +52,8 @@ inline void write_tiny_recordings(const std::filesystem::path& folder, int train
   }
 }
 
-// Returns a config of a causal model of recordings at 8 kHz whose features depend on two later frames.
+// Returns a config of a causal model for recordings at 8 kHz. The features of a frame depend on two later
+// frames.
 inline Config tiny_recordings_config(const std::filesystem::path& corpus) {
   Config config = tiny_speech_config(corpus, "transformer");
   config.data.dataset = "kaldi";

@@ -1,4 +1,4 @@
-// Generated corpus in the layout of AN4, with features that a small model can distinguish.
+// A generated corpus in the layout of AN4 with features that a small model can distinguish.
 #pragma once
 
 #include <bit>
@@ -16,8 +16,8 @@ inline void append_big_endian(Bytes& bytes, uint32_t word) {
   for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<uint8_t>(word >> shift));
 }
 
-// Returns a .mfc file with 13 values per frame. Each phone ("A", "B" or "C") has four frames in which one
-// value is high, with noise, followed by two quiet frames.
+// Returns the contents of a .mfc file with 13 values per frame. Each phone ("A", "B" or "C") has four frames
+// in which value 0, 2 or 4 is high, and then two frames in which the last value is high.
 inline Bytes mfc_bytes(const std::string& phones, uint64_t seed) {
   std::vector<float> values;
   const RandomStream noise(seed, "mfc", 0);
@@ -35,7 +35,7 @@ inline Bytes mfc_bytes(const std::string& phones, uint64_t seed) {
   return bytes;
 }
 
-// Writes `train` and `test` utterances of one to four words, three per speaker, and returns the texts.
+// Writes a corpus with `train` and `test` utterances of one to four words, and three utterances per speaker.
 inline void write_tiny_an4(const std::filesystem::path& folder, int train, int test) {
   std::filesystem::create_directories(folder / "etc");
   write_file(folder / "etc/an4.dic", std::string("A A\nB B\nC C\n"));

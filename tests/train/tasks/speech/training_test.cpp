@@ -124,7 +124,7 @@ TEST_CASE("speech: each epoch has each utterance once, also if epochs differ in 
     CHECK(seen == all);
   }
   const SpeechPlan again(frames, {.max_frames = 200, .max_batch = 5, .shuffle = true, .seed = 4});
-  CHECK(again.at(step - 1) == plan.at(step - 1));  // a new plan does not need the earlier steps
+  CHECK(again.at(step - 1) == plan.at(step - 1));  // a step does not depend on calls for earlier steps
 }
 
 TEST_CASE("speech: all utterances of a speaker are in the same split") {
@@ -187,7 +187,7 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   CHECK(other.longest_frames == *std::max_element(frames.begin(), frames.end()));
   const auto round_trip = [&] { return speech_description(to_json(other), "state.json").longest_frames; };
   CHECK(round_trip() == other.longest_frames);
-  other.longest_frames = 0;  // as in checkpoints of older versions
+  other.longest_frames = 0;  // as in checkpoints of earlier versions
   CHECK(round_trip() == 0);
   other.dims = 39;
   CHECK(contains(message_of<ConfigError>([&] { make_speech_part(config, "test", "", &other); }),
@@ -196,7 +196,7 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
 
 namespace {
 
-// Adds an utterance with this word to the test part and returns its id.
+// Adds an utterance that consists of one word to the test set of the corpus, and returns its id.
 std::string add_test_utterance(const fs::path& an4, const std::string& word, const Bytes& features) {
   const std::string id = "extra-" + word, name = "clstk/extra/" + id;
   write_file(an4 / "feat" / (name + ".mfc"), features);
