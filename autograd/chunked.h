@@ -18,7 +18,7 @@ void for_each_chunk(int64_t rows, int64_t chunks, F&& f) {
   for (int64_t i = 0; i < count; ++i) f(rows * i / count, rows * (i + 1) / count);
 }
 
-// Returns rows [first, last) of a tensor as a view. Records nothing.
+// Returns a view of rows [first, last) of a tensor. The view is not recorded on the tape.
 Tensor rows_of(const Tensor& x, int64_t first, int64_t last);
 
 // A function of consecutive rows of a tensor. `first` is the index of the first row. The result has the same
@@ -28,20 +28,22 @@ using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
 // Computes the backward pass of a RowsFunction for `rows`, where `g` is the gradient of the result.
 using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const Tensor& g)>;
 
-// Computes function(x[first … last], first) for each chunk and concatenates the results. `x` has shape (rows,
-// …). Each row of the result must depend only on the same row of `x`, and `function` must be pure, like a
-// recomputed segment (autograd/recompute.h).
+// Computes function(rows_of(x, first, last), first) for each chunk and concatenates the results. `x` has
+// shape (rows, …). Each row of the result must depend only on the same row of `x`, and `function` must be
+// pure, like a recomputed segment (autograd/recompute.h).
 //
 // The call is recorded as one node that keeps only `x`. backward() replays `function` chunk by chunk and
 // accumulates the gradients of `parameters`, the leaves of the function. If `rows_gradient` is given,
-// backward() calls it instead of replaying `function`. It may skip work that only the result needs.
+// backward() calls `rows_gradient` instead of replaying `function`. `rows_gradient` may skip the parts of
+// `function` that only the result needs.
 Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
                const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
 
-// Returns the sum of the scalars function(x[first … last], parameters, first) over all chunks, such as a
-// loss. Recorded as one node without a replay: if recording is on, the gradients of each chunk are computed
-// together with its value, for a unit gradient of the sum. `function` must use the parameters in its
-// argument. multiply(y, factor) returns y times a scalar tensor and records nothing.
+// Returns the sum of the scalars function(rows_of(x, first, last), parameters, first) over all chunks, such
+// as a loss. The call is recorded as one node without a replay: if recording is on, the gradients of each
+// chunk are computed together with its value, for a unit gradient of the sum. `function` must use the
+// parameters that it receives as an argument instead of the original parameters. multiply(y, factor) returns
+// the product of y and the scalar tensor `factor`, and records nothing.
 Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
                                               int64_t first)>& function,
                    const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,

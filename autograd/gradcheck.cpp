@@ -10,7 +10,7 @@ namespace {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// Returns the fourth-order central difference of sum(f * cotangent) with respect to one element.
+// Returns the fourth-order central difference of sum(f * weights) with respect to one element of the inputs.
 double difference(const Function& f, const std::vector<Tensor>& inputs, double* element,
                   const std::vector<double>& weights, double step) {
   const NoGrad no_grad;

@@ -14,7 +14,7 @@ Tensor own(Tensor x) {
   return alone ? x : x.clone();
 }
 
-// Computes target += sign * branch(x). target and x share no data.
+// Computes target += sign * branch(x). `target` and `x` must not share data.
 void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, double sign) {
   for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
     const Tensor part = branch.function(rows_of(x, first, last), first);
@@ -22,8 +22,9 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
   });
 }
 
-// Replays one branch of a block. Subtracts the result from `target`. Computes the gradient of the input from
-// `g`, the gradient of the result, and adds it to `gx`.
+// Replays one branch of a block and subtracts the result from `target`, which restores the input of the
+// block. Computes the gradient of the branch's input x from `g`, the gradient of its result, and adds the
+// gradient to `gx`.
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
   // Copies gx if another handle shares its data, because a gradient function may keep its gradient argument.
@@ -55,7 +56,8 @@ void check_halves(const Tensor& x1, const Tensor& x2) {
         " must have equal shapes with at least two dimensions, and equal dtypes");
 }
 
-// Returns the gradients of the inputs from the gradients of the outputs. Replaces `outputs` by the inputs.
+// Returns the gradients of the stack's inputs; `g` holds the gradients of the outputs. Overwrites the data of
+// `outputs` with the inputs.
 ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, const ReversibleState& outputs,
                                  ReversibleState g) {
   const auto& [y1, y2] = outputs;

@@ -14,8 +14,8 @@ namespace tapeformer {
 // backward(). Counter-based random streams give the same numbers in a replay. Decisions that rounding can
 // change, such as the choice of LSH buckets, must be made outside of the branch.
 struct ReversibleBranch {
-  // Computes the branch for rows x (rows, …), of which the first is row `first`. The result has the shape of
-  // x.
+  // Computes the branch for x (rows, …), a chunk of consecutive rows. `first` is the index of its first row
+  // in the whole input. The result has the shape of x.
   std::function<Tensor(const Tensor& x, int64_t first)> function;
   // The number of chunks of rows, forward and backward. With more than one chunk, a row of the result may
   // depend only on the same row of the input.
@@ -32,12 +32,14 @@ struct ReversibleState {
   Tensor first, second;
 };
 
-// Runs the blocks in order, without recording them on a tape.
+// Runs the blocks in order without recording them on a tape, and returns the outputs. Throws ShapeError if
+// the halves differ in shape or dtype, or have fewer than two dimensions.
 ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks, const ReversibleState& inputs);
 
-// Runs the blocks in order on x1 and x2 (rows, …, dim), recorded as one node. Result (rows, …, 2 dim), with
-// the first half before the second in each row. `parameters` are the leaves of the blocks; their gradients
-// are accumulated while backward() replays the blocks in reverse order. Throws ShapeError.
+// Runs the blocks in order on x1 and x2 (rows, …, dim), recorded as one node. Returns the two outputs,
+// concatenated along the last dimension: (rows, …, 2 dim). `parameters` are the leaves of the blocks; their
+// gradients are accumulated while backward() replays the blocks in reverse order. Throws ShapeError under the
+// conditions of reversible_forward().
 Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2,
                   const std::vector<Tensor>& parameters);
 

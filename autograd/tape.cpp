@@ -57,11 +57,11 @@ struct Node {
 };
 
 // Only the thread that owns the tape accesses its nodes. Other threads queue the ids of nodes that they
-// release.
+// release. After the owner has ended, the releasing thread frees the nodes.
 class Tape {
  public:
-  // First node of the innermost backward pass. A backward pass inside a gradient function, as in recompute(),
-  // must not run the nodes of the outer backward pass.
+  // Id of the first node that the innermost backward pass may run. A backward pass inside a gradient
+  // function, as in recompute(), must not run the nodes of the outer backward pass.
   int64_t floor = 0;
 
   int64_t push(Node node) {
@@ -115,16 +115,16 @@ class Tape {
       if (edge.node != kNone) release(edge.node);
   }
 
-  // Releases one reference to a node. Called on threads that do not own the tape.
-  void release_elsewhere(int64_t id) {
+  // Releases one reference to a node later, on the thread that owns the tape. Called on other threads.
+  void queue_release(int64_t id) {
     std::unique_lock lock(mutex_);
-    released_elsewhere_.push_back(id);
-    has_released_elsewhere_.store(true, std::memory_order_relaxed);
+    queued_releases_.push_back(id);
+    has_queued_releases_.store(true, std::memory_order_relaxed);
     if (orphaned_ && !collecting_) collect_orphan(std::move(lock));
   }
   // Frees the nodes that other threads released. Called on the thread that owns the tape.
   void collect() {
-    if (!has_released_elsewhere_.load(std::memory_order_relaxed)) return;
+    if (!has_queued_releases_.load(std::memory_order_relaxed)) return;
     std::unique_lock lock(mutex_);
     release_queued(lock);
   }
@@ -138,10 +138,10 @@ class Tape {
 
  private:
   void release_queued(std::unique_lock<std::mutex>& lock) {
-    has_released_elsewhere_.store(false, std::memory_order_relaxed);
-    while (!released_elsewhere_.empty()) {
-      const std::vector<int64_t> ids = std::exchange(released_elsewhere_, {});
-      lock.unlock();  // freeing a node may release other nodes
+    has_queued_releases_.store(false, std::memory_order_relaxed);
+    while (!queued_releases_.empty()) {
+      const std::vector<int64_t> ids = std::exchange(queued_releases_, {});
+      lock.unlock();  // freeing a node may call queue_release() for other nodes
       for (const int64_t id : ids) release(id);
       lock.lock();
     }
@@ -162,9 +162,9 @@ class Tape {
   std::vector<int64_t> waiting_;
   bool draining_ = false;
 
-  std::atomic<bool> has_released_elsewhere_{false};
+  std::atomic<bool> has_queued_releases_{false};
   std::mutex mutex_;  // guards the members below
-  std::vector<int64_t> released_elsewhere_;
+  std::vector<int64_t> queued_releases_;
   bool orphaned_ = false, collecting_ = false;
 };
 
@@ -196,7 +196,7 @@ class TapeEntry final : public TensorAttachment {
     if (tape_ == current_tape)
       tape_->release(node);
     else
-      tape_->release_elsewhere(node);
+      tape_->queue_release(node);
   }
   bool is_leaf() const { return node == kNone; }
   bool usable_here() const { return is_leaf() || tape_ == current_tape; }
@@ -246,7 +246,7 @@ void backward_node(Tape& tape, int64_t id, bool retain) {
   if (!retain) tape.clear(tape[id]);
 }
 
-// A leaf, and the first recorded node that uses it. backward() reaches this node last.
+// A leaf, and the first recorded node that uses it. backward() reaches this node after the leaf's other uses.
 struct FirstUse {
   int64_t node;
   Tensor leaf;

@@ -2,13 +2,13 @@
 //
 // Each thread has a separate tape, a sequence of nodes in creation order. A node holds the op's gradient
 // function, the edges of its inputs, and the number of tensors and later nodes that refer to the node. A node
-// without references is freed, so a discarded forward pass uses no memory. backward() and the freeing of
-// nodes loop over indices, so deep graphs do not overflow the stack.
+// without references is freed, so a discarded forward pass uses no memory. backward() and the code that frees
+// nodes use loops instead of recursion, so deep graphs do not overflow the stack.
 //
 // A recorded tensor belongs to the tape of the thread that recorded it. Recording ops and backward() throw
-// ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but only one at a time. Any
-// thread may drop a recorded tensor. The owner of the tape frees the node at its next recorded op. If the
-// owner has ended, the dropping thread frees the node.
+// ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but two threads must not use
+// it at the same time. Any thread may destroy a recorded tensor. The owner of the tape frees the node at its
+// next recorded op. If the owner has ended, the thread that destroys the tensor frees the node.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ namespace tape {
 struct Edge;
 }
 
-// The inputs of an op that need a gradient. A gradient function may skip the other inputs. The object is
-// valid only during the call of the gradient function.
+// The inputs of an op that need a gradient: needs[i] is true if input i does. A gradient function may skip
+// the other inputs. The object is valid only during the call of the gradient function.
 class Needs {
  public:
   explicit Needs(const tape::Edge* inputs) : inputs_(inputs) {}
@@ -92,7 +92,8 @@ class NoGrad : public RecordingScope {
 bool requires_grad(const Tensor& tensor);
 // Returns false for recorded results, and true for all other tensors.
 bool is_leaf(const Tensor& tensor);
-// Makes the tensor a leaf whose gradient backward() accumulates; floating dtypes only. Returns the tensor.
+// Makes the tensor a leaf whose gradient backward() accumulates. Returns the tensor. Throws ShapeError if its
+// dtype is not a floating dtype.
 const Tensor& require_grad(const Tensor& tensor);
 // Returns the accumulated gradient of a leaf. It is undefined before the first backward().
 Tensor gradient(const Tensor& leaf);
@@ -113,8 +114,8 @@ struct BackwardOptions {
 };
 // Adds d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf. If no cotangent is given, the
 // result must have one element. Throws ShapeError if the result is undefined, is not recorded or was recorded
-// on another thread, if an earlier backward() consumed its part of the tape, or if the cotangent does not
-// match the result in shape or dtype.
+// on another thread, if an earlier backward() freed its recorded ops, or if the cotangent does not match the
+// result in shape or dtype.
 void backward(const Tensor& result, const Tensor& cotangent = {}, const BackwardOptions& options = {});
 
 // Returns the number of nodes on the tape of this thread, for tests and leak checks.

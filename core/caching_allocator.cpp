@@ -41,8 +41,8 @@ class HostMemory final : public SystemMemory {
   bool on_host() const override { return true; }
 };
 
-// Marks the first `usable` bytes of a block as accessible for the address sanitizer, and the other bytes as
-// inaccessible.
+// Marks the first `usable` of the `whole` bytes of a block as accessible for the address sanitizer, and the
+// other bytes as inaccessible.
 void mark_usable([[maybe_unused]] void* block, [[maybe_unused]] int64_t usable,
                  [[maybe_unused]] int64_t whole) {
 #ifdef __SANITIZE_ADDRESS__
@@ -93,7 +93,7 @@ void* CachingAllocator::take_locked(const SizeClass& size) {
   if (stats_.active + stats_.cached + size.bytes > limit_) trim_locked();
   if (stats_.active + size.bytes > limit_) return nullptr;
   if (void* const block = system_.allocate(size.bytes)) return block;
-  if (separate_) return nullptr;  // emptying the cache would wait for the device
+  if (separate_) return nullptr;  // trim_locked() returns no blocks to the system before rejoin()
   trim_locked();
   return system_.allocate(size.bytes);
 }

@@ -29,6 +29,7 @@ class SystemMemory {
   // Returns true if the address sanitizer can check accesses to the blocks.
   virtual bool on_host() const = 0;
 };
+// Returns the memory of the host.
 SystemMemory& host_memory();
 
 class CachingAllocator {
@@ -42,6 +43,7 @@ class CachingAllocator {
 
   // Returns a block of `bytes` or more bytes, aligned to kAlignment, or nullptr for 0. Throws OutOfMemory.
   void* allocate(int64_t bytes);
+  // Adds a block to the cache. `bytes` must be the argument of allocate().
   void release(void* block, int64_t bytes) noexcept;
 
   MemoryStats stats() const;

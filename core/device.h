@@ -68,8 +68,8 @@ class DeviceScope {
 };
 
 // Calls f(backend), or f.operator()<T...>(backend), with the backend of the device, inside a DeviceScope. f
-// must call data() of its tensors itself, so that a tensor on another device is an error. A build without
-// CUDA does not instantiate f for CUDA. Throws DeviceError for a CUDA device in such a build.
+// must call data() of its tensors itself, so that data() throws for a tensor on another device. A build
+// without CUDA does not instantiate f for CUDA. Throws DeviceError for a CUDA device in such a build.
 template <class... T, class F>
 void on_device(Device device, const char* op, F&& f) {
   const DeviceScope scope(device, op);

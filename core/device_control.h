@@ -6,8 +6,8 @@
 namespace tapeformer {
 
 // Waits until the device has finished all work that this process has submitted to it. Returns immediately for
-// the CPU, whose kernels have finished when they return. Tensor::item, to_vector and copies to the CPU wait
-// by themselves.
+// the CPU, whose kernels have finished when they return. Tensor::item, Tensor::to_vector and copies to the
+// CPU also wait.
 void synchronize(Device device);
 
 // Precision of products of float32 matrices on a device.

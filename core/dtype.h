@@ -14,7 +14,7 @@ namespace tapeformer {
 
 enum class DType : uint8_t { float32, float64, bfloat16, int32, int64, uint8 };
 
-// The upper half of a float32. A storage type; arithmetic is done in float32.
+// The upper 16 bits of a float32. The type only stores values; arithmetic is done in float32.
 struct BFloat16 {
   uint16_t bits = 0;
 

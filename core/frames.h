@@ -6,8 +6,8 @@
 
 namespace tapeformer {
 
-// Returns the steps of a model that combines `subsampling` frames into one step. A last incomplete step is
-// dropped.
+// Returns the number of steps of a model that combines `subsampling` frames into one step. An incomplete last
+// step is dropped.
 constexpr int64_t subsampled_steps(int64_t frames, int64_t subsampling) {
   return frames / subsampling;
 }

@@ -1,4 +1,5 @@
-// TAPEFORMER_HOST_DEVICE marks functions that kernels of both backends call. It is empty without nvcc.
+// TAPEFORMER_HOST_DEVICE marks functions that kernels of both backends call. TAPEFORMER_NOINLINE marks
+// functions that nvcc must not inline. Other compilers ignore both macros.
 #pragma once
 
 #ifdef __CUDACC__

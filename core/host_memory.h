@@ -5,8 +5,8 @@
 
 namespace tapeformer {
 
-// Returns the bytes that this process may allocate: the available memory of the computer, or the remaining
-// limit of the control group if that is less. Each call reads the values again. Thread-safe.
+// Returns the bytes that this process may allocate: the available memory of the computer, or the memory limit
+// of the control group if the limit is less. Each call reads the values again. Thread-safe.
 int64_t available_memory();
 
 }  // namespace tapeformer

@@ -11,8 +11,8 @@
 
 namespace tapeformer {
 
-// A bit in the result of the CPUID instruction, and the registers that the operating system must save. `xcr0`
-// holds the bits of these registers in XCR0.
+// An extension: its bit in the result of the CPUID instruction, and the registers that the operating system
+// must save. `xcr0` holds the bits of these registers in XCR0.
 struct Extension {
   const char* name;
   uint32_t leaf, subleaf;

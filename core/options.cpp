@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns the Levenshtein distance, computed by the two-row recurrence.
+// Returns the Levenshtein distance. Keeps one row of the table of distances between prefixes.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

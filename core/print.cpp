@@ -18,7 +18,9 @@ class Printer {
         values_(tensor.to_vector()),
         shorten_(tensor.numel() > kLongestInFull) {}
 
-  // Writes the elements below a dimension; `index` is the position of the first element.
+  // Writes `elements` elements from position `index`, which differ only in the indices of dimensions `dim`
+  // and
+  // above.
   void print(int dim, int64_t index, int64_t elements) {
     if (dim == shape_.rank()) return print_number(values_[static_cast<size_t>(index)]);
     const int64_t size = shape_[dim];

@@ -27,7 +27,7 @@ Tensor randn(const Shape& shape, const RandomStream& stream, DType dtype, Device
 
 Tensor uniform(const Shape& shape, double low, double high, const RandomStream& stream, DType dtype,
                Device device) {
-  check(low <= high, "uniform", "low is ", low, " and high is ", high);
+  check(low <= high, "uniform", "low must not exceed high, but low is ", low, " and high is ", high);
   return generate("uniform", shape, dtype, device,
                   [&](uint64_t i) { return low + (high - low) * stream.uniform(i); });
 }

@@ -13,7 +13,8 @@ class HostCopy;
 
 class Readback {
  public:
-  // Starts the copy. The tensor is a scalar of a floating dtype and may change when the call returns.
+  // Starts the copy of a scalar of a floating dtype. The caller may overwrite the scalar after the call.
+  // Throws ShapeError for other tensors.
   explicit Readback(const Tensor& scalar);
   // Returns the number. Waits for the copy, but not for work that was launched after it.
   double value() const;

@@ -1,6 +1,6 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
 // 3"). A number is a pure function of (seed, stream name, step, element), so a replay draws the same numbers
-// on any device, thread count or block size.
+// with any device, thread count and block size.
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@ using PhiloxBlock = std::array<uint32_t, 4>;
 inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
 inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
 
+// Returns the four random words for a 64-bit key and a 128-bit counter.
 TAPEFORMER_HOST_DEVICE inline PhiloxBlock philox4x32(uint64_t key, uint64_t counter_low,
                                                      uint64_t counter_high) {
   auto c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);

@@ -1,4 +1,4 @@
-// The location of a call, as std::source_location, which clang 14 does not have.
+// The location of a call. Replaces std::source_location, which clang 14 does not provide.
 #pragma once
 
 namespace tapeformer {

@@ -116,10 +116,12 @@ Tensor Tensor::to(Device device) const {
   return copy_as(dtype(), device);
 }
 
-// Copies between devices in two steps: converts the source on its device to the layout and dtype of the
-// target, and then copies bytes.
+// A copy between devices first converts the source on its device to a contiguous tensor of the target's
+// dtype, and then copies bytes. If the target is not contiguous, the source is first copied to the target's
+// device.
 void Tensor::copy_from(const Tensor& source) const {
-  check(shape() == source.shape(), "copy_from", "shape ", source.shape(), " into ", shape());
+  check(shape() == source.shape(), "copy_from", "the source has shape ", source.shape(), ", the target ",
+        shape());
   if (numel() == 0) return;
   if (device() != source.device()) {
     if constexpr (kHasCuda) {
@@ -137,9 +139,10 @@ void Tensor::copy_from(const Tensor& source) const {
 }
 
 void Tensor::add_from(const Tensor& source, double scale) const {
-  check(shape() == source.shape() && dtype() == source.dtype(), "add_from", "shape ", source.shape(), " ",
-        name_of(source.dtype()), " into ", shape(), " ", name_of(dtype()));
-  check(device() == source.device(), "add_from", source.device().to_string(), " into ", device().to_string());
+  check(shape() == source.shape() && dtype() == source.dtype(), "add_from", "the source is ",
+        name_of(source.dtype()), " ", source.shape(), ", the target ", name_of(dtype()), " ", shape());
+  check(device() == source.device(), "add_from", "the source is on ", source.device().to_string(),
+        ", the target on ", device().to_string());
   if (numel() == 0) return;
   const bool plain = is_contiguous() && source.is_contiguous();
   const Tensor to = plain ? as_rows(*this) : *this;

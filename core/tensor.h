@@ -17,7 +17,7 @@
 
 namespace tapeformer {
 
-// A pointer to an object with a reference count in its member `std::atomic<int> owners`.
+// A reference-counting pointer. The object counts its references in a member `std::atomic<int> owners`.
 template <class T>
 class Shared {
  public:
@@ -150,7 +150,7 @@ class Tensor {
   // Adds scale times the elements of a tensor of the same shape and floating dtype.
   void add_from(const Tensor& source, double scale = 1) const;
 
-  // Returns an identifier of the body. It is equal only for copies of one handle.
+  // Returns an identifier that is equal only for copies of one handle.
   const void* id() const { return body_.get(); }
   long use_count() const { return body_ ? body_->owners.load() : 0; }
   bool owns_storage_alone() const { return body().storage->owners.load() == 1; }

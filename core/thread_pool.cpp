@@ -95,8 +95,8 @@ void bind(int number) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
-// Excludes one processor from the affinity mask of the calling thread. Otherwise the kernel often wakes a
-// worker on the processor of the caller, and both threads compete for this processor.
+// Excludes one processor from the affinity mask of the calling thread. Otherwise Linux often wakes a worker
+// on the processor of the loop's caller, and both threads compete for this processor.
 class Avoidance {
  public:
   Avoidance() { sched_getaffinity(0, sizeof allowed_, &allowed_); }
@@ -115,7 +115,7 @@ class Avoidance {
   int avoided_ = -1;
 };
 
-// Marks the calling thread as a thread of a loop.
+// Marks the calling thread as a thread of a loop, and restricts OpenMP to one thread in it.
 class LoopScope {
  public:
   LoopScope() { loop_thread().inside = true; }

@@ -48,7 +48,7 @@ class ThreadPool {
   std::atomic<int64_t> count_{0};
   std::atomic<uint32_t> helpers_{0};
   std::atomic<int> caller_processor_{-1};
-  // Words that threads wait for are in separate cache lines.
+  // Words that several threads change often are in separate cache lines.
   alignas(64) std::atomic<int64_t> next_{0};         // next range to take
   alignas(64) std::atomic<uint32_t> state_{0};       // flags, and numbers of joined and of remaining workers
   alignas(64) std::atomic<uint32_t> generation_{0};  // number of loops started

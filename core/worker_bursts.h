@@ -11,8 +11,10 @@ namespace tapeformer {
 // than its time slice. After a burst, it sleeps as long as the burst took. Meanwhile the other program runs,
 // and the caller takes all ranges.
 //
-// A worker becomes contended if it is preempted twice within kLongRun of processor time. Bursts without
-// preemption become longer. The worker is uncontended if the length of a burst exceeds kLongRun.
+// A worker becomes contended if it is preempted before it has used kLongRun of processor time since its
+// start, its last rest or its last preemption. After kSteadyBursts bursts without preemption, each further
+// burst is twice as long as the burst before it. The worker is uncontended if the length of a burst exceeds
+// kLongRun.
 class WorkerBursts {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;

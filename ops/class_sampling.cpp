@@ -12,11 +12,12 @@ void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t fi
   check(logits.rank() == 2 && logits.is_contiguous(), kOp, "logits must be (rows, classes), not ",
         logits.shape());
   const int64_t rows = logits.size(0), classes = logits.size(1);
-  check(classes >= 1, kOp, "no classes");
+  check(classes >= 1, kOp, "logits ", logits.shape(), " have no classes");
   check(sampling.temperature > 0 && sampling.top_k >= 0 && sampling.top_p > 0 && sampling.top_p <= 1, kOp,
-        "temperature ", sampling.temperature, ", top_k ", sampling.top_k, ", top_p ", sampling.top_p);
+        "temperature ", sampling.temperature, " must be positive, top_k ", sampling.top_k,
+        " at least 0, and top_p ", sampling.top_p, " in (0, 1]");
   check(out.shape() == Shape{rows} && out.is_contiguous() && (out.dtype() != DType::uint8 || classes <= 256),
-        kOp, "out ", name_of(out.dtype()), " ", out.shape(), " must be int64 ", Shape{rows},
+        kOp, "out ", name_of(out.dtype()), " ", out.shape(), " must be int32 or int64 ", Shape{rows},
         ", or uint8 for at most 256 classes, not ", classes);
   const ClassScore score{stream,
                          first,
@@ -37,8 +38,9 @@ void advance_tokens(const Tensor& columns, int64_t position, int64_t prefix, con
   const int64_t batch = tokens.numel();
   check(columns.rank() == 2 && columns.size(1) == batch && columns.is_contiguous() &&
             tokens.shape() == Shape{batch} && tokens.is_contiguous(),
-        kOp, "columns ", columns.shape(), " for tokens ", tokens.shape());
-  check(position >= 0 && position < columns.size(0), kOp, "position ", position, " of ", columns.shape());
+        kOp, "columns ", columns.shape(), " do not match tokens ", tokens.shape());
+  check(position >= 0 && position < columns.size(0), kOp, "position ", position, " is not in [0, ",
+        columns.size(0), ")");
   on_device(tokens.device(), kOp, [&](auto backend) {
     advance_tokens(backend, batch, position, prefix, columns.data<uint8_t>(), tokens.data<uint8_t>());
   });

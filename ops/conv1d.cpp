@@ -25,7 +25,8 @@ Sizes sizes_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
   check(!bias.defined() || bias.shape() == Shape{weight.size(0)}, kOp, "bias ",
         bias.defined() ? bias.shape() : Shape{}, " does not match weight ", weight.shape());
   check(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()), kOp, "input is ",
-        name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
+        name_of(x.dtype()), " and weight ", name_of(weight.dtype()),
+        "; input, weight and bias must have equal dtypes");
   check(options.stride > 0 && options.before >= 0 && options.after >= 0, kOp, "stride ", options.stride,
         " must be positive, and zeros before and after, ", options.before, " and ", options.after,
         ", must not be negative");
@@ -58,15 +59,16 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
   });
 }
 
-// A view of the padded sequence with a row stride of `stride` frames is a matrix of overlapping rows. The
-// convolution is a sum of products of such views with groups of `stride` kernel positions, so patches are not
-// copied. Calls f(first element of the group, elements of the group) for each group.
+// Calls f(first element, number of elements) for each group of `stride` kernel positions. A view of the
+// padded sequence with a row stride of `stride` frames is a matrix of overlapping rows. The convolution is
+// the sum over the groups of products of such views with the weights of the group, so patches are not copied.
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
 }
 
-// Computes y (batch, steps, out) += rows weightᵀ.
+// Computes y (batch, steps, out) += rows weightᵀ, where `rows` (batch, steps, kernel * in) is the view of
+// `padded` with overlapping rows.
 template <class T, class Backend>
 void add_products(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& weight, int64_t stride,
                   const Tensor& y) {
@@ -86,7 +88,7 @@ void add_products(Backend backend, const Sizes& s, const Tensor& padded, const T
   });
 }
 
-// Computes gw (out, kernel * in) = Σ_b g_bᵀ rows_b, summed in the order of the batch.
+// Computes gw (out, kernel * in) += Σ_b g_bᵀ rows_b, summed in the order of the batch.
 template <class T, class Backend>
 void weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& g, int64_t stride,
                      const Tensor& gw) {
@@ -108,8 +110,8 @@ void weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, cons
   });
 }
 
-// Adds g weight of each group to gpadded. Within one group the rows do not overlap, so each frame receives
-// one term per group.
+// Adds the product of g and the weights of each group to gpadded. Within one group the rows do not overlap,
+// so each frame receives one term per group.
 template <class T, class Backend>
 void padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, const Tensor& g, int64_t stride,
                      const Tensor& gpadded) {

@@ -10,10 +10,11 @@ struct Conv1dOptions {
   int64_t before = 0, after = 0;  // number of zero frames before and after a sequence
 };
 
-// Returns the number of steps of a sequence of `frames` frames, or 0 if it is shorter than the kernel.
+// Returns the number of steps of the result for a sequence of `frames` frames. Returns 0 if `frames` is 0, or
+// if the sequence with its zeros before and after is shorter than the kernel.
 int64_t conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& options);
 
-// Computes y[b, t] = bias + Σ_k weight[:, k, :] x[b, t stride + k - before].
+// Computes y[b, t] = bias + Σ_k weight[:, k, :] x[b, stride * t + k - before].
 //
 // x (batch, frames, in), weight (out, kernel, in), bias (out,) or undefined; result (batch, steps, out).
 // PyTorch's Conv1d has weights (out, in, kernel). lengths: frames of each sequence, (batch,) int64 on the

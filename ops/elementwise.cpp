@@ -30,7 +30,8 @@ Tensor unary(const char* op, const Tensor& x_any) {
 template <class Function>
 Tensor binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
   check_defined(op, "a", a_any, "b", b_any);
-  check(a_any.dtype() == b_any.dtype(), op, name_of(a_any.dtype()), " and ", name_of(b_any.dtype()));
+  check(a_any.dtype() == b_any.dtype(), op, "the operands are ", name_of(a_any.dtype()), " and ",
+        name_of(b_any.dtype()), ", expected equal dtypes");
   const Shape shape =
       a_any.shape() == b_any.shape() ? a_any.shape() : broadcast_shapes(op, a_any.shape(), b_any.shape());
   const Tensor a = contiguous(broadcast_to(a_any, shape)), b = contiguous(broadcast_to(b_any, shape));

@@ -29,7 +29,7 @@ Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& sh
   return y;
 }
 
-// Adds source to target at the index.
+// Computes target += the elements of source at the positions of the index.
 void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& index,
                   const IndexShape& shape) {
   const Tensor source = dense(source_any);
@@ -93,7 +93,8 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
   check_defined("scatter_add", "x", x, "the index", index, "the source", source);
   dim = normalize_dim("scatter_add", dim, x.rank());
   check(source.shape() == index.shape() && source.dtype() == x.dtype(), "scatter_add", "source ",
-        source.shape(), " for index ", index.shape());
+        name_of(source.dtype()), " ", source.shape(), " does not match index ", index.shape(), " and x ",
+        name_of(x.dtype()));
   const IndexShape shape = index_shape("scatter_add", x.shape(), dim, index.shape());
   const Tensor indices = checked_index("scatter_add", index, shape.size, x.device());
   const Tensor out = detach(x).clone();

@@ -12,7 +12,7 @@ Tensor embedding(const Tensor& table, const Tensor& index);
 // the other dimensions.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
 // Returns a copy of x with the elements of `source` added at `index`. This is the adjoint of gather().
-// Elements with equal indices are added in order.
+// Elements with equal indices are added in the order of `source`.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 
 // Returns a contiguous int64 copy on `device` of an integer index into [0, size). Throws ShapeError with the

@@ -13,14 +13,14 @@ namespace tapeformer {
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out, const Tensor& added) {
   const int64_t value_dim = table.size(1), position_dim = positions.size(1), batch = tokens.numel();
-  check(out.shape() == Shape{batch, value_dim + position_dim}, "embed_into", "out ", out.shape(), " for ",
-        batch, " tokens of width ", value_dim + position_dim);
+  check(out.shape() == Shape{batch, value_dim + position_dim}, "embed_into", "out ", out.shape(), " must be ",
+        Shape{batch, value_dim + position_dim});
   check(position >= 0 && position < positions.size(0), "embed_into", "position ", position,
         " is beyond the longest sequence, ", positions.size(0));
   check(!added.defined() || (added.shape() == Shape{added.size(0), out.size(1)} && added.is_contiguous() &&
                              position < added.size(0)),
-        "embed_into", "added ", added.defined() ? added.shape() : Shape{}, " at position ", position,
-        " of out ", out.shape());
+        "embed_into", "added ", added.defined() ? added.shape() : Shape{},
+        " must be contiguous, with rows of ", out.size(1), " elements and more than ", position, " rows");
   dispatch("embed_into", table, [&]<class T>(auto backend) {
     visit_index("embed_into", tokens.dtype(), [&](auto index) {
       embed_rows(backend, table.data<T>(), table.size(0), tokens.data<decltype(index)>(), positions.data<T>(),
@@ -49,7 +49,7 @@ void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& 
                           const Tensor& scratch) const {
   const LinearShape shape{x.size(0), weight_.size(1), weight_.size(0)};
   check(x.size(1) == shape.in && out.shape() == Shape{shape.rows, shape.out}, "DecodingLinear", "input ",
-        x.shape(), ", weight ", weight_.shape(), ", out ", out.shape());
+        x.shape(), " and out ", out.shape(), " do not match weight ", weight_.shape());
   check(activation != Activation::gelu || scratch.defined(), "DecodingLinear", "gelu needs scratch memory");
   const Tensor pre = activation == Activation::gelu ? scratch : Tensor{};
   if (prepared_) return prepared_(x, activation, pre, out);
@@ -70,7 +70,7 @@ void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& 
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                      const Tensor& out, const Tensor& rounded) {
   check(x.shape() == out.shape() && (!rounded.defined() || rounded.shape() == out.shape()), "layer_norm_into",
-        "input ", x.shape(), ", out ", out.shape());
+        "out ", out.shape(), " and `rounded` must have the shape of the input, ", x.shape());
   dispatch("layer_norm_into", x, [&]<class T>(auto backend) {
     layer_norm_forward<T, T>(backend, x.size(0), x.size(1), x.data<T>(), data_or_null<T>(branch),
                              DropoutMask{}, weight.data<T>(), bias.data<T>(), kLayerNormEps, out.data<T>(),
@@ -80,7 +80,7 @@ void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight
 
 void add_into(const Tensor& a, const Tensor& b, const Tensor& out) {
   check(a.shape() == b.shape() && a.shape() == out.shape(), "add_into", "shapes ", a.shape(), ", ", b.shape(),
-        ", ", out.shape());
+        " and ", out.shape(), " must be equal");
   dispatch("add_into", a, [&]<class T>(auto backend) {
     binary_forward<Add>(backend, a.data<T>(), b.data<T>(), out.data<T>(), a.numel());
   });

@@ -10,21 +10,22 @@
 namespace tapeformer {
 
 // Writes to out (batch, value_dim + position_dim): row b is table[tokens[b]] followed by positions[position].
-// tokens (batch,) uint8 or int64 within the table; positions (length, position_dim). If `added` (length,
-// value_dim + position_dim) is defined, added[position] is added to each row.
+// `tokens` (batch,) holds rows of the table as uint8, int32 or int64, and `positions` is (length,
+// position_dim). If `added` (length, value_dim + position_dim) is defined, added[position] is added to each
+// row.
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out, const Tensor& added = {});
 
-// The weight (out, in) and bias (out,) of a layer, prepared for products with at most `rows` rows. It keeps a
-// packed copy of the weight on the CPU. If operand_dtype(weight) is bfloat16, the copy is bfloat16, also on a
-// CUDA device.
+// The weight (out, in) and bias (out,) of a layer, prepared for products with at most `rows` rows. On the
+// CPU, the object keeps a packed copy of the weight. If operand_dtype(weight) is bfloat16, it keeps a
+// bfloat16 copy on every device.
 class DecodingLinear {
  public:
   DecodingLinear() = default;
   DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows);
 
-  // Computes out (rows, out) = activation(x (rows, in) weightᵀ + bias). gelu needs `scratch` with the shape
-  // and dtype of out. On a CUDA device, x may be bfloat16; out is then bfloat16 or float32.
+  // Computes out (rows, out) = activation(x (rows, in) weightᵀ + bias). gelu requires `scratch`, memory with
+  // the shape and dtype of out. On a CUDA device, x may be bfloat16; out is then bfloat16 or float32.
   void into(const Tensor& x, Activation activation, const Tensor& out, const Tensor& scratch = {}) const;
 
  private:

@@ -19,7 +19,8 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
   check(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "linear", "bias ",
         bias.defined() ? bias.shape() : Shape{}, " does not match weight ", weight.shape());
   check(compute_dtype(x.dtype()) == weight.dtype() && (!bias.defined() || bias.dtype() == weight.dtype()),
-        "linear", "input is ", name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
+        "linear", "input is ", name_of(x.dtype()), " and weight ", name_of(weight.dtype()),
+        "; expected equal dtypes, or a bfloat16 input with a float32 weight");
 }
 
 // Calls f.operator()<Y>() with the element type Y of a result in `dtype` for inputs of type X.

@@ -20,18 +20,18 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
 // Returns the dtype of x as an operand of products: bfloat16 if x is float32 and the precision of its device
 // is bfloat16 (core/device_control.h), otherwise the dtype of x.
 DType operand_dtype(const Tensor& x);
-// Returns whether products of bfloat16 operands on the device use bfloat16 instructions. A CPU without these
-// instructions, or a build without oneDNN, converts the operands to float32.
+// Returns whether products of bfloat16 operands on the device use bfloat16 instructions. On the CPU, this
+// requires AMX, or oneDNN on a processor with AVX512-BF16. Otherwise the operands are converted to float32.
 bool has_bfloat16_products(Device device);
-// Returns the name of the library that computes float32 products of linear layers on the CPU, with the
-// version of oneDNN.
+// Returns the name of the library that computes float32 products of linear layers on the CPU. The name of
+// oneDNN includes its version.
 std::string cpu_product_library();
 // Returns x in operand_dtype(x). If several layers use one input, converting it once avoids repeated
 // rounding, and the layers keep half the bytes for backward().
 Tensor as_operand(const Tensor& x);
 
 // Computes the backward pass of linear(x, weight, bias) from the gradient of its result, without computing
-// the result. For gradient functions that recompute x.
+// the result. Used by gradient functions that recompute x.
 void backward_through_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
                              const Tensor& gradient);
 

@@ -32,13 +32,14 @@ struct LinearAttentionState {
   Tensor kv;       // (batch, heads, dim, value_dim): sum of phi(k) v^T
   Tensor key_sum;  // (batch, heads, dim): sum of phi(k)
 };
+// Returns the state at the start of a sequence.
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,
                                                  DType dtype = DType::float32, Device device = kCpu);
 
 // Processes one token of the causal form (equations 18 to 20): adds k and v to the state, then reads the
-// result for q. q, k (batch, heads, dim), v and out (batch, heads, value_dim), last dimensions contiguous.
-// The call is not recorded and allocates no memory. The options causal and key_lengths are ignored. Throws
-// ShapeError.
+// result for q. q and k are (batch, heads, dim); v and out are (batch, heads, value_dim). All are float32 or
+// float64, and their last dimensions are contiguous. The call is not recorded and allocates no memory. The
+// options causal and key_lengths are ignored. Throws ShapeError for mismatched shapes and dtypes.
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options = {});

@@ -24,7 +24,7 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
                const Tensor& scale, const Tensor& gradient) {
   const int64_t rows = parameters.size(0), mixtures = checked_mixtures(op, parameters);
   check(levels >= 2, op, levels, " levels; at least 2 are needed");
-  check(targets.shape() == Shape{rows}, op, "targets ", targets.shape(), " for parameters ",
+  check(targets.shape() == Shape{rows}, op, "targets ", targets.shape(), " do not match parameters ",
         parameters.shape());
   const Tensor index = checked_index(op, targets, levels, parameters.device());
   const Tensor nll = Tensor::empty({rows}, parameters.dtype(), parameters.device());

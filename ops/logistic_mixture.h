@@ -1,6 +1,6 @@
-// The discretised mixture of logistics: a distribution over `levels` values, or over bytes, with 3 K
-// parameters. Salimans et al. 2017 (PixelCNN++), section 2.1, in the one-dimensional form of the experiments
-// of "Transformers are RNNs".
+// The discretised mixture of logistics: a distribution over `levels` values, such as bytes, with 3 K
+// parameters for K components (Salimans et al. 2017, "PixelCNN++", section 2.1), in the one-dimensional form
+// of the experiments of "Transformers are RNNs".
 #pragma once
 
 #include "autograd/tape.h"
@@ -14,11 +14,11 @@ struct LogisticMixtureOptions {
 };
 
 // Returns the mean negative log-likelihood in nats over the rows selected by row_mask, or 0 if there are
-// none. parameters (rows, 3 K) floating: K logits, K means, K log-scales (clamped at -7); targets (rows,)
-// integer. With y the target in [-1, 1], h = 1 / (levels - 1) and s = exp(log-scale), component k gives y the
-// probability sigmoid((y + h - mean) / s) - sigmoid((y - h - mean) / s). The interval of the lowest and
-// highest level is unbounded on its outer side. If the difference is at most 1e-5, it is replaced by the
-// density at y times 2 h.
+// none. `parameters` (rows, 3 K), float32 or float64, holds K logits, K means and K log-scales, which are
+// clamped to at least -7. `targets` (rows,) holds integers. With y the target in [-1, 1], h = 1 / (levels -
+// 1) and s = exp(log-scale), component k gives y the probability sigmoid((y + h - mean) / s) - sigmoid((y - h
+// - mean) / s). The interval of the lowest and highest level is unbounded on its outer side. If the
+// difference is at most 1e-5, it is replaced by 2 h times the density at y.
 Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
                              const LogisticMixtureOptions& options = {});
 
@@ -29,9 +29,9 @@ Tensor logistic_mixture_nll(const Tensor& parameters, const Tensor& targets, int
 // The scale of samples: exp(log-scale), or elu(log-scale) + 1.0001 as in the released experiments.
 enum class SamplingScale { elu, exp };
 
-// Draws one byte per row into out (rows,) uint8: a component, then mean + scale (log u - log(1 - u)), rounded
-// to a level. Row i uses elements 2 (first + i) and 2 (first + i) + 1 of the stream. Records nothing and
-// allocates nothing.
+// Draws one byte per row into out (rows,) uint8. Draws a component, and then mean + scale (log u - log(1 -
+// u)) with a uniform u, rounded to one of 256 levels. Row i uses elements 2 (first + i) and 2 (first + i) + 1
+// of the stream. The call is not recorded and allocates no memory.
 void sample_logistic_mixture(const Tensor& parameters, const RandomStream& stream, int64_t first,
                              const Tensor& out, SamplingScale scale = SamplingScale::elu);
 

@@ -61,17 +61,18 @@ struct LshOptions {
 };
 
 // Returns the options of a preset: "reformer" (the paper; the defaults above), "trax", or "fast_transformers"
-// (lsh-1 and lsh-4 of "Transformers are RNNs": 64 buckets, chunks of 32). Throws ConfigError.
+// (lsh-1 and lsh-4 of "Transformers are RNNs": 64 buckets, chunks of 32). Throws ConfigError for other names.
 LshOptions lsh_preset(const std::string& name);
 
-// Returns the number of buckets at a length, or 1 if no hashing is needed. Throws ShapeError.
+// Returns the number of buckets for sequences of a length, or 1 if no hashing is needed. Throws ShapeError
+// for invalid options, and for a length that does not permit `buckets` unless any_length is true.
 int64_t lsh_bucket_count(const LshOptions& options, int64_t length);
 
 // Returns the buckets of q (batch, length, heads, dim), float32, float64 or bfloat16; result (batch, heads,
 // rounds, length) int32 in [0, lsh_bucket_count(length of the sequence)]. The upper end is the bucket of
-// masked positions. The lowest bucket wins a tie. Not recorded: buckets have no gradient. The rotations of
-// round r do not depend on the number of rounds. Throws ShapeError for odd or too many buckets, no rounds,
-// and mismatched shapes.
+// masked positions. A tie selects the lowest bucket. The call is not recorded, because buckets have no
+// gradient. The rotations of round r do not depend on the number of rounds. Throws ShapeError for odd or too
+// many buckets, no rounds, and mismatched shapes.
 Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStream& stream);
 
 // Returns LSH attention of q (batch, length, heads, dim) and v (batch, length, heads, value_dim), both
@@ -83,7 +84,7 @@ Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStrea
 // are q / sqrt(|q|² + 1e-6 dim), as in trax; |q|² must be finite. Positions beyond key_lengths have zero
 // result and zero gradient. The gradient treats the buckets as constants. It sorts again and recomputes the
 // scores, so memory grows with length x rounds. Results do not depend on the number of threads. Throws
-// ShapeError.
+// ShapeError for invalid options and for mismatched shapes, dtypes and devices.
 Tensor lsh_attention(const Tensor& q, const Tensor& v, const Tensor& buckets, const LshOptions& options);
 
 }  // namespace tapeformer

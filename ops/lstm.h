@@ -18,11 +18,11 @@ struct LstmWeights {
   Tensor bias_ih, bias_hh;  // (4 hidden,)
 };
 
-// Runs an LSTM on x (batch, frames, in) floating; lengths (batch,) int64 in [0, frames], or undefined for all
-// frames. `directions` has one entry, or two: forward and reverse. Result (batch, frames, directions *
-// hidden), with the features of the forward direction first. The reverse direction starts at the last frame
-// of each sequence. Frames beyond a length are not read. Their result and gradient are zero, as for PyTorch's
-// packed sequences.
+// Runs an LSTM on x (batch, frames, in), float32 or float64. `lengths` (batch,) is int64 in [0, frames];
+// undefined lengths select all frames. `directions` has one entry, or two: forward and reverse. Returns
+// (batch, frames, directions * hidden), with the features of the forward direction first. The reverse
+// direction starts at the last frame of each sequence. Frames beyond a length are not read. Their result and
+// gradient are zero, as for PyTorch's packed sequences.
 //
 // If the precision of the device is bfloat16 (core/device_control.h), the operands of matrix products are
 // rounded to bfloat16, except for the operands of recurrent products on CUDA. States and gates are float32.

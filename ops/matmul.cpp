@@ -52,7 +52,8 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, MatmulOptions options) {
   check_defined("matmul", "a", a_in, "b", b_in);
   check(a_in.rank() >= 2 && b_in.rank() >= 2, "matmul", "needs matrices, not shapes ", a_in.shape(), " and ",
         b_in.shape());
-  check(a_in.dtype() == b_in.dtype(), "matmul", name_of(a_in.dtype()), " times ", name_of(b_in.dtype()));
+  check(a_in.dtype() == b_in.dtype(), "matmul", "the operands are ", name_of(a_in.dtype()), " and ",
+        name_of(b_in.dtype()), ", expected equal dtypes");
   check(a_in.size(options.transpose_a ? -2 : -1) == b_in.size(options.transpose_b ? -1 : -2), "matmul",
         "inner sizes differ: ", a_in.shape(), options.transpose_a ? " transposed" : "", " times ",
         b_in.shape(), options.transpose_b ? " transposed" : "");
@@ -62,8 +63,8 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, MatmulOptions options) {
   const Tensor out = product(a, b, options);
   return record("matmul", out, {&a, &b},
                 [a = detach(a), b = detach(b), options](const Tensor& g, Needs needs) {
-                  // With A = op(a) and B = op(b): dA = G Bᵀ and dB = Aᵀ G, each transposed again where op
-                  // transposes.
+                  // With A = op(a) and B = op(b), the gradients are dA = G Bᵀ and dB = Aᵀ G. If op transposes
+                  // an operand, its gradient is transposed too.
                   const bool ta = options.transpose_a, tb = options.transpose_b;
                   Gradients gradients(2);
                   if (needs[0]) gradients[0] = ta ? product(b, g, {tb, true}) : product(g, b, {false, !tb});

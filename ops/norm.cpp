@@ -54,8 +54,8 @@ Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input
                               weight.data<T>(), dropout, gx.data<T>(), separate ? gbranch.data<B>() : nullptr,
                               gweight.data<T>(), gbias.data<T>());
         });
-        const Tensor& of_branch = separate ? gbranch : gx;
-        return has_branch ? Gradients{gx, gweight, gbias, of_branch} : Gradients{gx, gweight, gbias};
+        const Tensor& branch_gradient = separate ? gbranch : gx;
+        return has_branch ? Gradients{gx, gweight, gbias, branch_gradient} : Gradients{gx, gweight, gbias};
       });
 }
 

@@ -57,7 +57,7 @@ void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& square
   constexpr const char* kNorms = "squared_norms";
   const auto count = static_cast<int64_t>(tensors.size());
   check(squares.shape() == Shape{count} && squares.is_contiguous(), kNorms, "squares ", squares.shape(),
-        " for ", count, " tensors");
+        " must be contiguous ", Shape{count});
   if (tensors.empty()) return;
   std::vector<Tensor> contiguous;
   for (const Tensor& x : tensors) contiguous.push_back(x.is_contiguous() ? x : x.alias().clone());
@@ -88,8 +88,9 @@ Tensor squared_norms(const std::vector<Tensor>& tensors) {
 }
 
 void average_into(const Tensor& average, const Tensor& value, const Tensor& rule) {
-  check(average.shape() == value.shape() && average.dtype() == value.dtype(), "average_into", "shapes ",
-        average.shape(), " and ", value.shape());
+  check(average.shape() == value.shape() && average.dtype() == value.dtype(), "average_into", "average ",
+        name_of(average.dtype()), " ", average.shape(), " does not match value ", name_of(value.dtype()), " ",
+        value.shape());
   dispatch("average_into", average, [&]<class T>(auto backend) {
     average_into(backend, average.data<T>(), value.data<T>(), rule_in(rule), average.numel());
   });

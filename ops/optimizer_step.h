@@ -25,16 +25,17 @@ void set_rule(const Tensor& memory, const StepRule& rule);
 Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule,
                       const Clipping& clipping = {});
 
-// The factors by which Clipping multiplies gradients, (count,) float64, and the norm of the gradients; see
-// optimizer_step().
 struct GradientScales {
-  Tensor scales, norm;
+  Tensor scales;  // (count,) float64: the factors by which Clipping multiplies the gradients
+  Tensor norm;    // norm of all gradients as optimizer_step() returns it
 };
+// Computes the scales of the gradients for `clipping`.
 GradientScales gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping);
 
 // Returns the sum of squares of each tensor, (count,) float64 on their device. Does not wait for the device.
-// A sum is finite if and only if all elements are finite and, in float64, below 1e150. The tensors must have
-// the same dtype, float32 or float64, and the same device.
+// The sum for a float32 tensor is finite if and only if all elements are finite. The sum for a float64 tensor
+// may overflow if elements exceed 1e150. The tensors must have the same dtype, float32 or float64, and the
+// same device.
 Tensor squared_norms(const std::vector<Tensor>& tensors);
 // Writes the sums of squared_norms into `squares`, (count,) float64.
 void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares);

@@ -18,7 +18,7 @@ Tensor rotary(const Tensor& x, const RotaryOptions& options = {});
 
 // Rotates x (batch, heads, dim), one token at `first_position`, in place. The position advances with each
 // replay of a CUDA graph. The call is not recorded and allocates no tensor. Throws ShapeError if dim is odd
-// or x is not contiguous.
+// or the last dimension of x is not contiguous.
 void rotary_step(const Tensor& x, const RotaryOptions& options);
 
 }  // namespace tapeformer

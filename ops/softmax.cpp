@@ -75,7 +75,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& 
   check(logits.rank() == 2 && logits.size(1) > 0, kOp, "logits must be (rows, classes), not ",
         logits.shape());
   const int64_t rows = logits.size(0), classes = logits.size(1);
-  check(targets.shape() == Shape{rows}, kOp, "targets ", targets.shape(), " for logits ", logits.shape());
+  check(targets.shape() == Shape{rows}, kOp, "targets ", targets.shape(), " do not match logits ",
+        logits.shape());
   check(options.label_smoothing >= 0 && options.label_smoothing < 1 && options.z_loss >= 0, kOp,
         "label_smoothing ", options.label_smoothing, " must be in [0, 1) and z_loss ", options.z_loss,
         " at least 0");

@@ -37,7 +37,8 @@ void check_dropout(double p) {
 
 void check_window(const KeyWindow& window) {
   check(window.block >= 1 && window.before >= 0 && window.block + window.before + window.after >= 0, kOp,
-        "the window has block ", window.block, ", before ", window.before, ", after ", window.after);
+        "the window has block ", window.block, ", before ", window.before, " and after ", window.after,
+        "; block must be at least 1, before at least 0, and after at least -(block + before)");
 }
 
 void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor& k) {
@@ -49,7 +50,8 @@ void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, cons
   check(pattern.dilated.step >= 0 && pattern.periodic.period >= 0 && pattern.periodic.count >= 0 &&
             pattern.periodic.count <= pattern.periodic.period && pattern.grid.width >= 0,
         kOp, "the pattern has step ", pattern.dilated.step, ", period ", pattern.periodic.period, ", count ",
-        pattern.periodic.count, ", width ", pattern.grid.width);
+        pattern.periodic.count, " and width ", pattern.grid.width,
+        "; none may be negative, and count must not exceed period");
 }
 
 // Returns the pattern with the table of key_blocks, as kernels expect it. Call this function inside dispatch,
@@ -88,7 +90,7 @@ Tensor additive_mask(const Tensor& key_lengths, const SoftmaxAttentionOptions& o
   return mask.to(q.dtype());
 }
 
-// Inputs of the kernels of an op, which are kept for backward.
+// The inputs of the kernels, which are kept for the backward pass.
 struct SoftmaxOperands {
   Tensor q, k, v, key_lengths, key_blocks;
   SoftmaxAttentionShape shape;
@@ -143,7 +145,7 @@ struct Subsequences {
     const Tensor grid = reshape(padded, {batch, tokens(), step, heads, dim});
     return reshape(permute(grid, {0, 2, 1, 3, 4}), {batch * step, tokens(), heads, dim});
   }
-  // Undoes split().
+  // Reverses split(): returns the tokens in their original order, without the padding.
   Tensor join(const Tensor& x) const {
     const int64_t batch = x.size(0) / step, heads = x.size(2), dim = x.size(3);
     const Tensor grid = permute(reshape(x, {batch, step, tokens(), heads, dim}), {0, 2, 1, 3, 4});

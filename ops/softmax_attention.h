@@ -12,8 +12,9 @@ struct SoftmaxAttentionOptions {
   // Valid key lengths, (batch,) int64 in [0, key_length]. Later keys are masked. If undefined, no key is
   // masked.
   Tensor key_lengths = {};
-  // Keys of each query. Other keys are masked, in addition to the masks above. A limited pattern requires
-  // key_length = query_length. Kernels skip tiles of scores without a pair of the pattern.
+  // The keys to which each query attends. Other keys are masked, in addition to the masks above. A limited
+  // pattern requires key_length = query_length. Kernels skip tiles of scores in which no query attends to a
+  // key.
   KeyPattern pattern = {};
   // Blocks of pattern.table, int32 (rows, width) or (heads, rows, width) on the device of q: the blocks of
   // pattern.table.block keys that the blocks of queries attend to. Negative numbers are ignored. If it is
@@ -41,8 +42,8 @@ Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
 Tensor plain_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                const SoftmaxAttentionOptions& options = {});
 
-// Keys and values of the previous tokens, a ring with memory for `capacity` tokens. If the capacity is at
-// least pattern.span(), the cache takes any number of tokens.
+// Keys and values of the previous tokens, in a ring buffer for `capacity` tokens. If the capacity is at least
+// pattern.span(), the cache takes any number of tokens.
 struct KeyValueCache {
   Tensor keys;    // (batch, capacity, heads, dim), contiguous
   Tensor values;  // (batch, capacity, heads, value_dim), contiguous

@@ -12,7 +12,7 @@ namespace tapeformer::cpu {
 // Converts `count` elements to float, which is exact.
 void widen(const BFloat16* source, int64_t count, float* target);
 
-// Converts `count` elements to BFloat16. Rounds as the constructor of BFloat16 does.
+// Converts `count` elements to BFloat16. Rounds to nearest even; NaN becomes a quiet NaN.
 void narrow(const float* source, int64_t count, BFloat16* target);
 
 // Converts `count` elements. From and To are the same type, or one is float and the other BFloat16.

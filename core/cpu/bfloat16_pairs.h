@@ -100,8 +100,8 @@ template <int... kElement>
 #endif
 }
 
-// Stores v as operands of products. With AVX512-BF16, subnormal elements become zero. Otherwise equals
-// store().
+// Stores v, rounded to bfloat16, as operands of add_dot_products(). With AVX512-BF16, subnormal elements
+// become zero. Otherwise the function equals store().
 [[gnu::always_inline]] inline void store_operand(BFloat16* target, Vector<float> v) {
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
   const Pairs both = detail::narrow_both(v, v);

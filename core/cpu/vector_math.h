@@ -55,8 +55,7 @@ template <class V>
   return std::bit_cast<V>((n + 127) << 23);
 }
 
-// The reduction x = n ln 2 + r with |r| <= ln 2 / 2, where x is clamped to the range with finite, nonzero
-// exp(x).
+// The reduction x = n ln 2 + r with |r| <= ln 2 / 2, where x is clamped to [kExpLow, kExpHigh].
 template <class V>
 struct ReducedExponent {
   V r;
@@ -86,10 +85,10 @@ template <class V>
 [[gnu::always_inline]] inline float log_of_normal(float x, float tail, float exponent_shift = 0.0f) {
   constexpr uint32_t kSqrtHalf = 0x3F3504F3;
   const auto bits = std::bit_cast<int32_t>(x);
-  const int32_t k = static_cast<int32_t>(static_cast<uint32_t>(bits) - kSqrtHalf) >>
-                    23;  // unsigned, so that the subtraction cannot overflow
-  const float mantissa = std::bit_cast<float>(
-      static_cast<uint32_t>(bits) - (static_cast<uint32_t>(k) << 23));  // mantissa in [sqrt(1/2), sqrt(2))
+  // The subtraction is unsigned, because a signed subtraction may overflow.
+  const int32_t k = static_cast<int32_t>(static_cast<uint32_t>(bits) - kSqrtHalf) >> 23;
+  // The mantissa is in [sqrt(1/2), sqrt(2)).
+  const float mantissa = std::bit_cast<float>(static_cast<uint32_t>(bits) - (static_cast<uint32_t>(k) << 23));
   const float f =
       (mantissa - 1.0f) + tail * std::bit_cast<float>(static_cast<uint32_t>(127 - (k < 127 ? k : 126)) << 23);
   const float p = polynomial(f, 0.333333313f, -0.250008225f, 0.200012282f, -0.166233361f, 0.142017186f,
@@ -115,8 +114,8 @@ template <class V>
   return detail::exp(x);
 }
 
-// Returns exp(min(x, 0)) in two thirds of the time of exp, for feature maps. Below -86 the result stays at
-// exp(-86) = 4.5e-38.
+// Returns exp(min(x, 0)), for feature maps, in about two thirds of the time of exp(). For x below -86,
+// returns exp(-86) = 4.5e-38.
 [[gnu::always_inline]] inline cpu::Vector<float> exp_of_negative(cpu::Vector<float> x) {
   using V = cpu::Vector<float>;
   const V zero{}, low = zero - 86.0f;
@@ -186,10 +185,10 @@ template <class V>
   const float near = x * detail::polynomial(t, 1.12837911f, -0.376124859f, 0.112817124f, -0.0267624892f,
                                             0.00498682167f, -0.000595741323f);
   float a = std::fabs(x);
-  a = a > 4.0f ? 4.0f : a;      // erf(a) rounds to 1 for a >= 4
-  const float minus_log_erfc =  // polynomial for a in [0.9, 4]
-      detail::polynomial(a, 0.000166446232f, 1.12779725f, 0.636976063f, 0.104113691f, -0.0223152172f,
-                         0.00306549156f, -0.000198219786f);
+  a = a > 4.0f ? 4.0f : a;  // erf(a) rounds to 1 for a >= 4
+  // The polynomial is fitted for a in [0.9, 4].
+  const float minus_log_erfc = detail::polynomial(a, 0.000166446232f, 1.12779725f, 0.636976063f, 0.104113691f,
+                                                  -0.0223152172f, 0.00306549156f, -0.000198219786f);
   const float far = std::copysign(1.0f - exp(-minus_log_erfc), x);
   return std::fabs(x) < 0.92f ? near : far;
 }

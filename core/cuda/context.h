@@ -26,8 +26,8 @@ struct Context {
 // Throws DeviceError if the device cannot be used or current_device is the CPU.
 const Context& context();
 
-// Throws DeviceError while a graph is recorded. `action` is part of the message "it ACTION, which a graph
-// cannot repeat", for example "waits for the device".
+// Throws GraphError if a graph is being recorded. `action` is part of the message "it ACTION, which a CUDA
+// graph cannot repeat", for example "waits for the device".
 void refuse_in_graph(const char* action);
 
 // Marks launches of this thread as part of a graph for a scope. `step_offset` points to device memory with

@@ -46,7 +46,7 @@ class Capture {
 struct Graph::Parts {
   Device device;
   int64_t steps;
-  Scratch<int64_t> step_offset;  // number of steps since the recording, which kernels read
+  Scratch<int64_t> step_offset;  // number of steps since the recording; kernels read it
   int64_t next_offset = 0;       // value of step_offset after all previous launches
   CachingAllocator::Cache memory;
   cudaGraphExec_t ready{};

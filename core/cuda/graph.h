@@ -2,7 +2,7 @@
 // as launching one kernel. This header does not include CUDA's headers.
 //
 // The recorded work must launch the same kernels on the same memory every time. It may allocate and release
-// memory. Waiting for the device, copying between host and device, and measuring time throw DeviceError with
+// memory. Waiting for the device, copying between host and device, and measuring time throw GraphError with
 // the name of the op. The inputs of a step, such as a batch, are in memory that the caller fills between
 // launches.
 #pragma once

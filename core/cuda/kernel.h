@@ -28,7 +28,7 @@ namespace tapeformer::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-// Return the start and the step of a loop over n elements, which the threads of a launch share:
+// Return the start and the step of a loop that divides n elements among the threads of a launch:
 //   for (int64_t i = first_element(); i < n; i += element_stride())
 __device__ inline int64_t first_element() {
   return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -231,8 +231,8 @@ struct alignas(16) Pack {
   __device__ void store(T* target) const { *reinterpret_cast<Pack*>(target) = *this; }
 };
 
-// V adjacent elements in memory. load_group and store_group convert between the types of memory and
-// registers. V is 1 or the size of a Pack of T.
+// V adjacent elements in memory. V is a power of two, and addresses must be multiples of V * sizeof(S).
+// load_group and store_group convert between S, the type in memory, and T, the type in registers.
 template <int V, class S>
 struct alignas(V * sizeof(S)) Group {
   S values[V];

@@ -61,8 +61,8 @@ bool synchronous() {
 }
 
 void detail::start(const void* kernel, const Launch& launch, void** arguments) {
-  // Bytes of dynamic shared memory that need no opt-in. CUDA limits static and dynamic shared memory together
-  // to 48 KiB.
+  // Bytes of dynamic shared memory for which no opt-in is requested. Without the opt-in, CUDA limits static
+  // and dynamic shared memory together to 48 KiB.
   constexpr size_t kDefaultLimit = 24 << 10;
   const cudaStream_t stream = context().stream;
   if (launch.shared_bytes > kDefaultLimit)

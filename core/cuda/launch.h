@@ -15,10 +15,12 @@ namespace tapeformer::cuda {
 
 // Work of a launch that WorkLog cannot determine from the arguments.
 struct LaunchWork {
-  int64_t bytes = -1;         // bytes read and written; -1: bytes of the arrays of the arguments
-  int64_t updated_bytes = 0;  // bytes of the arrays that the kernel reads and writes in place
-  double flop = 0;            // operations of matrix products
-  OperandType type = OperandType::float32;  // of the products
+  // Bytes read and written. -1: the total size of the arrays to which the arguments point.
+  int64_t bytes = -1;
+  // Size of the arrays that the kernel reads and writes in place. Added to `bytes`.
+  int64_t updated_bytes = 0;
+  double flop = 0;                          // floating-point operations of matrix products
+  OperandType type = OperandType::float32;  // operand type of the matrix products
 };
 
 // Grid and block sizes of a launch, and the bytes of its dynamic shared memory (dynamic_shared<T>() in the
@@ -32,7 +34,8 @@ struct Launch {
   Launch(dim3 blocks, dim3 threads, size_t shared = 0, SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 
-  // Return a copy of the launch that states its work.
+  // Return a copy of the launch with changed work: moving() sets `bytes`, updating() sets `updated_bytes`,
+  // and multiplying() sets `flop` and `type`.
   Launch moving(int64_t bytes) const {
     Launch launch = *this;
     launch.work.bytes = bytes;
@@ -55,7 +58,7 @@ struct Launch {
   }
 };
 
-inline constexpr int kThreads = 256;
+inline constexpr int kThreads = 256;  // default number of threads per block
 
 // Returns a launch for a kernel whose threads loop over n elements (first_element, element_stride).
 inline Launch over_elements(int64_t n, SourceLocation where = SourceLocation::current()) {
@@ -87,7 +90,7 @@ inline Launch over_tiles(int64_t n, int64_t tiles, int threads, size_t shared,
 bool synchronous();
 
 namespace detail {
-// Throws ShapeError if the shape exceeds the limits of CUDA.
+// Throws ShapeError if the grid or the block exceeds the limits of CUDA.
 void check_limits(const Launch& launch);
 // Launches the kernel on a device. In the emulation, throws DeviceError if the kernel is launched for the
 // first time while a graph is recorded.

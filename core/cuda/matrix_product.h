@@ -1,6 +1,6 @@
 // Products of small matrices by a warp on tensor cores: 16 x 16 times 16 x 8, with bfloat16 operands and
-// float32 sums. The emulation exchanges the fragments of the lanes as a device does, so it tests the kernels
-// that use them.
+// float32 sums. The emulation exchanges the fragments of the lanes as a device does, so tests on the CPU
+// detect errors in their layout.
 #pragma once
 
 #include <array>
@@ -52,8 +52,8 @@ struct Fragments {
   RightFragment right;
 };
 
-// Returns the 16 elements of a row or column from the fragments of four lanes. Elements k < 8 come from the
-// pair at byte `at` of each fragment, and the others from the pair `step` bytes later.
+// Returns the 16 elements of a row or column from the values of four lanes. Elements k < 8 come from the pair
+// at byte `at` of each lane's Fragments, and the others from the pair `step` bytes later.
 inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_lane, size_t at,
                                              size_t step) {
   std::array<float, 16> elements;
@@ -73,8 +73,8 @@ inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_
 
 // Computes sums += left right. A lane holds the elements (row, column), (row, column + 1), (row + 8, column)
 // and (row + 8, column + 1) of the sums, with row and column as in LeftFragment. All lanes of the warp call
-// the function. PTX ISA, mma.sync.aligned.m16n8k16. The instruction is volatile, so that the compiler does
-// not move it into a branch that some lanes skip.
+// the function. The PTX ISA describes the instruction (mma.sync.aligned.m16n8k16). The asm statement is
+// volatile, so that the compiler does not move it into a branch that some lanes skip.
 __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2, float& sum3,
                                           const LeftFragment& left, const RightFragment& right) {
 #ifdef TAPEFORMER_CUDA_EMULATED

@@ -10,7 +10,7 @@ namespace tapeformer::cuda {
 inline constexpr int64_t kMaxStaged = 4 << 20;  // bytes
 
 // Copies at most kMaxStaged bytes from pageable host memory to current_device, through one of a few pinned
-// buffers. The host memory may change when the call returns.
+// buffers. The caller may overwrite the host memory after the call.
 void stage(void* to, const void* from, int64_t bytes);
 
 // An asynchronous copy of a few bytes from current_device to the host.
@@ -22,7 +22,7 @@ class HostCopy {
   ~HostCopy();
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;
-  // Returns the bytes. Waits for the copy, but not for work that was launched after it.
+  // Returns the address of the copied bytes. Waits for the copy, but not for work launched after the copy.
   const void* wait() const;
 
  private:
@@ -48,9 +48,10 @@ void synchronize(Device device);
 // Returns the number of times that the host has waited for all work of a device.
 int64_t host_waits();
 
-// Sets bytes of the current device to 0, in stream order.
+// Sets `bytes` bytes of memory on current_device to 0, in stream order.
 void fill_zero(void* data, int64_t bytes);
-// Copies between devices and host. Waits if the target is host memory.
+// Copies `bytes` bytes between devices and the host. Waits for the copy if the target is host memory or
+// another device than the source.
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
 
 }  // namespace tapeformer::cuda

@@ -18,11 +18,11 @@
 
 namespace tapeformer::cuda {
 
-// Types of the operands of products, which determine the peak rate of a device. Products of tf32 and bfloat16
+// Operand types of matrix products. The peak rate of a device depends on the type; tf32 and bfloat16 products
 // use tensor cores.
 enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 
-// A matrix product of cuBLAS, c (m, n) = a (m, k) b (k, n), `count` times.
+// A batch of `count` matrix products of cuBLAS, each c (m, n) = a (m, k) b (k, n).
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
@@ -38,7 +38,7 @@ struct WorkRecord {
   std::string op;        // name of the op; empty outside ops
   SourceLocation where;  // location of the launch
   int64_t bytes = 0;     // bytes read and written
-  double flop = 0;       // operations of matrix products
+  double flop = 0;       // floating-point operations of matrix products
   OperandType type = OperandType::float32;
   ProductShape product = {};                          // only for products
   int64_t blocks = 0, threads = 0, shared_bytes = 0;  // number of blocks of a kernel, and sizes of a block
@@ -68,7 +68,7 @@ class WorkLog {
   std::vector<WorkRecord> records_;
 };
 
-// The arguments of a kernel as bytes.
+// The bytes of one argument of a kernel.
 using ArgumentBytes = std::span<const std::byte>;
 // Returns the total bytes of the distinct live blocks to which words of the arguments point.
 int64_t bytes_of_arrays(std::span<const ArgumentBytes> arguments);

@@ -43,7 +43,7 @@ void enter_stack([[maybe_unused]] void* kept, [[maybe_unused]] const void** left
 #endif
 }
 
-// Fiber stacks of one OpenMP thread, which the blocks of the thread reuse.
+// Fiber stacks of one thread of the CPU, which reuses them for all of its blocks.
 class StackPool {
  public:
   ~StackPool() {

@@ -26,7 +26,8 @@ float as_float(uint16_t bfloat16) {
   return std::bit_cast<float>(static_cast<uint32_t>(bfloat16) << 16);
 }
 
-// Returns an operand (rows, columns), column-major, as rounded floats.
+// Returns a column-major operand (rows, columns) as float32, rounded to tf32 if `tf32` is true. `memory`
+// holds the result if the operand must be converted.
 const float* floats_of(const void* matrix, cudaDataType_t type, bool tf32, int64_t rows, int64_t columns,
                        int64_t stride, std::vector<float>& memory) {
   if (type == CUDA_R_32F && !tf32) return static_cast<const float*>(matrix);
@@ -48,7 +49,7 @@ struct Product {
   int64_t m, n, k;
   double alpha, beta;
   const void *a, *b;
-  cudaDataType_t factor;
+  cudaDataType_t operand_type;
   int64_t rows_a, columns_a, lda, stride_a, rows_b, columns_b, ldb, stride_b;
   void* c;
   int64_t ldc, stride_c, count;
@@ -57,7 +58,7 @@ struct Product {
   bool rounds_parts;  // whether partial sums are rounded as well
 
   void run() const {
-    const int64_t bytes = factor == CUDA_R_16BF ? 2 : 4;
+    const int64_t bytes = operand_type == CUDA_R_16BF ? 2 : 4;
     std::vector<float> of_a, of_b;
     for (int64_t i = 0; i < count; ++i) {
       if (is_double) {
@@ -67,10 +68,10 @@ struct Product {
                     static_cast<double*>(c) + i * stride_c, size(ldc));
         continue;
       }
-      const float* const first = floats_of(static_cast<const char*>(a) + i * stride_a * bytes, factor, tf32,
-                                           rows_a, columns_a, lda, of_a);
-      const float* const second = floats_of(static_cast<const char*>(b) + i * stride_b * bytes, factor, tf32,
-                                            rows_b, columns_b, ldb, of_b);
+      const float* const first = floats_of(static_cast<const char*>(a) + i * stride_a * bytes, operand_type,
+                                           tf32, rows_a, columns_a, lda, of_a);
+      const float* const second = floats_of(static_cast<const char*>(b) + i * stride_b * bytes, operand_type,
+                                            tf32, rows_b, columns_b, ldb, of_b);
       const auto multiply = [&](int64_t from, int64_t to, float* sums, double scale) {
         cblas_sgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(to - from), static_cast<float>(alpha),
                     first + from * (op_a == CblasNoTrans ? lda : 1), size(lda),
@@ -113,8 +114,8 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(
       (is_double ? compute != CUBLAS_COMPUTE_64F : compute == CUBLAS_COMPUTE_64F) || (tf32 && rounded) ||
       (rounds && *static_cast<const float*>(beta) != 0))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  const int64_t least_a = op_a == CUBLAS_OP_N ? m : k, least_b = op_b == CUBLAS_OP_N ? k : n;
-  if (lda < least_a || ldb < least_b || ldc < m) return CUBLAS_STATUS_INVALID_VALUE;
+  const int64_t rows_a = op_a == CUBLAS_OP_N ? m : k, rows_b = op_b == CUBLAS_OP_N ? k : n;
+  if (lda < rows_a || ldb < rows_b || ldc < m) return CUBLAS_STATUS_INVALID_VALUE;
   const auto scalar = [&](const void* value) {
     return is_double ? *static_cast<const double*>(value)
                      : static_cast<double>(*static_cast<const float*>(value));
@@ -129,12 +130,12 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(
                         .beta = scalar(beta),
                         .a = a,
                         .b = b,
-                        .factor = type_a,
-                        .rows_a = least_a,
+                        .operand_type = type_a,
+                        .rows_a = rows_a,
                         .columns_a = op_a == CUBLAS_OP_N ? k : m,
                         .lda = lda,
                         .stride_a = stride_a,
-                        .rows_b = least_b,
+                        .rows_b = rows_b,
                         .columns_b = op_b == CUBLAS_OP_N ? n : k,
                         .ldb = ldb,
                         .stride_b = stride_b,

@@ -15,11 +15,12 @@ float value_at(const void* matrix, const EmulatedLayout& layout, int64_t row, in
                                     : static_cast<const float*>(matrix)[at];
 }
 
-bool is_factor(const EmulatedLayout& layout) {
+bool is_operand(const EmulatedLayout& layout) {
   return layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF;
 }
 
-// Applies the epilogue to d, the product in float32. The bias and the layout of the result may be bfloat16.
+// Applies the epilogue to d, the product in float32. The bias has the type of layout_d, which may be
+// bfloat16. CUBLASLT_EPILOGUE_BGRADB leaves d unchanged and writes the sums of b over k to the bias.
 void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
                   const EmulatedLayout& layout_d, int64_t k) {
   const EmulatedLayout of_bias{layout_d.type, layout_d.rows, 1, layout_d.rows};
@@ -91,7 +92,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
-  *found = is_factor(*a) && a->type == b->type && (d->type == CUDA_R_32F || d->type == a->type) ? 1 : 0;
+  *found = is_operand(*a) && a->type == b->type && (d->type == CUDA_R_32F || d->type == a->type) ? 1 : 0;
   if (*found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   results[0] = {{preference->reductions == CUBLASLT_REDUCTION_SCHEME_MASK}, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;

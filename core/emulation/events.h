@@ -1,5 +1,5 @@
-// CUDA events. An event only stores the time at which it is recorded, because all work completes
-// synchronously.
+// CPU emulation of CUDA events. An event only stores the time at which it is recorded, because all work
+// completes synchronously.
 #pragma once
 
 #include <chrono>

@@ -1,11 +1,11 @@
 // CPU emulation of the CUDA language features and runtime functions that the kernels use. This header
 // replaces cuda_runtime.h and uses the names of CUDA, so that the same sources compile for both.
 //
-// A launch distributes its blocks among the OpenMP threads. One OpenMP thread runs all threads of a block,
-// one after another. A thread that waits (__syncthreads, shuffles, votes) is a fiber with a separate stack.
-// Threads that never wait share one stack and run as a plain loop; their order alternates between blocks.
-// Throws std::logic_error with the number of the thread if not all threads of a block can reach a barrier, or
-// if a shuffle reads a lane that does not participate.
+// A launch distributes its blocks among the threads of parallel_for. One CPU thread runs all threads of a
+// block, one after another. A thread that waits (__syncthreads, shuffles, votes) is a fiber with a separate
+// stack. Threads that never wait share one stack and run as a plain loop; their order alternates between
+// blocks. A launch throws std::logic_error if some threads of a block cannot reach a barrier, or if a shuffle
+// reads a lane that does not participate.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
-// One OpenMP thread runs all threads of a block, so they share its thread-local variables.
+// One CPU thread runs all threads of a block, so they share its thread-local variables.
 #define __shared__ static thread_local
 
 struct dim3 {
@@ -59,7 +59,7 @@ void submit(F&& work) {
     work();
 }
 
-// Runs a kernel whose arguments are bound in `kernel`.
+// Calls `kernel`, a kernel with bound arguments, once for each thread of the grid.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
 
 void block_barrier();

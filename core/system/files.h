@@ -70,7 +70,7 @@ void replace_file(const std::string& path, std::string_view text);
 // An exclusive lock on a folder. The system releases it when the process ends.
 class FolderLock {
  public:
-  // Throws FileError, with reason EWOULDBLOCK if another process holds the lock.
+  // Locks the folder without waiting. Throws FileError, with reason EWOULDBLOCK if the lock is held already.
   explicit FolderLock(const std::string& path);
 
  private:

@@ -1,5 +1,5 @@
 // Escaping of text for terminals. The log, the progress line and standard output escape all text that they
-// print, so other code prints text from files and arguments as it is.
+// print, so other code need not escape text from files and arguments.
 #pragma once
 
 #include <string>

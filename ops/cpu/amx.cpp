@@ -50,8 +50,8 @@ struct Block {
   BFloat16 values[kTileDepth * kPanelColumns];
 };
 
-// Packs the rows of x (rows, width) into panels for a product that sums over the rows: as the right operand,
-// or as the transposed left operand, whose tiles are transposed.
+// Packs x (rows, width) into panels for a product that sums over the rows. If kLeft is true, x is the
+// transposed left operand and its tiles are transposed; otherwise x is the right operand.
 template <bool kLeft>
 void pack_rows(int64_t rows, int64_t width, const BFloat16* x, BFloat16* panels) {
   alignas(64) Block padded;
@@ -111,7 +111,8 @@ inline void before_tile_loads() {
   asm volatile("" ::: "memory");
 }
 
-// Computes up to 32 rows of 32 columns: c = a b, or c += a b, for at least one step. The stride is in bytes.
+// Computes c += a b if kAdd is true, otherwise c = a b, for up to 32 rows of 32 columns. `steps`, the number
+// of tiles along the inner dimension, is at least 1. `stride` is the row stride of c in bytes.
 template <bool kAdd>
 TAPEFORMER_AMX void square_product(const Left& a, const BFloat16* panel, int64_t steps, float* c,
                                    int64_t stride) {
@@ -155,7 +156,8 @@ TAPEFORMER_AMX void square_product(const Left& a, const BFloat16* panel, int64_t
   _tile_stored(3, lower + kSide, stride);
 }
 
-// Computes up to 16 rows of 64 columns, which are two panels: c = a b. The stride is in bytes.
+// Computes c = a b for up to 16 rows of 64 columns, which are two panels. `stride` is the row stride of c in
+// bytes.
 TAPEFORMER_AMX void flat_product(const Left& a, const BFloat16* panel, const BFloat16* next_panel,
                                  int64_t steps, float* c, int64_t stride) {
   before_tile_loads();
@@ -230,8 +232,8 @@ thread_local GrowingMemory left_memory, right_memory;
 
 bool available() {
   constexpr ExtensionSet kNeeded = extensions("amx_tile amx_bf16");
-  constexpr int kRequestPermission = 0x1023,
-                kTileData = 18;  // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA of Linux
+  // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA of Linux.
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
   static const bool has_amx =
       (kNeeded & ~processor_extensions()) == 0 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
   return has_amx;

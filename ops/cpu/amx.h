@@ -19,7 +19,7 @@ inline constexpr bool kBuilt = false;
 #endif
 
 inline constexpr int64_t kTileDepth = 32;     // rows of a tile of a packed matrix
-inline constexpr int64_t kPanelColumns = 32;  // columns of a panel, which has pairs of tiles
+inline constexpr int64_t kPanelColumns = 32;  // columns of a panel: two adjacent tiles
 
 // Returns whether the processor has AMX for bfloat16 and the operating system allows this process to use it.
 // The first call asks the operating system.
@@ -32,7 +32,9 @@ int64_t packed_bytes(int64_t depth, int64_t columns);
 // of kPanelColumns or `columns`.
 void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64_t begin, int64_t end,
           BFloat16* packed);
-// Computes out (rows, columns) = a (rows, depth) b from the packed b. out_stride is the row stride of `out`.
+// Computes out (rows, columns) = a (rows, depth) b, where `packed` is the packed matrix b. `out_stride` is
+// the
+// row stride of `out` in elements.
 void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
               float* out, int64_t out_stride);
 

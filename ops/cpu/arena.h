@@ -8,11 +8,12 @@
 
 namespace tapeformer::cpu {
 
-// An allocator of arrays in a block of memory. If the block is null, it only computes the required size.
+// An allocator of arrays in a block of memory. If the block is null, the arena returns null pointers and only
+// computes the required size.
 class Arena {
  public:
   explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
-  // Returns an array that is aligned to a cache line.
+  // Returns an array of `count` elements that is aligned to a cache line.
   template <class U>
   U* take(int64_t count) {
     constexpr int64_t kAlign = 64;

@@ -20,7 +20,7 @@ double smallest_kept(const T* logits, const ClassScore& score, std::vector<doubl
       sorted.begin(), sorted.end(), [](double x) { return std::isnan(x); }, -INFINITY);
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
   if (score.top_k > 0) {
-    // Keeps classes with the same logit as class k.
+    // Keeps all classes whose logit is not less than the k-th largest logit.
     const double last = sorted[static_cast<size_t>(score.top_k - 1)];
     sorted.erase(std::upper_bound(sorted.begin(), sorted.end(), last, std::greater<>()), sorted.end());
   }

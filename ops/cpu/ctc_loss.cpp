@@ -24,7 +24,7 @@ template <class T>
 }
 
 template <class T>
-void close_margins(T* row, CtcSpan span) {
+void mask_margins(T* row, CtcSpan span) {
   row[span.begin - 2] = row[span.begin - 1] = row[span.end] = row[span.end + 1] = T(kImpossible);
 }
 
@@ -56,17 +56,17 @@ class Utterance {
         beta_(2 * row_),
         posterior_(states_) {}
 
-  // Returns the negative log-likelihood. Writes its derivative times scale to `gradient` (frames, classes)
-  // unless null.
+  // Returns the negative log-likelihood. Unless `gradient` (frames, classes) is null, writes the derivative
+  // with respect to the logits, multiplied by `scale`, to `gradient`.
   T run(const T* logits, const int64_t* labels, int64_t blank, T scale, T* gradient) {
     if (frames_ == 0) return 0;  // a feasible utterance without frames has no labels
-    bool numbers = true;
+    bool finite = true;
     for (int64_t t = 0; t < frames_; ++t) {
       normalizers_.data()[t] = normalizer(logits + t * classes_, classes_);
-      numbers = numbers && std::isfinite(normalizers_.data()[t]);
+      finite = finite && std::isfinite(normalizers_.data()[t]);
     }
-    if (!numbers) return fail(std::numeric_limits<T>::quiet_NaN(), gradient);
-    name_states(labels, blank);
+    if (!finite) return fail(std::numeric_limits<T>::quiet_NaN(), gradient);
+    init_states(labels, blank);
     Scratch<T> alpha((gradient ? frames_ : std::min<int64_t>(frames_, 2)) * row_);
     const T loss = forward(logits, alpha.data(), gradient ? frames_ : 2);
     if (loss >= T(-kMinLogProbability / 2)) {
@@ -83,7 +83,8 @@ class Utterance {
     return value;
   }
 
-  void name_states(const int64_t* labels, int64_t blank) {
+  // Sets the class of each state, and skip_.
+  void init_states(const int64_t* labels, int64_t blank) {
     T* const skip = skip_.data() + kMargin;
     std::fill_n(skip_.data(), row_, T(kImpossible));
     for (int64_t s = 0; s < states_; ++s) {
@@ -117,7 +118,7 @@ class Utterance {
       row[s] = emission_.data()[s];
       largest = std::max(largest, row[s]);
     }
-    close_margins(row, span);
+    mask_margins(row, span);
     double shifts = 0;
     for (int64_t t = 1; t < frames_; ++t) {
       const T* const before = row;
@@ -126,7 +127,7 @@ class Utterance {
       emit(logits, t, span);
       shifts += static_cast<double>(largest);
       largest = forward_step(before, row, span, largest);
-      close_margins(row, span);
+      mask_margins(row, span);
     }
     const T last = row[states_ - 1], label = states_ > 1 ? row[states_ - 2] : T(kImpossible);
     return static_cast<T>(-(shifts + static_cast<double>(log_sum(last, label, T(kImpossible)))));
@@ -149,9 +150,9 @@ class Utterance {
   struct Largest {
     T beta, posterior;
   };
-  // Computes posterior_[s] = alpha + beta of a frame, and row = beta + emission - shift. beta_t(s) is the
-  // log-probability of all path suffixes that leave state s at frame t. Returns the maxima of row and
-  // posterior_.
+  // Computes posterior_ = alpha + beta and row = beta + emission for the states of one frame. beta_t(s) is
+  // the log-probability of all path suffixes that leave state s at frame t, minus the shifts so far. `after`
+  // is `row` of the next frame. Returns the maxima of row and posterior_.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcSpan span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
@@ -185,7 +186,7 @@ class Utterance {
                                   ? last_frame(after, alpha + t * row_ + kMargin, row, span)
                                   : backward_step(after, alpha + t * row_ + kMargin, row, span, shift);
       shift = largest.beta;
-      close_margins(row, span);
+      mask_margins(row, span);
       write_gradient(logits, t, span, largest.posterior, scale, gradient + t * classes_);
       std::swap(row, after);
     }
@@ -225,6 +226,7 @@ class Utterance {
 
   int64_t frames_, classes_, states_, row_;
   Scratch<int32_t> state_class_;
+  // skip_: 0 if a path may enter the state from two states before it, otherwise kImpossible.
   Scratch<T> skip_, emission_, normalizers_, beta_, posterior_;
 };
 

@@ -16,8 +16,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kMaxParts =
-    8;  // maximum number of partial weight gradients, which have the shape of the weight
+// Maximum number of parts of the rows. Each part except the first has its own buffer for the weight gradient.
+constexpr int64_t kMaxParts = 8;
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows of a block that stays in the cache
 constexpr int64_t kMinBlockRows = 64;
@@ -89,10 +89,10 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
   const bool few = shape.rows <= kFewRows;
   std::optional<PackedOperand<O>> weight;
   if (!few) weight.emplace(in, out, w, true);
-  const int64_t most =
+  const int64_t max_block =
       kInPlace ? kBlockRows
                : std::clamp(kBlockElements / std::max<int64_t>(out, 1), kMinBlockRows, kBlockRows);
-  const int64_t block = std::clamp<int64_t>(shape.rows, 1, most);
+  const int64_t block = std::clamp<int64_t>(shape.rows, 1, max_block);
   const BufferSizes sizes{.multipliers = dropout.active() ? out : 0,
                           .sums = kInPlace ? 0 : block * out,
                           .inputs = std::is_same_v<O, X> ? 0 : block * in};

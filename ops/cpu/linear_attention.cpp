@@ -80,8 +80,8 @@ class HeadGroup {
     std::fill_n(states_.data, state_elements_, T{0});
   }
 
-  // Computes the rows of `out` for the selected heads, and their inverse denominators (batch, heads,
-  // query_length) unless null.
+  // Computes the rows of `out` for the selected heads. Unless `inverse_denominators` (batch, heads,
+  // query_length) is null, also stores 1 / d of these rows.
   void forward(AttentionRows<S> out, T* inverse_denominators) {
     if (!s_.causal)
       for_chunks(valid_keys_, [&](Chunk c) {
@@ -287,8 +287,9 @@ class HeadGroup {
   PerHead<T> queries_, keys_, features_gradient_;  // panels of rows of `dim` elements
   PerHead<T> values_, dn_, result_;                // panels of rows of `value_dim` elements
   PerHead<T> dd_;                                  // one number per token of the sequence
-  PerHead<T> inverse_, ones_, partial_dots_;       // one number per token of the chunk
-  PerHead<T> states_;                              // all states; the members below point into it
+  PerHead<T> inverse_, ones_;                      // one number per token of the chunk
+  PerHead<T> partial_dots_;                        // one vector per token of the chunk
+  PerHead<T> states_;                              // the memory of the states, which are the members below
   PerHead<T> key_sum_, query_sum_;                 // (dim,)
   PerHead<T> value_key_, dn_query_, key_value_;    // (value_dim, dim) twice, (dim, value_dim)
   int64_t state_elements_ = 0;

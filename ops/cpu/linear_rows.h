@@ -15,8 +15,8 @@ namespace tapeformer::cpu {
 inline constexpr int64_t kFewRows = 4;              // maximum number of rows of multiply_few_rows()
 inline constexpr int64_t kGrainProducts = 1 << 17;  // minimum number of multiplications per thread
 
-// Applies bias, activation and dropout to one row of n elements. `bias` and `multipliers` may be null. gelu
-// writes its input to `pre`.
+// Applies bias, activation and dropout to one row of n elements. `bias` and `multipliers` (of dropout) may be
+// null. For gelu, writes the input of the activation to `pre`.
 template <class T, class Y>
 void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n) {
   if (bias) {
@@ -37,7 +37,8 @@ void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* mul
   }
 }
 
-// Applies finish_row() and writes the result to `target`, which may have another type. May change y.
+// Computes the result of finish_row() and writes it to `target`, which may have another type. May overwrite
+// y.
 template <class T, class Y>
 void finish_row_into(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n,
                      Y* target) {
@@ -54,8 +55,9 @@ void finish_row_into(T* y, const T* bias, Activation activation, Y* pre, const T
   }
 }
 
-// Computes y (rows, out) = x (rows, in) wᵀ for few rows, as in decoding. Unlike BLAS, it does not pack the
-// weights. Four outputs at a time hide the latency of additions. Operands are rounded to O.
+// Computes y (rows, out) = x (rows, in) wᵀ for at most kFewRows rows, as in decoding. Unlike BLAS, the
+// function does not pack the weights. It computes four outputs at a time to hide the latency of additions.
+// Operands are rounded to O.
 template <class O, class X, class W, class T>
 void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
   constexpr int64_t kOutputs = 4;

@@ -117,7 +117,8 @@ class LshForward : public LshWindow<T> {
     clock_.lap(&LshStages::scatter);
   }
 
-  // Prefetches position i of the next chunk, and its row of the result.
+  // Prefetches the row of the result for position i of this chunk, and the inputs of position i of the next
+  // chunk.
   void prefetch(int64_t i) {
     prefetch_row(running_.rows[2].row(own_->order[i]), s_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next(i);
@@ -158,7 +159,7 @@ class LshForward : public LshWindow<T> {
     sum_[row] = sum(total);
   }
 
-  // Adds a row to the softmax over all rounds, and finishes it in the last round.
+  // Adds a row to the softmax over all rounds. In the last round, normalizes the sum.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->value_width();

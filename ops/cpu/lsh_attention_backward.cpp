@@ -71,7 +71,7 @@ class LshBackward : public LshWindow<T> {
         order, round, begin, end,
         [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t chunk) {
-          load_queries();
+          load_gradients();
           clock_.lap(&LshStages::gather);
           for (int64_t i = 0; i < own_->count; i += kQueries) block(i, std::min(kQueries, own_->count - i));
           finish(*before_, chunk == begin ? look_back : nullptr);
@@ -124,8 +124,8 @@ class LshBackward : public LshWindow<T> {
     std::fill_n(sums.gv, rows_ * this->value_width(), T{0});
   }
 
-  // Packs the queries of the chunk and the gradients of their results.
-  void load_queries() {
+  // Copies and packs the gradients of the results of the chunk's queries.
+  void load_gradients() {
     for (int64_t i = 0; i < own_->count; ++i) {
       const T* const row = g_row(own_->order[i]);
       std::copy_n(row, s_.value_dim, g_rows_ + i * s_.value_dim);
@@ -179,9 +179,9 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_[i]), s_.value_dim * kSize);
   }
 
-  // Processes query i, which is row `row` of the block. Replaces its scores by the weights p after dropout,
-  // and replaces score_gradients_, which holds g . v, by p (m g . v - delta) times the factor of the key,
-  // where m is the dropout multiplier. Masked elements of the row become 0.
+  // Processes query i, which is row `row` of the block. Replaces its scores by m p, where p is the attention
+  // weight and m the dropout multiplier. Replaces score_gradients_, which holds g . v, by p (m g . v - delta)
+  // times the factor of the key. Masked elements of the row become 0.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
@@ -204,7 +204,7 @@ class LshBackward : public LshWindow<T> {
       softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
   }
 
-  // A query that attends to no other position returns its own value. Adds the gradient of this value.
+  // If query i attends to no other position, its result is its own value. Adds the gradient of this value.
   void add_alone(int64_t i, int64_t position) {
     if (log_sums_[this->log_sum_index(position, s_.mean ? own_->round : 0)] !=
         std::numeric_limits<T>::infinity())
@@ -234,7 +234,7 @@ class LshBackward : public LshWindow<T> {
       pass(log_sum, [](const Half&, int64_t, Vector<T> p) { return p; });
       return;
     }
-    // A score may exceed the log-sum-exp by the logarithm of the multiplicity, which is at most 2 rounds.
+    // A score may exceed the log-sum-exp by the logarithm of the multiplicity, which is at most 2 * rounds.
     const T max_multiplicity = static_cast<T>(2 * s_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {
@@ -296,7 +296,8 @@ class LshBackward : public LshWindow<T> {
   }
 
   // Adds the sums of a half to the gradients of its positions; the first round sets the gradients. If the
-  // chunk belongs to another segment, writes the sums to `look_back`.
+  // chunk belongs to another segment, `look_back` is not null, and the sums are written to `look_back`
+  // instead.
   //
   // The key is factor * q with factor = scale / n and n² = |q|² + epsilon. The gradient of q through the key
   // is therefore gk - q (q . gk) / n², where gk includes the factor.

@@ -11,8 +11,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Draws standard normal numbers by the Box-Muller transform, four per Philox block, column by column. Always
-// computes in float, so that float and double use the same rotation.
+// Draws a rotation (dim, columns) of standard normal numbers by the Box-Muller transform, four per Philox
+// block, column by column. Always computes in float, so that float and double use the same rotation.
 template <class T>
 void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
                    T* panels) {

@@ -15,7 +15,7 @@ void LshOrder::sort(int64_t valid, const int32_t* buckets) {
   valid_ = valid;
   chunks_ = (valid + s_.chunk_length - 1) / s_.chunk_length;
   for (int64_t round = 0; round < s_.rounds; ++round) sort_round(round, buckets + round * s_.length);
-  // A round may look back at any other round, so all rounds must be sorted first.
+  // With LshWrap::global, round 0 looks back at the last round, so all rounds must be sorted first.
   for (int64_t round = 0; round < s_.rounds; ++round)
     wraps_[static_cast<size_t>(round)] = find_wrap(round, buckets);
 }

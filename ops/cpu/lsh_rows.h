@@ -36,7 +36,7 @@ std::array<PositionRows<T>, kParts> take_rows(Arena& arena, int64_t length,
   return parts;
 }
 
-// Calls f(position) for positions [0, count), in parallel if it is called outside of a parallel region.
+// Calls f(position) for positions [0, count), in parallel unless the caller is inside a parallel loop.
 template <class F>
 void for_positions(int64_t count, F&& f) {
   constexpr int64_t kGrain = 1024;

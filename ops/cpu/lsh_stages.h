@@ -8,7 +8,8 @@
 
 namespace tapeformer::cpu {
 
-// Stopwatch of one thread, which adds the time of each stage to `lsh_stages`. Does nothing if it is null.
+// A stopwatch of one thread that adds the time of each stage to `lsh_stages`. Does nothing if `lsh_stages` is
+// null.
 class StageClock {
  public:
   using Stage = std::atomic<int64_t> LshStages::*;

@@ -18,7 +18,7 @@
 
 namespace tapeformer::cpu {
 
-// Integer with the size of T, so that integer comparisons give masks for floating-point lanes.
+// An integer type with the size of T, so that its comparisons give masks for floating-point lanes.
 template <class T>
 using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
@@ -82,10 +82,10 @@ struct LshHalf {
   const int32_t* order = nullptr;  // positions of the keys
   Int* positions = nullptr;        // positions as Int
   Int* codes = nullptr;  // (rounds, capacity) for exact duplicates, else (1, capacity); kEmpty after `count`
-  const Int* round_codes = nullptr;
-  T* queries = nullptr;     // (rows, dim)
-  T* factors = nullptr;     // key = factor * query, including the scale of the scores
-  T* key_panels = nullptr;  // packed keys
+  const Int* round_codes = nullptr;  // codes of this round
+  T* queries = nullptr;              // (rows, dim)
+  T* factors = nullptr;              // key = factor * query, including the scale of the scores
+  T* key_panels = nullptr;           // packed keys
 };
 
 // The dropout multipliers of the weights of a chunk, in rows of 2 `capacity` columns like the scores.
@@ -314,7 +314,8 @@ class LshWindow {
       back_rounds_[r] = cell.round;
     }
   }
-  // Returns the multiplicities of the keys from j, over all rounds, for the query of find_cells().
+  // Returns the multiplicities of the keys from j for the query of find_cells(). The multiplicity of a key is
+  // the number of times that the query attends to it in all rounds.
   Vector<T> multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < s_.rounds; ++r) {
@@ -333,6 +334,7 @@ class LshWindow {
   int64_t example_ = 0, head_ = 0;
   const LshOrder* order_ = nullptr;
   Half halves_[2];
+  // The chunk of the queries, and the chunk at which it looks back.
   Half *own_ = &halves_[0], *before_ = &halves_[1];
   Range* ranges_ = nullptr;  // visible columns of each query of the chunk
   T* scores_ = nullptr;      // (kQueries, stride_)

@@ -97,7 +97,8 @@ class ValidFrames {
   std::vector<int64_t> first_;
 };
 
-// Computes h and c of one frame. `gates` holds W x and receives i, f, g, o. `recurrent` is U h'.
+// Computes h and c of one frame. `gates` holds W x and receives i, f, g, o. `recurrent` holds U h for h of
+// the previous frame, and `c` holds c of the previous frame.
 template <class T>
 void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T* c, T* h) {
 #pragma omp simd
@@ -200,8 +201,8 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
     for (int64_t t = lengths[b]; t < shape.frames; ++t) std::fill_n(at.out(out, b, t), hidden, T{0});
 }
 
-// The arguments of a gradient. gz (directions, valid frames, 4 hidden) is the gradient with respect to the
-// pre-activations of the gates.
+// The arguments that the parts of lstm_backward() share. gz (directions, valid frames, 4 hidden) is the
+// gradient with respect to the pre-activations of the gates.
 template <class O, class T>
 struct LstmBackward {
   const LstmShape& shape;

@@ -21,7 +21,7 @@ using dnnl::memory;
 // are copied to blocks of kLastBlock rows and padded with zeros. Two kernels therefore suffice for any number
 // of rows.
 constexpr int64_t kBlock = 64, kLastBlock = 16;
-// Numbers of rows that one call of a compiled transposed product sums.
+// Numbers of rows over which one call of a compiled transposed product sums.
 constexpr int64_t kDepth = 256, kLastDepth = 64;
 
 const dnnl::engine& engine() {

@@ -1,6 +1,6 @@
 // Matrix products by oneDNN for blocks of rows inside parallel loops. multiply() and add_transposed() run in
-// the calling thread; pack() uses all threads. Version 2 of oneDNN has no public kernel for a block. Each
-// block size is therefore a `matmul` primitive, which is compiled once.
+// the calling thread; pack() uses all threads. Version 2 of oneDNN has no public kernel for a block of rows.
+// Each block size is therefore a `matmul` primitive, which is compiled once.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +29,15 @@ std::string version();
 // Products out (rows, columns) = a (rows, depth) b (depth, columns) for a fixed depth and number of columns,
 // with float or bfloat16 operands and a float result.
 class Product;
-// Returns the product for a shape. The first call compiles it, and it is kept until the program ends. The
-// operands are contiguous; out_stride is the row stride of the result in elements.
+// Returns the product for a shape. The first call for a shape compiles the product, which is kept until the
+// program ends. The operands are contiguous; out_stride is the row stride of the result in elements.
 const Product& product(DType operand, int64_t depth, int64_t columns, int64_t out_stride);
 // Returns the size of the packed right operand in bytes.
 int64_t packed_bytes(const Product& product);
-// Packs b, which is stored as (depth, columns), or as (columns, depth) if `transposed`. Rounds it to the type
-// of the operands.
+// Packs b, which is stored as (depth, columns), or as (columns, depth) if `transposed`, and rounds it to the
+// type of the operands.
 void pack(const Product& product, const float* b, bool transposed, void* packed);
-// Computes out (rows, columns) = a (rows, depth) b from the packed b.
+// Computes out (rows, columns) = a (rows, depth) b, where `packed` is the result of pack() for b.
 void multiply(const Product& product, int64_t rows, const void* a, const void* packed, float* out);
 
 // Computes out (m, n) += aᵀ b for a (rows, m), b (rows, n) with elements of type `operand`.

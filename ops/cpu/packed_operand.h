@@ -66,7 +66,7 @@ class PackedOperand {
   int64_t depth_, columns_, out_stride_;
   DType operand_;                   // type of the packed elements
   bool tiles_;                      // whether b is packed for amx.h
-  const onednn::Product* product_;  // nullptr if amx.h or tile_product.h computes the products
+  const onednn::Product* product_;  // nullptr if amx.h or packed_product.h computes the products
   std::optional<Scratch<char>> packed_;
 };
 

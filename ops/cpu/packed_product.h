@@ -12,7 +12,7 @@
 
 namespace tapeformer::cpu {
 
-// The depth of a part of a panel fills half of L1, and the rows of a block fill half of L2.
+// A part of a panel with kPartDepth rows fills half of L1, and a block of kBlockRows rows fills half of L2.
 inline constexpr int64_t kPartDepth = kVectorBytes == 64 ? 128 : 256;
 inline constexpr int64_t kBlockRows = 32 * kTileRows;
 

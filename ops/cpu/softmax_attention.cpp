@@ -27,10 +27,11 @@ template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
 // Softmax attention of one head at a time. The working memory of a thread holds keys and values in panels,
-// blocks of scores, and, for the gradient, sums for all keys. Tiles of scores without a pair of the pattern
-// are skipped. S is the type of the tensors and of the packed operands of products; scores, statistics and
-// sums have the compute type T. For BFloat16, the scale multiplies scores and gradients instead of the packed
-// operands, so that rounding does not change the operands. Probabilities and gradients of scores are rounded.
+// blocks of scores, and, for the gradient, sums for all keys. Tiles of scores in which no query attends to a
+// key are skipped. S is the type of the tensors and of the packed operands of products; scores, statistics
+// and sums have the compute type T. For BFloat16, the scale multiplies scores and gradients instead of the
+// packed operands, so that rounding does not change the operands. Probabilities and gradients of scores are
+// rounded.
 template <class S>
 class SoftmaxHead {
   using T = Compute<S>;
@@ -278,7 +279,8 @@ class SoftmaxHead {
     return true;
   }
 
-  // Loads the rows of g of a block. maximum_ receives the log-sum-exp, and sum_ the product g . out.
+  // Loads the rows of g of a block, and packs the queries. maximum_ receives the log-sum-exp, and sum_ the
+  // product g . out.
   void load_gradients(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g) {
     const S* const block = g.row(batch_, query_, head_);
     pack_operand(block, g.length_stride, queries_, s_.value_dim, T{1}, kQueries, g_columns_);
@@ -293,8 +295,9 @@ class SoftmaxHead {
     }
   }
 
-  // Processes one row: replaces the scores by the probabilities p after dropout, and score_gradients_ by p
-  // (gradient of p - g . out). For BFloat16, also rounds both to operands.
+  // Processes one row: replaces the scores by m p, where p is the probability and m the dropout multiplier,
+  // and replaces score_gradients_, which holds g . v, by p (m g . v - g . out). For BFloat16, also rounds
+  // both to operands.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];
@@ -318,8 +321,8 @@ class SoftmaxHead {
     });
   }
 
-  // Adds to sums[j] the sum over the queries i of the block of weights(i, j) times row i of the packed
-  // columns.
+  // Adds Σ_i weights(i, j) columns[i] to sums[j] for the keys j of the block. i runs over the queries of the
+  // block, and columns[i] is row i of the packed matrix `columns`.
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
     // The step is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
     constexpr int64_t kStep = packed_depth<S>(1);
@@ -331,8 +334,8 @@ class SoftmaxHead {
                                           columns_width);
     });
   }
-  // Adds to sums[i] the sum over the keys j of the block of weight_rows_(i, j) times row j of the packed
-  // columns.
+  // Adds Σ_j weight_rows_(i, j) columns[j] to sums[i] for the queries i of the block. j runs over the keys of
+  // the block, and columns[j] is row j of the packed matrix `columns`.
   void add_for_queries(const S* columns, int64_t columns_width, T* sums) {
     spans_.for_tiles([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
       const int64_t key = span.key + range.begin - span.slot;
@@ -348,10 +351,11 @@ class SoftmaxHead {
   const AttentionRows<const S> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
   AttendedKeys attended_;
-  KeySpans<T, kQueries, kKeys> spans_;                    // the current block of keys
-  int64_t query_ = 0, queries_ = 0;                       // the current block of queries
-  S *query_rows_ = nullptr, *query_columns_ = nullptr;    // scaled queries of the block
-  S *key_panels_ = nullptr, *key_columns_ = nullptr;      // all keys; key_columns_ is scaled
+  KeySpans<T, kQueries, kKeys> spans_;  // the current block of keys
+  int64_t query_ = 0, queries_ = 0;     // the current block of queries
+  // Except for BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied by the scale.
+  S *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
+  S *key_panels_ = nullptr, *key_columns_ = nullptr;      // all keys
   S *value_panels_ = nullptr, *value_columns_ = nullptr;  // all values
   S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients g of the block
   // weight_rows_ holds probabilities in forward, and gradients of scores in backward. weight_pairs_ and

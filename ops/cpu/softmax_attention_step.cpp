@@ -11,10 +11,9 @@
 namespace tapeformer::cpu {
 namespace {
 
-// kMaxGroup limits the number of heads that are processed together, whose rows are adjacent in memory. The
-// maximum is updated once per kBlock keys.
+// Maximum number of heads that are processed together. Their rows are adjacent in memory.
 constexpr int64_t kMaxGroup = 8;
-constexpr int64_t kBlock = 64;
+constexpr int64_t kBlock = 64;  // number of keys between updates of the maximum
 
 // Online softmax of several heads of one sequence. Keys are processed in blocks.
 template <class T>
@@ -48,7 +47,7 @@ class StepGroup {
     const AttendedKeys attended{s_.pattern.of_head(first_), s_.key_length, s_.key_length, s_.key_length,
                                 true};
     const int64_t query = s_.key_length - 1;
-    // Blocks of the ring: rows [begin, begin + count) do not wrap.
+    // Visits blocks of the ring buffer. Rows [begin, begin + count) of a block do not wrap around its end.
     int64_t count = 0;
     for (PositionRun run = attended.keys(query, query + 1, 0); !run.is_empty();
          run = attended.keys(query, query + 1, run.begin + count)) {

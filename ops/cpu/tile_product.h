@@ -1,5 +1,6 @@
-// Small matrix products for attention. The right operand is packed in panels of two vectors of columns, and
-// the left operand is read in place. A tile of the result stays in registers for the whole depth.
+// Products of small matrices, one tile of the result at a time. The right operand is packed in panels of two
+// vectors of columns, and the left operand is read in place. A tile of the result stays in registers for the
+// whole depth.
 //
 // Operands of BFloat16 are pairs along the depth (core/cpu/bfloat16_pairs.h) with sums in float. The depth is
 // padded to whole pairs with zeros.

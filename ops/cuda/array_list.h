@@ -1,5 +1,5 @@
-// Lists of arrays that one launch processes. A launch takes up to kListed entries by value. Each block
-// handles one chunk of one array.
+// Lists of arrays that one launch processes. A launch takes up to kListed entries by value. Each block of
+// threads processes one chunk of one entry.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr int64_t kArrayChunk = 8192;  // elements per block, a multiple 
 template <class Entry>
 struct ArrayList {
   Entry arrays[kListed];
-  int first_chunk[kListed + 1];
+  int first_chunk[kListed + 1];  // first chunk of each entry, and the total number of chunks
   int count;
 };
 

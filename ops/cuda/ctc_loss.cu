@@ -62,7 +62,7 @@ struct Utterance {
 };
 
 // Returns the maximum over the block. Consecutive calls alternate between two buffers, so one barrier per
-// call suffices. The barrier also makes the rows of the previous frame visible.
+// call suffices. The barrier also makes the rows of the current frame visible to the other threads.
 template <class T>
 __device__ T alternating_block_max(T value, int64_t turn) {
   __shared__ T warp_values[2][kWarp];
@@ -131,6 +131,7 @@ __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_s
   }
 }
 
+// Computes the loss and, for a gradient, alpha + beta of one utterance per block.
 template <class T>
 __global__ void paths_kernel(Batch<T> batch) {
   const int64_t b = blockIdx.x;
@@ -147,9 +148,9 @@ __global__ void paths_kernel(Batch<T> batch) {
   }
   T* const alpha = batch.alpha + b * batch.kept * batch.row;
   const T loss = forward(u, alpha, batch.row, batch.kept);
-  const bool never = loss >= T(-kCtcMinLogProbability / 2);
-  if (threadIdx.x == 0) batch.losses[b] = never ? static_cast<T>(INFINITY) : loss;
-  if (!batch.gradient || never) return;
+  const bool impossible = loss >= T(-kCtcMinLogProbability / 2);
+  if (threadIdx.x == 0) batch.losses[b] = impossible ? static_cast<T>(INFINITY) : loss;
+  if (!batch.gradient || impossible) return;
   __syncthreads();  // all threads have read the shared values of the previous frame
   backward(u, alpha, batch.beta + b * 2 * batch.row, batch.row);
   // Links the occurrences of each label, so that gradient_kernel can add their posteriors.

@@ -38,7 +38,7 @@ void run(const Gemm<T, Operand>& p, int64_t count, int64_t stride_a, int64_t str
   const void* const a = p.k == 0 ? static_cast<const void*>(p.c) : p.a;
   const void* const b = p.k == 0 ? static_cast<const void*>(p.c) : p.b;
   log_product(p, count);
-  // One product has more algorithms in cuBLAS than a batch of one.
+  // cuBLAS has more algorithms for a single product than for a batch of one product.
   if (count == 1)
     return check_status(cublasGemmEx_64(context().blas, flag(p.transpose_b), flag(p.transpose_a), p.n, p.m,
                                         p.k, &p.alpha, b, type_of<Operand>(), ldb, a, type_of<Operand>(), lda,

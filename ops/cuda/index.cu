@@ -75,19 +75,21 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
     copy_row(table, rows, static_cast<int64_t>(tokens[b]), to, value_dim);
     copy_row(positions + position * position_dim, 1, 0, to + value_dim, position_dim);
     if (!added) continue;
-    __syncwarp();  // other lanes have copied their rows
+    __syncwarp();  // the other lanes have written their elements of the row
     for (int64_t i = threadIdx.x % kWarp; i < width; i += kWarp) to[i] += added[position * width + i];
   }
 }
 
-// Gradient of an embedding. A stable counting sort orders the tokens by their row of the table. In the sort,
-// each warp handles one slab of tokens. Then each warp sums one chunk of ordered tokens. All chunks have the
-// same length, regardless of the number of tokens per row. If the tokens of a row are in several chunks, the
-// partial sums are added at the end.
+// The following kernels compute the gradient of an embedding. A stable counting sort orders the tokens by
+// their row of the table. In the sort, each warp processes one slab of tokens. Then each warp sums one chunk
+// of
+// ordered tokens. All chunks have the same length, regardless of the number of tokens per row. If the tokens
+// of
+// a row are in several chunks, the partial sums are added at the end.
 constexpr int kChunk = 128;     // ordered tokens per warp
 constexpr int kColumns = 4;     // columns per lane
 constexpr int kTogether = 4;    // number of tokens that a lane loads at a time; divides 32
-constexpr int kMinSlab = 1024;  // tokens
+constexpr int kMinSlab = 1024;  // minimum number of tokens per slab
 constexpr int64_t kMaxCounters = 1 << 19;
 constexpr int kScanThreads = 1024;  // threads of the block of scan_kernel
 
@@ -263,7 +265,8 @@ template <class T>
 void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64_t rows, int64_t count,
                       int64_t dim) {
   if (count == 0 || rows == 0 || dim == 0) return;
-  check(count < INT32_MAX && rows < INT32_MAX, "scatter_add_rows", count, " indices for ", rows, " rows");
+  check(count < INT32_MAX && rows < INT32_MAX, "scatter_add_rows", count, " indices or ", rows,
+        " rows exceed the maximum of ", INT32_MAX - 1);
   const Slabs slabs = slabs_of(count, rows);
   const int64_t counters_size = (rows + 1) * slabs.count, chunks = (count + kChunk - 1) / kChunk;
   const Scratch<int> counters(counters_size), starts(rows + 1), order(count);

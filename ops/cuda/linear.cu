@@ -117,7 +117,7 @@ __global__ void start_kernel(Start<Y, Operand> s) {
   store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
 }
 
-// Returns the rounded copy of an array for this thread, or null.
+// Returns the copy of an array in rounded_copies, or null if there is none.
 const BFloat16* rounded_copy(const float* array) {
   if (!rounded_copies) return nullptr;
   const auto found = rounded_copies->find(array);
@@ -187,8 +187,8 @@ int64_t parts_of(int64_t rows) {
   return std::min((rows + kRowsPerBlock - 1) / kRowsPerBlock, kMaxParts);
 }
 
-// Calls f(Operand{}) with the type of operands of products with matrices of X. The precision of the device
-// applies to float.
+// Calls f(Operand{}) with the type of operands of products with matrices of X. For float, the precision of
+// the device selects the type.
 template <class X, class F>
 void with_operand(F&& f) {
   if constexpr (std::is_same_v<X, float>)
@@ -196,9 +196,10 @@ void with_operand(F&& f) {
   f(X{});
 }
 
-// Computes y = x wᵀ. Returns true if the product has also added the bias and applied relu. cuBLASLt
-// implements gelu in the tanh form, so it is not used. cuBLASLt does not document whether its relu propagates
-// NaN, and the emulation does not propagate it. Training detects such NaN in the weights or the gradients.
+// Computes y = x wᵀ. Returns true if the product has also added the bias and applied relu. The gelu of
+// cuBLASLt is not used, because it is the tanh approximation. cuBLASLt does not document whether its relu
+// propagates NaN, and the relu of the emulation replaces NaN by 0. Training detects such NaN in the weights
+// or the gradients.
 template <class Operand, class X, class Y>
 bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
                      bool relu, Y* y) {

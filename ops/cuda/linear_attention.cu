@@ -165,8 +165,8 @@ __device__ void finish_products(Products& products, const LinearHead<S>& head, i
   }
 }
 
-// Returns the value of one output element. `sum` is its dot product with the other operand. A gradient with
-// respect to q or k also has the term of the denominator and the factor of the feature map's derivative.
+// Returns one element of the result from `sum`, its sum of products. For a gradient with respect to q or k,
+// adds the term of the denominator and multiplies by the derivative of the feature map.
 template <Reading kReading, class S, class T = Compute<S>>
 __device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
                               int64_t feature) {
@@ -334,8 +334,9 @@ void read(const LinearInputs<S>& in, const LinearStates<Tiles>& states, R* resul
   const int64_t chunks = tiles_of(kReverse ? in.s.key_length : in.s.query_length, kTokens);
   const int64_t width = kToFeatures ? in.s.dim : in.s.value_dim;
   const int64_t length = kReverse ? in.s.key_length : in.s.query_length, heads = in.s.batch * in.s.heads;
-  // The causal form reads the operands of the products inside a chunk, and gradients of features their
-  // derivatives. Results for queries and dd have a number per query.
+  // `features` and `values` are the numbers of accessed tensors of width dim and value_dim. The causal form
+  // also reads the operands of the products inside a chunk. Gradients with respect to q and k also read the
+  // inputs of the feature map, for its derivative. `others` includes the inverse denominators and dd.
   constexpr int64_t kMapped = kReading == Reading::result || kReading == Reading::value_gradient ? 1 : 0;
   const int64_t features = (in.s.causal ? 1 : 0) + 1, values = (in.s.causal ? 1 : 0) + 1 - kMapped;
   const int64_t others =

@@ -29,7 +29,7 @@ struct HeadRows {
   const T* multipliers = nullptr;  // one multiplier per row; null: all are 1
   int64_t count = 0, width = 0;
   FeatureMap map = {};
-  bool mapped = false;
+  bool mapped = false;     // whether at() and at_pack() apply the feature map
   bool is_packed = false;  // whether at_pack() may be called
 
   __device__ T at(int64_t position, int64_t feature) const {

@@ -1,4 +1,4 @@
-// Log of matrix products. nvcc cannot compile this header, so only .cpp files include it.
+// Logging of matrix products. nvcc cannot compile this header, so only .cpp files include it.
 #pragma once
 
 #include <string>

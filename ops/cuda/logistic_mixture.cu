@@ -22,8 +22,9 @@ struct Mixture {
   int stride;      // elements per row in shared memory; odd, to avoid bank conflicts
 };
 
-// Replaces the parameters by the derivatives of the log-probabilities of the components. Writes the sum of
-// log-probability and logit of each component after the derivatives. Returns the maximum of these sums.
+// Replaces the means and log-scales by the derivatives of the log-probabilities of the components with
+// respect to them. Writes the sum of log-probability and logit of each component after the derivatives.
+// Returns the maximum of these sums.
 template <LogisticEdge edge, class T>
 __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width) {
   T largest = -INFINITY;
@@ -38,8 +39,8 @@ __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width)
   return largest;
 }
 
-// Returns the negative log-likelihood of one row, and replaces the parameters by its derivatives times
-// `scale`.
+// Returns the negative log-likelihood of one row. If kGradient is true, replaces the parameters by its
+// derivatives times `scale`; otherwise overwrites them.
 template <bool kGradient, class T>
 __device__ T row_nll(T* p, int mixtures, int levels, int64_t target, T scale) {
   const T half = T(1) / static_cast<T>(levels - 1);
@@ -87,8 +88,8 @@ __device__ void for_parameters(int rows, int width, int stride, F&& f) {
   }
 }
 
-// Handles one row per thread. Rows are too short for coalesced accesses, so each block first copies its rows
-// to shared memory.
+// Processes one row per thread. Rows are too short for coalesced accesses, so each block first copies its
+// rows to shared memory.
 template <class T, bool kGradient>
 __global__ void mixture_kernel(Mixture<T> m) {
   T* const shared = dynamic_shared<T>();

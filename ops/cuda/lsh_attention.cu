@@ -96,6 +96,7 @@ struct RoundUpdate {
   bool alone;
 };
 
+// Returns the update for the mean of the softmaxes of the rounds.
 template <class T>
 __device__ RoundUpdate<T> mean_update(const RowSoftmax<T>& row, int64_t rounds, bool first) {
   const bool alone = row.sum == 0;
@@ -104,7 +105,7 @@ __device__ RoundUpdate<T> mean_update(const RowSoftmax<T>& row, int64_t rounds, 
           alone ? kInfinity<T> : row.maximum + std::log(row.sum), alone};
 }
 
-// Returns the update for Combine::logsumexp. `past` is the log-sum-exp of the earlier rounds.
+// Returns the update for one softmax over all rounds. `past` is the log-sum-exp of the earlier rounds.
 template <class T>
 __device__ RoundUpdate<T> softmax_update(const RowSoftmax<T>& row, T past, bool last) {
   const T largest = Larger::apply(past, row.maximum), shift = largest == -kInfinity<T> ? T{0} : largest;
@@ -130,7 +131,7 @@ __device__ RoundUpdate<T> update_running(const RowSoftmax<T>& row, T* running, b
 }
 
 // Adds one round to the result: softmax attention over the chunk of the query and the previous chunk.
-// `running` holds the log-sum-exp of the earlier rounds, separately for each tile of the result.
+// `all_running` holds the log-sum-exp of the earlier rounds, separately for each tile of the result.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
                                T* all_running) {

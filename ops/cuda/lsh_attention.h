@@ -16,8 +16,9 @@ struct LshInputs {
   AttentionRows<const S> q, v, g;
   const T* factors;   // (batch, heads, length): key = factor * q, including the scale of the scores
   const T* log_sums;  // (batch, heads, log_sum_rounds, length)
-  // (batch, heads, log_sum_rounds, length): g . out. If rounds are averaged, `out` is the result of each
-  // round.
+  // (batch, heads, log_sum_rounds, length): g . out. If rounds are averaged, `out` is the result of one
+  // round,
+  // otherwise the final result.
   const T* deltas;
   const T* multipliers;  // (chunk_length, 2 chunk_length): dropout of the weights of a chunk; null: none
 };
@@ -37,7 +38,7 @@ struct LshTile {
   uint16_t multiplicities[kTokens][kTokens + 2];  // indexed by query and key
 };
 
-// State of a block, which handles kTokens slots of a chunk of a head in one round.
+// State of a block, which processes kTokens slots of a chunk of a head in one round.
 template <class Tiles>
 struct LshBlock {
   using T = typename Tiles::Value;
@@ -69,8 +70,8 @@ struct LshBlock {
     return wrap.from == kNoCell ? LshSlots{} : slots(wrap.round, order.chunks - 1);
   }
 
-  // Loads queries [begin, begin + kTokens) of some slots. If `back` is true, the queries attend to keys of
-  // the previous chunk. All threads must have finished reading the previous queries.
+  // Loads queries [begin, begin + kTokens) of the slots `from`. If `back` is true, the queries attend to keys
+  // of the previous chunk. All threads must have finished reading the previous queries.
   __device__ void load_queries(const LshSlots& from, int64_t begin, bool back) {
     query_slot = begin;
     key_column = back ? 0 : in.s.chunk_length;
@@ -84,7 +85,7 @@ struct LshBlock {
     tile.queries[i] = position;
     tile.query_codes[i] = code;
   }
-  // Must be called after load_queries().
+  // Loads keys [begin, begin + kTokens) of the slots `from`. Must be called after load_queries().
   __device__ void load_keys(const LshSlots& from, int64_t begin) {
     key_column += begin;
     const int64_t j = threadIdx.x;
@@ -95,6 +96,7 @@ struct LshBlock {
     tile.factors[j] = exists ? in.factors[index * in.s.length + position] : T{0};
     tile.key_codes[j] = exists ? order.code(from.round, position) : kEmptySlot;
   }
+  // Returns whether query i of the tile attends to key j.
   __device__ bool sees(int i, int j) const {
     if (tile.query_codes[i] != tile.key_codes[j]) return false;
     return in.s.causal ? tile.keys[j] < tile.queries[i] : tile.keys[j] != tile.queries[i];
@@ -147,7 +149,8 @@ struct LshBlock {
     const T p = std::exp(tile.factors[j] * product - log_sum) / multiplicity(i, j);
     return in.s.mean ? p / static_cast<T>(in.s.rounds) : p;
   }
-  // Returns the dropout multiplier of the weight of key j for query i. Both may be outside of the chunk.
+  // Returns the dropout multiplier of the weight of key j for query i, or 0 if one of them is outside of its
+  // chunk.
   __device__ T dropped(int i, int j) const {
     if (!in.multipliers) return 1;
     const int64_t row = query_slot + i, column = key_column + j, columns = 2 * in.s.chunk_length;
@@ -188,7 +191,7 @@ class LshMultipliers {
   Scratch<T> table_;
 };
 
-// Computes the factors of the valid positions.
+// Computes the factors of all positions (LshInputs::factors).
 template <class S>
 void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* factors);
 // Sets the rows of masked positions to 0.

@@ -10,7 +10,8 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// Computes the products of a tile of queries and keys: scores += q . q and gradients += g . v.
+// Computes the products of a tile of queries and keys: scores += q . q and gradients += g . v. If
+// keys_are_rows is true, rows of the tile are keys and columns are queries; otherwise rows are queries.
 template <class Tiles>
 __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::Scores& scores,
                               typename LshBlock<Tiles>::Scores& gradients, bool keys_are_rows) {
@@ -59,7 +60,7 @@ __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_k
     const int64_t slot = begin + to_key.row(i);
     if (slot >= own.count) continue;
     const int32_t position = own.positions[slot];
-    // A query that attends to no other position returns its own value.
+    // If a query attends to no other position, its result is its own value.
     const bool alone = block.in.log_sums[block.log_sum_index(own.round, position)] == kInfinity<T> &&
                        (s.mean || own.round == 0);
     const T share = s.mean ? 1 / static_cast<T>(s.rounds) : T{1};
@@ -205,8 +206,8 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   add_key_gradients(block, to_key, to_value, own, begin, column, gk, gv);
 }
 
-// Computes gq += gk - q (q . gk) / n² with one warp per row. The key is scale q / n, and gk includes the
-// factor scale / n.
+// Computes gq += gk - q (q . gk) / n² with one warp per row, where n² = |q|² + epsilon. The key is scale q /
+// n, and gk includes the factor scale / n.
 template <class S, class T = Compute<S>>
 __global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq, int64_t count) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

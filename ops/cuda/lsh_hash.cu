@@ -56,7 +56,7 @@ __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   }
 }
 
-// Maximum of the values so far, and its index. In a tie, the lowest index wins.
+// The maximum of the values so far, and its index. Of equal values, the value with the lowest index is kept.
 template <class T>
 struct Largest {
   T value;

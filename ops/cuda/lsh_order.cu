@@ -26,7 +26,7 @@ __device__ int32_t sum_before(int32_t value) {
 }
 
 // Sorts one round of a head per block by (bucket, position), with a radix sort from the lowest digit. Each
-// thread handles a run of adjacent slots in order. Then numbers the cells.
+// thread processes a run of adjacent slots in order. Then writes the codes of the cells to `all_codes`.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_other, int32_t* all_codes) {
   __shared__ int32_t counts[kDigits * kSortThreads];  // counts, and later first slots, by digit and thread

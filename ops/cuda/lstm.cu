@@ -114,13 +114,13 @@ template <class T>
 struct ForwardStep {
   int64_t step, active;
   const T* bias[2];    // bias of the recurrent product
-  const T* recurrent;  // (directions, batch, 4 hidden) U h', or null at the first step
+  const T* recurrent;  // (directions, batch, 4 hidden): U h of the previous step; null at the first step
   T *gates, *cells;    // (directions, rows, …)
   T* h;                // (directions, batch, hidden)
   T* out;
 };
 
-// Computes c and h of a step from `gates`, which holds W x + b and receives i, f, g, o.
+// Computes c and h of a step from `gates`, which holds W x + bias_ih and receives i, f, g, o.
 template <class T>
 __global__ void forward_step_kernel(Packing p, ForwardStep<T> f) {
   const int64_t n = p.directions * f.active * p.hidden, hidden = p.hidden;
@@ -158,7 +158,7 @@ struct BackwardStep {
   T* gz;        // (directions, rows, 4 hidden)
 };
 
-// Computes gz, the gradient with respect to the pre-activations of the gates.
+// Computes gz, the gradient with respect to the pre-activations of the gates, and updates gc.
 template <class T>
 __global__ void backward_step_kernel(Packing p, BackwardStep<T> b) {
   const int64_t n = p.directions * b.active * p.hidden, hidden = p.hidden;

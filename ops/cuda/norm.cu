@@ -49,8 +49,8 @@ __global__ void forward_kernel(Forward<T, B> f) {
   }
 }
 
-// Handles one row of any width per block. Intermediate results are stored in f.normalized, or in y if it is
-// null. A thread reads only the elements that it has written.
+// Processes one row of any width per block. Intermediate results are stored in f.normalized, or in f.y if
+// f.normalized is null. A thread reads only the elements that it has written.
 template <class T, class B>
 __global__ void wide_forward_kernel(Forward<T, B> f) {
   const int64_t first = blockIdx.x * f.dim;

@@ -22,7 +22,7 @@ __global__ void squares_kernel(List<T> list, double* partial) {
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// Handles one array of the list per block.
+// Adds the partial sums of one array of the list per block.
 template <class T>
 __global__ void collect_squares_kernel(List<T> list, const double* partial, double* squares) {
   const int first = list.first_chunk[blockIdx.x], last = list.first_chunk[blockIdx.x + 1];

@@ -6,8 +6,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Rotates one pair of features per thread and step. Angles are reduced to one turn in double, because
-// positions may be large.
+// Rotates one pair of features per thread and loop iteration. Angles are reduced to one turn in double,
+// because positions may be large.
 template <class T>
 __global__ void rotate_kernel(RotaryShape s, GraphStep first_position, AttentionRows<const T> x,
                               AttentionRows<T> out, int64_t pairs) {

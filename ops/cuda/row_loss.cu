@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kMaxPartials = 256;  // maximum number of blocks
 
-// Counts the rows of the mask. Atomic sums of integers are deterministic.
+// Counts the nonzero elements of the mask. Atomic sums of integers are deterministic.
 __global__ void count_kernel(const uint8_t* row_mask, unsigned* count, int64_t rows) {
   int selected = 0;
   for (int64_t i = first_element(); i < rows; i += element_stride()) selected += row_mask[i] != 0;

@@ -173,12 +173,12 @@ struct CrossEntropyBackward {
     const int64_t target = targets[number];
     const bool inside = target >= 0 && target < classes;
     const T by = inside || scale[number] == 0 ? scale[number] : static_cast<T>(NAN), shift = lse[number];
-    const T of_softmax = z_loss > 0 ? by * (1 + 2 * z_loss * shift) : by,
+    const T softmax_scale = z_loss > 0 ? by * (1 + 2 * z_loss * shift) : by,
             uniform = by * smoothing / static_cast<T>(classes);
-    const T of_target = by * (1 - smoothing);
+    const T target_share = by * (1 - smoothing);
     row.store(gx + number * classes, [=](T value, int64_t column) {
       if (by == 0) return T{0};
-      return std::exp(value - shift) * of_softmax - uniform - (column == target ? of_target : T{0});
+      return std::exp(value - shift) * softmax_scale - uniform - (column == target ? target_share : T{0});
     });
   }
 };

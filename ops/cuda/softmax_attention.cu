@@ -141,8 +141,8 @@ __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, con
     }
 }
 
-// Computes the result of kTokens queries of a head per block. blockIdx.y selects a tile of the result. The
-// last queries attend to the most keys and come first.
+// Computes the result of kTokens queries of a head per block. blockIdx.y selects a tile of the result. In
+// causal attention, the last queries attend to the most keys, so their blocks come first.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* log_sums) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -275,15 +275,15 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
     add_row_products(gradients, memory, head.v, begin, head.g, query);
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < scores.kColumnsEach; ++j) {
-      const int of_tile = scores.column(j);
-      const int64_t i = query + of_tile, at = head.index * head.queries + i;
+      const int query_in_tile = scores.column(j);
+      const int64_t i = query + query_in_tile, at = head.index * head.queries + i;
       const auto seen = head.seen_in_tile(i, begin);
       const T log_sum = i < head.queries ? in.log_sums[at] : T{0};
       const T delta = i < head.queries ? in.deltas[at] : T{0};
 #pragma unroll(kUnrolled <T>)
       for (int r = 0; r < scores.kRowsEach; ++r) {
         const int row = scores.row(r);
-        score_gradient(scale, dropped.factor(of_tile, row), seen.contains(row), log_sum, delta,
+        score_gradient(scale, dropped.factor(query_in_tile, row), seen.contains(row), log_sum, delta,
                        scores.elements[r][j], gradients.elements[r][j]);
       }
     }

@@ -88,13 +88,15 @@ struct PlainTile {
   }
 
  private:
+  // Adjacent elements that are loaded or stored together.
   template <int kCount>
   struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Few {
     T values[kCount];
   };
 };
 
-// The memory order of an operand, which determines the elements that the lanes of a warp read together.
+// The memory order of an operand, which determines the elements that the lanes of a warp read together:
+// adjacent terms of a sum, or adjacent rows or columns of a tile.
 enum class Lanes { along_depth, along_tile };
 
 // Fills slice[d][i] = element(d, i) for d < kSliceDepth, i < kSize.
@@ -105,7 +107,8 @@ __device__ void fill_slice(T* slice, F element) {
     for (int e = thread; e < kSliceDepth * kSize; e += kTileThreads)
       slice[e / kSize * kTileStride<kSize> + e % kSize] = element(e / kSize, e % kSize);
   } else {
-    // A warp handles 4 rows of 8 adjacent elements: whole memory sectors, and 32 different banks.
+    // A warp loads 8 adjacent elements of 4 rows, which are whole memory sectors, and stores them to 32
+    // different banks.
     const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarp;
     constexpr int kGroups = kSliceDepth / 8;
     for (int part = warp; part < kGroups * kSize / 4; part += kTileThreads / kWarp) {

@@ -13,7 +13,8 @@ namespace tapeformer {
 // maximum score is drawn. Both backends compute the score in double, so that they draw the same classes.
 struct ClassScore {
   RandomStream stream;
-  int64_t first, classes;
+  int64_t first;  // index of the first row in the stream
+  int64_t classes;
   bool greedy;
   double inverse_temperature;
   int64_t top_k;  // 0: all classes

@@ -58,7 +58,7 @@ struct Square {
     return 2 * x;
   }
 };
-struct Relu {  // propagates NaN, and has derivative 1 there
+struct Relu {  // propagates NaN; its derivative at NaN is 1
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {
     return x < T{} ? T{} : x;

@@ -26,7 +26,7 @@ struct Gemm {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes a product. Inside a parallel region on the CPU, it runs in the calling thread.
+    // Computes a product. If the CPU kernel is called inside a parallel loop, it runs in the calling thread.
     template <class T> void gemm(Backend, const Gemm<T>& product);
     // Computes `count` products of matrices at constant distances in elements. If a distance is 0, all
     // products share the matrix.

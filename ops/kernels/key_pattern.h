@@ -1,5 +1,6 @@
-// Sparse patterns of attention. A pattern is a union of sets of (query, key) pairs. It returns runs of
-// consecutive keys. Kernels skip the tiles between the runs, and no length x length array exists.
+// Sparse patterns of attention. A pattern is a union of sets of (query, key) pairs. Its functions return runs
+// of consecutive keys of a query. Kernels skip the tiles of scores between the runs, and no array of size
+// length x length is needed.
 #pragma once
 
 #include "ops/kernels/key_window.h"
@@ -94,7 +95,8 @@ struct GlobalTokens {
 };
 
 // A table of key blocks for each block of queries: `blocks` is (heads, rows, width), or (rows, width) with
-// head_stride = 0. Negative numbers are ignored. Width 0 is the empty set.
+// head_stride = 0. A block has `block` tokens; row r holds the numbers of the key blocks to which the queries
+// of block r attend. Negative numbers are ignored. Width 0 is the empty set.
 struct TableKeys {
   const int32_t* blocks = nullptr;
   int64_t block = 1, rows = 0, width = 0, head_stride = 0;
@@ -234,7 +236,7 @@ struct AttendedKeys {
     if (causal && query + 1 + key_length - query_length < end) end = query + 1 + key_length - query_length;
     return end < 0 ? 0 : end;
   }
-  // Return runs of the pairs, as the functions of a set do.
+  // Return the first run of keys or queries, like the functions of a set (see above).
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     const PositionRun run = pattern.keys(first, end, from);
     const int64_t last = limit(end - 1);

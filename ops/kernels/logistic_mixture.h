@@ -19,6 +19,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
                           const int64_t* targets, const T* scale, T* nll, T* gradient);
 
+    // Samples out (rows,) as ops/logistic_mixture.h describes. elu_scale selects SamplingScale::elu.
     template <class T>
     void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
                                  const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out);

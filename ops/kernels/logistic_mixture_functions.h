@@ -1,5 +1,5 @@
-// One component of the discretised mixture of logistics, for both backends. Math: see
-// ops/kernels/elementwise_functions.h.
+// One component of the discretised mixture of logistics, for both backends.
+// ops/kernels/elementwise_functions.h describes the parameter Math.
 #pragma once
 
 #include "core/host_device.h"
@@ -12,14 +12,16 @@ inline constexpr double kTinyLogisticMass = 1e-5;
 
 enum class LogisticEdge { none, low, high };
 
-// Log-probability of a component and its derivatives with respect to mean and log-scale. plus and minus are
-// the upper and lower ends of the level in units of the scale. The mass between them is written as the
-// product sigmoid(plus) sigmoid(-minus) (1 - exp(minus - plus)), which avoids cancellation.
+// The log-probability of a component, and its derivatives with respect to mean and log-scale.
 template <class T>
 struct LogisticComponent {
   T log_mass, by_mean, by_log_scale;
 };
 
+// Computes a component for the target y in [-1, 1]. `half` is half of the width of a level, and log_width the
+// logarithm of the width. plus and minus are the upper and lower ends of the level in units of the scale. The
+// mass between them is written as the product sigmoid(plus) sigmoid(-minus) (1 - exp(minus - plus)), which
+// avoids cancellation.
 template <class Math, LogisticEdge edge, class T>
 [[gnu::always_inline]] inline TAPEFORMER_HOST_DEVICE LogisticComponent<T> logistic_component(T y, T mean,
                                                                                              T raw_log_scale,

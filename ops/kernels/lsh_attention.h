@@ -29,7 +29,7 @@ struct LshHashShape {
   int64_t first_example = 0;         // added to `example` in the random stream
   const int64_t* lengths = nullptr;  // (batch,): later positions are masked
 
-  // Returns two buckets per chunk, but not more buckets than positions.
+  // Returns the number of buckets, which is even and at least 2: two per chunk, but at most one per position.
   TAPEFORMER_HOST_DEVICE int64_t even_buckets(int64_t valid) const {
     const int64_t wanted = valid / chunk_length * 2, allowed = valid / 2 * 2;
     const int64_t buckets = wanted < allowed ? wanted : allowed;
@@ -53,6 +53,8 @@ struct LshHashShape {
   }
 };
 
+// The chunk at which the first chunk of a round looks back: none, the last chunk of the same round, or the
+// last chunk of the previous round. The last round is the previous round of the first round.
 enum class LshWrap { none, round, global };
 
 struct LshAttentionShape {

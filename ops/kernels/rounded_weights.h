@@ -20,7 +20,7 @@ namespace cuda {
 // Rounds arrays to bfloat16.
 void round_arrays(Backend, const RoundedArray* list, int64_t count);
 
-// Rounded copies of arrays, by the first elements of the arrays.
+// Rounded copies of arrays, keyed by the addresses of the arrays.
 using RoundedCopies = std::unordered_map<const float*, const BFloat16*>;
 // Copies that the linear layers of this thread use instead of rounding the arrays; null: none.
 inline constinit thread_local const RoundedCopies* rounded_copies = nullptr;

@@ -19,8 +19,8 @@ struct SoftmaxAttentionShape {
   const int64_t* key_lengths = nullptr;
   KeyPattern pattern = {};  // limited patterns require query_length = key_length
   double scale = 1;
-  // Dropout of the probabilities. The index of an element is ((batch heads + head) query_length + i)
-  // key_length + j.
+  // Dropout of the probabilities. The index of query i and key j in the mask is ((batch * heads + head) *
+  // query_length + i) * key_length + j, where `batch` and `head` are indices.
   DropoutMask dropout;
 };
 
@@ -40,10 +40,11 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                     const Compute<T>* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
 
-    // Computes one query per head over a cache of keys and values, a ring of `capacity` rows: position p is
-    // in row p modulo capacity. Writes key and value to position key_length - 1, which is a GraphStep on
-    // CUDA. The query attends to the keys of its pattern up to its own position, which are among the last
-    // `capacity` positions. q, key, value and out have length 1. The kernel ignores query_length, causal,
+    // Computes one query per head over a cache of keys and values, a ring buffer of `capacity` rows: position
+    // p is in row p modulo capacity. Writes key and value to position key_length - 1, which is a GraphStep on
+    // CUDA. The query attends to the keys of its pattern up to its own position. These keys must be among the
+    // last `capacity` positions. q, key, value and out have length 1. The kernel ignores query_length,
+    // causal,
     // key_lengths and dropout of the shape, and allocates no memory.
     template <class T>
     void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,

@@ -120,7 +120,9 @@ TEST_CASE("errors about arguments of conv1d contain the mismatched shapes") {
       conv1d(normal({5, 3}), weight, bias, {}),
       "conv1d: input (5, 3) (batch, frames, in) does not match weight (4, 3, 3) (out, kernel, in)");
   CHECK_THROWS_WITH(conv1d(x, weight, normal({3}), {}), "conv1d: bias (3,) does not match weight (4, 3, 3)");
-  CHECK_THROWS_WITH(conv1d(x, weight.to(DType::float32), {}, {}), "conv1d: input is float64, weight float32");
+  CHECK_THROWS_WITH(
+      conv1d(x, weight.to(DType::float32), {}, {}),
+      "conv1d: input is float64 and weight float32; input, weight and bias must have equal dtypes");
   CHECK_THROWS_WITH(conv1d(x, weight, bias, lengths({5, 6})),
                     "conv1d: length 6 of sequence 1 is not in [0, 5]");
   CHECK_THROWS_AS(conv1d(x, weight, bias, {}, {0, 0, 0}), ShapeError);

@@ -158,7 +158,7 @@ TEST_CASE("errors about arguments of the mixture of logistics contain the expect
   CHECK_THROWS_WITH(logistic_mixture_loss(normal({4, 5}), Tensor::zeros({4}, DType::uint8)),
                     "logistic_mixture_loss: parameters must be (rows, 3 * mixtures), not (4, 5)");
   CHECK_THROWS_WITH(logistic_mixture_loss(p, Tensor::zeros({3}, DType::uint8)),
-                    "logistic_mixture_loss: targets (3,) for parameters (4, 6)");
+                    "logistic_mixture_loss: targets (3,) do not match parameters (4, 6)");
   CHECK_THROWS_WITH(logistic_mixture_loss(p, Tensor::full({4}, 256, DType::int64)),
                     doctest::Contains("index 256 at element 0 is not in [0, 256)"));
   CHECK(logistic_mixture_loss(normal({0, 6}), Tensor::zeros({0}, DType::uint8)).item() == 0);
