@@ -69,7 +69,7 @@ class GradientFunction {
   std::unique_ptr<Base> call_;
 };
 
-// Returns whether ops on this thread are recorded (the default).
+// Returns true if ops on this thread are recorded. Recording is enabled by default.
 bool recording();
 // Enables or disables recording on this thread for a scope.
 class RecordingScope {

@@ -63,7 +63,7 @@ CachingAllocator::SizeClass CachingAllocator::size_class(int64_t bytes) {
     const int64_t step = std::max<int64_t>((bytes + kSmallStep - 1) / kSmallStep, 1);
     return {step * kSmallStep, static_cast<size_t>(step - 1)};
   }
-  // 2^octave < bytes <= 2^(octave + 1).
+  // `octave` satisfies 2^octave < bytes <= 2^(octave + 1).
   const int octave = std::bit_width(static_cast<uint64_t>(bytes - 1)) - 1;
   const int64_t base = int64_t{1} << octave;
   const int64_t step = base / kStepsPerDoubling;
@@ -82,7 +82,7 @@ int64_t CachingAllocator::class_bytes(size_t index) {
 }
 
 // Returns a cached block or a new block from the system. Empties the cache if necessary. Returns nullptr if
-// there is no memory.
+// there is no memory. The caller holds mutex_.
 void* CachingAllocator::take_locked(const SizeClass& size) {
   if (auto& list = free_[size.index]; !list.empty()) {
     void* const block = list.back();

@@ -1,5 +1,6 @@
 // The caching allocator of a device. Blocks that are released go to a free list of their size class and serve
-// the next request of that class, so a training step allocates from the system only once. Thread-safe.
+// the next request of that class, so repeated training steps allocate from the system only once. All methods
+// are thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -49,8 +49,8 @@ class OptionValues {
   std::map<std::string, OptionValue> values_;
 };
 
-// Returns the candidate with the smallest edit distance to `word`, or "" if no distance is at most
-// max(2, length of `word` / 3).
+// Returns the candidate with the smallest edit distance to `word`, or "" if no distance is at most max(2,
+// length of `word` / 3).
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace tapeformer

@@ -19,8 +19,7 @@ class Printer {
         shorten_(tensor.numel() > kLongestInFull) {}
 
   // Writes `elements` elements from position `index`, which differ only in the indices of dimensions `dim`
-  // and
-  // above.
+  // and above.
   void print(int dim, int64_t index, int64_t elements) {
     if (dim == shape_.rank()) return print_number(values_[static_cast<size_t>(index)]);
     const int64_t size = shape_[dim];

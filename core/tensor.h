@@ -147,7 +147,7 @@ class Tensor {
   // Overwrites the elements.
   void copy_from(const Tensor& source) const;  // converts dtype and device; the shapes must be equal
   void fill(double value) const;
-  // Adds scale times the elements of a tensor of the same shape and floating dtype.
+  // Adds scale times the elements of `source`, which has the same shape and floating dtype.
   void add_from(const Tensor& source, double scale = 1) const;
 
   // Returns an identifier that is equal only for copies of one handle.

@@ -28,10 +28,9 @@ struct CtcLoss {
 // to the logits. `frame_lengths` (batch,) is int64 in [0, frames], and `labels` (batch, longest) is int64.
 // `label_lengths` (batch,) is the int64 number of labels of each row; later labels of the row are ignored.
 // Labels must not be the blank. Equal adjacent labels need a blank between them, so a pair is infeasible if
-// it
-// has fewer frames than labels plus repeats. An infeasible pair contributes nothing to loss and gradient, and
-// `infeasible` includes it. Empty labels are valid. Logits beyond a frame length are not read and have zero
-// gradient.
+// it has fewer frames than labels plus repeats. An infeasible pair contributes nothing to loss and gradient,
+// and `infeasible` includes it. Empty labels are valid. Logits beyond a frame length are not read and have
+// zero gradient.
 //
 // The recursions run on logarithms relative to the largest state of the previous frame, so float32 stays
 // accurate over thousands of frames. Results depend neither on the number of threads nor on the rest of the

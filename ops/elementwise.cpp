@@ -53,7 +53,7 @@ Tensor binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
   });
 }
 
-// Returns scale x + offset. Records nothing.
+// Returns scale x + offset. The call is not recorded.
 Tensor affine_of(const Tensor& x_any, double scale, double offset) {
   const Tensor x = dense(x_any);
   const Tensor y = Tensor::empty_like(x);

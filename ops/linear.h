@@ -9,10 +9,10 @@
 
 namespace tapeformer {
 
-// Returns dropout(activation(x weightᵀ + bias)).
-// x (…, in), weight (out, in), bias (out,) or undefined; result (…, out) in the dtype of x. x may be bfloat16
-// with float32 weights; `result` then selects bfloat16 or float32. Throws ShapeError with the shapes or
-// dtypes.
+// Returns dropout(activation(x weightᵀ + bias)). x is (…, in), weight (out, in), bias (out,) or undefined,
+// and the result (…, out) in the dtype of x. x may be bfloat16 with float32 weights; `result` then selects
+// bfloat16 or float32 for the result. Throws ShapeError for mismatched shapes and for dtypes that do not
+// match.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               Activation activation = Activation::none, const DropoutMask& dropout = {},
               std::optional<DType> result = {});

@@ -17,7 +17,7 @@ constexpr double kEpsilon = 1e-6;
 // Limits of the fields of random counters for rotations (ops/kernels/lsh_attention.h).
 constexpr int64_t kMaxRounds = 255, kMaxHeads = 1 << 12, kMaxBatch = 1 << 20, kMaxRotation = 1 << 25;
 
-// Returns two even factors of a number of buckets with the smallest difference. The cost of the hash is
+// Returns the two even factors of `buckets` with the smallest difference. The cost of the hash is
 // proportional to the sum of the factors.
 LshFactors factorise(int64_t buckets) {
   check(buckets % 4 == 0, kHash, "more than ", LshHashShape::kOneFactor,

@@ -22,7 +22,7 @@ Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {
   return batch;
 }
 
-// Returns the product of stacks with the same batch shape. Records nothing.
+// Returns the product of stacks with the same batch shape. The call is not recorded.
 Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) {
   const Tensor a = dense(a_any), b = dense(b_any);
   const int64_t m = a.size(options.transpose_a ? -1 : -2), k = a.size(options.transpose_a ? -2 : -1);

@@ -8,11 +8,12 @@ namespace tapeformer {
 
 inline constexpr double kLayerNormEps = 1e-5;
 
-// Returns (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension. The variance divides by
-// dim. x (…, dim), weight and bias (dim,). Throws ShapeError with the shapes.
+// Returns (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension of x (…, dim). The
+// variance is the mean squared deviation. weight and bias are (dim,). Throws ShapeError for mismatched shapes
+// and dtypes, and for bfloat16.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = kLayerNormEps);
-// Returns layer_norm(x + dropout(branch)), the end of a post-norm block. x and branch (…, dim). The branch
-// may be bfloat16 if x is float32.
+// Returns layer_norm(x + dropout(branch)), the end of a post-norm block. x and branch are (…, dim). The
+// branch may be bfloat16 if x is float32.
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout = {}, double eps = kLayerNormEps);
 

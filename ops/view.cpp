@@ -10,7 +10,7 @@ Shape with_size(Shape shape, int dim, int64_t size) {
   return shape;
 }
 
-// Returns the view of elements [begin, begin + count) of one dimension. Records nothing.
+// Returns the view of elements [begin, begin + count) of one dimension. The call is not recorded.
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t count) {
   return x.alias(with_size(x.shape(), dim, count), x.strides(), begin * x.strides()[dim]);
 }

@@ -58,7 +58,7 @@ template <int... kElement>
   return __builtin_shufflevector(halves, halves, (kElement / 2 + kElement % 2 * (kCount / 2))...);
 }
 
-// Implementations for processors without AVX512-BF16.
+// Implement add_dot_products() and narrow_pairs() on processors without AVX512-BF16.
 [[gnu::always_inline]] inline Vector<float> add_widened_products(Vector<float> sum, Pairs a, Pairs b) {
   using V = Vector<float>;
   const auto even = [](Pairs x) { return std::bit_cast<V>(x << 16); };

@@ -40,7 +40,7 @@ class Recording {
   Recording& operator=(const Recording&) = delete;
 };
 
-// One object per device, created on first use and never destroyed. Thread-safe.
+// One object per device, created on first use and never destroyed. get() is thread-safe.
 template <class T>
 class PerDevice {
  public:

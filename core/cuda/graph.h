@@ -27,7 +27,7 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   // Launches the graph. Adds `step_offset` to the steps of random streams and to the decoding positions of
-  // the recorded work. Asynchronous, in stream order.
+  // the recorded work. The call is asynchronous, in stream order.
   void launch(int64_t step_offset);
 
  private:

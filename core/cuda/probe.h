@@ -1,4 +1,4 @@
-// Check that the kernels of this build run on a device. The check uses a kernel, so its source file is
+// A check whether the kernels of this build run on a device. The check uses a kernel, so its source file is
 // compiled with the kernels.
 #pragma once
 

@@ -127,8 +127,8 @@ void with_groups(Strided layout, const To* to, const From* from, F&& f) {
 
 template <class T>
 constexpr bool kIsTrained = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
-// The number of elements in a group: 16 bytes of the larger type. Only the types of training have groups,
-// which saves compile time.
+// The number of elements in a group: 16 bytes of the larger type. For types other than float and BFloat16, it
+// is 1, which saves compile time.
 template <class To, class From = To>
 constexpr int kGroupSize = kIsTrained<To>&& kIsTrained<From> ? 16 / std::max(sizeof(To), sizeof(From)) : 1;
 

@@ -1,10 +1,10 @@
 // A log of the work that is submitted to a CUDA device: kernels, matrix products of cuBLAS, copies and fills.
 // This header does not include CUDA's headers.
 //
-// The bytes of a kernel are the bytes of its arrays, because each array is read or written once. An argument
-// word that points into a recorded live block counts as a use of the whole block, as in a conservative
-// garbage collector. A launch that accesses parts of arrays, or updates arrays in place, states its bytes
-// (LaunchWork in core/cuda/launch.h).
+// The bytes of a kernel are the sizes of its arrays, because most kernels read or write each array once. An
+// argument word that points into a recorded live block counts as a use of the whole block, as in a
+// conservative garbage collector. A launch that accesses parts of arrays, or updates arrays in place, states
+// its bytes (LaunchWork in core/cuda/launch.h).
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
-  // Whether cuBLAS may divide k among blocks. It does not divide k if the epilogue sums an operand.
+  // Whether cuBLAS may divide k among blocks. This is false if the epilogue sums an operand.
   bool splits = true;
   std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
 };

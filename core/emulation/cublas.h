@@ -43,7 +43,7 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(
     const void* alpha, const void* a, cudaDataType_t type_a, int64_t lda, long long stride_a, const void* b,
     cudaDataType_t type_b, int64_t ldb, long long stride_b, const void* beta, void* c, cudaDataType_t type_c,
     int64_t ldc, long long stride_c, int64_t count, cublasComputeType_t compute, cublasGemmAlgo_t algorithm);
-// Computes one such product.
+// Computes one product like cublasGemmStridedBatchedEx_64() with count = 1.
 cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
                                int64_t m, int64_t n, int64_t k, const void* alpha, const void* a,
                                cudaDataType_t type_a, int64_t lda, const void* b, cudaDataType_t type_b,

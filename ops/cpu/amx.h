@@ -33,8 +33,7 @@ int64_t packed_bytes(int64_t depth, int64_t columns);
 void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64_t begin, int64_t end,
           BFloat16* packed);
 // Computes out (rows, columns) = a (rows, depth) b, where `packed` is the packed matrix b. `out_stride` is
-// the
-// row stride of `out` in elements.
+// the row stride of `out` in elements.
 void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
               float* out, int64_t out_stride);
 

@@ -11,7 +11,7 @@
 
 namespace tapeformer::cpu {
 
-// Array with one row per position.
+// An array with one row per position.
 template <class T>
 struct PositionRows {
   T* data = nullptr;

@@ -88,7 +88,8 @@ struct LshHalf {
   T* key_panels = nullptr;           // packed keys
 };
 
-// The dropout multipliers of the weights of a chunk, in rows of 2 `capacity` columns like the scores.
+// The dropout multipliers of the weights of a chunk. Like the scores, a row has columns for two halves of
+// `capacity` keys.
 template <class T>
 class LshDropout {
  public:

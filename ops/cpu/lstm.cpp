@@ -277,7 +277,7 @@ void previous_states(const LstmBackward<O, T>& of, int64_t direction, int64_t be
   });
 }
 
-// Operands of a block of frames.
+// Buffers for a block of frames: inputs x and previous states h, rounded to O.
 template <class O>
 struct WeightBuffers {
   WeightBuffers(Arena arena, const LstmShape& shape, int64_t rows)

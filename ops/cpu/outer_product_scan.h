@@ -17,7 +17,7 @@
 
 namespace tapeformer::cpu {
 
-// Tokens per chunk. Not a power of two, so that panels do not map to the same cache sets.
+// Tokens per chunk. The number is not a power of two, so that panels do not map to the same cache sets.
 inline constexpr int64_t kChunk = 96;
 
 // Elements of a token in one panel: two vectors.

@@ -94,7 +94,7 @@ Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* 
   return plan;
 }
 
-std::atomic<int64_t> unfused = 0;  // calls without an algorithm
+std::atomic<int64_t> unfused = 0;  // number of products for which cuBLASLt has no algorithm
 
 template <class T, class Operand>
 bool fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias) {

@@ -82,10 +82,8 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
 
 // The following kernels compute the gradient of an embedding. A stable counting sort orders the tokens by
 // their row of the table. In the sort, each warp processes one slab of tokens. Then each warp sums one chunk
-// of
-// ordered tokens. All chunks have the same length, regardless of the number of tokens per row. If the tokens
-// of
-// a row are in several chunks, the partial sums are added at the end.
+// of ordered tokens. All chunks have the same length, regardless of the number of tokens per row. If the
+// tokens of a row are in several chunks, the partial sums are added at the end.
 constexpr int kChunk = 128;     // ordered tokens per warp
 constexpr int kColumns = 4;     // columns per lane
 constexpr int kTogether = 4;    // number of tokens that a lane loads at a time; divides 32
@@ -230,7 +228,7 @@ __global__ void collect_kernel(const T* __restrict__ partial, const int* starts,
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarp + threadIdx.x;
   const int64_t begin = starts[row], end = starts[row + 1];
   const int64_t first = begin / kChunk, last = (end - 1) / kChunk;
-  if (begin == end || first == last) return;  // equal for all threads of the block
+  if (begin == end || first == last) return;  // the condition is equal for all threads of the block
   T sum = 0;
   if (column < dim)
     for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kRowsPerBlock)

@@ -106,7 +106,7 @@ __global__ void start_kernel(Start<Y, Operand> s) {
 #pragma unroll
       for (int v = 0; v < V; ++v) sums[v] += values[v];
     }
-  if (!s.partial) return;  // equal for all threads of the block
+  if (!s.partial) return;  // the condition is equal for all threads of the block
 #pragma unroll
   for (int v = 0; v < V; ++v) group_values[threadIdx.y][threadIdx.x * V + v] = sums[v];
   __syncthreads();

@@ -52,7 +52,7 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
 
-// State of the online softmax of one query over the keys of one round.
+// The state of the online softmax of one query over the keys of one round.
 template <class T>
 struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;

@@ -17,8 +17,7 @@ struct LshInputs {
   const T* factors;   // (batch, heads, length): key = factor * q, including the scale of the scores
   const T* log_sums;  // (batch, heads, log_sum_rounds, length)
   // (batch, heads, log_sum_rounds, length): g . out. If rounds are averaged, `out` is the result of one
-  // round,
-  // otherwise the final result.
+  // round, otherwise the final result.
   const T* deltas;
   const T* multipliers;  // (chunk_length, 2 chunk_length): dropout of the weights of a chunk; null: none
 };
@@ -29,8 +28,8 @@ struct LshSlots {
   int64_t count = 0, round = 0;
 };
 
-// Tile in shared memory: positions and cell codes of queries and keys. If weights are divided by
-// multiplicities, the tile also holds the number of times that each key is found in all rounds.
+// A tile in shared memory: positions and cell codes of queries and keys. If weights are divided by
+// multiplicities, the tile also holds the number of times that each query attends to each key in all rounds.
 template <class T>
 struct LshTile {
   int32_t queries[kTokens], query_codes[kTokens], keys[kTokens], key_codes[kTokens];
@@ -38,7 +37,7 @@ struct LshTile {
   uint16_t multiplicities[kTokens][kTokens + 2];  // indexed by query and key
 };
 
-// State of a block, which processes kTokens slots of a chunk of a head in one round.
+// The state of a block of threads, which processes kTokens slots of a chunk of a head in one round.
 template <class Tiles>
 struct LshBlock {
   using T = typename Tiles::Value;
@@ -162,7 +161,7 @@ struct LshBlock {
   }
 };
 
-// Grid with one block per kTokens slots of a chunk of a head. blockIdx.y selects a tile of the result.
+// A grid with one block per kTokens slots of a chunk of a head. blockIdx.y selects a tile of the result.
 struct LshGrid {
   int64_t heads, chunks, blocks;
 

@@ -50,8 +50,8 @@ struct LshHeadOrder {
     return all.codes[(index * rounds + round) * length + position];
   }
   __device__ LshWrapCell wrap(int64_t round) const { return all.wraps[index * rounds + round]; }
-  // Returns the cell at which a cell looks back: queries of the cell also attend to its keys. The member
-  // `from` of the result is unused.
+  // Returns the look-back cell of the cell `code`. Queries of the cell `code` also attend to the keys of the
+  // look-back cell. The member `from` of the result is unused.
   __device__ LshWrapCell look_back(int64_t round, int32_t code) const {
     const LshWrapCell at = wrap(round);
     return code == at.from ? at : LshWrapCell{0, static_cast<int32_t>(round), code - 1};

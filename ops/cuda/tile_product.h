@@ -124,9 +124,9 @@ struct NoAction {
 };
 
 // Adds to the tile the sum over d < depth of left(d, row) right(d, column). All threads of the block call the
-// function. It synchronises before it writes the slices, and not after it reads them. each_slice(first d,
-// count, element) runs after each slice is filled; element(i, row) is left(first d + i, row). The operands
-// return zero for d beyond the depth.
+// function. The function synchronises before it writes the slices, and not after it reads them.
+// each_slice(first d, count, element) runs after each slice is filled; element(i, row) is left(first d + i,
+// row). The operands return zero for d beyond the depth.
 template <Lanes kLeft, Lanes kRight, class T, int kRows, int kColumns, class Left, class Right,
           class EachSlice = NoAction>
 __device__ void add_products(PlainTile<T, kRows, kColumns>& tile, const PlainMemory<T>& memory, int64_t depth,

@@ -7,8 +7,8 @@
 
 namespace tapeformer::cuda {
 
-// K elements per lane, in groups of V adjacent elements. V is 1 or the size of a Pack. Packs require rows
-// that are aligned to 16 bytes and have a multiple of V elements.
+// A row with K elements per lane, in groups of V adjacent elements. V is 1 or the size of a Pack. Packs
+// require rows that are aligned to 16 bytes and have a multiple of V elements.
 template <class T, int V, int K>
 struct WarpRow {
   static constexpr int kGroup = V;

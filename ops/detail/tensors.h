@@ -7,7 +7,7 @@
 
 namespace tapeformer {
 
-// Returns x if it is contiguous, otherwise a contiguous copy. Records nothing.
+// Returns x if it is contiguous, otherwise a contiguous copy. The call is not recorded.
 inline Tensor dense(const Tensor& x) {
   return x.is_contiguous() ? x : detach(x).clone();
 }

@@ -9,8 +9,8 @@
 
 namespace tapeformer {
 
-// Score of a class: the logit plus Gumbel noise, or only the logit if `greedy` is true. The class with the
-// maximum score is drawn. Both backends compute the score in double, so that they draw the same classes.
+// The score of a class: the logit plus Gumbel noise, or only the logit if `greedy` is true. The class with
+// the maximum score is drawn. Both backends compute the score in double, so that they draw the same classes.
 struct ClassScore {
   RandomStream stream;
   int64_t first;  // index of the first row in the stream

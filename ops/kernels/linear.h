@@ -20,9 +20,8 @@ struct LinearShape {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes y. gelu requires `pre` (rows, out), which receives x wᵀ + bias. Other activations ignore
-    // `pre`.
-    // X and Y are the same type, or X is bfloat16 and Y float32. The kernel rounds float32 operands of the
-    // products to bfloat16 if X is bfloat16 or the precision of the device is bfloat16.
+    // `pre`. X and Y are the same type, or X is bfloat16 and Y float32. The kernel rounds float32 operands of
+    // the products to bfloat16 if X is bfloat16 or the precision of the device is bfloat16.
     template <class X, class Y>
     void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
                         const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre,

@@ -44,8 +44,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // p is in row p modulo capacity. Writes key and value to position key_length - 1, which is a GraphStep on
     // CUDA. The query attends to the keys of its pattern up to its own position. These keys must be among the
     // last `capacity` positions. q, key, value and out have length 1. The kernel ignores query_length,
-    // causal,
-    // key_lengths and dropout of the shape, and allocates no memory.
+    // causal, key_lengths and dropout of the shape, and allocates no memory.
     template <class T>
     void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> key, AttentionRows<const T> value,
