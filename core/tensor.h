@@ -201,7 +201,7 @@ void check_defined(const char* op, const char* name, const Tensor& tensor, const
 template <class T>
 Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
   check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::from", values.size(),
-        " values for shape ", shape);
+        " values do not fill shape ", shape);
   Tensor tensor = empty(shape, kDTypeOf<T>);
   std::copy(values.begin(), values.end(), tensor.data<T>());
   return tensor;

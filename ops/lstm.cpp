@@ -23,8 +23,8 @@ void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
   check(w.bias_ih.shape() == Shape{4 * hidden} && w.bias_hh.shape() == Shape{4 * hidden}, kOp, "biases ",
         w.bias_ih.shape(), " and ", w.bias_hh.shape(), " must be ", Shape{4 * hidden});
   for (const Tensor* t : {&w.weight_ih, &w.weight_hh, &w.bias_ih, &w.bias_hh})
-    check(t->dtype() == x.dtype(), kOp, "weights of ", name_of(t->dtype()), " for input of ",
-          name_of(x.dtype()));
+    check(t->dtype() == x.dtype(), kOp, "the weights are ", name_of(t->dtype()), " and the input ",
+          name_of(x.dtype()), ", expected equal dtypes");
 }
 
 // Returns the pointers of a list of weights. Weight w of direction d is at index d * kWeights + w.

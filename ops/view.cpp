@@ -56,7 +56,8 @@ Tensor reshape(const Tensor& x, Shape shape) {
 
 Tensor permute(const Tensor& x, const Shape& order) {
   check_defined("permute", "x", x);
-  check(order.rank() == x.rank(), "permute", "order ", order, " for shape ", x.shape());
+  check(order.rank() == x.rank(), "permute", "order ", order, " must have one entry per dimension of shape ",
+        x.shape());
   Shape shape = x.shape(), strides = x.strides(), inverse = Shape::filled(x.rank(), -1);
   for (int i = 0; i < order.rank(); ++i) {
     const int from = normalize_dim("permute", static_cast<int>(order[i]), x.rank());

@@ -216,7 +216,7 @@ TEST_CASE("errors about arguments of the LSTM contain the expected value") {
                     "lstm: lengths (1,) of int64 must be (2,) of int64");
   CHECK_THROWS_WITH(lstm(x, {}, {}), "lstm: expected 1 or 2 directions, not 0");
   CHECK_THROWS_WITH(lstm(x.to(DType::float32), {}, directions_of(weights)),
-                    "lstm: weights of float64 for input of float32");
+                    "lstm: the weights are float64 and the input float32, expected equal dtypes");
   auto wrong = weights;
   wrong[3] = normal({11});
   CHECK_THROWS_WITH(lstm(x, {}, directions_of(wrong)), "lstm: biases (12,) and (11,) must be (12,)");
