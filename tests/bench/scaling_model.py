@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Model of the cost of data-parallel training, for docs/distributed.md.
+"""A model of the time of data-parallel training, for docs/distributed.md.
 
-A step of N processes takes T = compute + exposed. The gradient of P parameters is reduced in buckets by a ring:
+A step of N processes takes T = compute + exposed. A ring of processes reduces the gradient of P parameters in buckets:
 
     reduce = 2 (N - 1) / N * bytes / bandwidth + buckets * 2 * log2(N) * latency
     exposed = max(reduce - overlap * backward, last)
 
-backward is 2/3 of the compute time; `last` is the reduction of the last bucket, which no computation overlaps. Efficiency is
-compute / T. The batch of each process is fixed. Without arguments, prints the tables as Markdown. With --compute, --bandwidth,
---latency and --parameters, prints the prediction for one machine.
+All times are in seconds. `backward` is 2/3 of `compute`. `last` is the time of the last bucket, which no computation overlaps.
+The efficiency is compute / T. The batch of each process is fixed. Without arguments, the program prints the tables as
+Markdown. With --parameters, --compute, --bandwidth and --latency, it prints the prediction for one machine.
 """
 
 import argparse
@@ -16,8 +16,10 @@ import math
 
 BUCKET = 4 << 20
 
-# name, parameters, tokens of a process, operations per second of a process, bytes per element on the wire. The rates are
-# assumptions: a device sustains less on small models. CPU: two cores of a Xeon.
+# For each model: its name, parameters, tokens of a process, operations per second of a process, and
+# transferred bytes per
+# element of the gradient. The rates are assumptions; a device reaches less with small models. The CPU is two
+# cores of a Xeon.
 MODELS = [
     ("MNIST, linear, CPU", 6.4e6, 7830, 0.25e12, 4),
     ("MNIST, linear, device", 6.4e6, 7830, 50e12, 4),
@@ -25,7 +27,9 @@ MODELS = [
     ("speech, linear, device", 4.0e6, 20000, 50e12, 4),
     ("1 billion, device", 1.0e9, 16384, 300e12, 2),
 ]
-# name, bytes per second of a process, latency in seconds, overlap
+# For each network: its name, bytes per second of a process, latency in seconds, and the share of `backward`
+# that hides
+# communication.
 NETWORKS = [
     ("10 GbE", 1.1e9, 30e-6, 1.0),
     ("200 Gb/s InfiniBand", 22e9, 3e-6, 1.0),
@@ -69,11 +73,13 @@ def tables() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parameters", type=float)
+    parser.add_argument("--parameters", type=float, help="number of parameters, with gradients in float32")
     parser.add_argument("--compute", type=float, help="seconds of a step of one process alone")
     parser.add_argument("--bandwidth", type=float, help="bytes per second of all_reduce")
     parser.add_argument("--latency", type=float, default=1e-5, help="seconds of a small message")
-    parser.add_argument("--overlap", type=float, default=0.0, help="0: the reduction takes time of the same cores")
+    parser.add_argument(
+        "--overlap", type=float, default=0.0, help="share of the backward pass that hides communication (default: 0)"
+    )
     options = parser.parse_args()
     if options.compute is None:
         tables()

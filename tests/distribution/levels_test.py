@@ -1,4 +1,4 @@
-"""Tests that the dynamic loader selects the CPU kernels by the processor, and that the levels compute the same losses.
+"""Tests that the dynamic loader selects the CPU kernels for the processor, and that all levels compute nearly equal losses.
 
 The tunable glibc.cpu.hwcaps hides extensions of the processor from the dynamic loader.
 """
@@ -9,12 +9,14 @@ import pathlib
 import subprocess
 import tempfile
 
-LEVELS = [  # level, extensions that are hidden from the loader, an extension of the level that lower levels lack
+# For each level: its name, the extensions to hide from the loader, and an extension of the level that lower
+# levels lack.
+LEVELS = [
     ("x86-64-v2", "-AVX2,-AVX512F", "sse4.2"),
     ("x86-64-v3", "-AVX512F", "avx2"),
     ("x86-64-v4", "", "avx512vl"),
 ]
-TOLERANCE = 1e-4  # relative difference of losses
+TOLERANCE = 1e-4  # the largest relative difference of losses between levels
 
 
 def run(command, tunables=""):
@@ -32,7 +34,7 @@ def losses_of_kernels(program, tunables):
 
 
 def losses_of_training(program, configs, folder, tunables):
-    """Returns the level, its extensions and the losses of a short training."""
+    """Trains for a few steps with the hidden extensions. Returns the level of the kernels, its extensions and the losses."""
     info = json.loads(run([program, "info", "--json"], tunables))
     settings = ["train.steps=10", "train.log_every=1", "train.eval_every=0", "data.batch_size=2", "data.eval_limit=1",
                 "model.layers=2", "model.heads=2", "model.head_dim=4", "model.feedforward=16"]
@@ -44,7 +46,7 @@ def losses_of_training(program, configs, folder, tunables):
 
 
 def check(losses_at, optimized):
-    """Calls losses_at(level, tunables) for each level of the processor and compares the results."""
+    """Calls losses_at(level, tunables) for each level that the processor supports, and compares the losses."""
     flags = pathlib.Path("/proc/cpuinfo").read_text().replace("sse4_2", "sse4.2").split()
     losses = {}
     for level, tunables, extension in LEVELS:
@@ -62,7 +64,8 @@ def check(losses_at, optimized):
         assert len(others) == len(base)
         for a, b in zip(base, others):
             assert abs(a - b) <= TOLERANCE * abs(a), f"{level}: loss {b}, but {a} at x86-64-v2"
-    # The fused multiply-add of optimized code rounds differently, so equal losses mean equal code.
+    # From x86-64-v3 on, optimized code uses the fused multiply-add, which rounds differently. Equal losses
+    # mean equal code.
     if optimized and "x86-64-v3" in losses:
         assert losses["x86-64-v3"] != base, "x86-64-v2 and x86-64-v3 run the same kernels"
 
@@ -71,7 +74,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--losses", type=pathlib.Path, help="the program level_losses")
     parser.add_argument("--build", type=pathlib.Path, help="a build folder, which is installed into a temporary folder")
-    parser.add_argument("--configs", type=pathlib.Path)
+    parser.add_argument("--configs", type=pathlib.Path, help="the folder configs of the repository")
     arguments = parser.parse_args()
     if arguments.losses:
         check(lambda level, tunables: losses_of_kernels(arguments.losses, tunables), optimized=False)
@@ -79,7 +82,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         first, prefix = pathlib.Path(folder) / "first", pathlib.Path(folder) / "prefix"
         run(["cmake", "--install", arguments.build, "--prefix", first])
-        first.rename(prefix)  # nothing in an installation may depend on its path
+        first.rename(prefix)  # an installation must not depend on its path
         check(lambda level, tunables: losses_of_training(prefix / "bin/tapeformer", arguments.configs,
                                                          pathlib.Path(folder) / level, tunables),
               optimized=True)

@@ -3,10 +3,11 @@
     python make_filterbank.py [FSDD]
 
 filterbank_8k.wav is a synthetic voice: harmonics with a gliding pitch, rising and falling loudness, and noise.
-filterbank_16k.wav is speech of espeak-ng, resampled from 22,050 Hz by cutting its spectrum at 8 kHz, with faint noise. Its
-sibilants fill the band up to 8 kHz. The script writes this file only if it does not exist, because the speech depends on
-the version of espeak-ng. If FSDD, the folder of the Free Spoken Digits, is given, the script also writes the features of
-its recording 7_jackson_0.wav. The .f32 files contain little-endian float32 values, frame by frame.
+filterbank_16k.wav is speech of espeak-ng with faint noise. It is resampled from 22,050 Hz by cutting its spectrum at 8 kHz,
+and its sibilants have energy up to 8 kHz. The script writes this file only if it does not exist, because the speech depends
+on the version of espeak-ng. If FSDD, the folder of the Free Spoken Digits, is given, the script also writes the features of
+its recording 7_jackson_0.wav. The .f32 files contain little-endian float32 values, frame by frame. The files 16k and digit_8k
+contain every second frame.
 """
 
 import subprocess
@@ -66,7 +67,7 @@ def machine_speech(rate: int) -> np.ndarray:
     count = len(spoken) * rate // 22050
     spectrum = np.fft.rfft(spoken)[: count // 2 + 1]
     narrow = np.fft.irfft(spectrum, count) * count / len(spoken)
-    # Noise avoids pauses of digital silence, whose features depend only on float32 rounding.
+    # Without noise, the features of silent pauses would depend only on the rounding of float32.
     noise = np.random.default_rng(2).normal(scale=4, size=count)
     return np.round(narrow + noise).clip(-32768, 32767).astype("<i2")
 

@@ -1,4 +1,4 @@
-"""Writes the golden files of this folder: float64 values and gradients of PyTorch, with which C++ tests compare.
+"""Writes golden files to this folder: float64 values and gradients of PyTorch, with which C++ tests compare their results.
 
 README.md lists the files and their keys. Run this script with the Python of tests/bench/peers/setup.sh. The repository
 contains the files, so the script is only needed to add cases.
@@ -41,7 +41,7 @@ def write(name: str, tensors: dict[str, Tensor]) -> None:
 
 
 def mixture_branches(parameters: Tensor, y: Tensor) -> Tensor:
-    """Returns the formula of each component: 0 low edge, 1 high edge, 2 difference of sigmoids, 3 density."""
+    """Returns the branch of each component (n, K): 0 low edge, 1 high edge, 2 difference of sigmoids, 3 density."""
     _, means, log_scales = parameters.chunk(3, -1)
     inverse = torch.exp(-log_scales.clamp(min=MIN_LOG_SCALE))
     centered = y.unsqueeze(-1) - means
@@ -54,7 +54,7 @@ def mixture_branches(parameters: Tensor, y: Tensor) -> Tensor:
 
 
 def mixture_case(parameters: Tensor, values: Tensor) -> dict[str, Tensor]:
-    """Returns the loss of bytes `values` (n,) for parameters (n, 3 K), with gradients of sum(cotangent * nll) and of the mean."""
+    """Returns the tensors of a group of mixture.safetensors for parameters (n, 3 K) and bytes `values` (n,)."""
     parameters = parameters.clone().requires_grad_()
     y = values.double() / 255 * 2 - 1
     nll = mixture_of_logistics_nll(parameters, y)
@@ -76,8 +76,8 @@ def mixture_case(parameters: Tensor, values: Tensor) -> dict[str, Tensor]:
 
 
 def mixture() -> None:
-    """Writes the mixture of logistics: rows for each branch (3 components), random rows (10 components), and one component."""
-    rows = [  # byte; logits, means and log-scales of three components
+    """Writes mixture.safetensors: rows for each branch with 3 components, and random rows with 10 and with 1 component."""
+    rows = [  # each row: a byte, and the logits, means and log-scales of three components
         (128, (0.3, -0.2, 0.1), (0.1, -0.4, 0.6), (-1.0, -2.0, -0.5)),  # ordinary values
         (77, (1.0, 0.0, -1.0), (-0.4, -0.39, 0.2), (-3.0, -4.5, -1.5)),
         (0, (0.5, 0.2, -0.7), (-0.9, 0.3, -1.4), (-2.0, -1.0, -3.0)),  # lowest byte; means near, far and outside
@@ -110,7 +110,7 @@ def mixture() -> None:
 def trajectory(
     make_optimizer, start: list[Tensor], gradients: list[Tensor], clip: float = 0.0, clip_value: float = 0.0
 ) -> list[Tensor]:
-    """Returns the parameters (steps + 1, ...) before and after each step with the given gradients (steps, ...)."""
+    """Returns each parameter (steps + 1, ...) before the first step and after each step with the gradients (steps, ...)."""
     parameters = [p.clone().requires_grad_() for p in start]
     optimizer = make_optimizer(parameters)
     history = [[p.detach().clone()] for p in parameters]
@@ -128,7 +128,7 @@ def trajectory(
 
 
 def optimizers() -> None:
-    """Writes twelve steps of each optimizer on a matrix and a vector, with gradient norms below and above 1."""
+    """Writes twelve steps of each optimizer for a matrix and a vector. Some gradient norms are below 1 and some above."""
     start = [torch.randn(3, 4, dtype=torch.float64), torch.randn(5, dtype=torch.float64)]
     scale = torch.tensor([0.05, 3.0, 0.4, 1.0, 0.01, 8.0, 0.2, 0.6, 2.0, 0.1, 0.3, 1.5], dtype=torch.float64)
     gradients = [torch.randn(OPTIMIZER_STEPS, *p.shape, dtype=torch.float64) for p in start]
@@ -162,7 +162,7 @@ def tiny_model(**fields) -> ImageModel:
 
 
 def model() -> None:
-    """Writes the weights of a model of two layers, and the loss and all gradients of three models with these weights."""
+    """Writes the weights of a model with two layers, the losses and gradients of three models with them, and positions."""
     first = tiny_model()
     with torch.no_grad():
         for name, parameter in first.named_parameters():
@@ -199,7 +199,7 @@ def model() -> None:
 
 
 def training_losses(variant: ImageModel, images: Tensor) -> Tensor:
-    """Returns the loss before each of the first steps of RAdam on one batch."""
+    """Trains a model with RAdam on one batch, and returns the loss before each of the first steps."""
     optimizer = RAdam(variant.parameters(), lr=1e-2, weight_decay=0.01)
     losses = []
     for _ in range(TRAINING_STEPS):
@@ -213,7 +213,7 @@ def training_losses(variant: ImageModel, images: Tensor) -> Tensor:
 
 
 def sample(function, *inputs: Tensor) -> dict[str, Tensor]:
-    """Returns inputs, output, a random cotangent and the gradients of the inputs: x0, x1, ..., y, gy, gx0, gx1, ..."""
+    """Returns the inputs x0, x1, ..., the output y, a random cotangent gy and the gradients gx0, gx1, ... of the inputs."""
     inputs = [x.clone().requires_grad_() for x in inputs]
     y = function(*inputs)
     cotangent = torch.randn_like(y)
@@ -225,11 +225,11 @@ def sample(function, *inputs: Tensor) -> dict[str, Tensor]:
 
 
 def functions() -> None:
-    """Writes single functions."""
+    """Writes functions.safetensors."""
     line = torch.cat((torch.linspace(-6, 6, 24, dtype=torch.float64), torch.tensor([-30.0, 30.0], dtype=torch.float64)))
     rows = torch.randn(4, 7, dtype=torch.float64) * 2
     weight, bias = torch.randn(2, 7, dtype=torch.float64)
-    far = torch.cat((rows, rows[:1] + 1000, rows[:1] - 1000))  # overflows unless the maximum is subtracted
+    far = torch.cat((rows, rows[:1] + 1000, rows[:1] - 1000))  # exp() overflows unless the maximum is subtracted
     labels = torch.tensor([0, 6, 3, 3, 1, 2])
     cases = {
         "gelu_erf": sample(F.gelu, line),

@@ -1,8 +1,9 @@
 """Writes lsh.safetensors: LSH attention as trax (2020) and fast_transformers compute it, in PyTorch and float64.
 
-Both functions follow the published steps: sort by bucket, cut into chunks, look one chunk back, mask by the original
-positions, one softmax per round, and combine the rounds. The buckets are random and part of the file. README.md lists
-the keys. Run this script with the Python of tests/bench/peers/setup.sh.
+Both functions follow the published steps. They sort positions by bucket and divide them into chunks. A query attends to its
+chunk and the chunk before it, masked by the original positions. Each round has one softmax, and then the rounds are combined.
+The buckets are random, and the file contains them. README.md lists the keys. Run this script with the Python of
+tests/bench/peers/setup.sh.
 """
 
 from pathlib import Path
@@ -16,12 +17,15 @@ SELF, FUTURE = -1e5, -1e9  # added to the scores of a query's own position and o
 
 
 def look_back(x: Tensor) -> Tensor:
-    """Returns each chunk together with the chunk before it; the last chunk is before the first."""
+    """Returns each chunk joined with the chunk before it. The chunk before the first is the last."""
     return torch.cat((x, x.roll(1, 0)), 1)
 
 
 def trax(q: Tensor, v: Tensor, buckets: Tensor, causal: bool) -> Tensor:
-    """LSHSelfAttention: the rounds form one list of chunks; q, v (length, dim), buckets (rounds, length)."""
+    """Computes LSHSelfAttention of trax, in which all rounds form one list of chunks.
+
+    q and v (length, dim), buckets (rounds, length). Returns (length, dim).
+    """
     position = torch.arange(LENGTH).repeat(ROUNDS)
     offset = torch.arange(ROUNDS).unsqueeze(1) * BUCKETS
     order = torch.argsort((buckets + offset).reshape(-1) * LENGTH + position)
@@ -42,7 +46,10 @@ def trax(q: Tensor, v: Tensor, buckets: Tensor, causal: bool) -> Tensor:
 
 
 def fast(q: Tensor, v: Tensor, buckets: Tensor, causal: bool) -> Tensor:
-    """ReformerAttention of fast_transformers: the first chunk has no previous chunk, and rounds are averaged."""
+    """Computes ReformerAttention of fast_transformers, in which the first chunk has no chunk before it.
+
+    The result is the average over the rounds. The arguments are those of trax().
+    """
     keys = q / q.norm(dim=-1, keepdim=True)
     results = []
     for hashes in buckets:
@@ -61,7 +68,7 @@ def fast(q: Tensor, v: Tensor, buckets: Tensor, causal: bool) -> Tensor:
 
 
 def case(function, causal: bool, heads: int = 2) -> dict[str, Tensor]:
-    """Returns inputs (1, length, heads, dim), buckets (1, heads, rounds, length), the result and the gradients."""
+    """Returns random inputs (1, length, heads, dim), buckets (1, heads, rounds, length), the result and the gradients."""
     q = torch.randn(1, LENGTH, heads, DIM, dtype=torch.float64, requires_grad=True)
     v = torch.randn(1, LENGTH, heads, DIM, dtype=torch.float64, requires_grad=True)
     buckets = torch.randint(BUCKETS, (1, heads, ROUNDS, LENGTH))

@@ -1,6 +1,6 @@
-"""Writes the golden files of CTC loss and LSTM: float64 values and gradients of PyTorch.
+"""Writes ctc.safetensors and lstm.safetensors: float64 values and gradients of PyTorch.
 
-README.md lists the files and their keys. Run this script like make_golden.py.
+README.md lists the keys. Run this script with the Python of tests/bench/peers/setup.sh.
 """
 
 import torch
@@ -9,7 +9,7 @@ from make_golden import write
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-LABELS = (  # one row per utterance: repeated labels, no labels, and as many labels as frames
+LABELS = (  # the labels of each utterance; two utterances have the minimum number of frames for their labels
     (3, 5, 5, 1, 7, 2, 2, 2, 6),
     (1, 2, 3, 4),
     (),
@@ -20,7 +20,10 @@ FRAMES = (40, 31, 12, 3, 7)
 
 
 def ctc_case(scale: float, blank: int) -> dict[str, Tensor]:
-    """Returns the loss of every utterance and the gradient of the sum of the losses."""
+    """Returns the inputs, the loss of every utterance and the gradient of the sum of the losses.
+
+    The logits are random with the standard deviation `scale`.
+    """
     classes = 8
     logits = (torch.randn(len(FRAMES), max(FRAMES), classes, dtype=torch.float64) * scale).requires_grad_()
     labels = torch.zeros(len(LABELS), max(map(len, LABELS)), dtype=torch.int64)
@@ -47,7 +50,7 @@ def ctc() -> None:
 
 
 def lstm_case(bidirectional: bool, layers: int) -> dict[str, Tensor]:
-    """Returns the result for packed sequences and the gradients of sum(cotangent * result)."""
+    """Returns the inputs, the result for packed sequences, the parameters and the gradients of sum(cotangent * result)."""
     lengths = torch.tensor([9, 1, 6, 4])
     model = nn.LSTM(5, 7, layers, batch_first=True, bidirectional=bidirectional).double()
     x = torch.randn(4, 11, 5, dtype=torch.float64, requires_grad=True)

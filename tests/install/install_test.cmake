@@ -1,4 +1,6 @@
-# cmake -DBUILD_DIR=… -DSOURCE_DIR=… -DWORK_DIR=… -DGENERATOR=… -DCONFIG=… -DCOMPILER=… -DFLAGS=… -P install_test.cmake
+# Installs a build, and tests the installed programs, headers and libraries.
+# cmake -DBUILD_DIR=… -DSOURCE_DIR=… -DWORK_DIR=… -DGENERATOR=… -DCONFIG=… -DCOMPILER=… -DFLAGS=… -P
+# install_test.cmake
 cmake_minimum_required(VERSION 3.24)
 
 function(run)
@@ -10,7 +12,7 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-# Moves the installation, because nothing in it may depend on its path.
+# Moves the installation, because it must not depend on its path.
 file(REMOVE_RECURSE ${WORK_DIR})
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --config ${CONFIG} --prefix ${WORK_DIR}/first)
 file(RENAME ${WORK_DIR}/first ${WORK_DIR}/prefix)
@@ -53,7 +55,7 @@ foreach(setting train.steps=1 data.batch_size=1 data.eval_limit=1 model.layers=1
   list(APPEND tiny --set ${setting})
 endforeach()
 
-# The examples of docs/library.md.
+# Builds and runs the examples of docs/library.md.
 build(${SOURCE_DIR}/docs/examples)
 run(${WORK_DIR}/examples/xor)
 if(NOT output MATCHES "predictions\n\\[\\[0\\.0[0-9]+\\],\n \\[0\\.9[0-9]+\\],\n \\[0\\.9[0-9]+\\],\n \\[0\\.0[0-9]+\\]\\] \\(4, 1\\) float32\n")
@@ -66,8 +68,9 @@ if(NOT output MATCHES "step-00000001: [0-9]+ parameters, linear attention\n\\[\\
   message(FATAL_ERROR "sample printed: ${output}")
 endif()
 
-# Trains and evaluates a model with an attention kind that the program registers, and checks that errors in its options
-# are reported.
+# Trains and evaluates a model with an attention kind that an example registers. Checks that an error in an
+# option of the
+# kind is reported.
 set(sliding_window ${WORK_DIR}/examples/sliding_window)
 run(${sliding_window} train ${SOURCE_DIR}/docs/examples/sliding_window.toml --run-dir ${WORK_DIR}/window --threads 1
   ${tiny})
@@ -91,7 +94,7 @@ if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
   message(FATAL_ERROR "tapeformer --version printed: ${output}")
 endif()
 
-# `reproduce` reads the installed configs from any current folder.
+# Checks that `reproduce` reads the installed configs from any current folder.
 file(MAKE_DIRECTORY ${WORK_DIR}/elsewhere)
 set(command ${prefix}/bin/tapeformer reproduce copy-convergence --threads 1 --json ${tiny})
 run(${CMAKE_COMMAND} -E chdir ${WORK_DIR}/elsewhere ${command})

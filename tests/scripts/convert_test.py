@@ -1,4 +1,4 @@
-"""Tests of scripts/convert.py: models of PyTorch are converted, and `tapeformer eval` and `generate` read the result.
+"""Tests of scripts/convert.py: it converts models of PyTorch, and `tapeformer eval` and `generate` read the results.
 
 Usage: convert_test.py PROGRAM. Exits with 77, which ctest reports as skipped, where PyTorch is not installed.
 """
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tests" / "bench" / "peers"))
 from eval_checkpoint import nats_per_dim  # noqa: E402
 from model import ImageModel, ModelConfig, sinusoidal_positions  # noqa: E402
 
-SIDE = 7  # images of 28 x 28, averaged over blocks of 4 x 4
+SIDE = 7  # the height and width of images of 28 x 28 pixels, averaged over blocks of 4 x 4
 SIZES = {"layers": 2, "heads": 2, "head_dim": 8, "feedforward": 32, "mixtures": 3}
 
 
@@ -33,7 +33,7 @@ def peer(**fields) -> ImageModel:
 
 
 class TorchModel(nn.Module):
-    """The image model with torch.nn.TransformerEncoder and other names outside of it."""
+    """The image model with torch.nn.TransformerEncoder. Its parameters outside of the encoder have other names."""
 
     def __init__(self, config: ModelConfig, final_norm: bool = True):
         super().__init__()
@@ -55,7 +55,7 @@ class TorchModel(nn.Module):
 
 
 def write_images(folder: Path, count: int) -> torch.Tensor:
-    """Writes images of MNIST's format, blocks of one random byte each. Returns them as (count, 49) bytes."""
+    """Writes images in the format of MNIST that consist of blocks of 4 x 4 equal bytes. Returns the blocks (count, 49)."""
     torch.manual_seed(2)
     small = torch.randint(0, 256, (count, SIDE, SIDE), dtype=torch.uint8)
     large = small.repeat_interleave(4, 1).repeat_interleave(4, 2)
@@ -80,7 +80,7 @@ def convert(*arguments) -> subprocess.CompletedProcess:
 
 
 def program(*arguments) -> dict:
-    """Runs the program with --json and returns its output."""
+    """Runs the program with --json and returns the object that it prints."""
     command = [sys.argv[1], *arguments, "--json", "--device", "cpu", "--threads", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -88,7 +88,7 @@ def program(*arguments) -> dict:
 
 
 def check_run(run: Path, model: ImageModel, images: torch.Tensor, data: Path) -> None:
-    """Checks the weights by name, and the loss that the program computes with them."""
+    """Checks that a run has the weights of `model` with their names, and that the program computes its loss and images."""
     saved = load_file(run / "checkpoints" / "latest" / "model.safetensors")
     expected = model.state_dict()
     assert saved.keys() == expected.keys(), saved.keys() ^ expected.keys()
@@ -122,7 +122,7 @@ def test_torch(folder: Path, images: torch.Tensor, norm: str, activation: str) -
     fields = {"attention": "softmax", "norm": norm, "activation": activation}
     torch.manual_seed(3)
     model = TorchModel(ModelConfig(**SIZES | fields)).eval()
-    for parameter in model.parameters():  # biases and norms start at constants, which hide exchanged names
+    for parameter in model.parameters():  # constants, to which biases and norms are initialised, would hide wrong names
         nn.init.normal_(parameter, std=0.3)
     save_file(model.state_dict(), folder / f"{norm}.safetensors")
     config = write_config(folder / f"{norm}.toml", **fields)

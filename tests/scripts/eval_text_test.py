@@ -1,6 +1,6 @@
-"""Test of bits per byte: a program in PyTorch reads a checkpoint and gets the result of `tapeformer eval` in float64.
+"""Tests that eval_text.py, a program in PyTorch, gets the bits per byte of `tapeformer eval` for a checkpoint in float64.
 
-usage: eval_text_test.py TAPEFORMER
+Usage: eval_text_test.py PROGRAM. Exits with 77, which ctest reports as skipped, where PyTorch is not installed.
 """
 
 import json

@@ -25,7 +25,7 @@ LINES = (["ours"], ["theirs"])
 
 
 class Programs:
-    """Replaces both programs: returns the next report of a command, or raises its error."""
+    """A function that replaces run_program(): returns the next report of a command, or raises its error."""
 
     def __init__(self, ours: list, theirs: list):
         self.reports = {"ours": list(ours), "theirs": list(theirs)}
@@ -54,7 +54,8 @@ class PairTest(unittest.TestCase):
         self.assertAlmostEqual(row["ratio"], 2)
         self.assertAlmostEqual(row["tapeformer"]["median_seconds"], 0.2)
         self.assertAlmostEqual(row["pytorch"]["median_seconds"], 0.3)
-        # The figure has a field of our memory only; the other memory is the resident set.
+        # The figure has a field only for the memory of Tapeformer. The memory of PyTorch is the resident set,
+        # 3000 bytes.
         self.assertAlmostEqual(row["memory_share"], 0.5)
 
     def test_failed_program_is_reported_and_the_other_runs_all_rounds(self):

@@ -1,6 +1,6 @@
-"""Reads the event files of a small run with the package tensorboard. Exits with 77 without this package.
+"""Tests that the package tensorboard reads the event files of a small run.
 
-Usage: tensorboard_test.py PROGRAM
+Usage: tensorboard_test.py PROGRAM. Exits with 77, which ctest reports as skipped, where tensorboard is not installed.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Benchmark of causal attention, forward and backward, by length: time per token and peak memory (lengths.py).
+"""Benchmark of causal attention, forward and backward, for several lengths: time per token and peak memory (lengths.py).
 
-With --tokens, the batch shrinks as the length grows, as in figure 1 of the paper. Prints one JSON object with a list of
-results. The kind "fla" is linear attention with the kernels of the PyPI package flash-linear-attention, for devices.
+With --tokens, longer sequences have smaller batches, as in figure 1 of the paper. Prints one JSON object with a list of
+results. The kind "fla" is linear attention with the kernels of the PyPI package flash-linear-attention, which needs a GPU.
 """
 
 import argparse
@@ -13,8 +13,8 @@ import measure
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kinds", default="linear,softmax")
-    parser.add_argument("--softmax-to", type=int, default=14, help="maximum length of softmax attention, as a power of 2; its time is quadratic")
-    parser.add_argument("--tokens", type=int, default=0, help="batch times length; 0: a batch of one")
+    parser.add_argument("--softmax-to", type=int, default=14, help="longest length of softmax attention, as a power of 2")
+    parser.add_argument("--tokens", type=int, default=0, help="batch times length; 0 means a batch of one")
     parser.add_argument("--compile", choices=("none", "attention"), default="attention")
     parser.add_argument("--one", nargs=2, metavar=("KIND", "LENGTH"), help="measure only this case")
     lengths.add_options(parser, head_dim=32)

@@ -21,7 +21,8 @@ def main() -> None:
     torch = measure.prepare(options)
     import torch.nn.functional as F
 
-    # Frames are the first dimension, as in ctc_loss, so the time contains no transposition.
+    # The frames are the first dimension, as ctc_loss() needs, so that the measured time contains no
+    # transposition.
     logits = torch.randn(options.frames, options.batch, options.classes, requires_grad=True)
     labels = torch.randint(1, options.classes, (options.batch, options.labels))
     frames = torch.full((options.batch,), options.frames)

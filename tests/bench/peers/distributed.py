@@ -1,7 +1,7 @@
-"""Benchmark of data-parallel training of the image model: DistributedDataParallel with gloo.
+"""Benchmark of data-parallel training of the image model with DistributedDataParallel and gloo.
 
-Start it with mpirun: mpirun -n 2 DIR/bin/python distributed.py --threads 1. Each process computes its part of the batch. A
-step of all processes is compared with a step of each process alone, as in `tapeformer bench distributed`.
+Start it with mpirun: mpirun -n 2 DIR/bin/python distributed.py --threads 1. Each process computes its part of the batch. The
+benchmark compares a step of all processes with a step without communication, as `tapeformer bench distributed` does.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import measure
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     measure.add_model_options(parser)
-    parser.add_argument("--batch", type=int, default=10, help="total sequences of all processes")
+    parser.add_argument("--batch", type=int, default=10, help="sequences per step, summed over all processes")
     parser.add_argument("--length", type=int, default=783)
     parser.add_argument("--chunk", type=int, default=56)
     parser.add_argument("--compile", choices=("none", "model"), default="none")
@@ -40,7 +40,7 @@ def main() -> None:
     config = ModelConfig.of_options(options, chunk=options.chunk)
 
     class Loss(torch.nn.Module):
-        """The loss as the forward of a module, which DistributedDataParallel wraps."""
+        """A module whose forward() returns the loss, because DistributedDataParallel synchronizes calls of forward()."""
 
         def __init__(self) -> None:
             super().__init__()

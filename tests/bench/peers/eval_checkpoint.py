@@ -1,4 +1,6 @@
-"""Evaluation of a Tapeformer checkpoint without Tapeformer, with safetensors, PyTorch and the model of model.py. Prints one JSON object: nats_per_dim, bits_per_dim, examples.
+"""Evaluates a checkpoint of an image model without Tapeformer, with safetensors, PyTorch and the model of model.py.
+
+Prints one JSON object with nats_per_dim, bits_per_dim and examples.
 """
 
 import argparse
@@ -30,9 +32,9 @@ MODEL_KEYS = (
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="folder with model.safetensors and config.toml")
-    parser.add_argument("images", type=Path, help="IDX (plain or .gz), CIFAR-10 .bin, or .npy of bytes, image first")
-    parser.add_argument("--limit", type=int, help="only the first so many images")
-    parser.add_argument("--downscale", type=int, default=1, help="average blocks of this side, rounding half up")
+    parser.add_argument("images", type=Path, help="IDX file (plain or .gz), CIFAR-10 .bin, or .npy of bytes (images, …)")
+    parser.add_argument("--limit", type=int, help="number of images, from the first")
+    parser.add_argument("--downscale", type=int, default=1, help="average square blocks with this side; halves are rounded up")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float64")
     parser.add_argument("--form", choices=("chunked", "quadratic"), default="chunked")
     parser.add_argument("--batch", type=int, default=10)
@@ -41,7 +43,7 @@ def parse() -> argparse.Namespace:
 
 
 def read_images(path: Path) -> np.ndarray:
-    """Returns bytes (images, height, width) or (images, height, width, channels)."""
+    """Returns the bytes of all images: (images, height, width) or (images, height, width, channels)."""
     if path.suffix == ".npy":
         return np.load(path)
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -56,7 +58,7 @@ def read_images(path: Path) -> np.ndarray:
 
 
 def downscale(images: np.ndarray, side: int) -> np.ndarray:
-    """Averages blocks, rounding halves up: (n, h, w, ...) -> (n, h / side, w / side, ...)."""
+    """Averages square blocks and rounds halves up: (n, h, w, ...) becomes (n, h / side, w / side, ...)."""
     count, height, width, *rest = images.shape
     blocks = images.reshape(count, height // side, side, width // side, side, *rest)
     area = side * side

@@ -1,6 +1,7 @@
-"""Evaluation of a Tapeformer checkpoint of a language model without Tapeformer, with safetensors, PyTorch and the model of
-text_model.py. Prints one JSON object: nats_per_token, bits_per_byte, tokens. Every token of the split but the first is
-predicted once; each window but the first repeats data.eval_context predictions, which are not scored.
+"""Evaluates a checkpoint of a language model without Tapeformer, with safetensors, PyTorch and the model of text_model.py.
+
+Prints one JSON object with nats_per_token, bits_per_byte and tokens. Every token of the split but the first is scored once.
+Each window but the first begins with at least data.eval_context predictions that are not scored.
 """
 
 import argparse
@@ -23,7 +24,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("checkpoint", type=Path, help="folder with model.safetensors, config.toml and state.json")
     parser.add_argument("text", type=Path, help="file of data.path, plain or .gz")
     parser.add_argument("--split", choices=("train", "valid", "test"), default="test")
-    parser.add_argument("--context", type=int, help="default: data.eval_context")
+    parser.add_argument("--context", type=int, help="predictions of a window that are not scored (default: data.eval_context)")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float64")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--threads", type=int, default=2)
@@ -47,7 +48,7 @@ def load_model(folder: Path, length: int, vocabulary: int, dtype: torch.dtype) -
 
 @torch.inference_mode()
 def total_nats(model: TextModel, tokens: torch.Tensor, length: int, context: int, batch: int) -> float:
-    """Returns the sum of the losses of tokens[1:]."""
+    """Returns the sum of the losses of tokens[1:] in nats, computed in windows of `length` predictions."""
     stride, last = length - context, len(tokens) - 1 - length
     starts = [min(i * stride, last) for i in range(1 + math.ceil(max(last, 0) / stride))]
     total, predicted = 0.0, 0  # tokens up to `predicted` are scored

@@ -1,6 +1,6 @@
-"""Benchmark of log-mel filterbanks of noise on one thread with the PyPI package kaldi-native-fbank.
+"""Benchmark of log-mel filterbanks of noise with the PyPI package kaldi-native-fbank on one thread.
 
-Requires `DIR/bin/pip install kaldi-native-fbank numpy`. The time does not include passing the samples.
+Requires `DIR/bin/pip install kaldi-native-fbank numpy`. The time includes passing the samples as a list.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Benchmark of generating images with the recurrent form of the linear model: a byte at a time, with a fixed-size state."""
+"""Benchmark of generating images byte by byte with the recurrent form of the linear model, whose state has a fixed size."""
 
 import argparse
 
@@ -9,9 +9,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     measure.add_model_options(parser)
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--length", type=int, default=784, help="bytes of an image, with the given first byte")
+    parser.add_argument("--length", type=int, default=784, help="bytes of an image, including the given first byte")
     parser.add_argument("--compile", choices=("none", "step"), default="step")
-    parser.add_argument("--compile-mode", default="default", help="of torch.compile; reduce-overhead: CUDA graphs")
+    parser.add_argument("--compile-mode", default="default", help="mode of torch.compile; reduce-overhead uses CUDA graphs")
     parser.add_argument("--repeats", type=int, default=3)
     measure.add_common_options(parser)
     return parser.parse_args()

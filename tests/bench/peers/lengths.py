@@ -1,7 +1,7 @@
 """Shared code of the benchmarks of attention, which measure each length in a separate process.
 
-The peak is the maximum resident memory (on a device: allocated memory) with inputs and gradients, minus the memory of
-the process without them.
+The peak is the largest memory with inputs and gradients minus the memory of the process without them. It is resident memory,
+or on a device allocated memory.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import measure
 
 def add_options(parser: argparse.ArgumentParser, head_dim: int) -> None:
     parser.add_argument("--from", dest="first", type=int, default=9, help="shortest length, as a power of 2")
-    parser.add_argument("--to", dest="last", type=int, default=16)
+    parser.add_argument("--to", dest="last", type=int, default=16, help="longest length, as a power of 2")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=head_dim)
     parser.add_argument("--chunk", type=int, default=64)
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser, head_dim: int) -> None:
 def report_one(
     prepare_run: Callable[[], Callable[[], object]], batch: int, length: int, repeats: int, baseline: int, **fields
 ) -> None:
-    """Measures the function that prepare_run() returns, which holds its inputs. `baseline` is measure.current() without them."""
+    """Measures the function that prepare_run() returns. It contains its inputs; `baseline` is measure.current() before."""
     run = prepare_run()
     measure.times(run, 0, warmup=1)
     measure.reset_peak()

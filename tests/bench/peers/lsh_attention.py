@@ -1,8 +1,8 @@
-"""Benchmark of LSH attention, forward and backward, by length, with the PyPI package reformer-pytorch.
+"""Benchmark of LSH attention with the PyPI package reformer-pytorch, forward and backward, for several lengths.
 
-Uses the defaults of reformer_pytorch.LSHAttention: attention across buckets within a chunk, no correction of duplicate
-keys, the first chunk attends to the last, scores divided by sqrt(dim), and length / bucket_size buckets. The equivalent
-command of Tapeformer:
+It uses the defaults of reformer_pytorch.LSHAttention. Queries attend to all buckets of their chunks, duplicate keys are not
+corrected, and the first chunk attends to the last. Scores are divided by sqrt(dim), and there are length / bucket_size
+buckets. The equivalent command of Tapeformer:
   tapeformer bench lsh-attention --wrap global --duplicates none --across_buckets yes --scale rsqrt_dim --shortest N
     --longest N --buckets N/64
 Prints one JSON object with a list of results (lengths.py).
@@ -18,9 +18,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--within-buckets", action="store_true", help="do not see keys of other buckets")
-    parser.add_argument("--no-duplicates", action="store_true", help="a key met twice counts once")
-    parser.add_argument("--one", type=int, metavar="LENGTH", help="measure this and nothing else")
+    parser.add_argument("--within-buckets", action="store_true", help="queries attend only to keys of their bucket")
+    parser.add_argument("--no-duplicates", action="store_true", help="a key that a query meets several times counts once")
+    parser.add_argument("--one", type=int, metavar="LENGTH", help="measure only this length")
     lengths.add_options(parser, head_dim=64)
     return parser.parse_args()
 

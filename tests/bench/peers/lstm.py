@@ -1,7 +1,7 @@
-"""Benchmark of torch.nn.LSTM: a stack of layers, forward and backward, and forward only.
+"""Benchmark of torch.nn.LSTM: a stack of layers, both forward and backward and forward alone.
 
-Measures both inputs of PyTorch on the same frames: padded tensors for sequences of equal lengths, which oneDNN supports,
-and packed sequences for different lengths.
+Measures the same frames in both forms of input: a padded tensor for sequences of equal lengths, which oneDNN supports, and
+packed sequences, which may have different lengths.
 """
 
 import argparse

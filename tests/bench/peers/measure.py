@@ -11,27 +11,28 @@ import sys
 import time
 from collections.abc import Callable
 
-# glibc returns large freed blocks to the kernel, and PyTorch on the CPU has no cache above malloc, so every large tensor
-# causes page faults again. These settings keep freed memory in huge pages.
+# glibc returns large freed blocks to the kernel. PyTorch on the CPU has no cache of its own, so every large
+# tensor causes page
+# faults again. These settings keep freed memory and use huge pages.
 KEEP_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:glibc.malloc.hugetlb=1"
 
-cuda = None  # torch.cuda if a device is measured; set by prepare
+cuda = None  # torch.cuda if prepare() was called for a device
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
-        "--precision", choices=("float32", "tf32", "bfloat16"), default="float32", help="bfloat16: torch.autocast"
+        "--precision", choices=("float32", "tf32", "bfloat16"), default="float32", help="bfloat16 means torch.autocast"
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--malloc", choices=("keep", "system"), default="keep", help="keep freed memory, or glibc as it comes"
+        "--malloc", choices=("keep", "system"), default="keep", help="keep: glibc keeps freed memory; system: its defaults"
     )
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the sizes of the model, which ModelConfig.of_options() reads."""
+    """Adds options for the sizes of the model, which ModelConfig.of_options() reads."""
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
@@ -39,10 +40,10 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(options: argparse.Namespace):
-    """Sets allocator, threads, seed, default device and precision of float32 products, and returns torch.
+    """Sets the allocator, threads, seed, default device and precision of float32 products. Imports and returns torch.
 
-    The allocator is set at the start of a process, so --malloc keep restarts the program. Must be called before the first
-    import of torch.
+    glibc reads its settings at the start of a process, so --malloc keep restarts the program. This function must be called
+    before the first import of torch.
     """
     if options.malloc == "keep" and "glibc.malloc" not in os.environ.get("GLIBC_TUNABLES", ""):
         os.environ["GLIBC_TUNABLES"] = KEEP_MEMORY
@@ -61,7 +62,7 @@ def prepare(options: argparse.Namespace):
 
 
 def mixed_precision(options: argparse.Namespace):
-    """Returns the context for computing losses."""
+    """Returns the context in which losses are computed: torch.autocast, enabled for --precision bfloat16."""
     import torch
 
     return torch.autocast(options.device, torch.bfloat16, enabled=options.precision == "bfloat16")
@@ -73,7 +74,7 @@ def peak_rss() -> int:
 
 
 def reset_peak() -> None:
-    """Resets recent_peak, for example after compilation and setup."""
+    """Resets the peak that recent_peak() returns, for example after compilation."""
     if cuda:
         cuda.reset_peak_memory_stats()
         return
@@ -82,7 +83,7 @@ def reset_peak() -> None:
 
 
 def recent_peak() -> int:
-    """Returns the peak bytes since reset_peak: allocated by tensors on a device, else resident."""
+    """Returns the peak in bytes since reset_peak(): the memory of tensors on a device, else the resident memory."""
     if cuda:
         return cuda.max_memory_allocated()
     with open("/proc/self/status") as file:
@@ -91,7 +92,7 @@ def recent_peak() -> int:
 
 
 def current() -> int:
-    """Returns the bytes in use after unused memory is returned to the system, comparable with recent_peak()."""
+    """Returns unused memory to the system. Returns the bytes in use, in the measure of recent_peak()."""
     gc.collect()
     if cuda:
         return cuda.memory_allocated()
@@ -101,7 +102,7 @@ def current() -> int:
 
 
 def times(action: Callable[[], object], repeats: int, warmup: int) -> list[float]:
-    """Returns the seconds that each of `repeats` calls takes, after `warmup` calls. Waits for the device."""
+    """Calls `action` `warmup` times, and then returns the seconds of each of `repeats` calls. Waits for the device."""
     wait = cuda.synchronize if cuda else lambda: None
     for _ in range(warmup):
         action()

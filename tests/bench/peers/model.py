@@ -1,9 +1,9 @@
 """The image model of "Transformers are RNNs" (arXiv 2006.16236) in PyTorch, for benchmarks and evaluation of checkpoints.
 
-An encoder of causal self-attention layers over byte values, with a head of discretised logistic mixtures. Parameters
-have the names of Tapeformer checkpoints. Supports float32 and float64.
+The model is an encoder of causal self-attention layers over byte values, whose predictor returns the parameters of a
+discretised mixture of logistics. Its parameters have the names of Tapeformer checkpoints. It supports float32 and float64.
 
-Shapes: B batch, L length, H heads, D head_dim, C chunk, N chunks, K mixtures.
+Sizes in comments: B batch, L length, H heads, D head_dim, C length of a chunk, N number of chunks, K mixtures.
 """
 
 import math
@@ -28,7 +28,7 @@ class ModelConfig:
     head_dim: int = 32
     feedforward: int = 1024
     mixtures: int = 10
-    value_dim: int = 0  # 0: half of d_model; positions use the other half
+    value_dim: int = 0  # 0 means half of d_model
     attention: str = "linear"  # linear | softmax
     form: str = "chunked"  # form of linear attention: chunked | quadratic
     chunk: int = 64
@@ -51,7 +51,7 @@ class ModelConfig:
 
     @property
     def value_width(self) -> int:
-        """Width of the value embedding. Sinusoidal and grid positions use the rest of d_model."""
+        """The width of the value embedding. Sinusoidal and grid positions use the rest of d_model."""
         return self.d_model if self.positions in ("rotary", "none") else self.value_dim or self.d_model // 2
 
     def __post_init__(self):
@@ -69,9 +69,9 @@ class ModelConfig:
 
 
 class FeatureMap(torch.autograd.Function):
-    """phi(x) = elu(x) + 1 (eq. 7), computed as x + 1 above zero and exp(x) below, without the cancellation in e^x - 1 + 1.
+    """The feature map phi(x) = elu(x) + 1 (eq. 7): x + 1 above zero and exp(x) below, without the rounding of e^x - 1 + 1.
 
-    The derivative is min(phi(x), 1), so only the result is saved.
+    Its derivative is min(phi(x), 1), so forward() saves only the result.
     """
 
     @staticmethod
@@ -87,8 +87,10 @@ class FeatureMap(torch.autograd.Function):
 
 
 class Relu(torch.autograd.Function):
-    """relu whose gradient uses its result. With torch.relu, torch.compile saves a mask of bytes, and writing this mask with
-    AVX2 takes longer than all other operations except matrix products.
+    """A relu whose gradient uses its result.
+
+    With torch.relu, torch.compile saves a mask of bytes. With AVX2, writing this mask takes longer than all other operations
+    except matrix products.
     """
 
     @staticmethod
@@ -108,15 +110,15 @@ relu = Relu.apply
 
 
 def linear_attention_quadratic(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal linear attention by its definition (eq. 8), with the L x L matrix. q, k, v: (B, H, L, D)."""
+    """Computes causal linear attention by its definition (eq. 8) with an L x L matrix. q, k, v and result: (B, H, L, D)."""
     scores = torch.tril(feature_map(q) @ feature_map(k).transpose(-1, -2))
     return (scores @ v) / (scores.sum(-1, keepdim=True) + NORMALIZER_EPS)
 
 
 def linear_attention_chunked(q: Tensor, k: Tensor, v: Tensor, chunk: int) -> Tensor:
-    """Causal linear attention in chunks (eq. 9 to 12). q, k, v: (B, H, L, D), any L.
+    """Computes causal linear attention in chunks (eq. 9 to 12). q, k, v and result: (B, H, L, D) with any L.
 
-    A chunk adds k^T v to the state. The state before a chunk is a cumulative sum over chunks, and scores are C x C.
+    A chunk adds phi(k)^T v to the state. The state before a chunk is the sum over all earlier chunks.
     """
     batch, heads, length, dim = q.shape
     pad = -length % chunk
@@ -147,7 +149,7 @@ def rotary(x: Tensor) -> Tensor:
 
 
 class AttentionLayer(nn.Module):
-    """Multi-head causal self-attention with biased projections of d_model onto itself."""
+    """Causal self-attention with several heads. Its four projections map d_model features to d_model features."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -159,7 +161,7 @@ class AttentionLayer(nn.Module):
         self.out_projection = nn.Linear(width, width)
 
     def heads(self, x: Tensor) -> Tensor:
-        """(B, L, H * D) -> (B, H, L, D)."""
+        """Divides features (B, L, H * D) into heads (B, H, L, D)."""
         return x.unflatten(-1, (self.config.heads, self.config.head_dim)).transpose(1, 2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -179,7 +181,7 @@ class AttentionLayer(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention and feed-forward, each with a residual and a LayerNorm after it (post) or before it (pre)."""
+    """Attention and a feed-forward layer, each with a residual and a LayerNorm after the residual (post) or before it (pre)."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -205,16 +207,16 @@ class EncoderLayer(nn.Module):
 
 
 def sinusoidal_positions(length: int, width: int) -> Tensor:
-    """pe[p, 2i] = sin(p / 10000^(2i / width)), pe[p, 2i + 1] = cos of the same angle; (length, width) float64."""
+    """Returns pe (length, width) float64: pe[p, 2i] = sin(p / 10000^(2i / width)), pe[p, 2i + 1] = cos of the same angle."""
     even = torch.arange(0, width, 2, dtype=torch.float64)
     angle = torch.arange(length, dtype=torch.float64)[:, None] / 10000 ** (even / width)
     return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]
 
 
 def grid_positions(grid: tuple[int, int, int], length: int, width: int) -> Tensor:
-    """Returns sinusoids with base 100 of the row, the column and, for colour, the channel of the next byte.
+    """Returns sines and cosines (length, width) float64 of the row, the column and the channel of the next byte.
 
-    Each coordinate has an equal share of the features: (length, width) float64.
+    The frequencies have the base 100. Each coordinate has an equal share of the features. Grey images have no channel.
     """
     height, columns, channels = grid
     following = torch.arange(1, length + 1)
@@ -249,13 +251,13 @@ class ImageModel(nn.Module):
         self.positions_exact = positions
 
     def _apply(self, fn, recurse=True):
-        """Rounds the positions from float64 after a change of dtype."""
+        """Converts the parameters as torch.nn.Module does, and rounds the positions from float64."""
         super()._apply(fn, recurse)
         self.positions = self.positions_exact.to(self.predictor.weight)
         return self
 
     def embed(self, values: Tensor) -> Tensor:
-        """Returns the concatenation of the embedded byte and the position."""
+        """Returns the embeddings of the bytes joined with the features of their positions."""
         values = self.value_embedding(values)
         if self.positions.shape[-1] == 0:
             return values
@@ -278,8 +280,8 @@ class ImageModel(nn.Module):
 def mixture_of_logistics_nll(parameters: Tensor, y: Tensor) -> Tensor:
     """Returns the negative log-likelihood of y (...) in [-1, 1] for (..., 3 K) = K logits, K means, K log-scales.
 
-    -log sum_k pi_k [sigmoid((y + 1/255 - mu) / s) - sigmoid((y - 1/255 - mu) / s)]. At the edges of the range, the
-    outer tail is added. If the difference is tiny, it is replaced by the density times the width 1/127.5.
+    It is -log sum_k pi_k [sigmoid((y + 1/255 - mu_k) / s_k) - sigmoid((y - 1/255 - mu_k) / s_k)]. At the edges of the range,
+    the probability of the outer tail is added. A tiny difference is replaced by the density times the width 1/127.5.
     """
     logits, means, log_scales = parameters.chunk(3, -1)
     log_scales = log_scales.clamp(min=MIN_LOG_SCALE)
@@ -299,14 +301,14 @@ def mixture_of_logistics_nll(parameters: Tensor, y: Tensor) -> Tensor:
 
 
 def mixture_of_logistics_loss(parameters: Tensor, y: Tensor) -> Tensor:
-    """Returns the mean over batch and length in nats per modelled byte. Divide by ln 2 for bits/dim."""
+    """Returns the mean negative log-likelihood in nats per modelled byte. Divided by ln 2, it is bits/dim."""
     return mixture_of_logistics_nll(parameters, y).mean()
 
 
 def sample_mixture_of_logistics(parameters: Tensor) -> Tensor:
-    """Samples bytes (...) from (..., 3 K): k ~ softmax(logits), v = mu + s (log u - log(1 - u)).
+    """Returns bytes (...) drawn from mixtures (..., 3 K): k ~ softmax(logits), v = mu_k + s_k (log u - log(1 - u)).
 
-    The scale is s = elu(log_scale) + 1.0001, as in the released code.
+    The scale is s = elu(log_scale) + 1.0001, as in the code that the authors released.
     """
     logits, means, log_scales = parameters.chunk(3, -1)
     # Gumbel-max: the argmax of logits + Gumbel noise is a sample of softmax(logits).
@@ -322,7 +324,7 @@ def sample_mixture_of_logistics(parameters: Tensor) -> Tensor:
 class RecurrentModel:
     """The linear model as an RNN (eq. 16 to 20), which maps one byte to the mixture parameters of the next byte.
 
-    The state of a layer is s (B, H, D, D) and z (B, H, D). A step updates the state in place before it reads it.
+    The state of a layer consists of s (B, H, D, D) and z (B, H, D). A step updates the state in place before it reads it.
     """
 
     def __init__(self, model: ImageModel, batch: int):
@@ -340,7 +342,7 @@ class RecurrentModel:
         self.z.zero_()
 
     def step(self, values: Tensor, position: Tensor) -> Tensor:
-        """values (B,) int64, position a tensor of one int64 -> (B, 3 K)."""
+        """Maps values (B,) int64 at a position, a tensor of one int64, to mixture parameters (B, 3 K)."""
         model = self.model
         positions = model.positions.index_select(0, position).expand(len(values), -1)
         x = torch.cat((model.value_embedding(values), positions), -1)
@@ -349,7 +351,7 @@ class RecurrentModel:
         return model.predictor(model.norm(x))
 
     def layer_step(self, layer: EncoderLayer, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
-        """Runs one encoder layer on one position x (B, d_model)."""
+        """Returns the result of one encoder layer for the features x (B, d_model) of one position."""
         if layer.pre_norm:
             x = x + self.attention_step(layer.attention, layer.norm1(x), s, z)
             return x + layer.feedforward(layer.norm2(x))
@@ -357,7 +359,7 @@ class RecurrentModel:
         return layer.norm2(x + layer.feedforward(x))
 
     def attention_step(self, attention: AttentionLayer, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
-        """s += phi(k) v^T; z += phi(k); y = phi(q)^T s / (phi(q) . z + eps) (eq. 18 to 20)."""
+        """Computes s += phi(k) v^T and z += phi(k), and then y = phi(q)^T s / (phi(q) . z + eps) (eq. 18 to 20)."""
         split = (attention.config.heads, attention.config.head_dim)
         q = feature_map(attention.query_projection(x).unflatten(-1, split))  # (B, H, D)
         k = feature_map(attention.key_projection(x).unflatten(-1, split))

@@ -1,4 +1,4 @@
-"""RAdam (arXiv 1908.03265) in the variant of the experiments of the paper, and clipping per tensor."""
+"""RAdam (arXiv 1908.03265) as in the experiments of "Transformers are RNNs", and clipping of each gradient tensor."""
 
 import math
 
@@ -18,10 +18,12 @@ def clip_per_tensor(parameters: list[Tensor], max_norm: float) -> None:
 
 
 class RAdam:
-    """m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p *= 1 - lr wd (decoupled, in both branches); then
+    """An optimizer that computes m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p *= 1 - lr wd (decoupled weight decay).
 
-    rho_inf = 2 / (1 - b2) - 1, rho_t = rho_inf - 2 t b2^t / (1 - b2^t), and
-    - rho_t >= 5: p -= lr r_t / (1 - b1^t) m / (sqrt(v) + eps), where v is not bias-corrected and
+    Then it updates p by one of two rules. With
+
+    rho_inf = 2 / (1 - b2) - 1 and rho_t = rho_inf - 2 t b2^t / (1 - b2^t), they are
+    - if rho_t >= 5: p -= lr r_t / (1 - b1^t) m / (sqrt(v) + eps), where v is not bias-corrected and
       r_t = sqrt((1 - b2^t) (rho_t - 4) / (rho_inf - 4) (rho_t - 2) / rho_t rho_inf / (rho_inf - 2));
     - else: p -= lr / (1 - b1^t) m.
     """

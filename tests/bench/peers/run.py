@@ -1,7 +1,7 @@
-"""Benchmark of Tapeformer against PyTorch: runs both programs of each pair in turn, and writes peers.json and peers.md.
+"""Compares the speed and memory of Tapeformer and PyTorch in pairs of benchmarks, and writes peers.json and peers.md.
 
-Each round runs Tapeformer and then PyTorch, so that other load on the machine affects both. A ratio above 1 means that
-Tapeformer is faster: it is the median over the rounds of PyTorch's time divided by Tapeformer's time.
+Each round runs Tapeformer and then PyTorch, so that other load on the machine affects both. The ratio of a benchmark is the
+median over the rounds of the time of PyTorch divided by the time of Tapeformer. Above 1, Tapeformer is faster.
 """
 
 import argparse
@@ -28,12 +28,12 @@ MICRO = 1e-6
 
 
 class RunError(Exception):
-    """A program failed. The text is the error line of its error output."""
+    """The error of a program that failed. Its text is the error line of the standard error of the program."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A number in the JSON output of a program: the keys that lead to it, and its unit in seconds or bytes."""
+    """A number in the JSON output of a program: the keys that lead to it, and the size of its unit in seconds or bytes."""
 
     keys: tuple
     unit: float = 1.0
@@ -47,7 +47,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Figure:
-    """A row of the table. Without a field, memory is the peak resident set of the process."""
+    """A row of the table. Without a field for memory, the memory is the peak resident set of the process."""
 
     name: str
     ours: Field
@@ -58,9 +58,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Pair:
-    """Commands of the same benchmark: arguments of `tapeformer bench`, and a script with its arguments.
+    """The commands of a benchmark: the arguments of `tapeformer bench`, and a script for PyTorch with its arguments.
 
-    `threads` replaces the option --threads if it is not 0.
+    If `threads` is not 0, it replaces the option --threads.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Pair:
 
 @dataclass
 class Side:
-    """Measurements of one program for one figure."""
+    """The measurements of one program for one figure: seconds and bytes of each round."""
 
     command: list
     seconds: list = field(default_factory=list)
@@ -241,7 +241,7 @@ def all_pairs() -> list[Pair]:
 
 
 def choose_pairs(names: str) -> list[Pair]:
-    """Returns the pairs that a comma-separated list selects by names, or by prefixes of names that end before a hyphen."""
+    """Returns the pairs that a comma-separated list of names selects. "lstm" selects all names that begin with "lstm-"."""
     pairs = all_pairs()
     chosen = []
     for name in names.split(","):
@@ -262,13 +262,16 @@ def commands(pair: Pair, program: str, threads: int) -> tuple[list, list]:
 
 
 def error_line(text: str) -> str:
-    """Returns the last line that begins with the name of an error, or the last line. PyTorch prints advice after it."""
+    """Returns the last line that begins with the name of an error, or else the last line.
+
+    After the error, PyTorch may print advice.
+    """
     lines = text.strip().splitlines() or [""]
     return next((line for line in reversed(lines) if re.match(r"(\S*Error|error)\b", line)), lines[-1])
 
 
 def run_program(command: list, limit: float = 1800) -> tuple[dict, int]:
-    """Runs a command. Returns its JSON output and the peak resident bytes of the process."""
+    """Runs a command for at most `limit` seconds. Returns its JSON output and the peak resident bytes of the process."""
     environment = os.environ | {"OMP_PROC_BIND": "true"}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=output, stderr=errors, env=environment)
@@ -285,7 +288,7 @@ def run_program(command: list, limit: float = 1800) -> tuple[dict, int]:
 
 
 def measure_pair(pair: Pair, lines: tuple[list, list], rounds: int, run: Callable) -> list[tuple[Figure, Side, Side]]:
-    """Runs both programs in turn. If a program fails, it is not run again, and the other program runs all rounds."""
+    """Runs both programs in turn. A program that fails is not run again, but the other program runs in all rounds."""
     rows = [(figure, Side(lines[0]), Side(lines[1])) for figure in pair.figures]
     failed = ["", ""]
     for _ in range(rounds):
@@ -356,7 +359,7 @@ def table(machine: dict, rows: list[dict]) -> str:
 
 
 def processor(cpuinfo: str) -> dict:
-    """Returns the name of the processor and the presence of FLAGS from the text of /proc/cpuinfo."""
+    """Returns the name of the processor, and which of FLAGS it has, from the text of /proc/cpuinfo."""
     values = {}
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
@@ -370,7 +373,7 @@ def processor(cpuinfo: str) -> dict:
 
 
 def text_of(command: list) -> str:
-    """Returns the output of a command, or an empty string if it fails."""
+    """Returns the standard output of a command, or an empty string if it fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
@@ -402,10 +405,11 @@ def describe_machine(program: str, threads: int, rounds: int) -> dict:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="run.sh [DIR]", description=__doc__)
     parser.add_argument("--pairs", default="", help="comma-separated names or prefixes of names; empty: all pairs")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=5, help="number of runs of each program (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)),
+                        help="number of threads of each program (default: all available processors)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "peers", help="folder of peers.json and peers.md")
-    parser.add_argument("--program", help="Tapeformer; default: the first of " + ", ".join(PROGRAMS))
+    parser.add_argument("--program", help="path of tapeformer; default: the first of " + ", ".join(PROGRAMS))
     options = parser.parse_args()
     if options.rounds < 1 or options.threads < 1:
         parser.error("--rounds and --threads must be at least 1")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [DIR] [--pairs A,B] [--rounds N] [--threads N] [--out OUT] [--program FILE]: compares Tapeformer with PyTorch.
-# Sets up PyTorch in DIR (default: .cache/peers) if it is not there, and runs run.py.
+# If PyTorch is not in DIR (default: .cache/peers), calls setup.sh. Then runs run.py.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$here/../../../.cache/peers

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# setup.sh DIR: creates a virtual environment in DIR with the current PyTorch release from PyPI, for the CPU, and with
-# reformer-pytorch. It can be run repeatedly. The Linux wheel of PyPI is the CUDA build, and `import torch` needs CUDA
-# libraries even without a GPU. The script uses libraries of an installed CUDA toolkit. For every other library that the
-# import needs, it installs only the NVIDIA wheel that contains it, without Triton, cuSOLVER and drivers.
+# setup.sh DIR: creates a virtual environment in DIR for benchmarks on the CPU, with the current PyTorch
+# release and
+# reformer-pytorch from PyPI. Repeated calls are allowed. The Linux wheel of PyTorch is built for CUDA, and
+# `import torch`
+# needs CUDA libraries even without a GPU. The script uses the libraries of an installed CUDA toolkit. For
+# every other
+# library that the import needs, it installs only the NVIDIA wheel that contains it, to save disk space.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: setup.sh DIR" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,7 +21,8 @@ installed=""
 until error=$("$1/bin/python" -c "import torch" 2>&1); do
   error=$(tail -n 1 <<<"$error")
   if [ -z "$installed" ]; then
-    # The versions of most NVIDIA wheels are in the metadata of this package. Without it, pip chooses the versions.
+    # The metadata of this package contain the versions of most NVIDIA wheels. Without it, pip chooses the
+    # versions.
     toolkit=$("$1/bin/python" "$here/wheels.py" toolkit)
     [ -z "$toolkit" ] || "${pip[@]}" --no-deps "$toolkit" || echo "setup.sh: no package $toolkit" >&2
   fi
@@ -33,7 +37,7 @@ until error=$("$1/bin/python" -c "import torch" 2>&1); do
   "${pip[@]}" --no-deps "$wheel"
   installed="$installed $wheel"
 done
-# With dependencies, pip would install the dependencies of torch too.
+# Without --no-deps, pip would install the dependencies of torch too.
 "${pip[@]}" --no-deps reformer-pytorch axial-positional-embedding colt5-attention einops hyper-connections local-attention \
   packaging product-key-memory
 "$1/bin/python" -c "import torch, safetensors; print('torch', torch.__version__, 'safetensors', safetensors.__version__)"

@@ -1,4 +1,4 @@
-"""Benchmark of a small operation: an addition of 16 elements, forward with recording, and backward."""
+"""Benchmark of a small operation: chains of additions of 16 elements, forward with recording, and backward."""
 
 import argparse
 import time

@@ -1,4 +1,4 @@
-"""The language model of Tapeformer in PyTorch: the encoder of model.py with a softmax over a vocabulary."""
+"""The language model of Tapeformer in PyTorch: the encoder of model.py, whose predictor returns logits of a vocabulary."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ class TextModel(ImageModel):
 
 
 def encode(text: bytes, task: dict) -> np.ndarray:
-    """Returns the tokens of a text by the entry "task" of state.json, as int64."""
+    """Returns the tokens of a text as int64. `task` is the entry "task" of state.json, which describes the tokenizer."""
     if task["tokenizer"] == "bytes":
         return np.frombuffer(text, np.uint8).astype(np.int64)
     if task["tokenizer"] == "characters":

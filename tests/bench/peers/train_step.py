@@ -1,7 +1,7 @@
-"""Benchmark of a training step of the image model (forward, backward, clipping per tensor and RAdam), or of a byte model of
-text (clipping of the global norm and AdamW).
+"""Benchmark of a training step: forward, backward, clipping and an optimizer step.
 
-The defaults are the MNIST model of the paper with batch 10, in the fastest form on two CPU cores.
+The model is the image model with clipping per tensor and RAdam, or with --text a byte model with clipping of the global norm
+and AdamW. The defaults are the MNIST model of the paper with batch 10 in the form that was fastest on two CPU cores.
 """
 
 import argparse
@@ -20,8 +20,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--form", choices=("chunked", "quadratic"), default="chunked")
     parser.add_argument("--chunk", type=int, default=56)
     parser.add_argument("--compile", choices=("none", "layers", "model"), default="model")
-    parser.add_argument("--compile-mode", default="default", help="of torch.compile; reduce-overhead: CUDA graphs")
-    parser.add_argument("--text", action="store_true", help="a byte model of text, pre-norm with gelu")
+    parser.add_argument("--compile-mode", default="default", help="mode of torch.compile; reduce-overhead uses CUDA graphs")
+    parser.add_argument("--text", action="store_true", help="measure a byte model of text with pre-norm and gelu")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
     measure.add_common_options(parser)

@@ -1,6 +1,8 @@
-"""Training of a language model in PyTorch with the recipe of a Tapeformer config: the same model, windows at random positions,
-AdamW with decay of all parameters, clipping of the global norm, and warm-up and cosine decay of the learning rate. Prints one
-JSON object: nats and bits per character of the validation text, seconds of training.
+"""Trains a language model in PyTorch with the settings of a Tapeformer config.
+
+The model is the same, and windows begin at random positions. The optimizer is AdamW with weight decay of all parameters,
+clipping of the global norm, and warm-up and cosine decay of the learning rate. Prints one JSON object with the nats per token
+of the validation text and the seconds of the training.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import measure
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path, help="config of Tapeformer without extends")
-    parser.add_argument("text", type=Path)
+    parser.add_argument("text", type=Path, help="file of the training text")
     parser.add_argument("--attention", choices=("softmax", "linear"), default="softmax")
     parser.add_argument("--chunk", type=int, default=64)
     parser.add_argument("--no-compile", action="store_true")
@@ -24,7 +26,7 @@ def parse() -> argparse.Namespace:
 
 
 def learning_rate(step: int, config: dict) -> float:
-    """Returns the rate of step 1, 2, …: a linear rise, then half a cosine."""
+    """Returns the learning rate of a step, counted from 1: a linear rise, and then a cosine decay."""
     schedule, steps, rate = config["schedule"], config["train"]["steps"], config["optimizer"]["lr"]
     warmup, floor = schedule["warmup_steps"], schedule["final_lr_ratio"]
     if step <= warmup:
@@ -67,7 +69,7 @@ def main() -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe["clip_norm"])
         optimizer.step()
 
-    step(1)  # compiles; the time of the other steps is measured
+    step(1)  # compiles the model, so its time is not measured
     start = time.perf_counter()
     for number in range(2, config["train"]["steps"] + 1):
         step(number)
