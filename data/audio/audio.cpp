@@ -96,7 +96,7 @@ int64_t bytes_in_header(const Bytes& bytes) {
 
 // Returns whether an Ogg file ends with a page that is marked as the last page. Decoders do not report a
 // missing last page.
-bool ogg_ends(const std::filesystem::path& path) {
+bool has_last_ogg_page(const std::filesystem::path& path) {
   const File file(path.string(), O_RDONLY);
   Bytes bytes(std::min(file.size(), kMaxOggPageBytes));
   file.read_at(bytes.data(), bytes.size(), file.size() - bytes.size());
@@ -113,7 +113,7 @@ void check_length(const std::filesystem::path& path, const Bytes& header) {
     throw DataError(concat_text(path.string(), ": truncated: the header says ",
                                 expected < 0 ? "more than a file can contain" : std::to_string(expected),
                                 " bytes, found ", found));
-  if (as_text(header, header.size()).starts_with("OggS") && !ogg_ends(path))
+  if (as_text(header, header.size()).starts_with("OggS") && !has_last_ogg_page(path))
     throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
 }
 

@@ -20,9 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Maximum number of bytes that gzip adds to incompressible data.
-constexpr int64_t kGzipSlack = 1 << 20;
+constexpr int64_t kGzipOverhead = 1 << 20;
 // Maximum size in bytes of the other contents of an archive, such as headers and a licence.
-constexpr int64_t kArchiveSlack = int64_t{1} << 28;
+constexpr int64_t kArchiveOverhead = int64_t{1} << 28;
 
 // A temporary file that is removed at the end of the scope, unless it was renamed.
 struct TemporaryFile {
@@ -108,7 +108,8 @@ void fetch_file(const KnownFile& file, const fs::path& folder, const std::string
   const TemporaryFile part{folder / (std::string(file.name) + ".part")};
   for (const std::string& origin : {base + ".gz", base}) {
     log_info("fetching ", origin);
-    if (copy_file(origin, part.path, file.bytes + kGzipSlack)) return keep_file(file, folder, part, origin);
+    if (copy_file(origin, part.path, file.bytes + kGzipOverhead))
+      return keep_file(file, folder, part, origin);
   }
   throw DataError(base + ": no such file, neither with .gz nor without");
 }
@@ -122,7 +123,7 @@ void unpack_member(TarReader& archive, const fs::path& path) {
 
 // Fetches a .tar.gz archive and unpacks its wanted files. Checks the size of each file before writing it.
 void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const std::string& source) {
-  int64_t max_bytes = kArchiveSlack;
+  int64_t max_bytes = kArchiveOverhead;
   for (const KnownFile& file : wanted) max_bytes += file.bytes;
   const TemporaryFile archive{folder / "archive.part"};
   log_info("fetching ", source);
@@ -145,7 +146,7 @@ void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const 
 
 // Fetches a .zip archive and unpacks its wanted files.
 void fetch_zip(const std::vector<KnownFile>& wanted, const fs::path& folder, const std::string& source) {
-  int64_t max_bytes = kArchiveSlack;
+  int64_t max_bytes = kArchiveOverhead;
   for (const KnownFile& file : wanted) max_bytes += file.bytes;
   const TemporaryFile archive{folder / "archive.part"};
   log_info("fetching ", source);

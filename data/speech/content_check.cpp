@@ -17,7 +17,7 @@ Faults ContentCheck::operator()(const Utterance& utterance) {
   Faults faults;
   Words phones;
   collect_fault(&faults, [&] { phones = checked_phones(utterance); });
-  collect_fault(&faults, [&] { check_lengths(phones, check_sound(utterance)); });
+  collect_fault(&faults, [&] { check_lengths(phones, check_audio(utterance)); });
   return faults;
 }
 
@@ -44,7 +44,7 @@ void ContentCheck::check_lengths(const Words& phones, int64_t frames) const {
                                 needed, " that CTC needs for its ", phones.size(), " labels"));
 }
 
-int64_t ContentCheck::check_sound(const Utterance& utterance) {
+int64_t ContentCheck::check_audio(const Utterance& utterance) {
   if (utterance.command.empty()) return check_recording(utterance);
   const CommandOutput output(utterance.command);
   Utterance printed = utterance;

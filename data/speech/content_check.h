@@ -33,8 +33,8 @@ class ContentCheck {
   Faults operator()(const Utterance& utterance);
 
  private:
-  // Check the recording or features, and return the number of frames.
-  int64_t check_sound(const Utterance& utterance);
+  // Check the recording or the features, and return the number of frames.
+  int64_t check_audio(const Utterance& utterance);
   int64_t check_recording(const Utterance& utterance);
   // Returns the phones of the utterance. Throws DataError if the lexicon does not contain a word.
   Words checked_phones(const Utterance& utterance) const;

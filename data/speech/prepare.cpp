@@ -139,7 +139,7 @@ struct Preparation {
 
 // Adds the sample rate and the number of channels of a recording to the report. Throws DataError if the
 // recording cannot be read or contains no samples.
-void check_sound(const fs::path& path, PrepareReport& report) {
+void add_audio_info(const fs::path& path, PrepareReport& report) {
   const AudioInfo info = read_audio_info(path);
   if (info.samples == 0) throw DataError(path.string() + ": contains no samples");
   ++report.rates[info.rate];
@@ -157,7 +157,7 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
     UnknownWord& unknown = p.unknown.try_emplace(word, UnknownWord{word, transcript.location}).first->second;
     ++unknown.count;
   }
-  check_sound(p.recordings.path(i), p.report);
+  add_audio_info(p.recordings.path(i), p.report);
   if (!text.unknown.empty()) {
     ++p.report.with_unknown_words;
     return;

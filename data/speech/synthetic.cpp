@@ -35,7 +35,7 @@ const std::vector<Words> kGrammar = {
     {"today", "again", "slowly", "at noon", "in the dark", "for us", "with joy", "by chance", "now",
      "over there"}};
 
-std::string printed_by(const Words& command) try {
+std::string espeak_output(const Words& command) try {
   return CommandOutput(command).text();
 } catch (const DataError& error) {
   throw DataError(std::string(error.what()) + "; on Debian: apt-get install espeak-ng");
@@ -64,7 +64,7 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
   utterance.words = words;
   utterance.path = fs::path("wav") / (utterance.id + ".wav");
   const fs::path spoken = folder / "wav" / (utterance.id + kSpokenSuffix);
-  utterance.phones = parse_espeak_phonemes(printed_by(
+  utterance.phones = parse_espeak_phonemes(espeak_output(
       {options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
        std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), join_words(words)}));
   Audio audio = read_audio(spoken, {.rate = options.rate, .resample = true});

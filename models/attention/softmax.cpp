@@ -39,7 +39,8 @@ class SoftmaxKind : public Attention {
     return softmax_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
-    // The table is made on the CPU and copied to the device, so that its memory is freed with the state.
+    // The table of key blocks is made on the CPU and copied to the device, so that its memory is freed with
+    // the state.
     SparsePattern pattern = pattern_({shape.capacity, shape.heads, true, kCpu, shape.name});
     if (pattern.key_blocks.defined()) pattern.key_blocks = pattern.key_blocks.to(shape.device);
     return std::make_unique<SoftmaxState>(shape, pattern);

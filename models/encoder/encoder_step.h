@@ -53,8 +53,8 @@ class EncoderStep {
   std::vector<Layer> layers_;
   int64_t position_ = 0;                 // number of tokens since the last reset
   Tensor x_, normalized_, change_;       // (batch, width)
-  Tensor second_;                        // reversible layers: the second half, (batch, width)
-  Tensor joined_;                        // reversible layers: both halves, (batch, 2 width)
+  Tensor second_;                        // reversible layers: second half of the state, (batch, width)
+  Tensor joined_;                        // reversible layers: both halves of the state, (batch, 2 width)
   Tensor joined_first_, joined_second_;  // views of the halves of joined_
   Tensor result_;                        // (batch, output_width)
   Tensor attended_;                      // (batch, width)
