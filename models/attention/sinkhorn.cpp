@@ -17,7 +17,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kSinkhorn = "sinkhorn";
-constexpr double kMinMass = 1e-20;  // keeps the logarithm of the mass of a masked key finite
+constexpr double kMinMass = 1e-20;  // keeps the logarithm of a share of 0 finite
 
 struct SinkhornOptions {
   int64_t block = 0, iterations = 0;
@@ -25,8 +25,9 @@ struct SinkhornOptions {
 };
 
 // Sinkhorn attention of "Sparse Sinkhorn Attention" (Tay et al. 2020, section 3). A sorting network computes
-// a matrix S from the mean keys of blocks. A query attends, in one softmax, to its own block and to a mixed
-// block, whose token t is the sum of the tokens t of all blocks, weighted by the row of S of its block.
+// a matrix S from the mean keys of blocks. A query attends, in one softmax, to the block of the query and to
+// a mixed block. Token t of the mixed block is the sum of the tokens t of all blocks, weighted by the row of
+// S for the block of the query.
 class SinkhornKind final : public Attention {
  public:
   SinkhornKind(const SinkhornOptions& options, const AttentionSetup& setup)
@@ -47,7 +48,7 @@ class SinkhornKind final : public Attention {
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
     check(q.size(1) == k.size(1), kSinkhorn, "the lengths of queries ", q.shape(), " and keys ", k.shape(),
-          " differ, and their blocks are those of one sequence");
+          " differ, but they share the blocks of one sequence");
     check(block_count(q.size(1)) <= output_.size(2), kSinkhorn, "sequences of ", q.size(1),
           " tokens have more blocks than the maximum length allows, ", output_.size(2));
     if (!mask.causal) return to_all_blocks(q, k, v, mask, context, name);
@@ -57,7 +58,7 @@ class SinkhornKind final : public Attention {
   }
 
  private:
-  // Attends to keys and values of blocks (batch · blocks, keys of a block, heads, dim).
+  // Returns softmax attention within blocks. q, k and v are (batch * blocks, tokens, heads, dim).
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask, int64_t blocks,
                 ForwardContext context, const std::string& name) const {
     context.first_example *= blocks;
@@ -66,9 +67,9 @@ class SinkhornKind final : public Attention {
     return softmax_attention(q, k, v, options);
   }
 
-  // Attends without a causal mask. If some tokens of blocks are masked, a token of a mixed block has the
-  // weight of the part of its mixture that is not masked: an additional feature of the keys adds the
-  // logarithm of this part to the scores.
+  // Returns attention without a causal mask, (batch, length, heads, dim). If some tokens are masked, the
+  // weight of a mixed token is multiplied by the unmasked share of its mixture. An additional feature of the
+  // keys adds the logarithm of the share to the scores.
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
@@ -97,9 +98,10 @@ class SinkhornKind final : public Attention {
     return contiguous(slice(reshape(out, {batch, blocks * block, q.size(2), v.size(3)}), 1, 0, length));
   }
 
-  // Attends with a causal mask. The row of S of a block depends on the tokens up to the first token of the
-  // block, and its softmax contains the earlier blocks. Columns are not normalised, because a sum over a
-  // column would contain later blocks. The queries of the first block attend to their block only.
+  // Returns attention with a causal mask, (batch, length, heads, dim). The row of S for a block depends on
+  // the tokens up to the first token of the block. It is a softmax over the earlier blocks. Columns are not
+  // normalised, because a sum over a column would contain later blocks. The queries of the first block attend
+  // to the first block only.
   Tensor to_earlier_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const ForwardContext& context,
                            const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), block = options_.block;
@@ -159,10 +161,12 @@ class SinkhornKind final : public Attention {
         missing > 0 ? concat({x, Tensor::zeros({batch, missing, heads, dim}, x.dtype(), x.device())}, 1) : x;
     return reshape(padded, {batch, blocks, options_.block, heads, dim});
   }
+  // Returns blocks (batch, blocks, block, heads, dim) as (batch * blocks, block, heads, dim).
   static Tensor joined(const Tensor& blocks) {
     return reshape(blocks, {blocks.size(0) * blocks.size(1), blocks.size(2), blocks.size(3), blocks.size(4)});
   }
-  // Returns the blocks mixed by S, (batch · rows, block, heads, dim). S is (batch, heads, rows, blocks).
+  // Returns the mixed blocks, (batch * rows, block, heads, dim), for the rows of S. `order` is S, (batch,
+  // heads, rows, blocks).
   static Tensor mixed_blocks(const Tensor& order, const Tensor& blocks) {
     const int64_t batch = blocks.size(0), count = blocks.size(1), block = blocks.size(2);
     const int64_t heads = blocks.size(3), dim = blocks.size(4), rows = order.size(2);
@@ -170,6 +174,7 @@ class SinkhornKind final : public Attention {
     const Tensor mixed = reshape(matmul(order, tokens), {batch, heads, rows, block, dim});
     return reshape(permute(mixed, {0, 2, 3, 1, 4}), {batch * rows, block, heads, dim});
   }
+  // Returns the mixed block and the block itself, (batch * blocks, 2 * block, heads, dim), for every block.
   static Tensor with_mixed(const Tensor& order, const Tensor& blocks) {
     return concat({mixed_blocks(order, blocks), joined(blocks)}, 1);
   }
@@ -217,8 +222,8 @@ AttentionKind sinkhorn_attention_kind() {
           },
           .check_length = [](const OptionValues& values,
                              int64_t length) { check_at_most_length(values, "block", length); },
-          // Counts the scores and weighted sums of half of the own block and of the mixed block, and the
-          // products with S.
+          // Counts the scores and weighted sums of the mixed block and of half of the block of the query, and
+          // the products with S.
           .multiply_adds =
               [](const OptionValues& values, const AttentionSize& size) {
                 const auto block = static_cast<double>(values.get<int64_t>("block"));
