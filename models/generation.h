@@ -30,8 +30,9 @@ struct GenerationOptions {
 };
 
 // Continues `prefix`, (batch, prefix length) uint8, to (batch, length) uint8 on the CPU. The random numbers
-// for token t + 1 of sequence s depend only on (seed, s, t). Throws ShapeError if the prefix is empty or
-// `length` exceeds the maximum length of the model. Throws DivergedError if logits are not finite.
+// for token t + 1 of sequence s depend only on (seed, s, t). Throws ShapeError if the prefix is empty, if
+// `length` exceeds max_length + 1 of the model, or if the vocabulary has more than 256 tokens. Throws
+// DivergedError if logits are not finite.
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options);
 
@@ -60,7 +61,8 @@ class Sampler {
 // with the length: the cache of an attention kind is allocated for `capacity` tokens.
 class TokenStream {
  public:
-  // The model must outlive the stream. Throws ShapeError if `capacity` exceeds position_limit() of the model.
+  // The model must outlive the stream. Throws ShapeError if `capacity` exceeds position_limit() of the model
+  // or, in recompute mode, max_length.
   TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity);
 
   // Appends a token. Throws ShapeError if it is not in the vocabulary, or if the stream contains more than

@@ -3,7 +3,8 @@
 // thread.
 //
 // Loaders throw ConfigError if the data set is empty or the batch size is below 1. With LastBatch::drop, they
-// also throw ConfigError if the batch size exceeds the size of the data set.
+// also throw ConfigError if the batch size exceeds the size of the data set, unless examples overlap and are
+// drawn at random.
 #pragma once
 
 #include <cstdint>

@@ -33,6 +33,7 @@ PictureList list_pictures(const std::string& folder);
 // Returns the pictures of a split of a folder: "train", "valid" or "test". The hashes of the paths determine
 // the order of the pictures and their split, so the classes of a folder are mixed. The test split has the
 // first test_share of the pictures, rounded up; the validation split has the next valid_share, rounded up.
+// Throws ConfigError for an unknown split.
 std::vector<std::string> pictures_of_split(std::vector<std::string> pictures, const std::string& split,
                                            double valid_share, double test_share);
 

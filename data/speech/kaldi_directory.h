@@ -23,7 +23,7 @@ bool is_kaldi_directory(const std::filesystem::path& folder);
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
 // Returns all faults of the directory, including commands and faults of single utterances. If `contents` is
-// true and the lists are consistent, also computes the features of all utterances.
+// true, also computes the features of all utterances whose files exist.
 Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
 
 // Returns all faults of the directory and its contents. Several directories can share `check_one`, which

@@ -18,7 +18,7 @@ namespace tapeformer {
 class PhoneTable {
  public:
   PhoneTable() = default;
-  // Throws DataError if a name is empty, contains a space, is "<blank>", is not UTF-8 or is repeated.
+  // Throws DataError if a name is empty, contains white space, is "<blank>", is not UTF-8 or is repeated.
   explicit PhoneTable(const Words& phones);
 
   static constexpr int64_t kBlank = 0;

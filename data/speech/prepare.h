@@ -23,7 +23,8 @@ struct PrepareOptions {
   TranscriptColumns columns;
   // The speaker of a transcript without a speaker column. "folder": the top-level folder below `audio`.
   // "prefix": the file name up to the first - or _. "none": every utterance has its own speaker. "auto":
-  // "folder" if there are several folders, else "none".
+  // "folder" if all recordings are in subfolders and there are several subfolders, but fewer than recordings;
+  // else "none".
   std::string speakers = "auto";
   // Unit of the split. "speaker": all utterances of a speaker are in the same part. "utterance": each
   // utterance is assigned separately. "auto": "speaker" if there are at least 10 speakers, else "utterance".

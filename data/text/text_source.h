@@ -11,7 +11,7 @@
 namespace tapeformer {
 
 // Returns the files that a path selects. A path is a file, a folder with all regular files in it and its
-// subfolders, or a pattern with *, ? or [...]. Files are sorted by name. Entries whose names begin with a dot
+// subfolders, or a pattern with *, ? or [...]. Files are sorted by path. Entries whose names begin with a dot
 // and links to folders are left out. Throws DataError if a folder or a pattern selects no file.
 std::vector<std::filesystem::path> text_files(const std::string& path);
 

@@ -47,8 +47,9 @@ class StreamDecoder {
  public:
   static constexpr int64_t kShortestWindow = 50;  // frames
 
-  // The model must outlive the decoder. Throws OptionError if the window is shorter than kShortestWindow or
-  // exceeds the capacity of the attention state. Also throws the errors of SpeechStream.
+  // The model must outlive the decoder. Throws OptionError if the window is not 0 and shorter than
+  // kShortestWindow, or if it exceeds the capacity of the attention state. Also throws the errors of
+  // SpeechStream.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
   // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin with this frame; the
