@@ -1,5 +1,5 @@
 // The optimizer Adafactor (Shazeer and Stern 2018). It stores the second moments of a matrix as means over
-// its rows and columns, and multiplies each step by the root mean square of the parameter.
+// its rows and columns. It multiplies each step by the root mean square of the parameter.
 #pragma once
 
 #include <cstdint>

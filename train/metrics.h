@@ -17,7 +17,7 @@ inline constexpr char kMetricsFile[] = "metrics.jsonl";
 
 using MetricRecord = std::vector<std::pair<std::string, MetricValue>>;
 
-// Writer that appends records to metrics.jsonl. Records that cannot be written, for example on a full disk,
+// A writer that appends records to metrics.jsonl. Records that cannot be written, for example on a full disk,
 // wait in memory until the next call. Each record is written completely or not at all. Non-finite numbers
 // become null.
 class MetricsWriter {
@@ -29,8 +29,8 @@ class MetricsWriter {
   void write(const MetricRecord& record);
   // Writes the waiting records, if possible.
   void flush();
-  // Return the number of waiting records, and the error of the last attempt to write them: 0 and "" if all
-  // records are in the file.
+  // waiting() returns the number of waiting records, and problem() the error of the last attempt to write
+  // them. If all records are in the file, they return 0 and "".
   int64_t waiting() const { return waiting_; }
   const std::string& problem() const { return problem_; }
 
@@ -47,8 +47,8 @@ class MetricsWriter {
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 
 // Returns all records. Converts null to NaN. Skips a last line without a line end, because another process
-// may still be writing it. Throws FileError if the file cannot be read, and DataError with the line number if
-// a line is not a JSON object of numbers and strings.
+// may still be writing it. Throws FileError if the file cannot be read. Throws DataError with the line number
+// if a line is not a JSON object of numbers and strings.
 std::vector<MetricRecord> read_metrics(const std::string& path);
 
 struct MetricsFile {

@@ -22,13 +22,13 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, Named parameters);
 
   // Updates each parameter that has a gradient, and removes the gradients. Gradients are first multiplied by
-  // `gradient_scale` and then by the clipping factor min(1, clip_norm / (norm + 1e-6)), where `norm` is
-  // the norm of all gradients together or of each tensor. Returns the norm of all gradients before clipping,
-  // a scalar on the device of the parameters, without waiting for the device.
+  // `gradient_scale` and then by the clipping factor min(1, clip_norm / (norm + 1e-6)). `norm` is the norm of
+  // all gradients together, or of each tensor. Returns the norm of all gradients before clipping, a scalar on
+  // the device of the parameters, without waiting for the device.
   //
-  // - radam: Liu et al. 2020, as in the experiments of "Transformers are RNNs". eps is added to the
-  //   square root of the uncorrected second moment. While rho_t < 5, the update is SGD with momentum. Weight
-  //   decay is decoupled.
+  // - radam: Liu et al. 2020, as in the experiments of "Transformers are RNNs". eps is added to the square
+  //   root of the uncorrected second moment. While rho_t < 5, the update is SGD with momentum. Weight decay
+  //   is decoupled.
   // - adam: Kingma & Ba 2015, with L2 weight decay.
   // - adamw: Loshchilov & Hutter 2019, with decoupled weight decay.
   // - sgd: momentum, with L2 weight decay.

@@ -7,8 +7,8 @@
 
 namespace tapeformer {
 
-// Factor of the learning rate optimizer.lr. During the first warmup_steps, the factor rises linearly to 1.
-// Afterwards it depends on the kind:
+// The factor of the learning rate optimizer.lr. During the first warmup_steps, the factor rises linearly to
+// 1. Afterwards it depends on the kind:
 //
 // - constant: 1.
 // - step: multiplied by schedule.factor at each step in step_at.
@@ -26,7 +26,7 @@ class Schedule {
   // Updates a plateau schedule with the loss of an evaluation.
   void observe(double loss);
 
-  // State of a plateau schedule, for checkpoints.
+  // The state of a plateau schedule, for checkpoints.
   struct State {
     double plateau_factor = 1, best_loss = 1e300;
     int64_t bad_evaluations = 0;

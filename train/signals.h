@@ -26,11 +26,11 @@ class StopSignals {
   int requested() const;
 };
 
-// Function that long computations call between batches. If it returns true, they throw Stopped. An empty
+// A function that long computations call between batches. If it returns true, they throw Stopped. An empty
 // function never stops them.
 using StopCheck = std::function<bool()>;
 
-// Exception of a computation that a StopCheck stopped.
+// An exception of a computation that a StopCheck stopped.
 class Stopped : public std::exception {
  public:
   const char* what() const noexcept override { return "stopped by a signal"; }

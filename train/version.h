@@ -1,4 +1,4 @@
-// Version of the program, with the commit of its sources.
+// The version of the program, with the commit of its sources.
 #pragma once
 
 #include <string>

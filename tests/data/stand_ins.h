@@ -93,8 +93,8 @@ inline Bytes random_mfc(int frames, uint64_t seed) {
   return bytes;
 }
 
-// Writes a corpus in the layout of AN4: 948 / part train utterances of up to 74 speakers, and 130 / part test
-// utterances of 10 other speakers. The words are letters.
+// Writes a corpus in the layout of AN4. It has 948 / part train utterances of up to 74 speakers, and 130 /
+// part test utterances of 10 other speakers. The words are letters.
 inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1) {
   const Words letters = {"A", "B", "F", "I", "O", "R"};
   write_file(folder / "etc/an4.dic",
@@ -131,8 +131,8 @@ inline void write_stand_in_mnist(const std::filesystem::path& folder) {
   }
 }
 
-// Writes all files of CIFAR-10 with generated pixels. The first record has the label 6 and the first pixel
-// (59, 62, 63) of the real set, stored as planes of red, green and blue.
+// Writes all files of CIFAR-10 with generated pixels. As in the real data set, the first record has the label
+// 6 and the first pixel (59, 62, 63). The colours are stored in planes of red, green and blue.
 inline void write_stand_in_cifar10(const std::filesystem::path& folder) {
   for (int batch = 1; batch <= 6; ++batch) {
     Bytes bytes(size_t{10000} * 3073);

@@ -1,5 +1,5 @@
-// A program for the test of the instruction set levels. It prints the level of the CPU kernels with its
-// extensions, and then for each of several small models one line with its losses during training.
+// A program for the test of the instruction set levels. It prints the level of the CPU kernels and the
+// extensions of the level. Then it trains several small models, and prints one line with the losses of each.
 #include <cstdio>
 
 #include "core/system/machine.h"

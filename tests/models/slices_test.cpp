@@ -19,7 +19,7 @@ ForwardContext training_from(int64_t first_example) {
 }
 
 // Returns the largest difference between the result for the whole batch and the results for its parts of two
-// examples. forward(examples, context) returns one result per example.
+// examples. The function `forward` takes the examples and a context, and returns one result per example.
 template <class F>
 double slice_error(const Tensor& x, F&& forward) {
   const Tensor whole = forward(x, training_from(0));

@@ -109,8 +109,9 @@ void check_attention(Device device) {
 }
 
 // Checks linear attention in bfloat16 for queries, keys and values with a large common part. The gradient of
-// a query is a sum of g . (v - out) over all keys, where g is the cotangent and the common part of the values
-// cancels. If its rounding errors did not cancel too, they would grow with the length.
+// a query is a sum of terms with the factor g . (v - out) over all keys, where g is the cotangent. The common
+// part of the values cancels in it. If its rounding errors did not cancel too, they would grow with the
+// length.
 void check_common_values(Device device) {
   const Shape shape{1, 700, 1, 33};
   const auto with_common = [&](int salt) {

@@ -41,8 +41,8 @@ Labels collapse(const Labels& path, int64_t blank) {
   return labels;
 }
 
-// Returns the CTC loss by its definition: the negative logarithm of the sum of the probabilities of all paths
-// that collapse to `labels`. logits (frames, classes).
+// Returns the CTC loss of logits (frames, classes) by its definition. It is the negative logarithm of the sum
+// of the probabilities of all paths that collapse to `labels`.
 double brute_force(const double* logits, int64_t frames, int64_t classes, const Labels& labels,
                    int64_t blank) {
   int64_t paths = 1;

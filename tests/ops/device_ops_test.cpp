@@ -1,5 +1,5 @@
-// Tests that compare each device with the CPU for functions that the op table does not contain: ops that
-// write into given memory, ops that draw samples, and optimizer steps.
+// Tests that compare each device with the CPU for functions that the op table does not contain. They write
+// into given memory, draw samples or update parameters.
 #include <doctest/doctest.h>
 
 #include <cmath>

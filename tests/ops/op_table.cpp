@@ -270,8 +270,8 @@ void add_mixtures(std::vector<OpCase>& table) {
   }
 }
 
-// Adds LSTMs. A gate before its activation is a sum of in + hidden products and two biases, so the factor of
-// the float32 tolerance is the square root of in + hidden + 2.
+// Adds LSTMs. Before its activation, a gate is a sum of in + hidden products and two biases. The factor of
+// the float32 tolerance is the square root of the number of these terms.
 void add_lstm(std::vector<OpCase>& table) {
   const auto add = [&](int64_t directions, const std::vector<int64_t>& lengths, int64_t frames, int64_t in,
                        int64_t hidden, bool large = false) {

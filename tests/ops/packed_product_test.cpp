@@ -9,8 +9,8 @@ using namespace tapeformer;
 namespace {
 
 // Returns the largest difference between packed_product() of a (rows, depth) and b (depth, columns) and plain
-// sums. b is packed from its columns, or from the rows of its transpose. Returns infinity if the product
-// changes memory beyond its columns.
+// sums. The operand b is packed from its columns, or from the rows of its transpose. Returns infinity if the
+// product changes memory beyond its columns.
 template <class T>
 double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_transpose) {
   constexpr DType kType = std::is_same_v<T, float> ? DType::float32 : DType::float64;

@@ -18,8 +18,8 @@ struct OpCase {
   std::vector<Tensor> inputs;
   bool large = false;  // too large for the gradient check
   // The factor of the float32 tolerance. It is sqrt(n) if the result depends on sums of n terms that are
-  // larger than the result, because the rounding errors of such sums grow like sqrt(n) with high probability
-  // (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis").
+  // larger than the result. With high probability, the rounding errors of such sums grow like sqrt(n) (Higham
+  // and Mary 2019, "A new approach to probabilistic rounding error analysis").
   double roundings = 1;
 };
 

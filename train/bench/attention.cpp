@@ -1,5 +1,5 @@
-// Time and memory per token of each causal attention kind, forward and backward, at doubling lengths. This is
-// the benchmark of "Transformers are RNNs", section 4.1.2, without projections.
+// The time and memory per token of each causal attention kind, forward and backward, at doubling lengths.
+// This is the benchmark of "Transformers are RNNs", section 4.1.2, without projections.
 #include <algorithm>
 
 #include "core/threads.h"

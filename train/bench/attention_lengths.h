@@ -1,4 +1,4 @@
-// Time and memory of attention kinds at doubling lengths, for benchmarks and reproductions.
+// The time and memory of attention kinds at doubling lengths, for benchmarks and reproductions.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ std::vector<OptionSpec> attention_size_options();
 Tensor random_rows(const Shape& shape, const char* name, Device device = kCpu, DType dtype = DType::float32,
                    uint64_t seed = kSeed);
 
-// Ratio of the largest to the smallest time per token at lengths of at least kSpreadFrom. The ratio is 1 if
-// the time is linear in the length, and 0 if fewer than two lengths were added.
+// The ratio of the largest to the smallest time per token at lengths of at least kSpreadFrom. The ratio is 1
+// if the time is linear in the length, and 0 if fewer than two lengths were added.
 class Spread {
  public:
   void add(int64_t length, double seconds_per_token);

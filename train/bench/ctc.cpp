@@ -1,4 +1,4 @@
-// Benchmark of the CTC loss, with and without its gradient, on random logits and labels.
+// A benchmark of the CTC loss, with and without its gradient, on random logits and labels.
 #include "core/rng.h"
 #include "ops/ctc_loss.h"
 #include "train/bench/bench.h"

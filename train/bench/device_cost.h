@@ -20,10 +20,10 @@ struct DeviceWork {
   double flop() const;
 };
 
-// Return the work of the second training step, and of decoding the second token of every sequence of a batch.
-// The result excludes work that only the first step or token requires. A real device also computes the steps.
-// Throw OutOfMemory if an emulated device needs more than `memory_bytes`, and DeviceError if the device is
-// the CPU.
+// training_work() returns the work of the second training step. decoding_work() returns the work of decoding
+// the second token of every sequence of a batch. The results exclude work that only the first step or token
+// requires. A real device also computes the steps. The functions throw OutOfMemory if an emulated device
+// needs more than `memory_bytes`, and DeviceError if the device is the CPU.
 DeviceWork training_work(const ModelChoice& choice, Device device, int64_t memory_bytes);
 DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device, int64_t memory_bytes);
 

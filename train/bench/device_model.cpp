@@ -21,8 +21,8 @@ int64_t divided_up(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
-// Returns the number of waves of a launch: its blocks, divided by the blocks that are resident on the device
-// at the same time, rounded up.
+// Returns the number of waves of a launch. It is the number of blocks divided by the number of blocks that
+// run on the device at the same time, rounded up.
 int64_t waves_of(const cuda::WorkRecord& work, const DeviceModel& device) {
   int64_t resident =
       std::min(kMaxBlocks, device.threads_per_multiprocessor / std::max<int64_t>(work.threads, 1));

@@ -1,4 +1,4 @@
-// Benchmark of log-mel filterbank features of noise, on one thread.
+// A benchmark of log-mel filterbank features of noise, on one thread.
 #include "data/audio/filterbank.h"
 #include "core/rng.h"
 #include "train/bench/bench.h"

@@ -1,4 +1,4 @@
-// Benchmark of generation. In the recurrent form, one sequence on one core is compared with reading all
+// A benchmark of generation. In the recurrent form, one sequence on one core is compared with reading all
 // weights once per token. A batch on all cores is compared with products of the same matrix shapes.
 #include <optional>
 

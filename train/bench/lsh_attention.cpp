@@ -1,4 +1,4 @@
-// Benchmark of LSH attention, forward and backward, at doubling lengths. Reports the time per token, the
+// A benchmark of LSH attention, forward and backward, at doubling lengths. Reports the time per token, the
 // share of each stage, and the rate of the products compared with sgemm on the same shapes.
 #include <map>
 

@@ -1,5 +1,5 @@
-// Benchmark of a stack of LSTM layers, forward and backward, on random frames. Passes alternate with products
-// of the same weights and with copies, so that other load on the machine affects all of them.
+// A benchmark of a stack of LSTM layers, forward and backward, on random frames. Passes alternate with
+// products of the same weights and with copies, so that other load on the machine affects all of them.
 #include "models/layers/lstm.h"
 #include "core/rng.h"
 #include "core/system/machine.h"

@@ -1,5 +1,5 @@
-// Benchmark of the time and memory of reversible layers, recomputation and chunks. It compares training steps
-// of small models that are otherwise equal.
+// A benchmark of the time and memory of reversible layers, recomputation and chunks. It compares training
+// steps of small models that are otherwise equal.
 #include <algorithm>
 #include <ctime>
 
@@ -23,7 +23,7 @@ struct Sample {
   int64_t peak = 0;     // peak bytes without parameters and their gradients
 };
 
-// Training step of a model on a fixed batch.
+// A training step of a model on a fixed batch.
 class Step {
  public:
   Step(const AutoregressiveOptions& options, int64_t batch)

@@ -1,5 +1,5 @@
-// Roofline of a benchmark: lower bounds of the time of its operations and of its memory accesses, at the
-// matrix rate and the memory bandwidth of the same run.
+// The roofline of a benchmark: lower bounds of the time of its operations and its memory accesses. They
+// follow from the matrix rate and the memory bandwidth that the same run measures.
 #pragma once
 
 #include <vector>
@@ -54,10 +54,10 @@ Rates median_rates(const RateProbe& probe, int64_t repeats);
 // products are small.
 std::vector<GemmShape> square_product(int64_t length);
 
-// Adds fields to a report: the bytes of the work, its rate, the rates of the device, the seconds of the work
-// at each rate of the device, and the shares of these seconds in the measured time. The field "nearer_limit"
-// names the rate with the larger share. Values are medians over the repeats. `seconds` has one element per
-// repeat; `rates` has one element per repeat, or one element for all repeats.
+// Adds fields to a report: the bytes of the work, its rate, and the rates of the device. Also adds the
+// seconds of the work at each rate of the device, and the shares of these seconds in the measured time. The
+// field "nearer_limit" names the rate with the larger share. Values are medians over the repeats. `seconds`
+// has one element per repeat. `rates` has one element per repeat, or one element for all repeats.
 void add_roofline(Report& report, const Work& work, const std::vector<double>& seconds,
                   const std::vector<Rates>& rates);
 

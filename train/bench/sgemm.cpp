@@ -1,5 +1,6 @@
-// Benchmark of float32 products of the matrix shapes of a training step, by oneDNN if linear layers use it
-// and otherwise by OpenBLAS, and of copying memory. Other benchmarks are compared with these rates.
+// A benchmark of float32 products with the matrix shapes of a training step, and of copying memory. oneDNN
+// computes the products if linear layers use it, and otherwise OpenBLAS. Other benchmarks are compared with
+// these rates.
 #include "train/bench/bench.h"
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"

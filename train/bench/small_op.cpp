@@ -1,4 +1,4 @@
-// Benchmark of the overhead of one op: an addition of 16 elements, forward and backward.
+// A benchmark of the overhead of one op: an addition of 16 elements, forward and backward.
 #include "autograd/tape.h"
 #include "ops/elementwise.h"
 #include "train/bench/bench.h"

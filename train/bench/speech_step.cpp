@@ -1,4 +1,4 @@
-// Benchmark of a training step of a speech model at doubling lengths of the utterances, with a fixed number
+// A benchmark of a training step of a speech model at doubling lengths of the utterances, with a fixed number
 // of frames per step. Features and labels are random, because the time does not depend on their values.
 #include <algorithm>
 

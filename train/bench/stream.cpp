@@ -1,5 +1,5 @@
-// Benchmark of `transcribe --stream`. Concatenates recordings of a corpus to streams and compares their phone
-// error rate with the rate of the single recordings.
+// A benchmark of `transcribe --stream`. Concatenates recordings of a corpus to streams and compares their
+// phone error rate with the rate of the single recordings.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -60,7 +60,7 @@ Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   return row.back();
 }
 
-// Thread that writes samples to a socket, like another program that feeds a pipe.
+// A thread that writes samples to a socket, like another program that feeds a pipe.
 class Writer {
  public:
   explicit Writer(const std::vector<const Samples*>& parts) {

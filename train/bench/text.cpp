@@ -1,4 +1,4 @@
-// Benchmark of reading windows of a text: opening, encoding and batches at random positions, on one thread.
+// A benchmark of reading windows of a text: opening, encoding and batches at random positions, on one thread.
 #include <filesystem>
 
 #include "data/batches/loader.h"

@@ -1,6 +1,6 @@
-// Benchmark of a training step (forward, backward, clipping, optimizer) on random bytes. The step is compared
-// with products of its matrix shapes in its precision and with the memory bandwidth. Steps, products and
-// copies alternate, so that other load on the machine affects all of them.
+// A benchmark of a training step (forward, backward, clipping, optimizer) on random bytes. The step is
+// compared with products of its matrix shapes in its precision and with the memory bandwidth. Steps, products
+// and copies alternate, so that other load on the machine affects all of them.
 #include "core/allocator.h"
 #include "core/system/machine.h"
 #include "ops/kernels/gemm.h"
@@ -14,7 +14,7 @@
 namespace tapeformer {
 namespace {
 
-// Number of first steps, which are not timed. Later steps request no memory from the system.
+// The number of first steps, which are not timed. Later steps request no memory from the system.
 constexpr int64_t kWarmUp = 2;
 
 // Returns the operations and bytes of a training step. The bytes are a lower bound: each kernel reads its

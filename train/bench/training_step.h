@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// Training step of a model on a fixed batch. On a CUDA device with run.cuda_graphs = true, the step is
+// A training step of a model on a fixed batch. On a CUDA device with run.cuda_graphs = true, the step is
 // captured as a CUDA graph and replayed.
 class TrainingStep {
  public:

@@ -28,8 +28,8 @@ namespace tapeformer {
 
 using NamedTensorList = std::vector<std::pair<std::string, Tensor>>;
 
-// Name of the checkpoint folder in a run directory, and name of the config file in a run directory or a
-// checkpoint.
+// The name of the folder of checkpoints in a run directory, and the name of the config file in a run
+// directory or a checkpoint.
 inline constexpr char kCheckpoints[] = "checkpoints", kConfigFile[] = "config.toml";
 
 struct CheckpointContents {
@@ -71,7 +71,7 @@ std::optional<std::string> linked_checkpoint(const std::string& run_dir, const s
 // run replaces the links. Throws CheckpointError if there is no checkpoint.
 std::string find_checkpoint(const std::string& path, bool prefer_best);
 
-// Reader of a checkpoint folder. Loading a checkpoint without checksums logs a warning.
+// A reader of a checkpoint folder. Loading a checkpoint without checksums logs a warning.
 class Checkpoint {
  public:
   explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
@@ -86,8 +86,8 @@ class Checkpoint {
   void check_config() const;
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile model_file() const;
-  // Load the weights or the optimizer state into tensors of the same names and shapes, as
-  // SafetensorsFile::load_into, and verify the checksum of the file.
+  // load_model() loads the weights, and load_optimizer() the optimizer state, into tensors of the same names
+  // and shapes. They throw like SafetensorsFile::load_into(), and verify the checksum of the file.
   void load_model(const NamedTensorList& expected) const;
   void load_optimizer(const NamedTensorList& expected) const;
 

@@ -1,4 +1,4 @@
-// Reader of JSON objects that checks the types and ranges of their entries. Internal to train/.
+// A reader of JSON objects that checks the types and ranges of their entries. Internal to train/.
 //
 // Functions throw CheckpointError "PREFIX KEY: expected …, got …".
 #pragma once

@@ -1,4 +1,4 @@
-// Run directory of a training run in progress. A lock excludes other processes from it.
+// The run directory of a training run in progress. A lock excludes other processes from it.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// Exception of a training run that cannot use a run directory. Commands catch it and add the options that
+// An exception of a training run that cannot use a run directory. Commands catch it and add the options that
 // solve the problem to its text.
 class RunDirectoryError : public ConfigError {
  public:

@@ -1,6 +1,6 @@
-// Reader and writer of safetensors files (https://github.com/huggingface/safetensors). A file consists of the
-// little-endian length of the header in 8 bytes, a JSON header with the dtype, shape and byte range of each
-// tensor, and the data.
+// A reader and writer of safetensors files (https://github.com/huggingface/safetensors). A file consists of
+// three parts: the length of the header as 8 little-endian bytes, a JSON header, and the data. The header
+// contains the dtype, the shape and the byte range of each tensor.
 //
 // The reader checks the header against the size of the file before it allocates tensors. A damaged or
 // malicious file causes a CheckpointError, but no crash and no allocation larger than the file. Errors name
@@ -45,8 +45,9 @@ class SafetensorsFile {
   // error lists missing and unexpected names and mismatched shapes.
   void check_tensors(const std::vector<std::pair<std::string, Tensor>>& expected) const;
   // Loads all tensors of the file into `expected` and converts between floating dtypes. Throws
-  // CheckpointError, which lists the names, if tensors are missing, unexpected, or have a different shape or
-  // an incompatible dtype, or if the file does not match `checksum`. If it throws, no tensor is changed.
+  // CheckpointError if tensors are missing, unexpected, or have a different shape or an incompatible dtype.
+  // The error lists their names. Also throws CheckpointError if the file does not match `checksum`. If it
+  // throws, no tensor is changed.
   void load_into(const std::vector<std::pair<std::string, Tensor>>& expected,
                  const std::optional<Checksum>& checksum = {}) const;
 

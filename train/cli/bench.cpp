@@ -1,4 +1,4 @@
-// Command "tapeformer bench": lists the benchmarks or runs one of them.
+// The command "tapeformer bench": lists the benchmarks or runs one of them.
 #include "train/bench/bench.h"
 
 #include <algorithm>

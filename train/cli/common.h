@@ -1,8 +1,8 @@
 // Command lines: declaration, parsing, common options, and printing of results.
 //
-// A command declares its arguments and options in a CommandSpec. parse_command parses the words after the
-// name of the command, prints the help, and applies the common options to the process (log level and
-// threads).
+// A command declares its arguments and options in a CommandSpec. parse_command() parses the words after the
+// name of the command and prints the help. It applies the common options to the process: the log level and
+// the number of threads.
 //
 // Functions throw ConfigError if the words do not match the declaration, with suggestions for unknown names.
 // They throw DeviceError if the device is unavailable.

@@ -1,5 +1,5 @@
-// Command "tapeformer complete": completes test images from their first bytes. Each row of the output picture
-// shows the original, the original with its missing part in grey, and the completions.
+// The command "tapeformer complete": completes test images from their first bytes. Each row of the output
+// picture shows the original, the original with its missing part in grey, and the completions.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

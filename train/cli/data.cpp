@@ -1,4 +1,4 @@
-// Command "tapeformer data": lists, downloads, verifies and prepares data sets.
+// The command "tapeformer data": lists, downloads, verifies and prepares data sets.
 #include <algorithm>
 
 #include "core/errors.h"

@@ -11,8 +11,8 @@ namespace tapeformer {
 // Runs "data verify". `names` are the words after the action.
 void verify_data(const std::vector<std::string>& names, const CommandLine& line);
 
-// Return the options of "data prepare kaldi", and run it: it creates a Kaldi corpus from recordings and
-// transcripts.
+// The next two functions return the options of "data prepare kaldi" and run this action, which creates a
+// Kaldi corpus from recordings and transcripts.
 std::vector<OptionSpec> prepare_kaldi_options();
 void prepare_kaldi(const CommandLine& line);
 

@@ -1,4 +1,4 @@
-// Command "tapeformer data prepare kaldi": creates a Kaldi corpus from recordings and transcripts.
+// The command "tapeformer data prepare kaldi": creates a Kaldi corpus from recordings and transcripts.
 #include <filesystem>
 
 #include "core/errors.h"

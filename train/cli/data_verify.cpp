@@ -1,4 +1,4 @@
-// Command "tapeformer data verify": compares files with the published checksums, and checks that speech
+// The command "tapeformer data verify": compares files with the published checksums, and checks that speech
 // corpora can be used in training.
 #include <algorithm>
 #include <filesystem>

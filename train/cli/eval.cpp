@@ -1,4 +1,4 @@
-// Command "tapeformer eval": evaluates a trained model on a split of its data.
+// The command "tapeformer eval": evaluates a trained model on a split of its data.
 #include <charconv>
 #include <optional>
 

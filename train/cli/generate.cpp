@@ -1,5 +1,5 @@
-// Command "tapeformer generate": samples images, continues texts or sequences, and measures the speed. As in
-// the experiments of "Transformers are RNNs", the first byte of an image is given, and only the generation
+// The command "tapeformer generate": samples images, continues texts or sequences, and measures the speed. As
+// in the experiments of "Transformers are RNNs", the first byte of an image is given, and only the generation
 // loop is timed.
 #include <algorithm>
 #include <chrono>

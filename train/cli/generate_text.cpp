@@ -1,4 +1,4 @@
-// Command "tapeformer generate" for models of text.
+// The command "tapeformer generate" for models of text.
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr int64_t kDefaultLength = 500;
 constexpr size_t kMaxPromptBytes = size_t{1} << 30;
 constexpr int64_t kSpeedTokens = 1000;  // number of tokens over which the speed at a position is measured
 
-// Writer of a text to standard output while it is generated. On a terminal, control characters are escaped,
+// A writer of a text to standard output while it is generated. On a terminal, control characters are escaped,
 // and the bytes of a UTF-8 character are written together. If `silent` is true, writes nothing.
 class TextOutput {
  public:

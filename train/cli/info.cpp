@@ -1,4 +1,4 @@
-// Command "tapeformer info": prints properties of the build and of the machine.
+// The command "tapeformer info": prints properties of the build and of the machine.
 #include "core/cuda/devices.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"

@@ -1,4 +1,4 @@
-// Command "tapeformer report": writes a page with the curves, configs, samples and figures of runs.
+// The command "tapeformer report": writes a page with the curves, configs, samples and figures of runs.
 #include <chrono>
 #include <filesystem>
 #include <thread>

@@ -1,4 +1,4 @@
-// Command "tapeformer reproduce": reproduces a table or a figure of a paper.
+// The command "tapeformer reproduce": reproduces a table or a figure of a paper.
 #include "train/reproduce/reproduce.h"
 
 #include <algorithm>

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Maximum width of a grid in pixels, and maximum GridOptions::scale.
+// The maximum width of a grid in pixels, and the maximum of GridOptions::scale.
 constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
 
 // Adds a picture to the event files of samples/, if the run writes event files. TensorBoard stops reading an

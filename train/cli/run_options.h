@@ -12,15 +12,15 @@
 
 namespace tapeformer {
 
-// Return the argument RUN and the option --checkpoint.
+// The next two functions return the argument RUN and the option --checkpoint.
 Positional run_positional();
 OptionSpec checkpoint_option();
 
 // Returns --data-dir and --allow-commands. The command must declare allow_commands_option().
 DataAccess data_access(const CommandLine& line);
 
-// Find or load the run in the argument RUN, on the device in --device. `use` determines the config keys that
-// --set may change.
+// find_run() finds the run in the argument RUN, and load_run() loads it on the device in --device. `use`
+// determines the config keys that --set may change.
 FoundRun find_run(const CommandLine& line, ConfigUse use);
 LoadedRun load_run(const CommandLine& line, ConfigUse use);
 

@@ -1,4 +1,4 @@
-// Command "tapeformer score": prints the bits that a language model needs for each line of a text.
+// The command "tapeformer score": prints the bits that a language model needs for each line of a text.
 #include <iostream>
 #include <iterator>
 

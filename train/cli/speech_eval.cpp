@@ -1,5 +1,6 @@
-// Command "tapeformer eval" for speech models. It prints the phone error rate in the format of Kaldi and the
-// most frequent confusions, and writes alignments and input files for sclite, the scoring program of NIST.
+// The command "tapeformer eval" for speech models. It prints the phone error rate in the format of Kaldi and
+// the most frequent confusions. It writes alignments, and input files for sclite, the scoring program of
+// NIST.
 #include <filesystem>
 
 #include "core/system/files.h"

@@ -1,4 +1,4 @@
-// Command "tapeformer train": trains a model from a config file, or continues a run.
+// The command "tapeformer train": trains a model from a config file, or continues a run.
 #include <filesystem>
 
 #include "core/system/log.h"

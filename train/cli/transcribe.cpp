@@ -1,4 +1,4 @@
-// Command "tapeformer transcribe": prints the phones of recordings.
+// The command "tapeformer transcribe": prints the phones of recordings.
 #include <algorithm>
 #include <chrono>
 

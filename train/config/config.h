@@ -1,6 +1,6 @@
-// Configuration of a run: a typed, validated struct from a TOML file, the files that it extends, and --set
-// options. The schema (train/config/schema.cpp) declares each key once, for validation, help, suggestions and
-// the resolved file. Only the config code reads TOML.
+// The configuration of a run: a typed, validated struct from a TOML file, the files that it extends, and
+// --set options. The schema (train/config/schema.cpp) declares each key once, for validation, help,
+// suggestions and the resolved file. Only the config code reads TOML.
 //
 // Functions throw ConfigError, which lists the problems of all files and --set options, one per line, in the
 // form "file:line:column: message" or "--set table.key: message".
@@ -183,8 +183,8 @@ struct AttentionCatalogue {
   std::function<std::vector<KeyProblem>(const Config&)> model_problems = nullptr;
 };
 
-// Purpose for which a command reads a config. It determines the keys that the command uses. A --set option
-// for another key is an error.
+// The purpose for which a command reads a config. It determines the keys that the command uses. A --set
+// option for another key is an error.
 enum class ConfigUse {
   training,       // all keys
   evaluation,     // keys of the model and the data set
@@ -193,7 +193,7 @@ enum class ConfigUse {
   benchmark,      // keys of the model, the optimizer and the batch size
 };
 
-// Treatment of keys without effect. If they are not errors, the Config holds their defaults.
+// The treatment of keys without effect. If they are not errors, the Config holds their defaults.
 enum class UnusedKeys {
   refuse,          // keys without effect are errors in the file and in --set
   ignore_in_file,  // keys without effect are errors only in --set; for files that the program has written
@@ -206,13 +206,13 @@ struct ConfigReading {
   std::string device = {};  // overrides run.device, unless empty
 };
 
-// Reads the file, the files that it extends (`extends = "base.toml"`, relative to the extending file) and the
-// --set options ("table.key=value", a TOML value or a bare word). Later layers override single keys of
-// earlier layers, in the order base, file, --set. The table [attention] has the options of the kind in
-// model.attention; if model.attention has several kinds, each kind has a table [attention.KIND]. Options of
-// kinds that a later layer removes from model.attention are dropped. A layer that sets only one of
-// train.steps and train.epochs drops the inherited value of the other key. If the path is empty, the config
-// consists of the defaults and the --set options.
+// Reads the file, the files that it extends, and the --set options. `extends = "base.toml"` names a path
+// relative to the extending file. A --set option is "table.key=value", where the value is a TOML value or a
+// bare word. Later layers override single keys of earlier layers, in the order base, file, --set. The table
+// [attention] has the options of the kind in model.attention; if model.attention has several kinds, each kind
+// has a table [attention.KIND]. Options of kinds that a later layer removes from model.attention are dropped.
+// A layer that sets only one of train.steps and train.epochs drops the inherited value of the other key. If
+// the path is empty, the config consists of the defaults and the --set options.
 //
 // If `reading.unused` is UnusedKeys::refuse, a key without effect is an error if the file or --set sets it.
 // Inherited keys, and default values in files, are allowed. A key of the file that loses its effect through
@@ -222,8 +222,8 @@ struct ConfigReading {
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
                    const AttentionCatalogue& catalogue, const ConfigReading& reading = {});
 
-// Returns the resolved config as TOML: all keys that have an effect, with exact values. load_config() of a
-// file with this text returns the same Config.
+// Returns the resolved config as TOML: all keys that have an effect, with exact values. For a file with this
+// text, load_config() returns the same Config.
 std::string to_toml(const Config& config);
 
 // Returns the reason why a key ("table.key") has no effect in a config, such as `belongs to data sets of

@@ -92,9 +92,9 @@ std::pair<size_t, size_t> bare_key_before(const std::string& text, size_t limit)
   return {begin, end};
 }
 
-// Handles a duplicate key or table, at which the TOML library stops. Appends a problem, and appends a mark to
-// the duplicate name, so that the text can be parsed again for further problems. without_mark() removes the
-// mark. Returns false if the error has another cause.
+// Handles a duplicate key or table, at which the TOML library stops. Appends a problem. Appends a mark to the
+// duplicate name, so that the text can be parsed again for further problems. without_mark() removes the mark.
+// Returns false if the error has another cause.
 bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
                       std::vector<ConfigProblem>& problems) {
   const std::string_view description = error.description();
@@ -215,9 +215,9 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
   return text;
 }
 
-// Parses the value of a --set option: a TOML value, or a string if the text is not valid TOML. If an invalid
-// text starts like a list, an inline table or a quoted string, returns nothing and sets `problem`, because
-// the text contains a typing error.
+// Parses the value of a --set option: a TOML value, or a string if the text is not valid TOML. An invalid
+// text that starts like a list, an inline table or a quoted string contains a typing error. For such a text,
+// returns nothing and sets `problem`.
 std::optional<RawValue> set_value(const std::string& text, std::string& problem) {
   try {
     const toml::table parsed = toml::parse(std::string_view("value = " + text));

@@ -1,4 +1,4 @@
-// Parser of config files and --set options. It returns flat lists of settings with their positions. Only
+// A parser of config files and --set options. It returns flat lists of settings with their positions. Only
 // train/config/parse.cpp uses the TOML library. Internal to the config code.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// Position of a setting. In a file, line and column count from 1. For a --set option, `file` has the form
+// The position of a setting. In a file, line and column count from 1. For a --set option, `file` has the form
 // "--set table.key", `line` is 0 and `column` is the number of the option.
 struct ConfigPosition {
   std::string file;

@@ -1,4 +1,4 @@
-// Declarations of all config keys. Internal to the config code.
+// The declarations of all config keys. Internal to the config code.
 #pragma once
 
 #include <string>

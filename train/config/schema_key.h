@@ -1,4 +1,4 @@
-// Declaration of one config key. Internal to the config code.
+// The declaration of one config key. Internal to the config code.
 #pragma once
 
 #include <functional>

@@ -21,7 +21,7 @@ struct KeyCondition {
 // Conditions of a key. The key has an effect if all of them hold. An empty scope contains every config.
 using KeyScope = std::vector<KeyCondition>;
 
-// Subject of a key. Commands that use a trained model ignore the keys of some roles.
+// The subject of a key. Commands that use a trained model ignore the keys of some roles.
 enum class KeyRole {
   process,   // settings of the process: device, threads and seed
   model,     // settings of the model and its input

@@ -1,4 +1,4 @@
-// Declaration of the keys of one table. Internal to the config code.
+// The declaration of the keys of one table. Internal to the config code.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace tapeformer {
 
-// Maximum of each size in a config, so that products of sizes do not overflow.
+// The maximum of each size in a config, so that products of sizes do not overflow.
 inline constexpr double kLargestSize = 1 << 20;
 
 template <class T>
@@ -32,7 +32,7 @@ T from_option(const OptionValue& value) {
   }
 }
 
-// Builder that appends the keys of one table to a list. The members of the struct `Section` determine the
+// A builder that appends the keys of one table to a list. The members of the struct `Section` determine the
 // types and the defaults of the keys.
 template <class Section>
 class TableSchema {
@@ -79,7 +79,7 @@ class TableSchema {
   bool in_benchmarks_ = false;
 };
 
-// Append the keys of the table [data].
+// The next five functions append the keys of the table [data].
 void add_data(std::vector<SchemaKey>& keys);
 void add_own_data(std::vector<SchemaKey>& keys);
 void add_text_data(std::vector<SchemaKey>& keys);

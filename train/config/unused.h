@@ -1,4 +1,4 @@
-// Treatment of keys without effect in a config. Internal to the config code.
+// The treatment of keys without effect in a config. Internal to the config code.
 #pragma once
 
 #include <vector>

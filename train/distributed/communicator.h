@@ -12,7 +12,7 @@
 
 namespace tapeformer {
 
-// Exception of a collective function that cannot complete because another process of the run has ended.
+// An exception of a collective function that cannot complete because another process of the run has ended.
 class ProcessLostError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

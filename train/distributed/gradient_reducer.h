@@ -1,4 +1,5 @@
-// Sum of gradients over the processes of a run. The gradients are reduced in buckets while backward() runs.
+// The sum of gradients over the processes of a run. The gradients are reduced in buckets while backward()
+// runs.
 //
 // A bucket is a contiguous buffer for the gradients of several parameters. The last parameters belong to the
 // first bucket, because backward() completes gradients in roughly this order. The reduction of a bucket

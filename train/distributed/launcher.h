@@ -12,7 +12,7 @@ struct Launch {
   int rank = 0, size = 1;  // number of this process, from 0, and number of processes
 };
 
-// Function that returns the value of an environment variable, or null if it is not set.
+// A function that returns the value of an environment variable, or null if it is not set.
 using Environment = std::function<const char*(const char* name)>;
 
 // Returns the launcher, the rank and the number of processes from the variables of the launchers:

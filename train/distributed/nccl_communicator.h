@@ -1,4 +1,4 @@
-// Communicator that uses NCCL for the tensors of one CUDA device per process. It exists only in builds with
+// A communicator that uses NCCL for the tensors of one CUDA device per process. It exists only in builds with
 // NCCL.
 #pragma once
 

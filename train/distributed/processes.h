@@ -1,4 +1,4 @@
-// Start and end of the processes of a run, and their shares of the processors.
+// The start and the end of the processes of a run, and their shares of the processors.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,8 @@ struct Processes {
 
 // Joins the processes that mpirun or srun started together with this process. If the process was started
 // alone, returns a run with one process. The first call initializes MPI; later calls return the same object.
-// Throws ConfigError if the environment variables of the launchers contradict each other, or if the process
-// is one of several and this build has no MPI.
+// Throws ConfigError if the environment variables of the launchers contradict each other. Also throws
+// ConfigError if there are several processes and this build has no MPI.
 const Processes& join_processes();
 
 // Returns the rank of this process, or 0 before the first call of join_processes().
@@ -46,9 +46,9 @@ int leave_processes(int code, const std::string& error = "", PrintError print = 
 // Throws ConfigError if mpirun or srun started several processes. `what` names the command in the message.
 void require_single_process(const std::string& what);
 
-// Returns the number of threads that a process can run without oversubscription: its share of the processors
-// of its host, rounded down, but at least 1. A processor that n processes may use adds 1 / n to the share of
-// each.
+// Returns the number of threads that a process can run without oversubscription. It is the share of the
+// process in the processors of its host, rounded down, but at least 1. A processor that n processes may use
+// adds 1 / n to the share of each.
 int processor_share(const std::vector<ProcessLocation>& locations, int rank);
 
 // Returns whether a process of this host is running. A zombie process is not running.

@@ -29,7 +29,7 @@ class Worker {
   void wait(const std::function<void()>& check = nullptr);
 
  private:
-  // State of the thread. It is shared, because an abandoned thread uses it after the Worker is destroyed.
+  // The state of the thread. It is shared, because an abandoned thread uses it after the Worker is destroyed.
   struct Queue {
     std::mutex mutex;
     std::condition_variable changed;

@@ -51,9 +51,9 @@ struct LoadedSpeechRun {
   std::filesystem::path checkpoint;
 };
 
-// Find or load a checkpoint. Throw CheckpointError if there is no run at the path or the checkpoint is
-// damaged. Throw ConfigError if `sets` do not match the config or the weights. load_run throws ConfigError
-// for a speech model, and load_speech_run for other models.
+// find_run() finds a checkpoint, and the next three functions load it. All four throw CheckpointError if
+// there is no run at the path or the checkpoint is damaged, and ConfigError if `sets` do not match the config
+// or the weights. load_run() throws ConfigError for a speech model, and load_speech_run() for other models.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

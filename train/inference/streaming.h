@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// Value of --window that selects the length of the longest training utterance.
+// The value of --window that selects the length of the longest training utterance.
 inline constexpr double kTrainedWindow = -1;
 
 // Returns the option "window" of programs that transcribe streams, in seconds.

@@ -1,4 +1,4 @@
-// Writer of the checkpoints of a run in progress.
+// A writer of the checkpoints of a run in progress.
 #pragma once
 
 #include <filesystem>
@@ -21,9 +21,9 @@ class CheckpointWriter {
                    Optimizer& optimizer);
 
   // Saves a checkpoint and removes old ones. If there is a moving average of the weights, the model file
-  // holds the averaged weights, and the optimizer state holds the weights that training continues from. If
-  // the checkpoint cannot be saved, throws CheckpointError if `must_succeed` is true; otherwise calls `warn`
-  // and returns false. Earlier checkpoints stay intact.
+  // contains the averaged weights. The optimizer state then contains the weights with which training
+  // continues. If the checkpoint cannot be saved, throws CheckpointError if `must_succeed` is true; otherwise
+  // calls `warn` and returns false. Earlier checkpoints stay intact.
   bool save(const TrainingState& state, bool must_succeed, const Warn& warn);
 
   // Writes `state`, which contains a new evaluation, to the saved checkpoint of `state.step`. If `best` is

@@ -20,7 +20,7 @@ class StepTimer {
   double cpu_start_;
 };
 
-// Sum of the times of the steps in the current epoch.
+// The sum of the times of the steps in the current epoch.
 class EpochClock {
  public:
   void add(double seconds, double cpu_seconds) {

@@ -1,4 +1,4 @@
-// Start of a run: from the beginning in an empty run directory, or from the last checkpoint.
+// The start of a run: from the beginning in an empty run directory, or from the last checkpoint.
 #pragma once
 
 #include <optional>

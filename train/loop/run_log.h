@@ -1,4 +1,4 @@
-// Output of a training run: records in metrics.jsonl, and progress and warnings on standard error.
+// The output of a training run: records in metrics.jsonl, and progress and warnings on standard error.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ class RunLog {
   // records to this file.
   void write_events(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 
-  // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning and
-  // keeps the record in memory until the file can be written.
+  // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning. It
+  // then keeps the record in memory until the file can be written.
   void write(const MetricRecord& record);
   // Writes the records that wait in memory, and logs a warning if this fails.
   void flush();

@@ -1,4 +1,4 @@
-// State of a training run: completed steps, the last checkpoint and the last evaluation.
+// The state of a training run: completed steps, the last checkpoint and the last evaluation.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ class StepGraphs {
   // differ.
   StepOutputs run(const StepLayout& layout, int64_t step, const std::function<StepOutputs()>& work);
 
-  // Return the numbers of captured and of replayed steps.
+  // The next two functions return the number of captured steps and the number of replayed steps.
   int64_t captured() const { return captured_; }
   int64_t replayed() const { return replayed_; }
 

@@ -48,9 +48,9 @@ std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   return capturable ? std::optional(layout) : std::nullopt;
 }
 
-// Computes the weight of each micro-batch in the loss of the step, so that the gradient, summed over the
-// processes, equals the gradient of one batch with all examples. Copies the weights to `device_weights_`,
-// where a captured graph reads them.
+// Computes the weight of each micro-batch in the loss of the step. With these weights, the gradient summed
+// over the processes equals the gradient of one batch with all examples. Copies the weights to
+// `device_weights_`, where a captured graph reads them.
 void StepRunner::compute_weights() {
   const int64_t micro_steps = config_.train.accumulate;
   weights_.assign(1, 1);

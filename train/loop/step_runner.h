@@ -44,8 +44,9 @@ class StepRunner {
   // Returns the request to stop in the last step whose losses were read, equal on all processes.
   StopRequest agreed_stop() const { return agreed_stop_; }
 
-  // Returns the captured graphs of steps, or null if steps are not captured: on the CPU, with run.cuda_graphs
-  // = false, or with several processes whose communicator does not launch on the device.
+  // Returns the captured graphs of steps, or null if steps are not captured. Steps are not captured on the
+  // CPU, with run.cuda_graphs = false, or with several processes whose communicator does not launch on the
+  // device.
   const StepGraphs* graphs() const { return graphs_.get(); }
 
  private:

@@ -18,8 +18,8 @@ struct StopRequest {
 
 class StepStatus {
  public:
-  // Makes the status of this process from the losses of its micro-batches, their weights in the loss of the
-  // step, its number of tokens, and its request to stop.
+  // Makes the status of this process. `losses` are the losses of its micro-batches, and `weights` their
+  // weights in the loss of the step. `tokens` is its number of tokens, and `stop` its request to stop.
   StepStatus(const Communicator& processes, const std::vector<double>& losses,
              const std::vector<double>& weights, int64_t tokens, const StopRequest& stop);
 

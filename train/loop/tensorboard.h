@@ -1,8 +1,8 @@
 // TensorBoard event files: scalars of metrics, sample images and the config of a run.
 //
 // An event file is a TFRecord file of protobuf messages of type tensorflow.Event. The messages are encoded
-// without libprotobuf, because libsentencepiece exports the symbols of its own copy of protobuf: a program
-// that links both crashes when it starts.
+// without libprotobuf. libsentencepiece exports the symbols of its own copy of protobuf, and a program that
+// links both libraries crashes when it starts.
 #pragma once
 
 #include <string>

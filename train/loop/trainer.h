@@ -1,5 +1,5 @@
-// Training loop. It runs optimizer steps until the last step, the time limit or a signal, and writes metrics,
-// evaluations and checkpoints to the run directory.
+// The training loop. It runs optimizer steps until the last step, the time limit or a signal, and writes
+// metrics, evaluations and checkpoints to the run directory.
 //
 // Every random number is a function of the seed and the step. A run that is resumed from its last checkpoint
 // therefore gives the same weights as an uninterrupted run.
@@ -62,8 +62,9 @@ class Trainer {
   ~Trainer();
 
   // Trains until the last step, the time limit or a signal. Throws RunDirectoryError if the run directory
-  // cannot be used, CheckpointError if the checkpoint is damaged or the last checkpoint cannot be saved, and
-  // DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
+  // cannot be used. Throws CheckpointError if the checkpoint is damaged or the last checkpoint cannot be
+  // saved. Throws DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are
+  // kept.
   TrainResult run();
   // Runs a few steps without writing files, and measures the last one.
   DryRun dry_run();

@@ -1,4 +1,4 @@
-// Report on training runs: one HTML page with curves, configs, samples and final figures.
+// A report on training runs: one HTML page with curves, configs, samples and final figures.
 #pragma once
 
 #include <filesystem>

@@ -26,7 +26,7 @@ Measurement command_measurement(const std::string& name, const Words& command,
 // for example with "attention.rounds=8".
 Measurement test_evaluation(const std::string& name, const std::vector<Field>& fields,
                             const std::vector<std::string>& settings = {});
-// Return the fields with the bits/dim, the loss or the accuracy of an evaluation.
+// The next three functions return the fields with the bits/dim, the loss or the accuracy of an evaluation.
 Field bits_per_dim();
 Field test_loss();
 Field test_accuracy();
@@ -56,10 +56,10 @@ double fitted_exponent(const std::vector<std::pair<double, double>>& points);
 // the value of the setting measure.`option`, is less than `shortest`.
 std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t longest);
 
-// Return the columns, results and figures of time and memory by length. The columns are "milliseconds_N" and
-// "mebibytes_N" for each length N, and the fitted exponents. The figures are "time" and "memory". `rows` is a
-// list of objects with the entries length, seconds and peak_bytes; `curve` is the name of the curve in both
-// figures.
+// The next three functions return the columns, results and figures of time and memory by length. The columns
+// are "milliseconds_N" and "mebibytes_N" for each length N, and the fitted exponents. The figures are "time"
+// and "memory". `rows` is a list of objects with the entries length, seconds and peak_bytes. `curve` is the
+// name of the curve in both figures.
 std::vector<Column> scaling_columns(const std::vector<int64_t>& lengths);
 Measured scaling_results(const Json& rows, const std::string& curve);
 std::vector<Figure> scaling_figures(const std::string& title, const std::string& x);

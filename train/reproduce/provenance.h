@@ -1,4 +1,4 @@
-// Origin of a measured value: the commit of the program, the machine and the date.
+// The origin of a measured value: the commit of the program, the machine and the date.
 #pragma once
 
 #include <nlohmann/json.hpp>

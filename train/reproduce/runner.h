@@ -1,4 +1,4 @@
-// Runner of tables: trains the rows with all seeds, measures them, and writes the table.
+// A runner of tables: trains the rows with all seeds, measures them, and writes the table.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -22,9 +22,9 @@ struct TableResult {
 // Writes table.json after the measurements of each row, and the other files of the table at the end. Throws
 // ConfigError for an unknown row or invalid settings, and the exceptions of Store.
 //
-// If there are several processes, the pairs of a row and a seed are divided between them, and process 0
-// writes the files of the table. The result contains the failures of all processes. After a call that a
-// signal stopped, processes must not communicate.
+// If there are several processes, they divide the pairs of a row and a seed among them. Process 0 writes the
+// files of the table. The result contains the failures of all processes. After a call that a signal stopped,
+// processes must not communicate.
 TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.

@@ -1,6 +1,6 @@
-// Folder of a reproduction. Only one run uses it at a time. If the run has several processes, they share the
-// folder: process 0 writes reproduce.json, and only one process writes the files of a row with one seed. The
-// entries are:
+// The folder of a reproduction. Only one run uses it at a time. If the run has several processes, they share
+// the folder. Process 0 writes reproduce.json, and only one process writes the files of a row with one seed.
+// The entries are:
 //
 //   reproduce.json        the table, the scale, the version, the device and the settings of the folder
 //   runs/ROW-seed-N/      run directories

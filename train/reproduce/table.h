@@ -1,6 +1,6 @@
-// Description of a table or figure of a paper: its rows, their trainings and measurements, and the published
-// values. train/reproduce/runner.h trains and measures the rows, and train/reproduce/render.h writes the
-// files.
+// The description of a table or a figure of a paper: its rows, their trainings and measurements, and the
+// published values. train/reproduce/runner.h trains and measures the rows, and train/reproduce/render.h
+// writes the files.
 #pragma once
 
 #include <functional>
@@ -57,9 +57,10 @@ struct Trial {
 struct Measurement {
   std::string name;  // name of the entry in the store
   std::vector<Column> columns = {};
-  // Arguments of the program. {run} is the run directory, {config} is the resolved config, and {limit} is the
-  // value of data.eval_limit. {file} is a path in the output folder that ends with the name of the run. The
-  // runner adds --json, --threads, --data-dir and, unless the words contain it, --device.
+  // Arguments of the program. The runner replaces {run} by the run directory, {config} by the resolved
+  // config, and {limit} by the value of data.eval_limit. It replaces {file} by a path in the output folder
+  // that ends with the name of the run. The runner adds --json, --threads, --data-dir and, unless the words
+  // contain it, --device.
   std::vector<Words> commands = {};
   // Returns the results of the measurement. `outputs` has the output of each command.
   std::function<Measured(const std::vector<Json>& outputs, const Trial&)> read = nullptr;

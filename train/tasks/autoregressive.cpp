@@ -1,4 +1,4 @@
-// Task of models of images, texts and sequences: an autoregressive model, trained on a Dataset.
+// A task of models of images, texts and sequences: an autoregressive model, trained on a Dataset.
 #include <algorithm>
 #include <map>
 #include <numbers>
@@ -101,8 +101,8 @@ class AutoregressiveTask final : public Task {
     const Batch& batch = sliced->batch;
     batches_[slot] = batch;
     slices_[slot] = sliced->slice;
-    // If the batch has a mask, the host computes the weights of the loss chunks from the values of the mask,
-    // which a graph cannot repeat.
+    // If the batch has a mask, the host computes the weights of the loss chunks from the values of the mask.
+    // A graph cannot repeat this computation.
     if (!captures_steps_ || (batch.mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
     const BatchLayout layout = layout_of(batch);
     Batch& on_device = on_device_[{slot, layout}];

@@ -1,4 +1,4 @@
-// Interface between the Trainer and a model type. A task provides batches, losses and evaluations. The
+// An interface between the Trainer and a model type. A task provides batches, losses and evaluations. The
 // Trainer handles the optimizer, the schedule, checkpoints, resume, metrics and signals in the same way for
 // all tasks.
 //
@@ -22,7 +22,7 @@
 
 namespace tapeformer {
 
-// Result of an evaluation during training.
+// The result of an evaluation during training.
 struct TaskEvaluation {
   std::string split;
   int64_t examples = 0;

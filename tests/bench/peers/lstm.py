@@ -1,7 +1,7 @@
 """Benchmark of torch.nn.LSTM: a stack of layers, both forward and backward and forward alone.
 
-Measures the same frames in both forms of input: a padded tensor for sequences of equal lengths, which oneDNN supports, and
-packed sequences, which may have different lengths.
+Measures the same frames in both forms of input. A padded tensor contains sequences of equal lengths, which oneDNN supports.
+Packed sequences may have different lengths.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Benchmark of a training step: forward, backward, clipping and an optimizer step.
 
-The model is the image model with clipping per tensor and RAdam, or with --text a byte model with clipping of the global norm
-and AdamW. The defaults are the MNIST model of the paper with batch 10 in the form that was fastest on two CPU cores.
+The model is the image model with clipping per tensor and RAdam. With --text, it is a byte model with clipping of the global
+norm and AdamW. The defaults are the MNIST model of the paper with batch 10 in the form that was fastest on two CPU cores.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Prints the name of the NVIDIA wheel that `import torch` needs, with the version that torch requires.
 
 The wheel of PyTorch requires some NVIDIA wheels directly and the others through extras of the package cuda-toolkit, which
-contains only metadata. setup.sh runs `wheels.py toolkit` and `wheels.py wheel ERROR`.
+contains only metadata. The script setup.sh runs `wheels.py toolkit` and `wheels.py wheel ERROR`.
 """
 
 import re

@@ -98,8 +98,8 @@ TEST_CASE("invalid options for a data set are config errors") {
 }
 
 TEST_CASE("averages of blocks are computed per channel and round halves up") {
-  // One image of 2 x 4 pixels with two channels. In channel 0 the sums of the two blocks of 2 x 2 are 2 and
-  // 6, and in channel 1 they are 1020 and 1.
+  // One image of 2 x 4 pixels with two channels. The sums of its two blocks of 2 x 2 pixels are 2 and 6 in
+  // channel 0, and 1020 and 1 in channel 1.
   const Tensor pixels =
       Tensor::from<uint8_t>({0, 255, 1, 255, 5, 0, 1, 0, 1, 255, 0, 255, 0, 1, 0, 0}, {1, 16});
   const Tensor out = downscale_images(pixels, 2, 4, 2, 2);

@@ -428,8 +428,8 @@ TEST_CASE("plans of batches respect max_frames, contain every utterance once and
 
 namespace {
 
-// Checks that every utterance of data/an4 and data/fsdd is usable with the lexicon in data/cmudict, or
-// shorter than its labels, and that batches contain less than 15 % padding.
+// Checks that every utterance of data/an4 and data/fsdd is usable with the lexicon in data/cmudict, unless it
+// is too short for its labels. Also checks that batches contain less than 15 % padding.
 void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");

@@ -30,8 +30,8 @@ DatasetOptions text_of(const std::filesystem::path& path, const std::string& spl
   return options;
 }
 
-// Returns for each of the token values 0 to `tokens` - 1 how often the data set asks for its prediction with
-// a mask that is not 0.
+// Returns for each token from 0 to `tokens` - 1 how often examples contain its prediction, without masked
+// predictions.
 std::vector<int> predicted(const Dataset& dataset, int64_t tokens) {
   std::vector<int> counts(static_cast<size_t>(tokens));
   for (int64_t i = 0; i < dataset.size(); ++i) {

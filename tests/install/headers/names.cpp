@@ -1,5 +1,5 @@
-// A check that programs with `using namespace std` can use the package: functions of tensors and functions of
-// numbers that have the same name are overloads.
+// A check that programs with `using namespace std` can use the package. Functions of tensors and functions of
+// numbers with the same name must be overloads.
 #include <tapeformer/tapeformer.h>
 
 #include <algorithm>

@@ -200,8 +200,8 @@ TEST_CASE("the paper's models have the paper's sizes") {
   SpeechModelOptions transformer;
   transformer.encoder.attention = {{"linear", attention_kind("linear").defaults()}};
   const SpeechModel model(transformer);
-  // Each of the 9 layers has 4 (192² + 192) parameters in attention, 2 · 192 · 768 + 768 + 192 in the
-  // feed-forward layer and 4 · 192 in its norms. The last norm has 384.
+  // Attention has 4 (192² + 192) parameters per layer, the feed-forward layer 2 · 192 · 768 + 768 + 192, and
+  // the norms 4 · 192. There are 9 layers, and the last norm has 384 parameters.
   CHECK(parameter_count(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
   SpeechModelOptions recurrent;
   recurrent.kind = SpeechEncoder::lstm;

@@ -24,8 +24,8 @@ SpeechModelOptions streaming_options(const std::string& kind, int64_t subsamplin
   return options;
 }
 
-// Sets the weights so that the best class of a step is the index of the largest feature in its first frame,
-// and does not depend on the state or the position.
+// Sets the weights so that the best class of a step is the index of the largest feature in its first frame.
+// The class does not depend on the state or the position.
 void make_memoryless(const SpeechModel& model) {
   for (const auto& layer : model.encoder->layers)
     for (const Linear* branch : {&layer->attention.out_projection, &layer->feedforward.linear2}) {

@@ -32,7 +32,7 @@ TEST_CASE("bench list prints the names that bench accepts") {
 }
 
 // Checks that a benchmark reports its work, the rates of the machine and the time for the work at these
-// rates, and names the rate that it comes nearer to. `seconds` is the measured time.
+// rates. Also checks that it names the rate that it comes nearer to. `seconds` is the measured time.
 void check_roofline(const nlohmann::json& figures, double seconds) {
   const double matrix = figures["seconds_at_matrix_rate"], memory = figures["seconds_at_memory_rate"];
   CHECK(figures["gflops"].get<double>() * seconds ==

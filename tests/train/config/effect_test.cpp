@@ -1,5 +1,5 @@
-// Tests of the scopes of config keys: a key must change the result of a small training if the key is in
-// scope, and must not change it otherwise.
+// Tests of the scopes of config keys. A key must change the result of a small training if it is in scope, and
+// must not change it otherwise.
 #include <doctest/doctest.h>
 
 #include <algorithm>

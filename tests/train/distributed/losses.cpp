@@ -1,7 +1,7 @@
 // A program for mpirun that prints the losses of 50 training steps of several models in float32 and float64.
 // A test compares runs of 1, 2 and 4 processes. The first argument is a folder with a corpus in the layout of
-// AN4 and with the data set "mnist". The optional second argument selects a fault in process 1: "nan" for a
-// weight that is NaN, "drift" for a weight that differs from process 0, or "throw" for an exception.
+// AN4 and with the data set "mnist". The optional second argument selects a fault in process 1. It is "nan"
+// for a weight that is NaN, "drift" for a weight that differs from process 0, or "throw" for an exception.
 #include <cstdio>
 
 #include "core/system/log.h"

@@ -13,7 +13,7 @@ struct PublishedImages {
 };
 
 // Published values: bits/dim and images per second from tables 1, 2 and 4, and seconds per image at batch
-// size 1 from table 5. In the paper, softmax and LSH attention recompute the prefix for each byte, linear
+// size 1 from table 5. In the paper, softmax and LSH attention recompute the prefix for each byte. Linear
 // attention uses its recurrent form, and "stateful softmax" uses a cache of keys and values.
 const std::vector<PublishedImages> kMnist = {{"softmax",
                                               {{"bits_per_dim", 0.621},

@@ -1,5 +1,5 @@
-// Time and memory of a training step on speech at several lengths of the utterances, with a fixed number of
-// frames per step. The models follow "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3. The
+// The time and memory of a training step on speech at several lengths of the utterances, with a fixed number
+// of frames per step. The models follow "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3. The
 // utterances of the paper have 800 frames on average and at most 2,400.
 #include "train/reproduce/measurements.h"
 

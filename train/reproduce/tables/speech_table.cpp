@@ -1,6 +1,7 @@
-// "Transformers are RNNs" (Katharopoulos et al. 2020), table 3: phone error rate and seconds per epoch of a
-// bidirectional LSTM and of softmax, LSH and linear attention. The corpus of the paper, WSJ, is not free.
-// This reproduction uses CMU AN4 or the corpus in data.dataset, and reports its name.
+// "Transformers are RNNs" (Katharopoulos et al. 2020), table 3: phone error rate and seconds per epoch. The
+// models are a bidirectional LSTM and Transformers with softmax, LSH and linear attention. The corpus of the
+// paper, WSJ, is not free. This reproduction uses CMU AN4 or the corpus in data.dataset, and reports its
+// name.
 #include <array>
 #include <cmath>
 #include <filesystem>

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Smallest number of speakers for which a validation part consists of whole speakers.
+// The smallest number of speakers for which a validation part consists of whole speakers.
 constexpr size_t kManySpeakers = 10;
 
 // Returns the folder of a part, relative to the folder of the corpus or absolute.

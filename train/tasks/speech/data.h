@@ -20,8 +20,8 @@
 namespace tapeformer {
 
 // Reads the part "train", "valid" or "test" of the corpus with its labels. If the corpus has no part "valid",
-// data.validation utterances of the training part are held out: whole speakers if there are many, else
-// utterances spread evenly.
+// data.validation utterances of the training part are held out. They are whole speakers if there are many
+// speakers, and otherwise utterances at equal distances.
 Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data);
 
 // Returns the path of the lexicon for the words of the corpus: data.lexicon, or CMUdict in the data
@@ -43,10 +43,11 @@ std::string speech_evaluation_split(const Config& config, const DataAccess& data
 struct SpeechPart {
   std::string split;
   std::shared_ptr<const SpeechDataset> set;
-  // Indices into `set`: utterances that the model can process, utterances with more than model.max_frames
-  // frames (Transformers only), and utterances with fewer frames than one step of the model.
+  // Indices into `set`. The model can process the utterances in `usable`. Those in `too_long` have more than
+  // model.max_frames frames (Transformers only), and those in `too_short` have fewer frames than one step of
+  // the model.
   std::vector<int64_t> usable, too_long, too_short;
-  // Number of utterances without usable sound or labels. It does not depend on the model.
+  // The number of utterances without usable sound or labels. It does not depend on the model.
   int64_t left_out = 0;
 
   std::vector<int64_t> frames() const;  // numbers of frames of the usable utterances

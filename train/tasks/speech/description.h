@@ -1,4 +1,4 @@
-// Description of the training data of a speech model in its checkpoints.
+// The description of the training data of a speech model in its checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// Metadata of the training data that is needed to use a trained model. state.json contains it.
+// The metadata of the training data that is needed to use a trained model. state.json contains it.
 struct SpeechDescription {
   int64_t dims = 0;  // number of features per frame, including deltas
   PhoneTable phones;
@@ -17,8 +17,8 @@ struct SpeechDescription {
   int64_t longest_frames = 0;               // number of frames of the longest training utterance; 0: unknown
 };
 
-// Convert a description to and from the JSON object TrainingState::task. `path` is the path of state.json,
-// for messages. speech_description() throws CheckpointError with the path and the entry.
+// The next two functions convert a description to and from the JSON object TrainingState::task. `path` is the
+// path of state.json, for messages. speech_description() throws CheckpointError with the path and the entry.
 std::string to_json(const SpeechDescription& description);
 SpeechDescription speech_description(const std::string& task_json, const std::string& path);
 

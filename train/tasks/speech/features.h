@@ -30,8 +30,8 @@ const FeatureStatistics& global_statistics(const SpeechDescription& description)
 Tensor file_features(const Config& config, const SpeechDescription& description,
                      const std::filesystem::path& path);
 
-// Reader of a stream that returns the rows of file_features() part by part. Its memory does not grow with the
-// length of the recording, unless the features need the whole utterance or the file is a .mfc file. The
+// A reader of a stream that returns the rows of file_features() part by part. Its memory does not grow with
+// the length of the recording, unless the features need the whole utterance or the file is a .mfc file. The
 // config must outlive the stream. Not thread-safe.
 class FeatureStream {
  public:

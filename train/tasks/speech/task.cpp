@@ -1,4 +1,4 @@
-// Task of speech models: training with the CTC loss, and evaluation by the phone error rate.
+// A task of speech models: training with the CTC loss, and evaluation by the phone error rate.
 #include <algorithm>
 #include <cmath>
 #include <span>

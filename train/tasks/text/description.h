@@ -8,9 +8,10 @@
 
 namespace tapeformer {
 
-// Convert a tokenizer to and from the JSON object TrainingState::task, which contains its name, the size of
-// its vocabulary and its data. Characters are stored as text, and a SentencePiece model in Base64. `path` is
-// the path of state.json, for messages. tokenizer_of() throws CheckpointError with the path and the entry.
+// The next two functions convert a tokenizer to and from the JSON object TrainingState::task. The object
+// contains the name of the tokenizer, the size of its vocabulary and its data. Characters are stored as text,
+// and a SentencePiece model in Base64. `path` is the path of state.json, for messages. tokenizer_of() throws
+// CheckpointError with the path and the entry.
 std::string to_json(const Tokenizer& tokenizer);
 std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& task_json, const std::string& path);
 

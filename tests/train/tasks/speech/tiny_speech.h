@@ -17,7 +17,7 @@ inline void append_big_endian(Bytes& bytes, uint32_t word) {
 }
 
 // Returns the contents of a .mfc file with 13 values per frame. Each phone ("A", "B" or "C") has four frames
-// in which value 0, 2 or 4 is high, and then two frames in which the last value is high.
+// in which value 0, 2 or 4 is high. Two frames in which the last value is high follow.
 inline Bytes mfc_bytes(const std::string& phones, uint64_t seed) {
   std::vector<float> values;
   const RandomStream noise(seed, "mfc", 0);
