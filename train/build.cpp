@@ -104,10 +104,11 @@ auto with_path_key(const DataConfig& data, const std::string& split, F&& f) {
   }
 }
 
-// Maps a model option to its config key.
+// A model option and its config key.
 struct OptionKey {
   const char *option, *key;
-  // Appended to a message if the key and the option have different values.
+  // A text that is appended to messages about the option, because the values of the key and the option
+  // differ.
   const char* expected = "";
 };
 constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},

@@ -27,12 +27,12 @@ class Optimizer {
   // the device of the parameters, without waiting for the device.
   //
   // - radam: Liu et al. 2020, as in the experiments of "Transformers are RNNs". eps is added to the square
-  //   root of the uncorrected second moment. While rho_t < 5, the update is SGD with momentum. Weight decay
-  //   is decoupled.
+  //   root of the uncorrected second moment. While rho_t of the paper is below 5, the update is SGD with
+  //   momentum. Weight decay is decoupled.
   // - adam: Kingma & Ba 2015, with L2 weight decay.
   // - adamw: Loshchilov & Hutter 2019, with decoupled weight decay.
   // - sgd: momentum, with L2 weight decay.
-  // - adafactor: train/adafactor.h.
+  // - adafactor: see train/adafactor.h.
   // With clip_value > 0, the elements of the scaled gradients are clipped instead of their norm.
   Tensor step(double lr, double gradient_scale = 1);
   // prepare() and apply() are the two parts of step(). prepare() counts the step and copies its coefficients
@@ -50,9 +50,9 @@ class Optimizer {
   void swap_average();
   bool has_average() const { return !averages_.empty(); }
 
-  // Returns the state for a checkpoint: those of "first.NAME", "second.NAME", "row.NAME", "column.NAME" and
-  // "average.NAME" that the optimizer has for the parameter NAME. The tensors share storage with the
-  // optimizer, so that a checkpoint can be loaded into them.
+  // Returns the tensors for a checkpoint. For a parameter NAME, they have the names "first.NAME",
+  // "second.NAME", "row.NAME", "column.NAME" and "average.NAME". Each optimizer has some of them. The tensors
+  // share storage with the optimizer, so that a checkpoint can be loaded into them.
   Named state() const;
   void set_steps(int64_t steps) { steps_ = steps; }
 

@@ -1,4 +1,4 @@
-// Tests of Sinkhorn attention against a direct computation, and of its special cases.
+// Tests that compare Sinkhorn attention with a direct computation, and tests of its special cases.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -64,7 +64,7 @@ struct Matrix {
   std::vector<double> values;
 };
 
-// The direct computation for one head of one sequence of `valid` tokens.
+// A direct computation of Sinkhorn attention for one head of one sequence with `valid` tokens.
 class SinkhornReference {
  public:
   SinkhornReference(const Attention& attention, const SinkhornInputs& in, int64_t example, int64_t head,
@@ -81,12 +81,12 @@ class SinkhornReference {
         causal_(causal),
         order(causal ? causal_order() : balanced_order()) {}
 
-  // Returns the result of query i.
+  // Returns the result (dim) of query i.
   std::vector<double> result(int64_t i) {
     std::vector<double> out(kSinkhornDim, 0.0);
     const int64_t own = i / block_;
     double total = 0;
-    // Adds a key with a factor of its exponential.
+    // Adds a key and its value, with the weight factor * exp(score).
     const auto add_key = [&](const auto& key, const auto& value, double factor) {
       double score = 0;
       for (int64_t d = 0; d < kSinkhornDim; ++d) score += at(in_.q, i, d) * key(d);
@@ -121,7 +121,7 @@ class SinkhornReference {
   double at(const Tensor& x, int64_t i, int64_t d) const {
     return x.data<double>()[((example_ * x.size(1) + i) * kSinkhornHeads + head_) * kSinkhornDim + d];
   }
-  // Returns the score of a block for the sum of the keys [0, end), or [begin, end), divided by `count`.
+  // Returns the score of block `column` for the sum of the keys [begin, end) divided by `count`.
   double score(int64_t begin, int64_t end, int64_t count, int64_t column) const {
     double total = 0;
     for (int64_t h = 0; h < kSinkhornDim; ++h) {
@@ -169,10 +169,10 @@ class SinkhornReference {
   bool causal_;
 
  public:
-  Matrix order;  // S
+  Matrix order;  // the matrix S: order(i, j) is the weight of block j for the queries of block i
 };
 
-// Returns the largest difference between the results for the valid tokens and the direct computation.
+// Returns the largest difference between the results for valid tokens and the direct computation.
 double sinkhorn_error(const Attention& attention, const SinkhornInputs& in, const AttentionMask& mask,
                       int64_t block, int64_t iterations = 8) {
   const Tensor out = run_sinkhorn(attention, in, mask);
@@ -212,7 +212,7 @@ TEST_CASE("sinkhorn: results equal the direct computation") {
   CHECK(sinkhorn_error(*make_sinkhorn(3, 1), in, sinkhorn_mask(false), 3, 20) > 1e-6);  // negative control
 }
 
-TEST_CASE("sinkhorn: rows of S have a sum near 1 after a few iterations") {
+TEST_CASE("sinkhorn: each row of the matrix S has a sum near 1 after a few iterations") {
   const SinkhornInputs in(24);
   const auto error = [&](int64_t iterations) {
     SinkhornReference reference(*make_sinkhorn(2), in, 0, 0, 24, 2, iterations, false);
@@ -251,7 +251,7 @@ TEST_CASE("sinkhorn: masked tokens change nothing, and rows without keys are fin
   CHECK(sinkhorn_error(*attention, in, mask, 3) < 1e-12);
   for (const double x : out.to_vector()) CHECK(std::isfinite(x));
   for (const double x : slice(out, 0, 2, 3).to_vector()) CHECK(x == 0);
-  // The second sequence without its padding.
+  // Compares the second sequence with the same sequence without padding.
   SinkhornInputs shorter(1);
   const auto part = [](const Tensor& x) { return contiguous(slice(slice(x, 0, 1, 2), 1, 0, 8)); };
   shorter.q = part(in.q);
@@ -266,7 +266,7 @@ TEST_CASE("sinkhorn: masked tokens change nothing, and rows without keys are fin
   for (const double x : slice(slice(g, 0, 1, 2), 1, 8, 17).to_vector()) CHECK(x == 0);
 }
 
-TEST_CASE("sinkhorn: a forced permutation gives attention to the own block and the selected block") {
+TEST_CASE("sinkhorn: if S is a permutation, queries attend to their own block and the selected block") {
   constexpr int64_t kBlock = 4, kBlocks = 3, kLength = kBlock * kBlocks;
   constexpr int64_t kNext[kBlocks] = {1, 2, 0};
   const auto attention = make_sinkhorn(kBlock, 20, 1e-3);
@@ -280,7 +280,7 @@ TEST_CASE("sinkhorn: a forced permutation gives attention to the own block and t
       hidden.data<double>()[(h * kSinkhornDim + d) * kSinkhornDim + d] = 1;
       if (d < kBlocks) output.data<double>()[(h * kSinkhornDim + d) * output.size(2) + kNext[d]] = 1;
     }
-  // Feature d of the keys of block d is large.
+  // Makes feature d of the keys in block d large, so that the block is recognized by its keys.
   double* key = in.k.data<double>();
   for (int64_t i = 0; i < in.k.numel(); ++i)
     key[i] = 0.1 * key[i] + (i / (kSinkhornHeads * kSinkhornDim) % kLength / kBlock == i % kSinkhornDim);
@@ -313,7 +313,7 @@ TEST_CASE("sinkhorn: later tokens change no earlier result of causal attention, 
     }
 }
 
-TEST_CASE("sinkhorn: only training draws noise, a function of the seed and the step") {
+TEST_CASE("sinkhorn: only training draws noise, which depends on the seed and the step") {
   const auto attention = make_sinkhorn(3);
   const SinkhornInputs in(17);
   for (const bool causal : {false, true}) {
@@ -329,7 +329,7 @@ TEST_CASE("sinkhorn: only training draws noise, a function of the seed and the s
   }
 }
 
-TEST_CASE("Gumbel noise has the mean and the variance of the distribution") {
+TEST_CASE("Gumbel noise has the mean and the variance of the Gumbel distribution") {
   constexpr int64_t kCount = 100'000;
   const RandomStream stream(1, "noise");
   const auto noise = add_gumbel_noise(Tensor::zeros({kCount}, DType::float64), stream).to_vector();

@@ -1,4 +1,4 @@
-// Timing for benchmarks.
+// Functions that measure times, and a scope that sets the number of threads.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Weights that a new run takes from an earlier one, for fine-tuning.
+// The weights that a new run takes from an earlier run, for fine-tuning.
 #pragma once
 
 #include <string>

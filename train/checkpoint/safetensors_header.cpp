@@ -28,7 +28,7 @@ std::string shown(std::string name) {
   return "\"" + printable_line(name) + "\"";
 }
 
-// SAX handler that fills a SafetensorsHeader. Unlike nlohmann::json::parse, it detects duplicate names and
+// A SAX handler that fills a SafetensorsHeader. Unlike nlohmann::json::parse, it detects duplicate names and
 // limits the nesting.
 class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
  public:

@@ -18,14 +18,15 @@ struct TrainingState {
   std::optional<double> best_loss = {};  // lowest TaskEvaluation::criterion of all evaluations
   double seconds = 0;                    // training time in seconds
   // Seconds of wall-clock and processor time of the current epoch, and of wall-clock time of the last
-  // complete epoch. Set only for tasks that report epochs.
+  // complete epoch. They are set only for tasks that report epochs.
   struct Epochs {
     double seconds = 0, cpu_seconds = 0, last_seconds = 0;
   };
   std::optional<Epochs> epochs = {};
   Schedule::State schedule = {};
   std::string task = {};  // JSON object of Task::description(); may be empty
-  // Checksums of the other files of the checkpoint, by name. Empty for checkpoints without checksums.
+  // The checksums of the other files of the checkpoint, by name. The map is empty if the checkpoint has no
+  // checksums.
   std::map<std::string, Checksum> files = {};
 };
 

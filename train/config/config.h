@@ -37,21 +37,23 @@ struct DataConfig {
   int64_t validation = 0;    // examples held out from the end of the training split
   int64_t max_length = 128;  // for the data sets copy and duplication
   int64_t symbols = 10;      // for the data sets copy and duplication
-  // Splits of texts and of the data set "images".
+  // The validation and test splits of texts and of the data set "images": shares of the data, or files.
   double valid_share = 0.05, test_share = 0.05;
-  std::string valid_path = {}, test_path = {};  // data of the splits; empty: shares of data.path
-  // Texts; see TextOptions (data/text/text_dataset.h). limit and eval_limit are numbers of windows.
+  std::string valid_path = {}, test_path = {};  // empty: the splits are shares of data.path
+  // The keys of texts; see TextOptions (data/text/text_dataset.h). For texts, limit and eval_limit are
+  // numbers of windows.
   std::string tokenizer = "bytes";       // bytes | characters | sentencepiece
   std::string sentencepiece_model = {};  // file; empty: train a model from the text
   int64_t vocabulary = 2000;             // tokens of a trained SentencePiece model
   int64_t sequence_length = 256;
   int64_t eval_context = 0;
-  // Texts: file, folder or pattern. Pictures and speech: folder. Empty: the folder in the data directories.
+  // For texts, the path is a file, a folder or a pattern. For pictures and speech, it is a folder. If it is
+  // empty, the folder in the data directories is used.
   std::string path = {};
-  // Data sets of speech. batch_size is the largest number of utterances in a batch. limit and validation are
-  // numbers of utterances.
+  // The keys of speech. For speech, batch_size is the largest number of utterances in a batch, and limit and
+  // validation are numbers of utterances.
   int64_t max_frames = 20000;  // largest number of frames in a batch, including padding
-  // Folders of the parts of a corpus; empty: the default names.
+  // The folders of the parts of a corpus; empty: the default names.
   std::string train_part = {}, valid_part = {}, test_part = {};
   std::string lexicon = {};              // file with the phones of words; empty: the default of the data set
   std::string unknown_words = "refuse";  // utterances with words that are not in the lexicon: refuse | drop
@@ -70,7 +72,7 @@ struct DataConfig {
   int64_t frequency_masks = 2, frequency_width = 10, time_masks = 2, time_width = 40;
   double time_share = 0.2;
   std::string feature_cache = {};  // folder of the cache; empty: features stay in memory
-  // The data set "images".
+  // The keys of the data set "images".
   int64_t image_size = 32;
   std::string color = "rgb";        // rgb | gray
   std::string bad_images = "drop";  // drop | refuse
@@ -79,7 +81,7 @@ struct DataConfig {
 
 struct ModelConfig {
   std::string type = "image";
-  // Names of attention kinds: a pattern that repeats over the layers.
+  // The names of attention kinds: a pattern that repeats over the layers.
   std::vector<std::string> attention = {"linear"};
   int64_t layers = 8;
   int64_t heads = 8;
@@ -100,7 +102,7 @@ struct ModelConfig {
   bool tied_embeddings = false;
   double label_smoothing = 0, z_loss = 0;
   std::string init = {};  // a run or checkpoint whose weights a new run starts from; empty: random weights
-  // Speech models.
+  // The keys of speech models.
   std::string encoder = "transformer";  // type of the encoder: transformer | lstm
   int64_t hidden = 320;                 // cells of an LSTM layer per direction
   bool bidirectional = true;
@@ -121,7 +123,7 @@ struct OptimizerConfig {
   double clip_norm = 0;  // maximum norm of the gradient; 0: no clipping
   std::string clip = "global";
   double clip_value = 0;  // 0: no clipping
-  // Adafactor.
+  // The keys of Adafactor: form, decay_rate and update_clip.
   std::string form = "pytorch";  // pytorch | trax
   double decay_rate = 0.8, update_clip = 1;
   double ema = 0;  // decay of the average of the weights; 0: no average

@@ -23,7 +23,8 @@ std::string listed(const Names& names) {
   return text;
 }
 
-// Returns the scope of the data sets that `filter` selects. If `owner` is empty, messages list their names.
+// Returns the scope of the keys of the data sets that `filter` selects. If `owner` is empty, messages list
+// the names of the data sets.
 KeyScope of_sets(const SetFilter& filter, std::string owner = "") {
   if (owner.empty()) {
     const Names names = set_names(filter);

@@ -24,7 +24,7 @@ using Environment = std::function<const char*(const char* name)>;
 // differs from the rank.
 Launch read_launch(const Environment& environment);
 
-// Same, from the environment of this process.
+// Returns the same for the environment of this process.
 Launch read_launch();
 
 // Returns the environment of this process, as "NAME=value", without the variables that read_launch() reads. A

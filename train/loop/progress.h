@@ -1,6 +1,6 @@
 // Progress of a training run on standard error. A terminal shows one line that is rewritten; other outputs
-// get a line every 10 seconds. If a terminal is too narrow, the learning rate and the epoch are left out. Not
-// thread-safe.
+// get a line every 10 seconds. If a terminal is too narrow, the learning rate and the epoch are left out. The
+// class Progress is not thread-safe.
 #pragma once
 
 #include <cstdint>

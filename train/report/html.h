@@ -15,7 +15,7 @@ struct HtmlTable {
 
 // Returns the text with the characters &, <, > and " escaped as entities.
 std::string html_escaped(const std::string& text);
-// The next three functions return an HTML heading, paragraph or table. `text` is escaped.
+// The next three functions return an HTML heading, paragraph or table.
 std::string html_heading(const std::string& text);
 std::string html_paragraph(const std::string& text);
 std::string to_html(const HtmlTable& table);

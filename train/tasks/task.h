@@ -108,8 +108,9 @@ class Task {
 };
 
 // make_task() loads the data and builds the task of model.type, with the model on `device`. The other
-// functions build the task of one model type. `processes` divide each batch and must outlive the task. Throw
-// ConfigError and DataError.
+// functions build the task of one model type. `processes` divide each batch and must outlive the task. The
+// functions throw ConfigError if the config does not match the data, and DataError if files are missing or
+// invalid.
 std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device,
                                 Communicator& processes = *single_process());
 std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device,

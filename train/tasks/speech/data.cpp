@@ -75,8 +75,8 @@ void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
               " lacks: ", short_list(report.unknown));
 }
 
-// Removes at least `count` utterances from `all` and returns them: whole speakers if there are at least
-// kManySpeakers, else utterances spread evenly.
+// Removes at least `count` utterances from `all` and returns them. They are whole speakers if there are at
+// least kManySpeakers speakers, and otherwise utterances at equal distances.
 std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   std::set<std::string> speakers;
   for (const Utterance& u : all) speakers.insert(u.speaker);

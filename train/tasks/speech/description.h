@@ -1,4 +1,4 @@
-// The description of the training data of a speech model in its checkpoints.
+// The description of its training data that a speech model stores in checkpoints.
 #pragma once
 
 #include <cstdint>

@@ -32,9 +32,9 @@ struct SpeechEvaluation {
   PhoneScore score;      // score of all utterances
   PhoneScore processed;  // score without the unprocessed utterances
   std::vector<UnprocessedUtterance> unprocessed;
-  // The mean CTC loss of the utterances that have a loss; nothing if there are none. Utterances with fewer
-  // steps than their labels need, and utterances with phones unseen in training, have no loss, but are
-  // scored.
+  // The mean CTC loss of the utterances that have a loss, or nothing if there are none. Utterances with fewer
+  // steps than their labels need have no loss, and neither have utterances with phones that do not occur in
+  // training. They are scored.
   std::optional<double> nats_per_utterance;
   int64_t without_loss = 0;  // processed utterances without a loss
   double seconds = 0;

@@ -32,7 +32,7 @@ Tensor file_features(const Config& config, const SpeechDescription& description,
 
 // A reader of a stream that returns the rows of file_features() part by part. Its memory does not grow with
 // the length of the recording, unless the features need the whole utterance or the file is a .mfc file. The
-// config must outlive the stream. Not thread-safe.
+// config must outlive the stream. The reader is not thread-safe.
 class FeatureStream {
  public:
   FeatureStream(const Config& config, const SpeechDescription& description,

@@ -1,4 +1,4 @@
-// The tokenizer of a language model in its checkpoints.
+// Functions that store the tokenizer of a language model in checkpoints, and read it from them.
 #pragma once
 
 #include <memory>
