@@ -113,9 +113,9 @@ struct BackwardOptions {
   std::function<void(const Tensor& leaf)> on_complete = {};
 };
 // Adds d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf. If no cotangent is given, the
-// result must have one element. Throws ShapeError if the result is undefined, is not recorded or was recorded
-// on another thread, if an earlier backward() freed its recorded ops, or if the cotangent does not match the
-// result in shape or dtype.
+// result must have one element. Throws ShapeError if the result is undefined, not recorded, or recorded on
+// another thread. Also throws ShapeError if an earlier backward() freed the recorded ops, or if the cotangent
+// and the result differ in shape or dtype.
 void backward(const Tensor& result, const Tensor& cotangent = {}, const BackwardOptions& options = {});
 
 // Returns the number of nodes on the tape of this thread, for tests and leak checks.

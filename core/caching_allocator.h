@@ -1,6 +1,6 @@
-// The caching allocator of a device. Blocks that are released go to a free list of their size class and serve
-// the next request of that class, so repeated training steps allocate from the system only once. All methods
-// are thread-safe.
+// The caching allocator of a device. A released block goes to the free list of its size class and serves the
+// next request of that class. Repeated training steps therefore allocate from the system only once. All
+// methods are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -53,9 +53,10 @@ class CachingAllocator {
   void trim();
 
   // Separate caches for CUDA graphs. A captured graph reuses its blocks on every replay, so they must not go
-  // back to the shared cache. Between separate() and rejoin(), blocks come from the system and are released
-  // to a separate cache, which rejoin() returns. adopt() adds such a cache to the shared cache when the graph
-  // is destroyed.
+  // back to the shared cache. Between separate() and rejoin(), released blocks go to a separate cache, and
+  // new
+  // blocks come from this cache or from the system. rejoin() returns the separate cache. adopt() adds such a
+  // cache to the shared cache when the graph is destroyed.
   using Cache = std::vector<std::vector<void*>>;  // one list of blocks per size class
   void separate();
   Cache rejoin();

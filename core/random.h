@@ -1,5 +1,5 @@
-// Tensors of random numbers. Element i is a pure function of the random stream (core/rng.h) and i, so the
-// same call gives the same tensor on every device and with any number of threads.
+// Tensors of random numbers. Element i is a pure function of the random stream (core/rng.h) and i. The same
+// call therefore gives the same tensor on every device and with any number of threads.
 #pragma once
 
 #include "core/rng.h"

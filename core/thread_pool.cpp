@@ -20,8 +20,8 @@
 namespace tapeformer {
 namespace {
 
-// ThreadPool::state_ consists of two flags, the number of workers that have joined (in multiples of
-// kOneJoined) and the number of workers that have not left yet (mask kInside).
+// ThreadPool::state_ consists of two flags and two numbers. The workers that have joined are counted in
+// multiples of kOneJoined. The workers that have not left yet are counted in the bits of kInside.
 constexpr uint32_t kOpen = 1u << 31;     // workers may join
 constexpr uint32_t kWaiting = 1u << 30;  // the caller sleeps until the last worker leaves
 constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
@@ -97,9 +97,9 @@ void bind(int number) {
 
 // Excludes one processor from the affinity mask of the calling thread. Otherwise Linux often wakes a worker
 // on the processor of the loop's caller, and both threads compete for this processor.
-class Avoidance {
+class ProcessorAvoidance {
  public:
-  Avoidance() { sched_getaffinity(0, sizeof allowed_, &allowed_); }
+  ProcessorAvoidance() { sched_getaffinity(0, sizeof allowed_, &allowed_); }
   // Excludes `processor`, or no processor if it is -1. Does nothing if the thread may run on one processor
   // only.
   void avoid(int processor) {
@@ -211,7 +211,7 @@ void ThreadPool::work() {
   const LoopScope scope;
   LoopThread& self = loop_thread();
   WorkerBursts bursts;
-  Avoidance avoidance;
+  ProcessorAvoidance avoidance;
   const auto restart = [&] {
     bursts.restart(nanoseconds(CLOCK_MONOTONIC), nanoseconds(CLOCK_THREAD_CPUTIME_ID));
   };

@@ -6,12 +6,12 @@
 
 namespace tapeformer {
 
-// A worker that shares its processor with another program is preempted when its time slice ends, usually
-// inside a range, and the caller of the loop waits for it. Such a worker works in bursts that are shorter
-// than its time slice. After a burst, it sleeps as long as the burst took. Meanwhile the other program runs,
-// and the caller takes all ranges.
+// A worker that shares its processor with another program is preempted when its time slice ends. This is
+// usually inside a range, and the caller of the loop waits for the worker. A contended worker works in bursts
+// that are shorter than its time slice. After a burst, it sleeps as long as the burst took. Meanwhile the
+// other program runs, and the caller takes all ranges.
 //
-// A worker becomes contended if it is preempted before it has used kLongRun of processor time since its
+// A worker becomes contended if it is preempted after less than kLongRun of processor time, counted from its
 // start, its last rest or its last preemption. After kSteadyBursts bursts without preemption, each further
 // burst is twice as long as the burst before it. The worker is uncontended if the length of a burst exceeds
 // kLongRun.

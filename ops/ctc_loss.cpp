@@ -25,7 +25,7 @@ void check_labels(const int64_t* labels, int64_t count, int64_t utterance, int64
   }
 }
 
-struct Feasible {
+struct FeasiblePairs {
   Tensor mask;  // (batch,) uint8
   int64_t utterances = 0, labels = 0;
 
@@ -35,9 +35,9 @@ struct Feasible {
 };
 
 // Returns the pairs with enough frames for their labels. The arguments must be contiguous.
-Feasible feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths) {
+FeasiblePairs feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths) {
   const int64_t batch = labels.size(0), longest = labels.size(1);
-  Feasible result{.mask = Tensor::zeros({batch}, DType::uint8)};
+  FeasiblePairs result{.mask = Tensor::zeros({batch}, DType::uint8)};
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t* const own = labels.data<int64_t>() + b * longest;
     const int64_t count = label_lengths.data<int64_t>()[b];
@@ -68,7 +68,7 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   for (int64_t b = 0; b < batch; ++b)
     check_labels(targets.data<int64_t>() + b * targets.size(1), label_counts.data<int64_t>()[b], b, classes,
                  blank);
-  const Feasible feasible = feasible_pairs(frame_counts, targets, label_counts);
+  const FeasiblePairs feasible = feasible_pairs(frame_counts, targets, label_counts);
   const double scale = 1 / static_cast<double>(std::max<int64_t>(feasible.count(options.reduction), 1));
   const Tensor losses = Tensor::empty({batch}, x.dtype(), x.device());
   const bool wanted = recording() && requires_grad(x);

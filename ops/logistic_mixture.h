@@ -1,6 +1,6 @@
 // The discretised mixture of logistics: a distribution over `levels` values, such as bytes, with 3 K
-// parameters for K components (Salimans et al. 2017, "PixelCNN++", section 2.1), in the one-dimensional form
-// of the experiments of "Transformers are RNNs".
+// parameters for K components (Salimans et al. 2017, "PixelCNN++", section 2.1). This is the one-dimensional
+// form of the experiments of "Transformers are RNNs".
 #pragma once
 
 #include "autograd/tape.h"

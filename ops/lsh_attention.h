@@ -1,5 +1,5 @@
 // LSH attention (Kitaev, Kaiser and Levskaya 2020, "Reformer", section 2). Queries are also the keys. A
-// random hash sorts positions into buckets, the sorted sequence is cut into chunks, and a query attends to
+// random hash sorts positions into buckets, and the sorted sequence is cut into chunks. A query attends to
 // its own chunk and the chunk before it. Several rounds of hashing are combined. Implementations differ; each
 // difference is an option, with the names of the implementations:
 //   paper    the published equations, and trax of 2019 with allow_duplicate_attention = False
@@ -54,8 +54,8 @@ struct LshOptions {
   // masked.
   Tensor key_lengths = {};
   // Probability of setting an attention weight to zero. All chunks, rounds, heads and examples use one mask
-  // (trax): the weight of slot i of a chunk for column j of the chunk before it (j below chunk_length) or of
-  // its own chunk (chunk_length + j) has the index 2 i chunk_length + j of the stream.
+  // (trax). The weight of slot i of a chunk for column j has the index 2 * i * chunk_length + j in the
+  // stream. Columns below chunk_length belong to the chunk before it, and the other columns to its own chunk.
   double dropout = 0;
   RandomStream dropout_stream = {};
 };

@@ -48,7 +48,7 @@ Tensor operator/(double a, const Tensor& b);
 
 // a += b means a = a + b: `a` becomes a handle on a new tensor, and other handles on the old tensor keep its
 // elements. Throws ShapeError if `a` is a leaf that requires a gradient, because the new tensor would not be
-// that leaf; to update a parameter in place, call Tensor::add_from.
+// that leaf. To update a parameter in place, call Tensor::add_from.
 Tensor& operator+=(Tensor& a, const Tensor& b);
 Tensor& operator-=(Tensor& a, const Tensor& b);
 Tensor& operator*=(Tensor& a, const Tensor& b);

@@ -164,9 +164,9 @@ struct Subsequences {
   }
 };
 
-// Returns whether strided_attention() supports the options: causal attention without key lengths and without
-// dropout to all keys at multiples of a step and to a window of at most `step` tokens. The two sets then have
-// at most the key of the query in common.
+// Returns whether strided_attention() supports the options. They must select causal attention, without key
+// lengths and dropout, to all keys at multiples of a step and to a window of at most `step` tokens. The two
+// sets then have at most the key of the query in common.
 bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;

@@ -102,7 +102,7 @@ struct Plus {
     return a + b;
   }
 };
-struct Larger {
+struct Maximum {
   template <class T>
   __device__ static T apply(T a, T b) {
     return a < b ? b : a;
@@ -137,7 +137,7 @@ __device__ T block_sum(T value) {
 }
 template <class T>
 __device__ T block_max(T value) {
-  return block_reduce<Larger>(value);
+  return block_reduce<Maximum>(value);
 }
 
 // Unroll factor of loops over the elements of a thread: "#pragma unroll (kUnrolled<T>)". It is 1 for double,

@@ -36,8 +36,7 @@ inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) {
 const char* cublasGetStatusString(cublasStatus_t status);
 
 // Computes `count` products c (m, n) = alpha op(a) op(b) + beta c, column-major. If c is bfloat16, sums are
-// computed in two parts, and the first part is also rounded to bfloat16 if the math mode of the handle allows
-// it.
+// computed in two parts. The first part is also rounded to bfloat16 if the math mode of the handle allows it.
 cublasStatus_t cublasGemmStridedBatchedEx_64(
     cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
     const void* alpha, const void* a, cudaDataType_t type_a, int64_t lda, long long stride_a, const void* b,

@@ -37,7 +37,7 @@ void transpose_pairs(const BFloat16* from, int64_t stride, BFloat16* to) {
     }
 }
 
-// Packs 32 rows of 16 columns into a tile of the right operand: row p of the tile holds the pairs of rows 2p
+// Packs 32 rows of 16 columns into a tile of the right operand. Row p of the tile holds the pairs of rows 2p
 // and 2p + 1.
 void pack_tile(const BFloat16* x, int64_t stride, BFloat16* tile) {
   for (int64_t p = 0; p < kSide; ++p, x += 2 * stride)
@@ -85,7 +85,7 @@ struct alignas(64) TileConfiguration {
   uint8_t rows[16] = {};
 };
 
-// Configures the registers for `rows` rows of sums, at most 32: registers 0, 1 and 4 hold the first 16 rows,
+// Configures the registers for `rows` rows of sums, at most 32. Registers 0, 1 and 4 hold the first 16 rows,
 // and registers 2, 3 and 5 the other rows. With at most 16 rows, all registers hold the same rows.
 TAPEFORMER_AMX void configure_tiles(int64_t rows) {
   TileConfiguration configuration;

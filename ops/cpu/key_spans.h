@@ -28,8 +28,8 @@ struct ScoreColumns {
 // Visits the blocks of scores of a block of kQueries queries: kKeys columns in spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeySpans {
-  // If a vector is not a whole number of tiles of keys, tiles extend beyond the keys of a row and into a gap
-  // after each span.
+  // If a vector is not a whole number of tiles of keys, tiles extend beyond the keys of a row. A gap after
+  // each span makes room for them.
   static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
   static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;

@@ -11,7 +11,7 @@ namespace {
 // Number of rows of the state per block.
 constexpr int64_t kBlock = 64;
 
-// Processes `rows` rows of the state, for kVectors vectors of columns: adds k[r] v to row r of the state, and
+// Processes `rows` rows of the state, for kVectors vectors of columns. Adds k[r] v to row r of the state, and
 // then adds q[r] times row r to `out`.
 template <int kVectors, class T>
 void step_columns(T* state, int64_t width, int64_t rows, const T* q, const T* k, const T* v, T* out) {

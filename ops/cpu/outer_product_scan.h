@@ -3,7 +3,7 @@
 //   state += a_t b_t^T,   out_t += c_t^T state,
 // in the order of the tokens. The forward pass and all three gradients are this scan with different operands.
 // A tile of the state stays in registers for a chunk of tokens, so the state is loaded and stored once per
-// chunk, and the scan needs 2 * rows * columns multiply-adds per token.
+// chunk. The scan needs 2 * rows * columns multiply-adds per token.
 //
 // The operands of a chunk are stored in panels. For float, the first panel holds elements 0 to 15 of all
 // tokens, the second panel elements 16 to 31, and so on. For any width, a tile reads consecutive memory of

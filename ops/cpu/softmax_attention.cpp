@@ -83,7 +83,7 @@ class SoftmaxHead {
       std::fill_n(sum_, kQueries, T{0});
       for_key_blocks([&] {
         score_tiles(query_rows_, depth(), key_panels_, scores_);
-        for (int64_t i = 0; i < queries_; ++i) next_probabilities(i);
+        for (int64_t i = 0; i < queries_; ++i) update_probabilities(i);
         add_for_queries(value_columns_, value_width(), result_);
       });
       for (int64_t i = 0; i < queries_; ++i) {
@@ -222,7 +222,7 @@ class SoftmaxHead {
 
   // Applies the online softmax to a row: writes exp(score - maximum) after dropout to weight_rows_, and
   // rescales earlier sums to the new maximum.
-  void next_probabilities(int64_t i) {
+  void update_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     S* const weights = weight_rows_ + i * kScoreStride;
     const T masked = kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>;
@@ -295,9 +295,9 @@ class SoftmaxHead {
     }
   }
 
-  // Processes one row: replaces the scores by m p, where p is the probability and m the dropout multiplier,
-  // and replaces score_gradients_, which holds g . v, by p (m g . v - g . out). For BFloat16, also rounds
-  // both to operands.
+  // Processes one row. Replaces the scores by m p, where p is the probability and m the dropout multiplier.
+  // Replaces score_gradients_, which holds g . v, by p (m g . v - g . out). For BFloat16, also rounds both to
+  // operands.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];

@@ -57,7 +57,7 @@ class StepGroup {
         for (int64_t h = 0; h < heads_; ++h)
           scores_[h][j] =
               scale * dot(q_.row(batch_, 0, first_ + h), k_.row(batch_, begin + j, first_ + h), s_.dim);
-      for (int64_t h = 0; h < heads_; ++h) next_weights(h, count);
+      for (int64_t h = 0; h < heads_; ++h) update_weights(h, count);
       for (int64_t j = 0; j < count; ++j)
         for (int64_t h = 0; h < heads_; ++h)
           add_scaled(scores_[h][j], v_.row(batch_, begin + j, first_ + h), out_row(h));
@@ -78,7 +78,7 @@ class StepGroup {
   }
 
   // Replaces scores by exp(score - maximum), and rescales earlier sums to the new maximum.
-  void next_weights(int64_t h, int64_t count) {
+  void update_weights(int64_t h, int64_t count) {
     T* const row = scores_[h];
     T block_maximum = -std::numeric_limits<T>::infinity();
     for (int64_t j = 0; j < count; ++j) block_maximum = row[j] > block_maximum ? row[j] : block_maximum;

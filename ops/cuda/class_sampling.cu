@@ -16,11 +16,11 @@ __device__ double smallest_kept(const T* logits, const ClassScore& score) {
   double largest = -INFINITY, opposite = -INFINITY;  // opposite: minus the smallest logit
   for (int64_t c = lane; c < score.classes; c += kWarp) {
     const auto logit = static_cast<double>(logits[c]);
-    largest = Larger::apply(largest, logit);
-    opposite = Larger::apply(opposite, -logit);
+    largest = Maximum::apply(largest, logit);
+    opposite = Maximum::apply(opposite, -logit);
   }
-  largest = warp_reduce<Larger>(largest);
-  double low = -warp_reduce<Larger>(opposite);
+  largest = warp_reduce<Maximum>(largest);
+  double low = -warp_reduce<Maximum>(opposite);
   // Returns the total weight of the classes whose logit is at least `from`, or their number.
   const auto sum_from = [&](double from, bool weighted) {
     double sum = 0;

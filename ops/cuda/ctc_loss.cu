@@ -30,7 +30,7 @@ struct Batch {
 // Returns log(exp(a) + exp(b) + exp(c)).
 template <class T>
 __device__ T log_sum(T a, T b, T c) {
-  const T largest = Larger::apply(Larger::apply(a, b), c);
+  const T largest = Maximum::apply(Maximum::apply(a, b), c);
   return largest + std::log(std::exp(a - largest) + std::exp(b - largest) + std::exp(c - largest));
 }
 
@@ -68,11 +68,11 @@ __device__ T alternating_block_max(T value, int64_t turn) {
   __shared__ T warp_values[2][kWarp];
   T* const own = warp_values[turn % 2];
   const int warps = static_cast<int>(blockDim.x) / kWarp, thread = static_cast<int>(threadIdx.x);
-  value = warp_reduce<Larger>(value);
+  value = warp_reduce<Maximum>(value);
   if (thread % kWarp == 0) own[thread / kWarp] = value;
   __syncthreads();
   value = own[0];
-  for (int warp = 1; warp < warps; ++warp) value = Larger::apply(value, own[warp]);
+  for (int warp = 1; warp < warps; ++warp) value = Maximum::apply(value, own[warp]);
   return value;
 }
 
@@ -94,7 +94,7 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
                        : log_sum(before[s], before[s - 1], before[s - 2] + u.skip(s)) +
                              (u.emission(t, s) - shift);
       row[s] = value;
-      largest = Larger::apply(largest, value);
+      largest = Maximum::apply(largest, value);
     }
     shifts += static_cast<double>(shift);
     shift = alternating_block_max(largest, t);
@@ -125,7 +125,7 @@ __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_s
         next = own + u.emission(t, s);
       }
       row[s] = next;
-      largest = Larger::apply(largest, next);
+      largest = Maximum::apply(largest, next);
     }
     shift = alternating_block_max(largest, t);
   }
@@ -181,7 +181,7 @@ __global__ void gradient_kernel(Batch<T> batch) {
   const T* const joint = batch.alpha + (b * batch.kept + t) * batch.row + kMargin;
   T largest = T(2 * kCtcImpossible), labels = 0, blanks = 0;
   for (int64_t s = span.begin + thread; s < span.end; s += threads)
-    largest = Larger::apply(largest, joint[s]);
+    largest = Maximum::apply(largest, joint[s]);
   largest = block_max(largest);
   for (int64_t s = span.begin + thread; s < span.end; s += threads)
     (s % 2 == 1 ? labels : blanks) += std::exp(joint[s] - largest);

@@ -84,10 +84,10 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
 // their row of the table. In the sort, each warp processes one slab of tokens. Then each warp sums one chunk
 // of ordered tokens. All chunks have the same length, regardless of the number of tokens per row. If the
 // tokens of a row are in several chunks, the partial sums are added at the end.
-constexpr int kChunk = 128;     // ordered tokens per warp
-constexpr int kColumns = 4;     // columns per lane
-constexpr int kTogether = 4;    // number of tokens that a lane loads at a time; divides 32
-constexpr int kMinSlab = 1024;  // minimum number of tokens per slab
+constexpr int kChunk = 128;        // ordered tokens per warp
+constexpr int kColumns = 4;        // columns per lane
+constexpr int kTokensPerLoad = 4;  // number of tokens that a lane loads at a time; divides 32
+constexpr int kMinSlab = 1024;     // minimum number of tokens per slab
 constexpr int64_t kMaxCounters = 1 << 19;
 constexpr int kScanThreads = 1024;  // threads of the block of scan_kernel
 
@@ -190,10 +190,10 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
     const bool continues =
         lane + 1 < kWarp ? next == my_row : base + kWarp < end && index[order[base + kWarp]] == my_row;
     const unsigned ends = __ballot_sync(kAllLanes, !continues);
-    for (int first = 0; first < here; first += kTogether) {
-      T values[kTogether][kColumns];
+    for (int first = 0; first < here; first += kTokensPerLoad) {
+      T values[kTokensPerLoad][kColumns];
 #pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
+      for (int j = 0; j < kTokensPerLoad; ++j) {
         const int64_t token = __shfl_sync(kAllLanes, my_token, first + j);
 #pragma unroll
         for (int k = 0; k < kColumns; ++k) {
@@ -202,7 +202,7 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
         }
       }
 #pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
+      for (int j = 0; j < kTokensPerLoad; ++j) {
         const int row = __shfl_sync(kAllLanes, my_row, first + j);
 #pragma unroll
         for (int k = 0; k < kColumns; ++k) sums[k] += values[j][k];

@@ -96,8 +96,8 @@ __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t token
 
 enum class Scan { prefix, suffix, all };
 
-// Replaces each state (heads, segments, size) by the sum of the segments before it (prefix) or after it
-// (suffix), or the first state by the sum of all segments.
+// Replaces each state (heads, segments, size) by the sum of the segments before it (Scan::prefix) or after it
+// (Scan::suffix). Scan::all replaces only the first state, by the sum of all segments.
 template <class T>
 __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t count, Scan scan) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
@@ -120,8 +120,8 @@ __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t c
   }
 }
 
-// Operands for reading the states. A row of the result is the sum of (row . column) value over the columns,
-// plus dd in the parentheses for gradients with respect to q and k.
+// Operands for reading the states. A row of the result is the sum of (row . column) value over the columns.
+// For gradients with respect to q and k, dd is added in the parentheses.
 template <Reading kReading, class S>
 struct ReadOperands {
   const HeadRows<S>&rows, &columns, &values;
@@ -141,8 +141,8 @@ struct ReadOperands {
                                                      : head.dn) {}
 };
 
-// Adds dd to the products of the rows and columns of a chunk, masks the products that the causal form
-// excludes, and adds up the denominators of the rows.
+// Adds dd to the products of the rows and columns of a chunk, and masks the products that the causal form
+// excludes. For Reading::result, adds up the denominators of the rows.
 template <Reading kReading, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearHead<S>& head, int64_t begin, int64_t queries,
                                 T (&denominators)[Products::kRowsEach]) {

@@ -34,7 +34,7 @@ __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width)
     p[mixtures + k] = c.by_mean;
     p[2 * mixtures + k] = c.by_log_scale;
     p[3 * mixtures + k] = p[k] + c.log_mass;
-    largest = Larger::apply(largest, p[3 * mixtures + k]);
+    largest = Maximum::apply(largest, p[3 * mixtures + k]);
   }
   return largest;
 }
@@ -47,7 +47,7 @@ __device__ T row_nll(T* p, int mixtures, int levels, int64_t target, T scale) {
   const T y = static_cast<T>(target) * 2 * half - 1;
   const T log_width = std::log(2 * half);
   T largest_logit = p[0], largest, prior_sum = 0, joint_sum = 0;
-  for (int k = 1; k < mixtures; ++k) largest_logit = Larger::apply(largest_logit, p[k]);
+  for (int k = 1; k < mixtures; ++k) largest_logit = Maximum::apply(largest_logit, p[k]);
   if (y < T(-0.999))
     largest = replace_by_components<LogisticEdge::low>(p, mixtures, y, half, log_width);
   else if (y > T(0.999))
@@ -122,7 +122,7 @@ __global__ void sample_kernel(int64_t rows, int mixtures, const T* parameters, G
   for (int64_t row = first_element(); row < rows; row += element_stride()) {
     const T* const p = parameters + row * 3 * mixtures;
     T largest = p[0];
-    for (int k = 1; k < mixtures; ++k) largest = Larger::apply(largest, p[k]);
+    for (int k = 1; k < mixtures; ++k) largest = Maximum::apply(largest, p[k]);
     const auto weight = [&](int k) { return std::exp(static_cast<double>(p[k] - largest)); };
     double total = 0;
     for (int k = 0; k < mixtures; ++k) total += weight(k);
@@ -133,7 +133,7 @@ __global__ void sample_kernel(int64_t rows, int mixtures, const T* parameters, G
     const double mean = static_cast<double>(p[mixtures + chosen]),
                  log_scale = static_cast<double>(p[2 * mixtures + chosen]);
     const double elu = log_scale > 0 ? log_scale : std::expm1(log_scale);
-    const double scale = elu_scale ? elu + 1.0001 : std::exp(Larger::apply(log_scale, kMinLogisticScale));
+    const double scale = elu_scale ? elu + 1.0001 : std::exp(Maximum::apply(log_scale, kMinLogisticScale));
     const double u = stream.uniform(element + 1);
     const double value = mean + scale * (std::log(u) - std::log1p(-u));
     const double level = std::nearbyint((value + 1) / 2 * 255);

@@ -70,9 +70,9 @@ __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowS
     const int at = Scores::column(j);
     T& score = scores.elements[i][j];
     score = block.sees(row, at) ? tile.factors[at] * score : -kInfinity<T>;
-    largest = Larger::apply(largest, score);
+    largest = Maximum::apply(largest, score);
   }
-  const auto update = update_online_softmax(softmax.maximum, Scores::template row_reduce<Larger>(largest));
+  const auto update = update_online_softmax(softmax.maximum, Scores::template row_reduce<Maximum>(largest));
   T total = 0;
 #pragma unroll(kUnrolled <T>)
   for (int j = 0; j < Scores::kColumnsEach; ++j) {
@@ -108,7 +108,7 @@ __device__ RoundUpdate<T> mean_update(const RowSoftmax<T>& row, int64_t rounds, 
 // Returns the update for one softmax over all rounds. `past` is the log-sum-exp of the earlier rounds.
 template <class T>
 __device__ RoundUpdate<T> softmax_update(const RowSoftmax<T>& row, T past, bool last) {
-  const T largest = Larger::apply(past, row.maximum), shift = largest == -kInfinity<T> ? T{0} : largest;
+  const T largest = Maximum::apply(past, row.maximum), shift = largest == -kInfinity<T> ? T{0} : largest;
   const T total = std::exp(past - shift) + std::exp(row.maximum - shift) * row.sum;
   const T log_sum = total == 0 ? -kInfinity<T> : shift + std::log(total);  // propagates NaN
   const bool alone = last && total == 0;

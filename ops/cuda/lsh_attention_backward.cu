@@ -144,8 +144,8 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
   add_query_gradient(block, result, own, begin, column, round == 0, gq);
 }
 
-// Adds to gk (batch, heads, length, dim) and gv the gradients of one round with respect to keys and values,
-// from the queries of the same chunk and of the next chunk.
+// Adds the gradients of one round with respect to keys and values to gk (batch, heads, length, dim) and gv.
+// The gradients come from the queries of the same chunk and of the next chunk.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gk, T* gv) {
   __shared__ LshTile<T> tile;

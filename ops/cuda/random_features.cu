@@ -22,8 +22,8 @@ __device__ T exponent_shift(const RandomFeatureShape& s, const T* x, const T* u)
     return warp_reduce<Plus>(squares) * static_cast<T>(s.scale * s.scale / 2);
   }
   T largest = -INFINITY;
-  for_lane_columns(s.features, [&](int64_t i) { largest = Larger::apply(largest, u[i]); });
-  return warp_reduce<Larger>(largest);
+  for_lane_columns(s.features, [&](int64_t i) { largest = Maximum::apply(largest, u[i]); });
+  return warp_reduce<Maximum>(largest);
 }
 
 // Computes one row per warp.

@@ -28,8 +28,8 @@ class NarrowRow {
   }
   __device__ T largest() const {
     T maximum = -INFINITY;
-    for_each([&](T value, int) { maximum = Larger::apply(maximum, value); });
-    return warp_reduce<Larger>(maximum);
+    for_each([&](T value, int) { maximum = Maximum::apply(maximum, value); });
+    return warp_reduce<Maximum>(maximum);
   }
   // Sets each element of `to` to f(value, column).
   template <class F>
@@ -60,7 +60,7 @@ class WideRow {
   }
   __device__ T largest() const {
     T maximum = -INFINITY;
-    for_each([&](T value, int64_t) { maximum = Larger::apply(maximum, value); });
+    for_each([&](T value, int64_t) { maximum = Maximum::apply(maximum, value); });
     return block_max(maximum);
   }
   template <class F>

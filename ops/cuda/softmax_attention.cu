@@ -170,9 +170,9 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
       for (int j = 0; j < kColumnsEach; ++j) {
         T& score = scores.elements[i][j];
         score = seen.contains(scores.column(j)) ? scale * score : -kInfinity;
-        largest = Larger::apply(largest, score);
+        largest = Maximum::apply(largest, score);
       }
-      const auto update = update_online_softmax(maximum[i], Scores::template row_reduce<Larger>(largest));
+      const auto update = update_online_softmax(maximum[i], Scores::template row_reduce<Maximum>(largest));
       T total = 0;
 #pragma unroll(kUnrolled <T>)
       for (int j = 0; j < kColumnsEach; ++j) {
@@ -199,7 +199,7 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
 }
 
 // Computes the gradient of one score. Replaces `probability`, which holds q . k, by the probability of the
-// key times the dropout multiplier, and `gradient`, which holds g . v, by the gradient of q . k.
+// key times the dropout multiplier. Replaces `gradient`, which holds g . v, by the gradient of q . k.
 template <class T>
 __device__ void score_gradient(T scale, T factor, bool seen, T log_sum, T delta, T& probability,
                                T& gradient) {

@@ -95,8 +95,8 @@ struct PlainTile {
   };
 };
 
-// The memory order of an operand, which determines the elements that the lanes of a warp read together:
-// adjacent terms of a sum, or adjacent rows or columns of a tile.
+// The memory order of an operand. The lanes of a warp read either adjacent terms of a sum (along_depth), or
+// adjacent rows or columns of a tile (along_tile).
 enum class Lanes { along_depth, along_tile };
 
 // Fills slice[d][i] = element(d, i) for d < kSliceDepth, i < kSize.

@@ -121,8 +121,8 @@ struct TableKeys {
   }
 };
 
-// The keys in a rectangle of an image in raster order, `width` tokens per row: the product of a window of
-// rows and a window of columns. Width 0 is the empty set.
+// The keys in a rectangle of an image in raster order, with `width` tokens per row. The rectangle is the
+// product of a window of rows and a window of columns. Width 0 is the empty set.
 struct GridKeys {
   int64_t width = 0;
   KeyWindow rows = {}, columns = {};

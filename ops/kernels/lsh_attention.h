@@ -53,8 +53,8 @@ struct LshHashShape {
   }
 };
 
-// The chunk at which the first chunk of a round looks back: none, the last chunk of the same round, or the
-// last chunk of the previous round. The last round is the previous round of the first round.
+// The chunk at which the first chunk of a round looks back. `round` selects the last chunk of the same round,
+// and `global` the last chunk of the previous round. The last round is the previous round of the first round.
 enum class LshWrap { none, round, global };
 
 struct LshAttentionShape {

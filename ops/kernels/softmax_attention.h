@@ -40,7 +40,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                     const Compute<T>* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
 
-    // Computes one query per head over a cache of keys and values, a ring buffer of `capacity` rows: position
+    // Computes one query per head over a cache of keys and values, a ring buffer of `capacity` rows. Position
     // p is in row p modulo capacity. Writes key and value to position key_length - 1, which is a GraphStep on
     // CUDA. The query attends to the keys of its pattern up to its own position. These keys must be among the
     // last `capacity` positions. q, key, value and out have length 1. The kernel ignores query_length,
