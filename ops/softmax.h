@@ -1,4 +1,5 @@
-// Softmax and its logarithms over the last dimension. All functions subtract the maximum first.
+// Softmax, log-softmax, log-sum-exp and cross entropy over the last dimension. All functions subtract the
+// maximum of a row before exp, so that exp does not overflow.
 #pragma once
 
 #include "autograd/tape.h"

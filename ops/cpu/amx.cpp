@@ -28,7 +28,7 @@ void transpose_pairs(const BFloat16* from, int64_t stride, BFloat16* to) {
   constexpr int64_t kLength = kLanes<float>;
   for (int64_t i = 0; i < kSide; i += kLength)
     for (int64_t j = 0; j < kSide; j += kLength) {
-      Vector<float> block[kLength];  // the bits of pairs
+      Vector<float> block[kLength];  // pairs of bfloat16, as bit patterns
       for (int64_t l = 0; l < kLength; ++l)
         block[l] = std::bit_cast<Vector<float>>(load_pairs(from + (i + l) * stride + 2 * j));
       transpose(block);

@@ -35,7 +35,8 @@ void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim
   }
 }
 
-// Returns the index of the maximum of [x, -x]; the lowest index in a tie.
+// Returns the index of the maximum of [x, -x]. If several elements are equal to the maximum, returns the
+// lowest index.
 template <class T>
 int32_t argmax_of_both_signs(const T* x, int64_t count) {
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;

@@ -26,8 +26,8 @@ bool allows_amx();
 // Returns the version of the loaded library, for example "2.6.3".
 std::string version();
 
-// Products out (rows, columns) = a (rows, depth) b (depth, columns) for a fixed depth and number of columns,
-// with float or bfloat16 operands and a float result.
+// A compiled product out (rows, columns) = a (rows, depth) b (depth, columns) for a fixed depth and number of
+// columns. The operands are float or bfloat16, and the result is float.
 class Product;
 // Returns the product for a shape. The first call for a shape compiles the product, which is kept until the
 // program ends. The operands are contiguous; out_stride is the row stride of the result in elements.

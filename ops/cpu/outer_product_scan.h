@@ -20,7 +20,7 @@ namespace tapeformer::cpu {
 // Tokens per chunk. The number is not a power of two, so that panels do not map to the same cache sets.
 inline constexpr int64_t kChunk = 96;
 
-// Elements of a token in one panel: two vectors.
+// Number of elements of a token in one panel: two vectors.
 template <class T>
 inline constexpr int64_t kPanel = 2 * kLanes<T>;
 

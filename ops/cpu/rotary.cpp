@@ -14,7 +14,7 @@ namespace {
 // the other positions by repeated rotation.
 constexpr int64_t kBlock = 64;
 
-// Cosines and sines of the angles of successive positions.
+// The cosines and sines of the angles of successive positions.
 class Angles {
  public:
   explicit Angles(const RotaryShape& s)

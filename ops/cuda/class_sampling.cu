@@ -6,7 +6,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns the smallest logit that top_k and top_p keep. All lanes of a warp call it for the same row.
+// Returns the smallest logit that top_k and top_p keep. All lanes of a warp call the function for the same
+// row.
 //
 // Bisects the range of the logits. Each step adds up the weights, or the number, of the classes whose logit
 // is at least the middle of the range. The number of steps suffices to separate any two doubles in the range.

@@ -120,8 +120,8 @@ __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t c
   }
 }
 
-// Operands for reading the states. A row of the result is the sum of (row . column) value over the columns.
-// For gradients with respect to q and k, dd is added in the parentheses.
+// The operands of read_kernel. Row i of the result is Σ_j (rows_i . columns_j) values_j. For gradients with
+// respect to q and k, dd is added to the dot products.
 template <Reading kReading, class S>
 struct ReadOperands {
   const HeadRows<S>&rows, &columns, &values;

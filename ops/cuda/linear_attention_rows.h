@@ -84,7 +84,8 @@ struct RowsOperand {
     return kLanes == Lanes::along_depth ? rows.at(position + i, feature + d)
                                         : rows.at(position + d, feature + i);
   }
-  // Writes the elements (d, i) to (d + 7, i) along the depth, or (d, i) to (d, i + 7) along the tile.
+  // Writes 8 elements to `values`: (d, i) to (d + 7, i) for Lanes::along_depth, or (d, i) to (d, i + 7) for
+  // Lanes::along_tile.
   __device__ void at_pack(int64_t d, int i, T (&values)[Pack<S>::kSize]) const {
     if constexpr (kLanes == Lanes::along_depth)
       rows.at_pack(position + i, feature + d, values);

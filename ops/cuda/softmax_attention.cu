@@ -119,7 +119,7 @@ class DroppedTile {
   unsigned phase_ = 0, stride_ = 0;  // index of the first element, and elements per query, modulo 8
 };
 
-// Computes tile += a bᵀ for rows of a and b.
+// Computes tile += a bᵀ for the rows of a from a_begin and the rows of b from b_begin.
 template <class Tile, class Memory, class S>
 __device__ void add_row_products(Tile& tile, const Memory& memory, const PlainRows<S>& a, int64_t a_begin,
                                  const PlainRows<S>& b, int64_t b_begin) {

@@ -21,8 +21,8 @@ namespace tapeformer::cuda {
 
 inline constexpr int kTileThreads = 256;
 inline constexpr int kTileEdge = 16;    // threads along either side of a tile
-inline constexpr int kTokens = 64;      // queries or keys of a tile
-inline constexpr int kSliceDepth = 32;  // terms of the sums that are in shared memory at a time
+inline constexpr int kTokens = 64;      // number of queries or keys of a tile
+inline constexpr int kSliceDepth = 32;  // number of terms of the sums in shared memory at a time
 
 // The row stride of a tile or slice of kSize columns in shared memory. It keeps rows aligned for vector loads
 // and avoids bank conflicts when a slice is filled along the depth.
@@ -76,7 +76,7 @@ struct PlainTile {
         for (int j = 0; j < kColumnsEach; ++j) elements[i][j] += a.values[i] * b.values[j];
     }
   }
-  // Writes target[column][row], the left operand of add_product.
+  // Writes the transposed tile, target[column][row], in the layout of the left operand of add_product().
   __device__ void store_transposed(T* target) const {
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < kColumnsEach; ++j) {

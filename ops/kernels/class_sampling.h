@@ -22,7 +22,7 @@ struct ClassScore {
 
   bool restricts() const { return !greedy && (top_k > 0 || top_p < 1); }
 
-  // Returns -infinity for logits below `smallest`.
+  // Returns the score of class c of a row from its logit, or -infinity if the logit is below `smallest`.
   template <class T>
   TAPEFORMER_HOST_DEVICE double noisy_logit(int64_t row, int64_t c, T logit, double smallest) const {
     const auto score = static_cast<double>(logit);
@@ -44,8 +44,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T, class Index>
     void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out);
 
-    // Copies row `position` of columns (length, batch) to tokens (batch,) for the first `prefix` positions,
-    // and tokens to the row for later positions. On CUDA the position is a GraphStep.
+    // For the first `prefix` positions, copies row `position` of columns (length, batch) to tokens (batch,).
+    // For later positions, copies tokens to the row. On CUDA the position is a GraphStep.
     void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
                         uint8_t* tokens);
 
