@@ -1,5 +1,5 @@
-// The keys of a block of scores of sparse attention. Tiles of keys that no query of the block attends to have
-// no columns.
+// The keys of a block of scores in sparse attention. The block has no columns for tiles of keys to which none
+// of its queries attends.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,17 @@ struct KeySpan {
   int64_t column(int64_t position) const { return position - key + slot; }
 };
 
-// Columns of a span that a tile of rows attends to. `begin` is rounded down and `padded_end` is rounded up to
-// whole vectors; `end` is not rounded. All rows of the tile have weights in [begin, padded_end). The weights
-// of keys that a row does not attend to are zero.
+// The columns of a span to which the rows of a tile attend. A row holds the scores of one query. `begin` is
+// rounded down and `padded_end` is rounded up to whole vectors; `end` is not rounded. All rows of the tile
+// have weights in [begin, padded_end). The weights of keys to which a row does not attend are zero.
 struct ScoreColumns {
   int64_t begin = 0, end = 0, padded_end = 0;
   bool is_full = false;  // all rows attend to all keys of [begin, padded_end)
   bool is_empty() const { return begin >= end; }
 };
 
-// Visits the blocks of scores of a block of kQueries queries: kKeys columns in spans of keys.
+// Visits the blocks of scores of a block of kQueries queries. A block of scores has kKeys columns, which are
+// divided into spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeySpans {
   // If a vector is not a whole number of tiles of keys, tiles extend beyond the keys of a row. A gap after
@@ -93,7 +94,8 @@ class KeySpans {
       if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
         f(spans_[s], columns);
   }
-  // Calls f(begin, end) for each range of initialised columns that row i does not attend to.
+  // Calls f(begin, end) for each range of columns in [columns.begin, columns.padded_end) to which row i does
+  // not attend.
   template <class F>
   void for_masked(int64_t i, const KeySpan& span, const ScoreColumns& columns, F&& f) const {
     const int64_t query = query_ + i;
