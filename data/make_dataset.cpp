@@ -4,6 +4,7 @@
 
 #include "core/options.h"
 #include "data/images/images.h"
+#include "data/listops.h"
 #include "data/sets/catalogue.h"
 #include "data/sets/directory.h"
 #include "data/symbol_tasks.h"
@@ -50,7 +51,7 @@ class ImageDataset : public Dataset {
 const KnownSet& token_set(const std::string& name) {
   return known_set(name, [](const KnownSet& set) {
     return set.type == DatasetType::images || set.type == DatasetType::text ||
-           set.type == DatasetType::sequences;
+           set.type == DatasetType::sequences || set.type == DatasetType::expressions;
   });
 }
 
@@ -60,6 +61,14 @@ std::shared_ptr<const Dataset> make_symbol_task(const KnownSet& set, const Datas
                                options.seed};
   if (set.format == DatasetFormat::copy_task) return std::make_shared<CopyTask>(task);
   if (set.format == DatasetFormat::duplication_task) return std::make_shared<DuplicationTask>(task);
+  if (set.format == DatasetFormat::listops)
+    return std::make_shared<ListOps>(ListOpsOptions{.split = options.split,
+                                                    .min_length = options.min_length,
+                                                    .max_length = options.max_length,
+                                                    .max_depth = options.max_depth,
+                                                    .max_args = options.max_args,
+                                                    .count = options.limit,
+                                                    .seed = options.seed});
   return nullptr;
 }
 

@@ -61,6 +61,9 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.max_length = d.max_length;
   options.symbols = d.symbols;
+  options.min_length = d.min_length;
+  options.max_depth = d.max_depth;
+  options.max_args = d.max_args;
   options.image_folder = image_folder_options(d);
   options.text = text_options(d);
   options.text.random_windows = use.random_windows;
@@ -154,9 +157,10 @@ AutoregressiveOptions options_without_data(const Config& config) {
 
 std::vector<KeyProblem> model_problems(const Config& config) {
   std::vector<OptionProblem> found;
-  if (config.model.type != "speech")
+  const std::string& type = config.model.type;
+  if (type == "image" || type == "sequence")
     found = option_problems(options_without_data(config));
-  else if (config.model.encoder == "transformer")
+  else if (type == "classification" || config.model.encoder == "transformer")
     found = option_problems(encoder_options(config));
   std::vector<KeyProblem> problems;
   for (const OptionProblem& problem : found) problems.push_back(key_problem(problem));
@@ -242,7 +246,9 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
 }
 
 std::string evaluation_split(const Config& config) {
-  const bool can_hold_out = config.model.type == "image" || is_text(config);
+  const DatasetType type = known_set(config.data.dataset).type;
+  if (type == DatasetType::expressions) return "valid";
+  const bool can_hold_out = type == DatasetType::images || type == DatasetType::text;
   return can_hold_out && holds_out_examples(config.data) ? "valid" : "test";
 }
 
@@ -262,6 +268,21 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
                                                 Device device) {
   auto model =
       with_config_keys([&] { return std::make_unique<AutoregressiveModel>(model_options(config, data)); });
+  model->initialize(static_cast<uint64_t>(config.run.seed));
+  model->move(device);
+  return model;
+}
+
+ClassifierOptions classifier_options(const Config& config, const DatasetInfo& data) {
+  return {.encoder = encoder_options(config),
+          .vocabulary = data.vocabulary,
+          .classes = known_set(config.data.dataset).classes,
+          .max_length = data.length + 1};
+}
+
+std::unique_ptr<Classifier> make_classifier(const Config& config, const DatasetInfo& data, Device device) {
+  auto model =
+      with_config_keys([&] { return std::make_unique<Classifier>(classifier_options(config, data)); });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;

@@ -8,6 +8,7 @@
 
 #include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
+#include "models/classifier.h"
 #include "models/layers/option_error.h"
 #include "train/config/config.h"
 
@@ -70,6 +71,14 @@ AutoregressiveOptions model_options(const Config& config, const DatasetInfo& dat
 // the data.
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device = kCpu);
+
+// Returns the options of a classifier of the data set in the config.
+ClassifierOptions classifier_options(const Config& config, const DatasetInfo& data);
+
+// Returns a classifier with weights initialized from run.seed. Throws ConfigError if the attention kind does
+// not support it.
+std::unique_ptr<Classifier> make_classifier(const Config& config, const DatasetInfo& data,
+                                            Device device = kCpu);
 
 // Returns the device with this name. For "auto", logs the chosen device and the reason, once per process.
 // Throws DeviceError if the device is unavailable, and ConfigError for invalid names.

@@ -65,6 +65,39 @@ class BatchSums {
   Tensor values_;  // (kRows, batches) float64
 };
 
+// Means over the terms of a batch, and their number.
+struct BatchScore {
+  double nats = 0, accuracy = 0, count = 0;
+  TextScore text;
+};
+
+// Scores the first `examples` examples in batches, which the processes divide.
+template <class Score>
+BatchSums batch_sums(const Dataset& dataset, int64_t examples, int64_t batch_size, const Score& score,
+                     const StopCheck& stop, Communicator& processes) {
+  const int64_t batches = (examples + batch_size - 1) / batch_size, size = processes.size();
+  BatchSums sums(batches);
+  for (int64_t round = 0; round * size < batches; ++round) {
+    throw_if_stopped(stop);
+    const int64_t number = round * size + processes.rank(), first = number * batch_size;
+    if (number >= batches) continue;
+    std::vector<int64_t> indices(static_cast<size_t>(std::min(batch_size, examples - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    const BatchScore one = score(dataset.batch(indices));
+    if (!std::isfinite(one.nats))
+      throw DivergedError(concat_text("evaluation of the split \"", dataset.info().split,
+                                      "\": the logits of examples ", indices.front(), " to ", indices.back(),
+                                      " have no finite loss"));
+    sums.set(number, {one.nats * one.count, one.accuracy * one.count, one.count}, one.text);
+  }
+  processes.all_reduce(sums.values());
+  return sums;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 }  // namespace
 
 double unmasked_tokens(const Batch& batch) {
@@ -104,35 +137,39 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
                     int64_t limit, uint64_t seed, const StopCheck& stop, Communicator& processes) {
   const auto start = std::chrono::steady_clock::now();
   const auto tokenizer = dataset.tokenizer();
+  const auto score = [&](const Batch& batch) {
+    const AutoregressiveModel::Scores scores = model.score(batch, seed);
+    return BatchScore{scores.nats, scores.accuracy, unmasked_tokens(batch),
+                      tokenizer ? text_counts(batch, *tokenizer) : TextScore()};
+  };
   Evaluation result;
   result.split = dataset.info().split;
   result.examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
-  const int64_t batches = (result.examples + batch_size - 1) / batch_size, size = processes.size();
-  BatchSums sums(batches);
-  for (int64_t round = 0; round * size < batches; ++round) {
-    throw_if_stopped(stop);
-    const int64_t number = round * size + processes.rank(), first = number * batch_size;
-    if (number >= batches) continue;
-    std::vector<int64_t> indices(static_cast<size_t>(std::min(batch_size, result.examples - first)));
-    std::iota(indices.begin(), indices.end(), first);
-    const Batch batch = dataset.batch(indices);
-    const AutoregressiveModel::Scores scores = model.score(batch, seed);
-    if (!std::isfinite(scores.nats))
-      throw DivergedError(concat_text("evaluation of the split \"", result.split,
-                                      "\": the logits of examples ", indices.front(), " to ", indices.back(),
-                                      " have no finite loss"));
-    const double tokens = unmasked_tokens(batch);
-    sums.set(number, {scores.nats * tokens, scores.accuracy * tokens, tokens},
-             tokenizer ? text_counts(batch, *tokenizer) : TextScore());
-  }
-  processes.all_reduce(sums.values());
+  const BatchSums sums = batch_sums(dataset, result.examples, batch_size, score, stop, processes);
   const auto [nats, correct, tokens] = sums.totals();
   result.nats_per_dim = tokens > 0 ? nats / tokens : 0;
   result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
   if (model.options().head == Head::categorical) result.accuracy = tokens > 0 ? correct / tokens : 0;
   if (tokenizer) result.text = sums.text();
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = seconds_since(start);
   return result;
+}
+
+ClassifierEvaluation evaluate(const Classifier& model, const Dataset& dataset, int64_t batch_size,
+                              int64_t limit, uint64_t seed, const StopCheck& stop, Communicator& processes) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto score = [&](const Batch& batch) {
+    const Classifier::Scores scores = model.score(batch, seed);
+    return BatchScore{scores.nats, scores.accuracy, static_cast<double>(batch.labels.size(0)), TextScore()};
+  };
+  const int64_t examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
+  const auto [nats, correct, count] =
+      batch_sums(dataset, examples, batch_size, score, stop, processes).totals();
+  return {.split = dataset.info().split,
+          .examples = examples,
+          .nats_per_example = count > 0 ? nats / count : 0,
+          .accuracy = count > 0 ? correct / count : 0,
+          .seconds = seconds_since(start)};
 }
 
 }  // namespace tapeformer

@@ -9,6 +9,7 @@
 
 #include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
+#include "models/classifier.h"
 #include "train/distributed/communicator.h"
 #include "train/signals.h"
 
@@ -51,5 +52,18 @@ std::vector<std::pair<std::string, double>> named_results(const Evaluation& eval
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *single_process());
+
+struct ClassifierEvaluation {
+  std::string split;
+  int64_t examples = 0;
+  double nats_per_example = 0;  // mean cross entropy
+  double accuracy = 0;          // share of sequences whose most probable class is correct
+  double seconds = 0;
+};
+
+// Evaluates a classifier. For the arguments and errors, see evaluate() of an AutoregressiveModel.
+ClassifierEvaluation evaluate(const Classifier& model, const Dataset& dataset, int64_t batch_size,
+                              int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
+                              Communicator& processes = *single_process());
 
 }  // namespace tapeformer

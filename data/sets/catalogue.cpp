@@ -52,7 +52,7 @@ constexpr std::array<KnownFile, 1> kCmudictFiles{{{"cmudict.dict"}}};
 
 constexpr std::string_view kCopyCorpus = "copy the corpus into such a folder";
 
-constexpr std::array<KnownSet, 16> kSets{{
+constexpr std::array<KnownSet, 17> kSets{{
     {.name = "mnist",
      .type = DatasetType::images,
      .format = DatasetFormat::idx,
@@ -60,6 +60,7 @@ constexpr std::array<KnownSet, 16> kSets{{
      .height = 28,
      .width = 28,
      .channels = 1,
+     .classes = 10,
      .files = kMnistFiles,
      .how_to_get =
          "download the four .gz files from https://ossci-datasets.s3.amazonaws.com/mnist/ into such a folder",
@@ -71,6 +72,7 @@ constexpr std::array<KnownSet, 16> kSets{{
      .height = 28,
      .width = 28,
      .channels = 1,
+     .classes = 10,
      .files = kFashionMnistFiles,
      .system_folder = "/usr/share/datasets/fashion-mnist",
      .how_to_get =
@@ -85,6 +87,7 @@ constexpr std::array<KnownSet, 16> kSets{{
      .height = 32,
      .width = 32,
      .channels = 3,
+     .classes = 10,
      .files = kCifar10Files,
      .how_to_get =
          "in such a folder, run: curl -L https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz | tar xz "
@@ -96,6 +99,7 @@ constexpr std::array<KnownSet, 16> kSets{{
      .needs_path = true},
     {.name = "copy", .type = DatasetType::sequences, .format = DatasetFormat::copy_task},
     {.name = "duplication", .type = DatasetType::sequences, .format = DatasetFormat::duplication_task},
+    {.name = "listops", .type = DatasetType::expressions, .format = DatasetFormat::listops, .classes = 10},
     {.name = "text", .type = DatasetType::text, .format = DatasetFormat::text, .needs_path = true},
     {.name = "enwik8",
      .type = DatasetType::text,

@@ -14,7 +14,8 @@ namespace tapeformer {
 
 // The examples of a data set.
 enum class DatasetType {
-  sequences,  // generated sequences of symbols
+  sequences,    // generated sequences of symbols
+  expressions,  // generated sequences with a class
   images,
   text,
   speech,
@@ -25,6 +26,7 @@ enum class DatasetType {
 enum class DatasetFormat {
   copy_task,         // no files; CopyTask (data/symbol_tasks.h)
   duplication_task,  // no files; DuplicationTask
+  listops,           // no files; ListOps (data/listops.h)
   image_folder,      // a folder of pictures (data/images/image_folder.h)
   idx,               // MNIST's pairs of IDX files
   cifar,             // CIFAR-10's binary records
@@ -61,6 +63,8 @@ struct KnownSet {
 
   // Images; 0 if the user chooses the size.
   int64_t height = 0, width = 0, channels = 0;
+
+  int64_t classes = 0;  // number of classes of the labels; 0: no labels
 
   // Speech.
   int64_t sample_rate = 0;  // default rate of recordings in samples per second; 0: the files contain features

@@ -40,6 +40,16 @@ std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options) {
   return tensors;
 }
 
+std::vector<SizedTensor> sized_tensors(const ClassifierOptions& options) {
+  std::vector<SizedTensor> tensors;
+  add_encoder(options.encoder, tensors);
+  tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.encoder.width()},
+                     setting("data.dataset, model.heads, model.head_dim")});
+  tensors.push_back({"predictor.weight", Shape{options.classes, options.encoder.output_width()},
+                     setting("data.dataset, model.reversible")});
+  return tensors;
+}
+
 std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options) {
   const bool is_lstm = options.kind == SpeechEncoder::lstm;
   const int64_t hidden = options.lstm_hidden, width = options.encoder.width();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/autoregressive_model.h"
+#include "models/classifier.h"
 #include "models/speech/model.h"
 #include "train/checkpoint/checkpoint.h"
 
@@ -21,6 +22,7 @@ struct SizedTensor {
 
 // Returns tensors whose shapes together determine the number of parameters of the model.
 std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options);
+std::vector<SizedTensor> sized_tensors(const ClassifierOptions& options);
 std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options);
 
 // Throws CheckpointError if a tensor of the checkpoint has a different shape. The message names the entry and

@@ -47,7 +47,7 @@ Tensor picture_rows(const Tensor& originals, const Tensor& completions, int64_t 
 
 Tensor test_images(const LoadedRun& run, const std::vector<int64_t>& indices, const CommandLine& line) {
   const int64_t last = *std::max_element(indices.begin(), indices.end());
-  const auto dataset = open_split(run, "test", 0, line);
+  const auto dataset = open_split(run.config, run.tokenizer, "test", 0, line);
   if (last >= dataset->size())
     throw ConfigError(concat_text("--index ", last, ": there are ", dataset->size(), " test images"));
   return dataset->batch(indices).tokens;

@@ -115,7 +115,7 @@ void verify_config(const std::string& path, const CommandLine& line, Verified& v
   const std::string& dataset = config.data.dataset;
   if (config.model.type == "speech")
     add_speech(path, speech_config_problems(config, data_access(line)), line, verified);
-  else if (config.model.type == "image")
+  else if (known_set(dataset).type == DatasetType::images)
     verify_published(dataset, line, verified);
   else
     throw ConfigError(

@@ -4,6 +4,7 @@
 
 #include "core/errors.h"
 #include "core/system/log.h"
+#include "train/cli/classification_commands.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/cli/speech_commands.h"
@@ -108,7 +109,6 @@ void report_text(const Evaluation& result, const std::string& context, Report& r
 }
 
 int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
-  refuse_speech_options(line);
   LoadedRun run = load_run(found);
   if (!run.tokenizer && !line.options.get<std::string>("context").empty())
     throw ConfigError("--context is for models of text");
@@ -122,7 +122,8 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
     if (const auto context = context_tokens(line, run.data.length)) run.config.data.eval_context = *context;
   const auto limit = line.options.get<int64_t>("limit");
   const bool carried = line.options.get<std::string>("context") == kCarried;
-  const auto dataset = open_split(run, line.options.get<std::string>("split"), carried ? 0 : limit, line);
+  const auto dataset = open_split(run.config, run.tokenizer, line.options.get<std::string>("split"),
+                                  carried ? 0 : limit, line);
   int64_t batch = line.options.get<int64_t>("batch");
   if (batch == 0 && carried) batch = 1;
   if (batch == 0) batch = run.config.train.eval_batch_size;
@@ -161,7 +162,10 @@ int run_eval(const Arguments& arguments) {
   if (!line) return 0;
   use_processor_share(line->common);
   const FoundRun found = find_run(*line, ConfigUse::evaluation);
-  return found.is_speech() ? evaluate_speech(found, *line) : evaluate_autoregressive(found, *line);
+  if (found.is_speech()) return evaluate_speech(found, *line);
+  refuse_speech_options(*line);
+  return found.is_classifier() ? evaluate_classification(found, *line)
+                               : evaluate_autoregressive(found, *line);
 }
 
 }  // namespace tapeformer

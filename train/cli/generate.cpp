@@ -51,7 +51,7 @@ Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& li
                 " was not found, so images begin with the byte 0 instead of the first bytes of test images");
     return bytes;
   }
-  const auto images = open_split(run, "test", plan.count, line);
+  const auto images = open_split(run.config, run.tokenizer, "test", plan.count, line);
   for (int64_t i = 0; i < plan.count; ++i) {
     const Batch example = images->batch(std::vector<int64_t>{i % images->size()});
     bytes.data<uint8_t>()[i] = *example.tokens.data<uint8_t>();
@@ -116,7 +116,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
   if (!line.options.get<std::string>("out").empty())
     throw ConfigError("--out is for models of images; the report contains the sequences, see --json");
   plan.batch = 1;
-  const auto examples = open_split(run, "test", plan.count, line);
+  const auto examples = open_split(run.config, run.tokenizer, "test", plan.count, line);
   plan.count = std::min(plan.count, examples->size());
   Communicator& processes = *join_processes().communicator;
   const int64_t width = examples->info().length + 1;

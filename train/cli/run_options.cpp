@@ -65,13 +65,12 @@ LoadedRun load_run(const CommandLine& line, ConfigUse use) {
   return load_run(find_run(line, use));
 }
 
-std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,
-                                          const CommandLine& line) {
-  Config config = run.config;
+std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
+                                          const std::string& split, int64_t limit, const CommandLine& line) {
   // data.eval_limit applies to evaluations during training only.
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
-  return make_split(config, split, {.data_dir = line.common.data_dir, .tokenizer = run.tokenizer});
+  return make_split(config, split, {.data_dir = line.common.data_dir, .tokenizer = std::move(tokenizer)});
 }
 
 void throw_with_options(const RunDirectoryError& error, const std::string& folder_option) {

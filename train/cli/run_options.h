@@ -25,8 +25,8 @@ FoundRun find_run(const CommandLine& line, ConfigUse use);
 LoadedRun load_run(const CommandLine& line, ConfigUse use);
 
 // Returns the first `limit` examples (0: all) of a split of the data set in the config of the run.
-std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,
-                                          const CommandLine& line);
+std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
+                                          const std::string& split, int64_t limit, const CommandLine& line);
 
 // Throws a ConfigError with the text of the error and the options of the command that solve the problem.
 // `folder_option` is the option that chooses the run directory, such as "--run-dir".

@@ -11,18 +11,25 @@ namespace {
 
 using Require = std::function<void(bool, const std::string&, const std::string&)>;
 
-// Returns the value of model.type that a data set requires.
-std::string model_type(const KnownSet& set) {
-  if (set.type == DatasetType::sequences || set.type == DatasetType::text) return "sequence";
-  return set.type == DatasetType::speech ? "speech" : "image";
+// Returns the values of model.type that a data set supports.
+std::vector<std::string> model_types(const KnownSet& set) {
+  if (set.type == DatasetType::sequences || set.type == DatasetType::text) return {"sequence"};
+  if (set.type == DatasetType::expressions) return {"classification"};
+  if (set.type == DatasetType::speech) return {"speech"};
+  return set.classes > 0 ? std::vector<std::string>{"image", "classification"}
+                         : std::vector<std::string>{"image"};
 }
 
 void check_data(const Config& config, const KnownSet& set, const Require& require) {
   const DataConfig& data = config.data;
   const bool images = set.type == DatasetType::images;
-  const std::string type = model_type(set), name = quoted(data.dataset);
-  require(config.model.type == type, "model.type",
-          "data set " + name + " needs type " + quoted(type) + ", got " + quoted(config.model.type));
+  const std::string name = quoted(data.dataset);
+  const std::vector<std::string> types = model_types(set);
+  require(std::find(types.begin(), types.end(), config.model.type) != types.end(), "model.type",
+          "data set " + name + " needs type " + quoted(types.front()) +
+              (types.size() > 1 ? " or " + quoted(types.back()) : "") + ", got " + quoted(config.model.type));
+  require(set.format != DatasetFormat::listops || data.min_length <= data.max_length, "data.min_length",
+          concat_text("expected at most data.max_length = ", data.max_length, ", got ", data.min_length));
   require(!images || set.height == 0 || (set.height % data.downscale == 0 && set.width % data.downscale == 0),
           "data.downscale",
           concat_text(data.downscale, " does not divide images of ", set.height, " x ", set.width));

@@ -35,8 +35,10 @@ struct DataConfig {
   int64_t eval_limit = 0;    // maximum number of evaluation examples; 0: all
   int64_t downscale = 1;     // averages blocks of k x k pixels
   int64_t validation = 0;    // examples held out from the end of the training split
-  int64_t max_length = 128;  // for the data sets copy and duplication
+  int64_t max_length = 128;  // for the data sets copy, duplication and listops
   int64_t symbols = 10;      // for the data sets copy and duplication
+  // The data set listops; see ListOpsOptions (data/listops.h).
+  int64_t min_length = 0, max_depth = 10, max_args = 10;
   // The validation and test splits of texts and of the data set "images": shares of the data, or files.
   double valid_share = 0.05, test_share = 0.05;
   std::string valid_path = {}, test_path = {};  // empty: the splits are shares of data.path

@@ -62,9 +62,9 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
   table.keys_of(scope::every_config(), KeyRole::model);
   table
       .add("type", &ModelConfig::type,
-           "image: mixture of logistics over bytes; sequence: categorical distribution over tokens; speech: "
-           "CTC over frames")
-      .one_of({"image", "sequence", "speech"});
+           "image: mixture of logistics over bytes; sequence: categorical distribution over tokens; "
+           "classification: one class per sequence; speech: CTC over frames")
+      .one_of({"image", "sequence", "classification", "speech"});
   table.keys_of(scope::transformers(), KeyRole::model);
   auto& attention =
       table.add("attention", &ModelConfig::attention,

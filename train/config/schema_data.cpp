@@ -62,8 +62,15 @@ void add_data(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::known_images_or_speech(), KeyRole::data);
   table.add("validation", &DataConfig::validation, "examples held out from the end of the training split")
       .at_least(0);
+  table.keys_of(scope::generated_sequences(), KeyRole::model);
+  table.add("max_length", &DataConfig::max_length, "sequence length; listops: largest number of tokens")
+      .range(8, kLargestSize);
+  table.keys_of(scope::listops(), KeyRole::data);
+  table.add("min_length", &DataConfig::min_length, "smallest number of tokens; 0: a quarter of max_length")
+      .range(0, kLargestSize);
+  table.add("max_depth", &DataConfig::max_depth, "levels of nested operations").range(2, 1000);
+  table.add("max_args", &DataConfig::max_args, "largest number of operands of an operation").range(2, 1000);
   table.keys_of(scope::symbols(), KeyRole::model);
-  table.add("max_length", &DataConfig::max_length, "sequence length").range(8, kLargestSize);
   table.add("symbols", &DataConfig::symbols, "symbols besides the separator").range(1, 65535);
 }
 

@@ -74,6 +74,16 @@ KeyScope symbols() {
   return of_sets([](const KnownSet& set) { return set.type == DatasetType::sequences; });
 }
 
+KeyScope generated_sequences() {
+  return of_sets([](const KnownSet& set) {
+    return set.type == DatasetType::sequences || set.type == DatasetType::expressions;
+  });
+}
+
+KeyScope listops() {
+  return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::listops; });
+}
+
 KeyScope known_images_or_speech() {
   return of_sets(
       [](const KnownSet& set) {

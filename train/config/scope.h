@@ -40,6 +40,8 @@ KeyScope own_files();     // data sets that take data.path
 KeyScope known_images();  // images of a known size
 KeyScope own_images();    // pictures of the user
 KeyScope symbols();
+KeyScope generated_sequences();
+KeyScope listops();
 KeyScope known_images_or_speech();
 KeyScope texts();
 KeyScope shared_splits();  // data sets whose validation and test splits are shares of the data

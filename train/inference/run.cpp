@@ -90,6 +90,9 @@ LoadedRun load_run(const FoundRun& found) {
     throw ConfigError(found.checkpoint.string() +
                       ": expected a model of images or sequences, found a speech "
                       "model, which \"eval\" and \"transcribe\" take");
+  if (found.is_classifier())
+    throw ConfigError(found.checkpoint.string() +
+                      ": expected a model of images or sequences, found a classifier, which \"eval\" takes");
   return load_fitting(found, [&](const Config& config) {
     LoadedRun run;
     run.config = config;
@@ -108,6 +111,25 @@ LoadedRun load_run(const FoundRun& found) {
 
 LoadedRun load_run(const RunChoice& choice) {
   return load_run(find_run(choice));
+}
+
+LoadedClassifierRun load_classifier_run(const FoundRun& found) {
+  if (!found.is_classifier())
+    throw ConfigError(found.checkpoint.string() + ": expected a classifier, found a model of type \"" +
+                      found.config.model.type + "\"");
+  return load_fitting(found, [&](const Config& config) {
+    LoadedClassifierRun run;
+    run.config = config;
+    run.checkpoint = found.checkpoint;
+    const Checkpoint checkpoint(run.checkpoint.string());
+    const DatasetInfo data = describe_data(config);
+    check_model_sizes(checkpoint, sized_tensors(classifier_options(config, data)));
+    run.model = make_classifier(config, data, found.device);
+    set_precision(config.run, found.device);
+    checkpoint.load_model(run.model->saved_tensors());
+    check_finite(run.model->saved_tensors(), run.checkpoint.string());
+    return run;
+  });
 }
 
 LoadedSpeechRun load_speech_run(const FoundRun& found) {

@@ -9,6 +9,7 @@
 
 #include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
+#include "models/classifier.h"
 #include "train/config/config.h"
 #include "train/tasks/speech/data.h"
 
@@ -30,6 +31,7 @@ struct FoundRun {
   Device device = kCpu;
 
   bool is_speech() const { return config.model.type == "speech"; }
+  bool is_classifier() const { return config.model.type == "classification"; }
 };
 
 struct LoadedRun {
@@ -44,6 +46,12 @@ struct LoadedRun {
   std::filesystem::path samples_folder() const;
 };
 
+struct LoadedClassifierRun {
+  Config config;
+  std::unique_ptr<Classifier> model;
+  std::filesystem::path checkpoint;
+};
+
 struct LoadedSpeechRun {
   Config config;
   SpeechDescription description;  // metadata of the training data
@@ -51,12 +59,14 @@ struct LoadedSpeechRun {
   std::filesystem::path checkpoint;
 };
 
-// find_run() finds a checkpoint, and the next three functions load it. All four throw CheckpointError if
-// there is no run at the path or the checkpoint is damaged, and ConfigError if `sets` do not match the config
-// or the weights. load_run() throws ConfigError for a speech model, and load_speech_run() for other models.
+// find_run() finds a checkpoint, and the other functions load it. All throw CheckpointError if there is no run
+// at the path or the checkpoint is damaged, and ConfigError if `sets` do not match the config or the weights.
+// The loading functions throw ConfigError for a model of another type: load_speech_run() loads speech models,
+// load_classifier_run() classifiers, and load_run() the other models.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);
+LoadedClassifierRun load_classifier_run(const FoundRun& found);
 LoadedSpeechRun load_speech_run(const FoundRun& found);
 
 }  // namespace tapeformer

@@ -8,8 +8,9 @@ std::pair<int64_t, int64_t> slice_range(int64_t count, int rank, int size) {
 
 std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device,
                                 Communicator& processes) {
-  return config.model.type == "speech" ? make_speech_task(config, data, device, processes)
-                                       : make_autoregressive_task(config, data, device, processes);
+  if (config.model.type == "speech") return make_speech_task(config, data, device, processes);
+  return config.model.type == "classification" ? make_classification_task(config, data, device, processes)
+                                               : make_autoregressive_task(config, data, device, processes);
 }
 
 }  // namespace tapeformer

@@ -1,0 +1,57 @@
+// ListOps (Nangia and Bowman 2018) as in the Long Range Arena (Tay et al. 2020, section 2.2.1): nested
+// operations on digits, such as "[MAX 4 [MIN 2 7 ] 0 ]", whose result is the class of the sequence. An
+// example depends only on the options, the split and its index, and is generated when it is read.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/rng.h"
+#include "data/batches/dataset.h"
+
+namespace tapeformer {
+
+struct ListOpsOptions {
+  std::string split = "train";  // "train", "valid" and "test" use separate random streams
+  // Smallest and largest number of tokens of a sequence. min_length = 0: a quarter of max_length, as in the
+  // Long Range Arena, which has 500 and 2,000.
+  int64_t min_length = 0, max_length = 2000;
+  int64_t max_depth = 10;  // levels of nesting; an operand on the last level is a digit
+  int64_t max_args = 10;   // operands of an operation, at least 2
+  int64_t count = 0;       // number of examples; 0: kTrainExamples or kEvalExamples
+  uint64_t seed = 0;
+};
+
+// An expression with its result.
+struct ListOpsExample {
+  std::vector<uint8_t> tokens;
+  int64_t value = 0;  // 0 to 9
+};
+
+class ListOps final : public Dataset {
+ public:
+  static constexpr int64_t kTrainExamples = 96000, kEvalExamples = 2000;  // as in the Long Range Arena
+  static constexpr int64_t kClasses = 10;
+  // The texts of the tokens. Token 0 pads sequences.
+  static constexpr std::array<const char*, 16> kTokens{"",  "0", "1", "2",    "3",    "4",    "5",   "6",
+                                                       "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
+
+  // Throws ConfigError for options that are out of range, and if no expression has such a length.
+  explicit ListOps(const ListOpsOptions& options);
+
+  const DatasetInfo& info() const override { return info_; }
+  int64_t size() const override { return size_; }
+  // Returns tokens (batch, max_length) uint8, padded with 0, lengths and labels (batch,) int64.
+  Batch batch(std::span<const int64_t> indices) const override;
+  // Returns an example. Throws ConfigError if a great number of random expressions have no length in range.
+  ListOpsExample example(int64_t index) const;
+
+ private:
+  ListOpsOptions options_;
+  DatasetInfo info_;
+  int64_t size_;
+  RandomStream stream_;
+};
+
+}  // namespace tapeformer

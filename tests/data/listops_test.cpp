@@ -1,0 +1,120 @@
+#include "data/listops.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <sstream>
+
+#include "core/errors.h"
+
+using namespace tapeformer;
+
+namespace {
+
+std::string text_of(const ListOpsExample& example) {
+  std::string text;
+  for (const uint8_t token : example.tokens)
+    text += (text.empty() ? "" : " ") + std::string(ListOps::kTokens[token]);
+  return text;
+}
+
+// An evaluator of the text, by the definition of the operations in Nangia and Bowman 2018.
+int evaluate_text(std::istringstream& words, int* depth = nullptr, size_t* operands = nullptr) {
+  std::string word;
+  words >> word;
+  if (word[0] != '[') return std::stoi(word);
+  std::vector<int> values;
+  int deepest = 0;
+  while (words >> std::ws && words.peek() != ']') {
+    int inner = 1;
+    values.push_back(evaluate_text(words, &inner, operands));
+    deepest = std::max(deepest, inner);
+  }
+  std::string end;
+  words >> end;
+  if (depth) *depth = 1 + deepest;
+  if (operands) *operands = std::max(*operands, values.size());
+  std::sort(values.begin(), values.end());
+  if (word == "[MIN") return values.front();
+  if (word == "[MAX") return values.back();
+  if (word == "[SM") return std::accumulate(values.begin(), values.end(), 0) % 10;
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "listops: labels are the results of the expressions, whose lengths, depths and operands are in range") {
+  const ListOps set({.max_length = 80, .max_depth = 5, .max_args = 4, .count = 200, .seed = 3});
+  std::set<int64_t> labels;
+  std::set<uint8_t> tokens;
+  size_t most_operands = 0;
+  for (int64_t i = 0; i < set.size(); ++i) {
+    const ListOpsExample example = set.example(i);
+    CAPTURE(text_of(example));
+    CHECK(example.tokens.size() >= 20);  // a quarter of max_length
+    CHECK(example.tokens.size() <= 80);
+    std::istringstream words(text_of(example));
+    int depth = 1;
+    CHECK(evaluate_text(words, &depth, &most_operands) == example.value);
+    CHECK(depth <= 5);
+    std::string rest;
+    CHECK(!(words >> rest));
+    labels.insert(example.value);
+    tokens.insert(example.tokens.begin(), example.tokens.end());
+  }
+  CHECK(most_operands == 4);
+  CHECK(labels.size() == 10);
+  CHECK(tokens.size() == 15);  // all tokens but the padding
+}
+
+TEST_CASE("listops: a batch is padded with 0 and has lengths and labels") {
+  const ListOps set({.max_length = 32, .seed = 1});
+  const std::vector<int64_t> indices = {5, 0, 7};
+  const Batch batch = set.batch(indices);
+  REQUIRE(batch.tokens.shape() == Shape{3, 32});
+  CHECK(!batch.mask.defined());
+  CHECK(set.info().vocabulary == 16);
+  CHECK(set.info().length == 31);
+  for (int64_t i = 0; i < 3; ++i) {
+    const ListOpsExample example = set.example(indices[static_cast<size_t>(i)]);
+    const uint8_t* const row = batch.tokens.data<uint8_t>() + i * 32;
+    const auto length = static_cast<int64_t>(example.tokens.size());
+    CHECK(batch.lengths.data<int64_t>()[i] == length);
+    CHECK(batch.labels.data<int64_t>()[i] == example.value);
+    CHECK(std::equal(example.tokens.begin(), example.tokens.end(), row));
+    CHECK(std::all_of(row + length, row + 32, [](uint8_t token) { return token == 0; }));
+  }
+}
+
+TEST_CASE("listops: examples depend on seed, split and index only") {
+  const ListOps set({.max_length = 40, .seed = 1}), again({.max_length = 40, .count = 9, .seed = 1});
+  const ListOps other_seed({.max_length = 40, .seed = 2}),
+      test({.split = "test", .max_length = 40, .seed = 1});
+  CHECK(set.example(8).tokens == again.example(8).tokens);
+  CHECK(set.example(8).tokens != set.example(7).tokens);
+  CHECK(set.example(8).tokens != other_seed.example(8).tokens);
+  CHECK(set.example(8).tokens != test.example(8).tokens);
+  CHECK(set.size() == 96000);
+  CHECK(test.size() == 2000);
+}
+
+TEST_CASE("listops: the settings of the Long Range Arena give examples") {
+  const ListOps set({.min_length = 500, .max_length = 2000, .seed = 1});
+  for (int64_t i = 0; i < 3; ++i) CHECK(set.example(i).tokens.size() >= 500);
+}
+
+TEST_CASE("listops: errors for options that are out of range") {
+  CHECK_THROWS_WITH_AS(ListOps({.min_length = 41, .max_length = 40}),
+                       "listops: min_length 41, expected 0 to max_length, 40", ConfigError);
+  CHECK_THROWS_WITH_AS(ListOps({.max_args = 1}), "listops: max_args 1, expected at least 2", ConfigError);
+  CHECK_THROWS_WITH_AS(ListOps({.max_depth = 1}), "listops: max_depth 1, expected at least 2", ConfigError);
+  CHECK_THROWS_WITH_AS(ListOps({.split = "tset"}), doctest::Contains("did you mean \"test\"?"), ConfigError);
+  // The longest expression of two levels has 12 tokens.
+  CHECK_THROWS_WITH_AS(ListOps({.min_length = 13, .max_length = 40, .max_depth = 2}),
+                       doctest::Contains("random expressions has 13 to 40 tokens; increase max_depth"),
+                       ConfigError);
+}

@@ -1,0 +1,117 @@
+#include "models/classifier.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/layers/option_error.h"
+#include "ops/view.h"
+#include "tests/models/small_model.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+ClassifierOptions classifier_options(const std::string& attention) {
+  ClassifierOptions options{
+      .encoder = small_encoder(attention), .vocabulary = 7, .classes = 3, .max_length = 12};
+  options.encoder.activation = Activation::gelu;  // relu has kinks
+  return options;
+}
+
+Batch labelled_batch() {
+  return {.tokens = random_tokens(3, 12, 7),
+          .mask = {},
+          .lengths = Tensor::from<int64_t>({12, 5, 9}, {3}),
+          .labels = Tensor::from<int64_t>({2, 0, 1}, {3})};
+}
+
+}  // namespace
+
+TEST_CASE("classifier: logits do not depend on padding, with every attention kind with length masks") {
+  for (const std::string& attention : length_mask_kinds()) {
+    CAPTURE(attention);
+    Classifier model(classifier_options(attention));
+    model.initialize(3);
+    model.convert(DType::float64);
+    const Batch batch = labelled_batch();
+    const Tensor logits = model.forward(batch.tokens, batch.lengths, {});
+    CHECK(logits.shape() == Shape{3, 3});
+    const Tensor changed = batch.tokens.clone();
+    for (int64_t i = 5; i < 12; ++i) changed.data<uint8_t>()[12 + i] = 6;
+    CHECK(max_difference(model.forward(changed, batch.lengths, {}), logits) < 1e-12);
+    const Tensor alone = slice(slice(batch.tokens, 0, 1, 2), 1, 0, 5).clone();
+    CHECK(max_difference(model.forward(alone, {}, {}), slice(logits, 0, 1, 2)) < 1e-10);
+  }
+}
+
+TEST_CASE("classifier: gradients of all parameters pass the gradient check, with every attention kind") {
+  for (const std::string& attention : length_mask_kinds()) {
+    CAPTURE(attention);
+    Decisions decisions;  // keeps the decisions while parameters change
+    Classifier model(classifier_options(attention));
+    model.initialize(3);
+    model.convert(DType::float64);
+    const Batch batch = labelled_batch();
+    const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
+    backward(model.loss(batch, context));
+    for (const auto& [bound_name, parameter] : model.parameters()) {
+      const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
+      CAPTURE(name);
+      const Tensor exact = gradient(parameter);
+      REQUIRE(exact.defined());
+      double largest = 1e-4, error = 0;  // gradients may be zero: softmax attention ignores the key bias
+      for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 20) {
+        const NoGrad no_grad;
+        double* const value = parameter.data<double>() + i;
+        const double saved = *value, h = 1e-5;
+        const auto loss_at = [&](double offset) {
+          *value = saved + offset;
+          return model.loss(batch, context).item();
+        };
+        const double numeric =
+            (8 * (loss_at(h) - loss_at(-h)) - (loss_at(2 * h) - loss_at(-2 * h))) / (12 * h);
+        *value = saved;
+        largest = std::max({largest, std::abs(numeric), std::abs(exact.data<double>()[i])});
+        error = std::max(error, std::abs(numeric - exact.data<double>()[i]));
+      }
+      CHECK(error / largest < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("classifier: the loss is the mean cross entropy, and the accuracy counts the largest logits") {
+  Classifier model(classifier_options("softmax"));
+  model.initialize(3);
+  model.convert(DType::float64);
+  const Batch batch = labelled_batch();
+  const auto logits = model.forward(batch.tokens, batch.lengths, {}).to_vector();
+  const auto labels = batch.labels.to_vector();
+  double nats = 0, correct = 0;
+  for (size_t b = 0; b < 3; ++b) {
+    const double* const row = logits.data() + 3 * b;
+    nats += std::log(std::exp(row[0]) + std::exp(row[1]) + std::exp(row[2])) -
+            row[static_cast<size_t>(labels[b])];
+    correct += std::max_element(row, row + 3) - row == static_cast<int64_t>(labels[b]);
+  }
+  CHECK(model.loss(batch, {}).item() == doctest::Approx(nats / 3).epsilon(1e-12));
+  CHECK(model.score(batch).nats == doctest::Approx(nats / 3).epsilon(1e-12));
+  CHECK(model.score(batch).accuracy == doctest::Approx(correct / 3));
+}
+
+TEST_CASE("classifier: errors") {
+  Classifier model(classifier_options("linformer"));
+  model.initialize(1);
+  CHECK_THROWS_WITH_AS(model.forward(random_tokens(1, 13, 7), {}, {}),
+                       "classifier: tokens (1, 13) must be (batch, length) with length at most 12",
+                       ShapeError);
+  ClassifierOptions options = classifier_options("linformer");
+  options.encoder.attention.front().options.set("rank", int64_t{13});
+  CHECK_THROWS_WITH_AS(
+      Classifier{options},
+      "attention_options.rank: expected at most the maximum length of the sequences, 12, got 13",
+      OptionError);
+}

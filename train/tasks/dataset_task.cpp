@@ -1,0 +1,98 @@
+#include "train/tasks/dataset_task.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "data/files/checksum.h"
+#include "train/build.h"
+
+namespace tapeformer {
+namespace {
+
+// Throws ConfigError unless `batch` is a multiple of the number of processes. The message contains the
+// nearest valid sizes.
+void require_divisible(int64_t batch, int64_t processes) {
+  if (batch % processes == 0) return;
+  const int64_t below = batch / processes * processes, above = below + processes;
+  throw ConfigError(concat_text("data.batch_size = ", batch, " cannot be divided by ", processes,
+                                " processes; the nearest ", below > 0 ? "sizes are " : "size is ",
+                                below > 0 ? concat_text(below, " and ") : "", above));
+}
+
+// Returns a text with the size of a data set and the checksum of up to 64 examples that are spread over the
+// set.
+std::string digest_of(const Dataset& set) {
+  constexpr int64_t kExamples = 64;
+  const int64_t count = std::min(set.size(), kExamples);
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < count; ++i) indices.push_back(i * set.size() / count);
+  const Tensor tokens = set.batch(indices).tokens;
+  Checksum checksum;
+  checksum.append(tokens.raw(), static_cast<size_t>(tokens.bytes()));
+  return concat_text(set.size(), " examples of ", set.info().name, " ", set.info().split, ", CRC-32 ",
+                     crc32_text(checksum.crc32));
+}
+
+}  // namespace
+
+DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Communicator& processes,
+                         LossCount loss_count)
+    : processes_(processes), loss_count_(std::move(loss_count)) {
+  require_divisible(config.data.batch_size, processes.size());
+  check_evaluation_files(config);
+  const auto training_set =
+      make_split(config, "train", {.data_dir = data_dir, .random_windows = config.data.shuffle});
+  evaluation_set_ = make_split(config, evaluation_split(config),
+                               {.data_dir = data_dir, .tokenizer = training_set->tokenizer()});
+  loader_ = std::make_shared<const Loader>(training_set,
+                                           LoaderOptions{.batch_size = config.data.batch_size,
+                                                         .shuffle = config.data.shuffle,
+                                                         .seed = static_cast<uint64_t>(config.run.seed)});
+  evaluation_batch_ =
+      config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
+}
+
+void DatasetTask::prepare_batches(int64_t first, int64_t last) {
+  prefetch_ =
+      std::make_unique<Prefetch<SlicedBatch>>([this](int64_t number) { return load(number); }, first, last);
+}
+
+Batch DatasetTask::next_batch(int64_t number, int64_t slot) {
+  const auto sliced = prefetch_->next();
+  check(sliced.has_value(), "trainer", "no batch for step ", number);
+  slices_[slot] = sliced->slice;
+  return sliced->batch;
+}
+
+// Loads the slice of a batch. With a mask, the whole batch is needed for its number of predictions.
+DatasetTask::SlicedBatch DatasetTask::load(int64_t number) const {
+  const std::vector<int64_t> indices = loader_->indices_at(number);
+  const auto count = static_cast<int64_t>(indices.size());
+  const auto [first, last] = slice_range(count, processes_.rank(), processes_.size());
+  const Batch batch = loader_->dataset().batch(
+      std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));
+  BatchSlice slice{.first_example = first, .examples = last - first};
+  slice.loss_count = loss_count_(batch);
+  slice.batch_loss_count = slice.loss_count;
+  if (slice.examples < count) {
+    const bool equal_counts = !batch.mask.defined() && slice.examples > 0;
+    slice.batch_loss_count =
+        equal_counts ? slice.loss_count / static_cast<double>(slice.examples) * static_cast<double>(count)
+                     : loss_count_(loader_->dataset().batch(indices));
+  }
+  return {batch, slice};
+}
+
+std::string DatasetTask::examples_of(int64_t number) const {
+  std::string text;
+  for (const int64_t index : loader_->indices_at(number))
+    text += (text.empty() ? "" : ", ") + std::to_string(index);
+  return text;
+}
+
+std::string DatasetTask::data_digest() const {
+  return digest_of(loader_->dataset()) + "; " + digest_of(*evaluation_set_);
+}
+
+}  // namespace tapeformer

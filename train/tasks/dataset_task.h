@@ -1,0 +1,61 @@
+// Base class of tasks whose examples come from a Dataset: batches, their division among processes, and sizes.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "data/batches/loader.h"
+#include "data/batches/prefetch.h"
+#include "train/tasks/task.h"
+
+namespace tapeformer {
+
+class DatasetTask : public Task {
+ public:
+  int64_t training_examples() const override {
+    return loader_->dataset().size() / loader_->dataset().overlap();
+  }
+  int64_t evaluation_examples() const override { return evaluation_set_->size(); }
+  double batches_in(double epochs) const override {
+    return epochs * static_cast<double>(loader_->batches_per_epoch());
+  }
+  int64_t epochs_done(int64_t batches) const override { return batches / loader_->batches_per_epoch(); }
+  void prepare_batches(int64_t first, int64_t last) override;
+  BatchSlice slice(int64_t slot) const override { return slices_.at(slot); }
+  std::string examples_of(int64_t number) const override;
+  std::string data_digest() const override;
+
+ protected:
+  // Returns the number of terms in the mean that is the loss of a batch.
+  using LossCount = std::function<double(const Batch&)>;
+
+  // Loads the splits for training and evaluation. Throws ConfigError if `processes` cannot divide a batch.
+  DatasetTask(const Config& config, const std::string& data_dir, Communicator& processes,
+              LossCount loss_count);
+
+  const Dataset& training_set() const { return loader_->dataset(); }
+  const Dataset& evaluation_set() const { return *evaluation_set_; }
+  int64_t evaluation_batch() const { return evaluation_batch_; }
+  Communicator& processes() const { return processes_; }
+  // Returns the slice of the next batch that this process computes, in host memory, for fetch().
+  Batch next_batch(int64_t number, int64_t slot);
+
+ private:
+  struct SlicedBatch {
+    Batch batch;
+    BatchSlice slice;
+  };
+  SlicedBatch load(int64_t number) const;
+
+  Communicator& processes_;
+  LossCount loss_count_;
+  std::shared_ptr<const Dataset> evaluation_set_;
+  std::shared_ptr<const Loader> loader_;
+  int64_t evaluation_batch_ = 0;
+  std::map<int64_t, BatchSlice> slices_;             // indexed by slot
+  std::unique_ptr<Prefetch<SlicedBatch>> prefetch_;  // last member: its thread uses the other members
+};
+
+}  // namespace tapeformer
