@@ -6,12 +6,12 @@
 namespace tapeformer {
 
 struct Batch {
-  Tensor tokens;  // (batch, length + 1) uint8 or int64; token t predicts token t + 1
+  Tensor tokens = {};  // (batch, length + 1) uint8 or int64; token t predicts token t + 1
   // (batch, length) uint8: 0 at position t excludes the prediction of token t + 1 from the loss. If
   // undefined, no prediction is excluded.
-  Tensor mask;
-  Tensor lengths;  // (batch,) int64 numbers of tokens before the padding; undefined: no padding
-  Tensor labels;  // (batch,) int64 classes; undefined if the data set has no labels
+  Tensor mask = {};
+  Tensor lengths = {};  // (batch,) int64 numbers of tokens before the padding; undefined: no padding
+  Tensor labels = {};   // (batch,) int64 classes; undefined if the data set has no labels
 };
 
 }  // namespace tapeformer
