@@ -22,7 +22,41 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+bool holds(const OptionCondition& condition, const OptionValue& value) {
+  if (const auto* number = std::get_if<int64_t>(&value)) return *number != 0;
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
+  const auto is_listed = [&](const std::string& text) {
+    return std::find(condition.values.begin(), condition.values.end(), text) != condition.values.end();
+  };
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value))
+    return std::any_of(list->begin(), list->end(), is_listed);
+  return is_listed(std::get<std::string>(value));
+}
+
+// Returns the condition as text, for example `form = "2d"`, `terms contains "dense" or "random"`, `blocks >
+// 0` or "config is empty".
+std::string text_of(const OptionCondition& condition, const OptionValue& value) {
+  if (std::holds_alternative<int64_t>(value)) return condition.option + " > 0";
+  if (std::holds_alternative<bool>(value)) return condition.option + " is set";
+  if (condition.values == std::vector<std::string>{""}) return condition.option + " is empty";
+  std::string text = condition.option + (std::holds_alternative<std::string>(value) ? " = " : " contains ");
+  for (size_t i = 0; i < condition.values.size(); ++i)
+    text += (i > 0 ? " or \"" : "\"") + condition.values[i] + "\"";
+  return text;
+}
+
 }  // namespace
+
+std::vector<UnusedOption> unused_options(const std::vector<OptionSpec>& specs, const OptionValues& values) {
+  std::vector<UnusedOption> unused;
+  for (const OptionSpec& spec : specs) {
+    if (spec.used_if.option.empty() || values.all().at(spec.name) == spec.default_value) continue;
+    const OptionValue& other = values.all().at(spec.used_if.option);
+    if (!holds(spec.used_if, other))
+      unused.push_back({spec.name, "has an effect only if " + text_of(spec.used_if, other)});
+  }
+  return unused;
+}
 
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;

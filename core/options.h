@@ -16,6 +16,13 @@ namespace tapeformer {
 using OptionValue =
     std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>>;
 
+// A condition on the value of another option. A string must be one of `values`, a list of strings must
+// contain one of them, an integer must not be 0, and a bool must be true.
+struct OptionCondition {
+  std::string option = {};  // if empty, the condition always holds
+  std::vector<std::string> values = {};
+};
+
 struct OptionSpec {
   std::string name;
   OptionValue default_value;                              // its type is the type of the option
@@ -23,6 +30,7 @@ struct OptionSpec {
   double min = -std::numeric_limits<double>::infinity();  // inclusive; only for numbers
   double max = std::numeric_limits<double>::infinity();   // inclusive; only for numbers
   std::vector<std::string> choices = {};                  // only for strings; if empty, any text is valid
+  OptionCondition used_if = {};  // the option has no effect unless the condition holds
 };
 
 // Values by name. Every option of the specification has a value.
@@ -48,6 +56,14 @@ class OptionValues {
  private:
   std::map<std::string, OptionValue> values_;
 };
+
+// An option with another value than its default that has no effect.
+struct UnusedOption {
+  std::string name;
+  std::string problem;  // for example `has an effect only if form = "2d"`
+};
+// Returns the options without effect, in the order of the specification.
+std::vector<UnusedOption> unused_options(const std::vector<OptionSpec>& specs, const OptionValues& values);
 
 // Returns the candidate with the smallest edit distance to `word`, or "" if no distance is at most max(2,
 // length of `word` / 3).

@@ -24,7 +24,7 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
                         const LinearAttentionOptions& options) {
   check_attention_inputs(kOp, query, key, value);
   check(!options.causal || query.size(1) == key.size(1), kOp,
-        "the causal form needs queries and keys of one length, not ", query.shape(), " and ", key.shape());
+        "the causal form needs queries and keys of equal length, not ", query.shape(), " and ", key.shape());
   check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
   const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key);
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);

@@ -46,7 +46,7 @@ void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, cons
   for (const KeyWindow& window : {pattern.window, pattern.grid.rows, pattern.grid.columns})
     check_window(window);
   check(!pattern.is_limited() || q.size(1) == k.size(1), kOp,
-        "a pattern needs queries and keys of one length, not ", q.shape(), " and ", k.shape());
+        "a pattern needs queries and keys of equal length, not ", q.shape(), " and ", k.shape());
   check(pattern.dilated.step >= 0 && pattern.periodic.period >= 0 && pattern.periodic.count >= 0 &&
             pattern.periodic.count <= pattern.periodic.period && pattern.grid.width >= 0,
         kOp, "the pattern has step ", pattern.dilated.step, ", period ", pattern.periodic.period, ", count ",

@@ -36,6 +36,15 @@ void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kin
     require(names.insert(option.name).second, "two options are named \"" + option.name + "\"");
     require(accepts_default(option), "the default value of option \"" + option.name + "\" is not valid");
   }
+  for (const OptionSpec& option : kind.options)
+    require(option.used_if.option.empty() || names.contains(option.used_if.option),
+            "`used_if` of option \"" + option.name + "\" names no option");
+}
+
+// Throws OptionError for an option without effect.
+void check_used(const AttentionKind& kind, const OptionValues& options) {
+  for (const UnusedOption& unused : unused_options(kind.options, options))
+    throw OptionError(unused.name, unused.problem);
 }
 
 std::deque<AttentionKind>& registry() {
@@ -100,7 +109,10 @@ std::unique_ptr<Attention> make_attention(const std::string& name, const OptionV
   const Capability& drops_weights = kind.capabilities.weight_dropout;
   if (setup.dropout > 0 && !drops_weights)
     throw OptionError("attention_dropout", unsupported_text(kind, "dropout of weights", drops_weights));
-  auto attention = with_option_prefix("attention_options", [&] { return kind.make(options, setup); });
+  auto attention = with_option_prefix("attention_options", [&] {
+    check_used(kind, options);
+    return kind.make(options, setup);
+  });
   if (!attention)
     throw std::invalid_argument("attention kind \"" + name + "\": `make` returned no attention");
   return attention;

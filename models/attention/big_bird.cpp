@@ -104,7 +104,8 @@ void check_big_bird_length(const OptionValues& values, int64_t length) {
     throw OptionError(
         "random_blocks",
         concat_text("expected at most ", others, ", the blocks of sequences of ", length,
-                    " tokens outside the window and the global blocks, got ", options.random_blocks));
+                    " tokens outside the window and the global blocks, got ", options.random_blocks,
+                    "; with a smaller value of block there are more blocks"));
 }
 
 OptionSpec count_option(const char* name, int64_t default_value, const char* help, double min) {
@@ -128,7 +129,8 @@ AttentionKind big_bird_attention_kind() {
                   {.name = "block_seed",
                    .default_value = int64_t{0},
                    .help = "seed of the random blocks in training, evaluation and decoding",
-                   .min = 0}},
+                   .min = 0,
+                   .used_if = {"random_blocks"}}},
       .make =
           [](const OptionValues& values, const AttentionSetup& setup) {
             return make_softmax_attention(BigBirdPattern(big_bird_options(values)), setup.dropout);

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "models/attention/sparse_pattern.h"
 #include "models/layers/option_error.h"
 
@@ -21,9 +23,10 @@ KeyPattern image_pattern(const OptionValues& options) {
   if (value("image_width") == 0)
     throw OptionError("image_width",
                       "expected the number of tokens in a row of the images for form = 2d, got 0");
-  if (value("block_columns") > value("image_width"))
-    throw OptionError("block_columns", concat_text("expected at most image_width, ", value("image_width"),
-                                                   ", got ", value("block_columns")));
+  for (const char* name : {"block_columns", "memory_columns"})
+    if (value(name) > value("image_width"))
+      throw OptionError(
+          name, concat_text("expected at most image_width, ", value("image_width"), ", got ", value(name)));
   return {.window = KeyPattern::no_window(),
           .grid = {.width = value("image_width"),
                    .rows = block_with_memory(value("block_rows"), value("memory_rows"), true),
@@ -31,8 +34,10 @@ KeyPattern image_pattern(const OptionValues& options) {
 }
 
 void check_image_length(const OptionValues& options, int64_t length) {
-  check_at_most_length(options, options.get<std::string>("form") == kOneDimension ? "block" : "image_width",
-                       length);
+  const bool one_dimension = options.get<std::string>("form") == kOneDimension;
+  for (const char* name :
+       one_dimension ? std::array{"block", "memory"} : std::array{"image_width", "memory_rows"})
+    check_at_most_length(options, name, length);
 }
 
 // Returns the multiply-adds of a causal pass, AttentionKind::multiply_adds. Counts the keys of a query far
@@ -47,8 +52,14 @@ double image_multiply_adds(const OptionValues& options, const AttentionSize& siz
                               size);
 }
 
-OptionSpec size_option(const char* name, int64_t default_value, const char* help, double min) {
-  return {.name = name, .default_value = default_value, .help = help, .min = min, .max = 1 << 20};
+OptionSpec size_option(const char* form, const char* name, int64_t default_value, const char* help,
+                       double min) {
+  return {.name = name,
+          .default_value = default_value,
+          .help = concat_text(help, ", for form = ", form),
+          .min = min,
+          .max = 1 << 20,
+          .used_if = {"form", {form}}};
 }
 
 }  // namespace
@@ -62,13 +73,13 @@ AttentionKind image_attention_kind() {
                    .default_value = std::string(kOneDimension),
                    .help = "1d: blocks of consecutive tokens; 2d: rectangles of the image",
                    .choices = {kOneDimension, kTwoDimensions}},
-                  size_option("block", 256, "tokens of a block, for form = 1d", 1),
-                  size_option("memory", 128, "tokens before a block that it attends to, for form = 1d", 0),
-                  size_option("image_width", 0, "tokens in a row of the images, for form = 2d", 0),
-                  size_option("block_rows", 8, "rows of a block, for form = 2d", 1),
-                  size_option("block_columns", 16, "tokens in a row of a block, for form = 2d", 1),
-                  size_option("memory_rows", 8, "rows above and below a block, for form = 2d", 0),
-                  size_option("memory_columns", 16, "tokens to the left and right of a block, for form = 2d",
+                  size_option(kOneDimension, "block", 256, "tokens of a block", 1),
+                  size_option(kOneDimension, "memory", 128, "tokens before a block that it attends to", 0),
+                  size_option(kTwoDimensions, "image_width", 0, "tokens in a row of the images", 0),
+                  size_option(kTwoDimensions, "block_rows", 8, "rows of a block", 1),
+                  size_option(kTwoDimensions, "block_columns", 16, "tokens in a row of a block", 1),
+                  size_option(kTwoDimensions, "memory_rows", 8, "rows above and below a block", 0),
+                  size_option(kTwoDimensions, "memory_columns", 16, "tokens to the left and right of a block",
                               0)},
       .make =
           [](const OptionValues& options, const AttentionSetup& setup) {

@@ -6,7 +6,6 @@ namespace {
 
 constexpr const char* kSlidingForm = "sliding";
 constexpr const char* kBlockForm = "blocks";
-constexpr int64_t kDefaultBlocksBack = 1;
 
 // Returns the window that the options describe. Without a causal mask, a sliding window also contains later
 // tokens; a window of blocks never contains later blocks.
@@ -18,10 +17,6 @@ KeyWindow key_window(const OptionValues& options) {
 }
 
 std::unique_ptr<Attention> make_local_attention(const OptionValues& options, const AttentionSetup& setup) {
-  const auto blocks_back = options.get<int64_t>("blocks_back");
-  if (options.get<std::string>("form") == kSlidingForm && blocks_back != kDefaultBlocksBack)
-    throw OptionError("blocks_back", concat_text("has an effect only if form = \"", kBlockForm, "\", got ",
-                                                 blocks_back, " with form = \"", kSlidingForm, "\""));
   return make_softmax_attention(key_window(options), setup.dropout);
 }
 
@@ -55,10 +50,11 @@ AttentionKind local_attention_kind() {
                    .min = 1,
                    .max = 1 << 24},
                   {.name = "blocks_back",
-                   .default_value = kDefaultBlocksBack,
+                   .default_value = int64_t{1},
                    .help = "number of earlier blocks that a token attends to, for form = blocks",
                    .min = 0,
-                   .max = 1 << 10}},
+                   .max = 1 << 10,
+                   .used_if = {"form", {kBlockForm}}}},
       .make = make_local_attention,
       .multiply_adds = window_multiply_adds,
       .short_options = {{"window", int64_t{4}}},

@@ -29,9 +29,10 @@ KeyPattern longformer_pattern(const OptionValues& options) {
 
 void check_longformer_length(const OptionValues& options, int64_t length) {
   check_at_most_length(options, "global_tokens", length);
+  check_at_most_length(options, "dilation", length);
   if (window_reach(options) > length)
     throw OptionError("window",
-                      concat_text("expected at most ", 2 * length / options.get<int64_t>("dilation"),
+                      concat_text("expected at most ", length / options.get<int64_t>("dilation") * 2,
                                   ", so that window / 2 * dilation is at most the length of the "
                                   "sequences, ",
                                   length, ", got ", options.get<int64_t>("window")));

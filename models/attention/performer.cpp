@@ -8,8 +8,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kDefaultReluOffset = 1e-3;
-
 struct PerformerOptions {
   RandomProjectionOptions projection;
   bool relu = false;
@@ -125,9 +123,6 @@ PerformerOptions performer_options(const OptionValues& values) {
   options.seed = static_cast<uint64_t>(values.get<int64_t>("feature_seed"));
   options.relu_offset = values.get<double>("relu_offset");
   options.eps = values.get<double>("eps");
-  if (!options.relu && options.relu_offset != kDefaultReluOffset)
-    throw OptionError("relu_offset", concat_text("has an effect only if kernel = \"relu\", got ",
-                                                 options.relu_offset, " with kernel = \"softmax\""));
   if (options.projection.antithetic && options.projection.features % 2 != 0)
     throw OptionError("features",
                       concat_text("antithetic features come in pairs: expected an even number, got ",
@@ -161,10 +156,11 @@ std::vector<OptionSpec> performer_option_specs() {
            .help = "seed of the features in training, evaluation and decoding",
            .min = 0},
           {.name = "relu_offset",
-           .default_value = kDefaultReluOffset,
-           .help = "added to relu features",
+           .default_value = 1e-3,
+           .help = "added to relu features, for kernel = relu",
            .min = 0,
-           .max = 1},
+           .max = 1,
+           .used_if = {"kernel", {"relu"}}},
           {.name = "eps",
            .default_value = 1e-30,
            .help = "added to the denominator of attention; avoids a division by 0",

@@ -62,7 +62,8 @@ AttentionKind sparse_attention_kind() {
                    .default_value = int64_t{32},
                    .help = "tokens at the end of a block that all later tokens attend to, for form = fixed",
                    .min = 1,
-                   .max = 1 << 24},
+                   .max = 1 << 24,
+                   .used_if = {"form", {kFixed}}},
                   {.name = "heads",
                    .default_value = std::string(kMerged),
                    .help = "merged: every head attends to the union of both sets; split: heads with even "
@@ -70,6 +71,8 @@ AttentionKind sparse_attention_kind() {
                    .choices = {kMerged, kSplit}}},
       .make =
           [](const OptionValues& options, const AttentionSetup& setup) {
+            if (setup.heads == 1 && options.get<std::string>("heads") == kSplit)
+              throw OptionError("heads", "split needs at least two heads, got one: use merged");
             return make_softmax_attention(sparse_pattern(options), setup.dropout);
           },
       .check_length = [](const OptionValues& options,

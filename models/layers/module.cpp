@@ -1,5 +1,7 @@
 #include "models/layers/module.h"
 
+#include <optional>
+
 namespace tapeformer {
 namespace {
 
@@ -11,7 +13,23 @@ Initializer elementwise_init(F draw) {
   };
 }
 
+thread_local std::optional<int64_t> elements_left;  // of the ParameterLimit of this thread
+
 }  // namespace
+
+ParameterLimit::ParameterLimit(int64_t elements) {
+  elements_left = elements;
+}
+
+ParameterLimit::~ParameterLimit() {
+  elements_left.reset();
+}
+
+void ParameterLimit::subtract(const std::string& name, const Shape& shape) {
+  if (!elements_left) return;
+  *elements_left -= shape.numel();
+  if (*elements_left < 0) throw ParameterLimitError("parameter " + name + " " + shape.to_string());
+}
 
 Tensor Decisions::at(const std::string& name, const std::function<Tensor()>& decide) {
   auto found = decisions_.find(name);
@@ -49,12 +67,14 @@ Initializer constant_init(double value) {
 }
 
 void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
+  ParameterLimit::subtract(name, shape);
   tensor = Tensor::zeros(shape);
   require_grad(tensor);
   entries_.push_back({std::move(name), &tensor, std::move(initializer), true});
 }
 
 void Module::add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
+  ParameterLimit::subtract(name, shape);
   tensor = Tensor::zeros(shape);
   entries_.push_back({std::move(name), &tensor, std::move(initializer), false});
 }

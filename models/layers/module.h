@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -134,6 +135,26 @@ class Module {
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // alias, parameter
+};
+
+// Limits the parameters and state of the models that this thread makes while the object exists. For configs
+// that may not match their checkpoint. Objects must not be nested.
+class ParameterLimit {
+ public:
+  explicit ParameterLimit(int64_t elements);
+  ~ParameterLimit();
+  ParameterLimit(const ParameterLimit&) = delete;
+  ParameterLimit& operator=(const ParameterLimit&) = delete;
+
+  // Subtracts the elements of a new parameter. Throws ParameterLimitError, before the parameter is allocated,
+  // if the limit is exceeded. Does nothing if no limit exists.
+  static void subtract(const std::string& name, const Shape& shape);
+};
+
+// Thrown if a model has more parameters and state than a ParameterLimit allows.
+class ParameterLimitError : public std::length_error {
+ public:
+  using std::length_error::length_error;
 };
 
 // Returns the number of elements of all parameters.

@@ -10,3 +10,34 @@ TEST_CASE("nearest_name suggests a similar word, and nothing if no word is simil
   CHECK(nearest_name("shufle", names) == "shuffle");
   CHECK(nearest_name("zzzzzzz", names).empty());
 }
+
+TEST_CASE("unused_options returns options whose condition does not hold") {
+  using Names = std::vector<std::string>;
+  const std::vector<OptionSpec> specs = {
+      {.name = "form", .default_value = std::string("1d"), .help = ""},
+      {.name = "terms", .default_value = Names{"dense"}, .help = ""},
+      {.name = "blocks", .default_value = int64_t{0}, .help = ""},
+      {.name = "rows", .default_value = int64_t{8}, .help = "", .used_if = {"form", {"2d", "3d"}}},
+      {.name = "rank", .default_value = int64_t{8}, .help = "", .used_if = {"terms", {"random"}}},
+      {.name = "seed", .default_value = int64_t{0}, .help = "", .used_if = {"blocks"}},
+      {.name = "live", .default_value = false, .help = ""},
+      {.name = "pause", .default_value = int64_t{0}, .help = "", .used_if = {"live"}},
+      {.name = "layers", .default_value = int64_t{8}, .help = "", .used_if = {"form", {""}}}};
+  OptionValues values(specs);
+  CHECK(unused_options(specs, values).empty());
+  for (const char* name : {"rows", "rank", "seed", "pause", "layers"}) values.set(name, int64_t{9});
+  const auto unused = unused_options(specs, values);
+  REQUIRE(unused.size() == 5);
+  CHECK(unused[0].name == "rows");
+  CHECK(unused[0].problem == "has an effect only if form = \"2d\" or \"3d\"");
+  CHECK(unused[1].problem == "has an effect only if terms contains \"random\"");
+  CHECK(unused[2].problem == "has an effect only if blocks > 0");
+  CHECK(unused[3].problem == "has an effect only if live is set");
+  CHECK(unused[4].problem == "has an effect only if form is empty");
+  values.set("layers", int64_t{8});
+  values.set("form", std::string("3d"));
+  values.set("terms", Names{"dense", "random"});
+  values.set("blocks", int64_t{1});
+  values.set("live", true);
+  CHECK(unused_options(specs, values).empty());
+}

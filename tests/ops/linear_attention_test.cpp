@@ -225,7 +225,7 @@ TEST_CASE("linear attention: errors about arguments contain the expected value")
       ShapeError);
   CHECK_THROWS_WITH_AS(
       linear_attention(q, short_k, short_v, {.causal = true}),
-      "linear_attention: the causal form needs queries and keys of one length, not (2, 3, 2, 4) and "
+      "linear_attention: the causal form needs queries and keys of equal length, not (2, 3, 2, 4) and "
       "(2, 2, 2, 4)",
       ShapeError);
   CHECK_THROWS_WITH_AS(linear_attention(q, k.to(DType::float32), v), doctest::Contains("one dtype"),

@@ -81,11 +81,11 @@ TEST_CASE("a query has no gradient to keys outside of its window") {
   }
 }
 
-TEST_CASE("a window needs queries and keys of one length, and its sizes are checked") {
+TEST_CASE("a window needs queries and keys of equal length, and its sizes are checked") {
   const std::vector<Tensor> in = attention_inputs({1, 4, 6, 1, 2, 2}).list();
   CHECK_THROWS_WITH_AS(
       softmax_attention(in[0], in[1], in[2], {.pattern = {.window = {.block = 1, .before = 2, .after = 0}}}),
-      doctest::Contains("a pattern needs queries and keys of one length"), ShapeError);
+      doctest::Contains("a pattern needs queries and keys of equal length"), ShapeError);
   CHECK_THROWS_WITH_AS(
       softmax_attention(in[0], in[0], in[0], {.pattern = {.window = {.block = 0, .before = 2, .after = 0}}}),
       doctest::Contains("the window has block 0"), ShapeError);

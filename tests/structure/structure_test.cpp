@@ -109,7 +109,7 @@ TEST_CASE("control: broken links and false quotations are found") {
   const auto quotes = [](const std::string& text) {
     return joined(quotation_problems({"x.md", text}, SOURCE_DIR));
   };
-  CHECK(quotes("```cpp core/batch.h\nstruct  Batch {\n…\nTensor labels;\n```\n") == "");
+  CHECK(quotes("```cpp core/batch.h\nstruct  Batch {\n…\nTensor labels = {};\n```\n") == "");
   CHECK(quotes("```cpp core/batch.h\nstruct Bunch {\n```\n") ==
         "x.md:1: core/batch.h does not contain: struct Bunch {\n");
   CHECK(quotes("text\n```cpp core/nowhere.h\n```\n") ==

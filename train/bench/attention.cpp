@@ -41,10 +41,10 @@ struct MeasuredKind {
 
 // Returns the kind `only`, or all causal kinds if `only` is empty, with their default options.
 std::vector<MeasuredKind> default_kinds(const std::string& only) {
-  if (!only.empty()) attention_kind(only);  // throws for an unknown kind
+  if (!only.empty()) kind_of_option("--kind", only);
   std::vector<MeasuredKind> kinds;
   for (const AttentionKind& kind : attention_kinds())
-    if ((only.empty() || kind.name == only) && kind.capabilities.causal)
+    if (only.empty() ? static_cast<bool>(kind.capabilities.causal) : kind.name == only)
       kinds.push_back({&kind, kind.defaults()});
   return kinds;
 }
@@ -118,18 +118,23 @@ Report run_attention(const BenchmarkArguments& arguments) {
 
 Benchmark attention_benchmark() {
   std::vector<OptionSpec> options = attention_size_options();
-  options.insert(
-      options.begin(),
-      {.name = "kind", .default_value = std::string(), .help = "attention kind to measure; empty: all"});
+  for (OptionSpec& option : options)
+    if (option.name == "heads" || option.name == "head-dim") option.used_if = kWithoutConfig;
+  options.insert(options.begin(), {.name = "kind",
+                                   .default_value = std::string(),
+                                   .help = "attention kind to measure; empty: all causal kinds",
+                                   .used_if = kWithoutConfig});
   options.insert(options.begin(), {.name = "config",
                                    .default_value = std::string(),
                                    .help = "file with the kind, its options, the heads and the precision; "
                                            "replaces --kind, --heads, --head-dim and --precision"});
   options.push_back(precision_option("", "dtype of queries, keys and values; empty: float32"));
+  options.back().used_if = kWithoutConfig;
   options.push_back({.name = "dtype",
                      .default_value = std::string(),
                      .help = "dtype of queries, keys and values; the same as --precision",
-                     .choices = {"float32", "bfloat16"}});
+                     .choices = {"float32", "bfloat16"},
+                     .used_if = kWithoutConfig});
   options.push_back({.name = "patience",
                      .default_value = 20.0,
                      .help = "largest number of seconds for one pass; longer sequences are skipped",

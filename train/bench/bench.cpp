@@ -51,6 +51,14 @@ void use_precision(const RunConfig& run, Device device) {
   }
 }
 
+const AttentionKind& kind_of_option(const std::string& option, const std::string& name) {
+  try {
+    return attention_kind(name);
+  } catch (const ConfigError& error) {
+    throw ConfigError(option + ": " + error.what());
+  }
+}
+
 const std::vector<Benchmark>& benchmarks() {
   static const auto* const list = new std::vector<Benchmark>{
       sgemm_benchmark(),         small_op_benchmark(),    train_step_benchmark(), attention_benchmark(),

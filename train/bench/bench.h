@@ -9,6 +9,7 @@
 
 #include "core/device.h"
 #include "core/options.h"
+#include "models/attention/attention.h"
 #include "train/command_options.h"
 #include "train/config/config.h"
 #include "train/report.h"
@@ -39,11 +40,18 @@ struct Benchmark {
   bool has_option(const std::string& option) const;
 };
 
+// The condition of options that a config replaces.
+inline const OptionCondition kWithoutConfig{"config", {""}};
+
 // Returns the option "precision" with the choices float32 and bfloat16.
 OptionSpec precision_option(std::string default_value, std::string help);
 // Sets the precision of the device to run.precision and, on a CUDA device, run.tf32. If the CPU does not
 // support the precision, throws ConfigError, which names --precision.
 void use_precision(const RunConfig& run, Device device);
+
+// Returns the attention kind that an option names. Throws ConfigError, which names the option, for an unknown
+// kind.
+const AttentionKind& kind_of_option(const std::string& option, const std::string& name);
 
 // Returns all benchmarks in the order in which the help lists them.
 const std::vector<Benchmark>& benchmarks();

@@ -67,6 +67,16 @@ Report::Value launches_of_layer(const ModelChoice& choice, int64_t launches,
   return launches - count(shallower).launches();
 }
 
+// Throws ConfigError if no token can be decoded after the first one.
+void check_decodable(const AutoregressiveOptions& model) {
+  const std::string problem =
+      unsupported_text(model.encoder.attention, "recurrent form", &AttentionCapabilities::recurrent);
+  if (!problem.empty()) throw ConfigError("--work token: " + problem);
+  if (model.max_length < 2)
+    throw ConfigError(
+        concat_text("--work token: expected sequences of at least 2 tokens, got ", model.max_length));
+}
+
 Report run_device_cost(const BenchmarkArguments& arguments) {
   const OptionValues& options = arguments.options;
   const DeviceModel& model = device_model(options.get<std::string>("device-model"));
@@ -74,6 +84,7 @@ Report run_device_cost(const BenchmarkArguments& arguments) {
   ModelChoice choice = choose_model(arguments, wanted > 0 ? wanted : 10);
   if (wanted > 0) choice.batch = wanted;
   const bool decodes = options.get<std::string>("work") == "token";
+  if (decodes) check_decodable(choice.model);
   const Device device = arguments.device;
   use_precision(choice.run, device);
   const auto count = [&](const ModelChoice& counted) {

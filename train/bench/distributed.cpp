@@ -144,7 +144,8 @@ Benchmark distributed_benchmark() {
                      .default_value = int64_t{10},
                      .help = "total sequences of all processes",
                      .min = 1,
-                     .max = 1 << 20});
+                     .max = 1 << 20,
+                     .used_if = kWithoutConfig});
   options.push_back({.name = "reduce-dtype",
                      .default_value = std::string("float32"),
                      .help = "dtype in which the processes sum their gradients",

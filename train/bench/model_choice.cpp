@@ -6,7 +6,7 @@
 namespace tapeformer {
 
 std::vector<OptionSpec> model_option_specs() {
-  return {
+  std::vector<OptionSpec> specs = {
       {.name = "config",
        .default_value = std::string(),
        .help = "file with the model, the batch size and the optimizer; replaces the other options except "
@@ -37,6 +37,9 @@ std::vector<OptionSpec> model_option_specs() {
        .min = 1,
        .max = 1 << 24},
   };
+  for (OptionSpec& spec : specs)
+    if (spec.name != "config" && spec.name != "precision") spec.used_if = kWithoutConfig;
+  return specs;
 }
 
 ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
@@ -47,6 +50,9 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   if (const auto& path = options.get<std::string>("config"); !path.empty()) {
     const Config config = load_config(path, arguments.overrides.sets, attention_catalogue(),
                                       {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+    if (config.model.type != "image" && config.model.type != "sequence")
+      throw ConfigError(path + ": expected a model of images or sequences, found a model of type \"" +
+                        config.model.type + "\"");
     choice.model = model_options(config, describe_data(config));
     choice.optimizer = config.optimizer;
     choice.run = config.run;
@@ -61,7 +67,7 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   encoder.head_dim = options.get<int64_t>("head-dim");
   encoder.feedforward = options.get<int64_t>("feedforward");
   const auto& kind = options.get<std::string>("attention");
-  encoder.attention = {{kind, attention_kind(kind).defaults()}};
+  encoder.attention = {{kind, kind_of_option("--attention", kind).defaults()}};
   encoder.dropout = options.get<double>("dropout");
   choice.model.mixtures = options.get<int64_t>("mixtures");
   choice.model.max_length = options.get<int64_t>("length");

@@ -183,7 +183,12 @@ std::vector<OptionSpec> options() {
     if (option.name == "feedforward") option.default_value = int64_t{512};
     if (option.name == "length") option.default_value = int64_t{512};
   }
-  list.push_back({.name = "batch", .default_value = int64_t{2}, .help = "sequences", .min = 1, .max = 4096});
+  list.push_back({.name = "batch",
+                  .default_value = int64_t{2},
+                  .help = "sequences",
+                  .min = 1,
+                  .max = 4096,
+                  .used_if = kWithoutConfig});
   list.push_back({.name = "deepest",
                   .default_value = int64_t{32},
                   .help = "layers of the deepest model; the other models have 2, 4, … layers",

@@ -139,6 +139,8 @@ OptionValues values_of(const std::vector<OptionSpec>& specs, const cxxopts::Pars
       values.set(spec.name, typed(spec, parsed[spec.name].as<std::string>()));
     }
   }
+  for (const UnusedOption& unused : unused_options(specs, values))
+    throw ConfigError("--" + unused.name + " " + unused.problem);
   return values;
 }
 

@@ -113,8 +113,7 @@ int64_t given_tokens(const Batch& example) {
 
 // Continues sequences one at a time, because their prefixes differ in length.
 void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line) {
-  if (!line.options.get<std::string>("out").empty())
-    throw ConfigError("--out is for models of images; the report contains the sequences, see --json");
+  refuse_image_options(line);
   plan.batch = 1;
   const auto examples = open_split(run.config, run.tokenizer, "test", plan.count, line);
   plan.count = std::min(plan.count, examples->size());

@@ -219,7 +219,7 @@ ClassSampling sampling_of(const CommandLine& line) {
   const auto temperature = line.options.get<double>("temperature");
   const bool greedy = line.options.get<bool>("greedy");
   if (greedy && is_given(line, "temperature") && temperature != 0)
-    throw ConfigError("--greedy and --temperature exclude each other");
+    throw ConfigError("--greedy and --temperature cannot be combined");
   return {.greedy = greedy || temperature == 0,
           .temperature = temperature > 0 ? temperature : 1,
           .top_k = line.options.get<int64_t>("top-k"),
@@ -238,6 +238,11 @@ std::vector<OptionSpec> text_options() {
            .max = 1e12}};
 }
 
+void refuse_image_options(const CommandLine& line) {
+  for (const char* option : {"out", "batch", "scale"})
+    if (is_given(line, option)) throw ConfigError(std::string("--") + option + " is for models of images");
+}
+
 void refuse_text_options(const CommandLine& line) {
   for (const OptionSpec& option : text_options())
     if (is_given(line, option.name)) throw ConfigError("--" + option.name + " is for models of text");
@@ -245,8 +250,7 @@ void refuse_text_options(const CommandLine& line) {
 }
 
 void generate_text(const LoadedRun& run, const GenerationOptions& options, const CommandLine& line) {
-  for (const char* option : {"out", "batch", "scale"})
-    if (is_given(line, option)) throw ConfigError(std::string("--") + option + " is for models of images");
+  refuse_image_options(line);
   Communicator& processes = *join_processes().communicator;
   const std::string prompt = broadcast_text(processes, prompt_of(line, *run.tokenizer));
   const std::vector<int32_t> tokens = prompt_tokens(prompt, *run.tokenizer);

@@ -28,7 +28,8 @@ CommandSpec report_spec() {
                        .default_value = 10.0,
                        .help = "seconds between updates with --live",
                        .min = 0.1,
-                       .max = 3600}}};
+                       .max = 3600,
+                       .used_if = {"live"}}}};
 }
 
 // Writes the page. Returns whether a run is still training.

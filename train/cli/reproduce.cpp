@@ -108,35 +108,29 @@ int list_reproductions(const CommonOptions& common) {
   return 0;
 }
 
-// Throws ConfigError if an option with a list of words is given without a word.
-void require_words(const CommandLine& line, const std::string& option,
-                   const std::vector<std::string>& words) {
-  if (words.empty() && std::find(line.given.begin(), line.given.end(), option) != line.given.end())
+// Returns the words of an option, which are separated by commas, or no words if the option is not given.
+// Throws ConfigError if the list or a word is empty, or if a word occurs twice.
+std::vector<std::string> word_list(const CommandLine& line, const std::string& option) {
+  if (std::find(line.given.begin(), line.given.end(), option) == line.given.end()) return {};
+  const auto& text = line.options.get<std::string>(option);
+  if (text.empty())
     throw ConfigError("--" + option + ": the list is empty; leave the option out for its default");
-}
-
-std::vector<std::string> comma_list(const std::string& text) {
   std::vector<std::string> words;
-  for (size_t first = 0; first < text.size();) {
-    const size_t comma = std::min(text.find(',', first), text.size());
-    if (comma > first) words.push_back(text.substr(first, comma - first));
-    first = comma + 1;
+  for (size_t first = 0, comma = 0; comma < text.size(); first = comma + 1) {
+    comma = std::min(text.find(',', first), text.size());
+    words.push_back(text.substr(first, comma - first));
+    if (words.back().empty()) throw ConfigError("--" + option + " " + text + ": a word is empty");
+    if (std::count(words.begin(), words.end(), words.back()) > 1)
+      throw ConfigError("--" + option + " " + text + ": \"" + words.back() + "\" occurs twice");
   }
   return words;
 }
 
 // Returns the seeds in --seeds, or the seed in --seed (default: 1).
 std::vector<int64_t> seeds_of(const CommandLine& line) {
-  const auto& text = line.options.get<std::string>("seeds");
-  require_words(line, "seeds", comma_list(text));
-  if (!text.empty() && line.common.seed) throw ConfigError("--seed and --seeds exclude each other");
-  std::vector<int64_t> seeds =
-      text.empty() ? std::vector{line.common.seed.value_or(1)} : index_list("seeds", text);
-  auto sorted = seeds;
-  std::sort(sorted.begin(), sorted.end());
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    throw ConfigError("--seeds " + text + ": a seed occurs twice");
-  return seeds;
+  if (word_list(line, "seeds").empty()) return {line.common.seed.value_or(1)};
+  if (line.common.seed) throw ConfigError("--seed and --seeds cannot be combined");
+  return index_list("seeds", line.options.get<std::string>("seeds"));
 }
 
 ReproductionOptions options_of(const Reproduction& chosen, const CommandLine& line) {
@@ -147,12 +141,11 @@ ReproductionOptions options_of(const Reproduction& chosen, const CommandLine& li
                               .out = text("out"),
                               .runs = text("runs"),
                               .seeds = seeds_of(line),
-                              .rows = comma_list(text("rows")),
+                              .rows = word_list(line, "rows"),
                               .jobs = line.options.get<int64_t>("jobs"),
                               .data = data_access(line),
                               .quiet = line.common.quiet,
                               .overrides = overrides_of(line.common)};
-  require_words(line, "rows", options.rows);
   if (options.out.empty()) options.out = fs::path("runs") / "reproduce" / (chosen.name + "-" + text("scale"));
   if (!options.runs.empty() && !fs::is_directory(options.runs))
     throw ConfigError("--runs " + options.runs.string() + ": no such folder");

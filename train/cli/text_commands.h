@@ -12,6 +12,8 @@ ClassSampling sampling_of(const CommandLine& line);
 
 // Returns the options of "generate" for texts.
 std::vector<OptionSpec> text_options();
+// Throws ConfigError if the command line has an option that only models of images accept.
+void refuse_image_options(const CommandLine& line);
 // Throws ConfigError if the command line has an option or argument that only models of text accept.
 void refuse_text_options(const CommandLine& line);
 

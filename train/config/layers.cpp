@@ -83,7 +83,10 @@ void LayerApplier::apply(const ConfigLayer& layer, Config& config) {
 
 void LayerApplier::apply_setting(const Setting& setting, Config& config) {
   if (setting.table.empty() && is_config_table(setting.key)) {
-    problems_.push_back({setting.value_at, setting.key + ": expected a table, got " + setting.value.found});
+    const bool is_table = setting.value.found.starts_with("a table");
+    problems_.push_back(
+        {setting.value_at, setting.key + (is_table ? ": set one key at a time, " + setting.key + ".KEY=VALUE"
+                                                   : ": expected a table, got " + setting.value.found)});
     return;
   }
   if (setting.table.empty()) {

@@ -70,6 +70,30 @@ auto load_fitting(const FoundRun& found, Load&& load) {
   }
 }
 
+// Makes the model of a run and loads its weights. Compares the sizes of `options`, which describe the model,
+// with the checkpoint first, so that a config that does not match allocates little memory.
+template <class Run, class Options, class Make>
+void load_weights(Run& run, Device device, const Options& options, const Make& make) {
+  // A model with slightly more parameters is made, and the differences of its tensors are listed.
+  constexpr int64_t kAllowedElements = int64_t{1} << 24;
+  const Checkpoint checkpoint(run.checkpoint.string());
+  check_model_sizes(checkpoint, sized_tensors(options));
+  int64_t elements = 0;
+  const SafetensorsFile file = checkpoint.model_file();
+  for (const auto& [name, entry] : file.entries()) elements += entry.shape.numel();
+  try {
+    const ParameterLimit limit(elements + kAllowedElements);
+    run.model = make();
+  } catch (const ParameterLimitError& error) {
+    throw CheckpointError(concat_text(checkpoint.config_path(), ": does not match the tensors: with ",
+                                      error.what(), " the model has more parameters than model.safetensors, ",
+                                      elements));
+  }
+  set_precision(run.config.run, device);
+  checkpoint.load_model(run.model->saved_tensors());
+  check_finite(run.model->saved_tensors(), run.checkpoint.string());
+}
+
 }  // namespace
 
 fs::path LoadedRun::samples_folder() const {
@@ -100,11 +124,8 @@ LoadedRun load_run(const FoundRun& found) {
     const Checkpoint checkpoint(run.checkpoint.string());
     if (is_text(config)) run.tokenizer = tokenizer_of(checkpoint.state().task, checkpoint.state_path());
     run.data = describe_data(run.config, run.tokenizer);
-    check_model_sizes(checkpoint, sized_tensors(model_options(run.config, run.data)));
-    run.model = make_model(run.config, run.data, found.device);
-    set_precision(run.config.run, found.device);
-    checkpoint.load_model(run.model->saved_tensors());
-    check_finite(run.model->saved_tensors(), run.checkpoint.string());
+    load_weights(run, found.device, model_options(config, run.data),
+                 [&] { return make_model(config, run.data, found.device); });
     return run;
   });
 }
@@ -121,13 +142,9 @@ LoadedClassifierRun load_classifier_run(const FoundRun& found) {
     LoadedClassifierRun run;
     run.config = config;
     run.checkpoint = found.checkpoint;
-    const Checkpoint checkpoint(run.checkpoint.string());
     const DatasetInfo data = describe_data(config);
-    check_model_sizes(checkpoint, sized_tensors(classifier_options(config, data)));
-    run.model = make_classifier(config, data, found.device);
-    set_precision(config.run, found.device);
-    checkpoint.load_model(run.model->saved_tensors());
-    check_finite(run.model->saved_tensors(), run.checkpoint.string());
+    load_weights(run, found.device, classifier_options(config, data),
+                 [&] { return make_classifier(config, data, found.device); });
     return run;
   });
 }
@@ -142,11 +159,8 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
     run.checkpoint = found.checkpoint;
     const Checkpoint checkpoint(run.checkpoint.string());
     run.description = speech_description(checkpoint.state().task, checkpoint.state_path());
-    check_model_sizes(checkpoint, sized_tensors(speech_model_options(run.config, run.description)));
-    run.model = make_speech_model(run.config, run.description, found.device);
-    set_precision(run.config.run, found.device);
-    checkpoint.load_model(run.model->saved_tensors());
-    check_finite(run.model->saved_tensors(), run.checkpoint.string());
+    load_weights(run, found.device, speech_model_options(config, run.description),
+                 [&] { return make_speech_model(config, run.description, found.device); });
     return run;
   });
 }

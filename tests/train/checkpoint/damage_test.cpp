@@ -195,6 +195,23 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
   }
 }
 
+TEST_CASE("parameters of an attention kind that do not match the tensors are not allocated") {
+  const TempDir dir;
+  Config config = tiny_sequence_config();
+  config.model.attention = {"synthesizer"};
+  config.attention = {
+      {"synthesizer", attention_kind("synthesizer").values({{"terms", std::vector<std::string>{"random"}}})}};
+  train(config, dir / "run");
+  const std::string run = (dir / "run").string();
+  CHECK_NOTHROW(load_run({.path = run, .sets = {}}));
+  device_allocator(kCpu).reset_peak();
+  const int64_t before = device_allocator(kCpu).stats().peak;
+  const std::string error =
+      message_of<ConfigError>([&] { load_run({.path = run, .sets = {"data.max_length=20000"}}); });
+  CHECK(contains(error, "the model has more parameters than model.safetensors"));
+  CHECK(device_allocator(kCpu).stats().peak - before < (int64_t{1} << 26));
+}
+
 TEST_CASE("sized_tensors() agrees with the names and the shapes of the parameters of the model") {
   const auto check_against = [](const Module& model, const std::vector<SizedTensor>& sized) {
     const NamedTensors parameters = model.parameters();

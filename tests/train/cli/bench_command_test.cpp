@@ -143,7 +143,13 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
         doctest::Approx(1e-9 * 3 * 2 * 2 * 64 * 64 * 64 * 8));
   CHECK(row["gigabytes"].get<double>() == doctest::Approx(1e-9 * 12 * 64 * 64 * 8 * 4));
   CHECK(run_program({"bench", "attention", "--dtype", "float32", "--precision", "bfloat16"}).code == 2);
-  CHECK(run_program({"bench", "attention", "--kind", "linaer"}).code == 2);
+  const auto unknown = run_program({"bench", "attention", "--kind", "linaer"});
+  CHECK(unknown.code == 2);
+  CHECK(contains(unknown.err, "--kind: unknown attention kind \"linaer\""));
+  const auto not_causal =
+      json_of(run_program({"bench", "attention", "--kind", "linformer", "--shortest", "256", "--longest",
+                           "256", "--heads", "1", "--repeats", "1", "--json"}));
+  CHECK(not_causal["lengths"].size() == 1);
   std::vector<std::string> devices{"cpu"};
   if constexpr (kHasCuda)
     if (cuda::emulated()) devices.push_back("cuda-emulated");
@@ -292,6 +298,24 @@ TEST_CASE("cuda: benchmarks of models measure the device in --device, and other 
   CHECK(contains(refused.err, "measures the CPU"));
 }
 
+TEST_CASE("benchmarks refuse options that a config replaces, and models of other types") {
+  const auto error = [](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"bench"};
+    all.insert(all.end(), words.begin(), words.end());
+    const auto result = run_program(all);
+    CHECK(result.code == 2);
+    return result.err;
+  };
+  const std::string config = std::string(SOURCE_DIR) + "/configs/quickstart.toml";
+  for (const std::string benchmark : {"train-step", "attention"}) {
+    CAPTURE(benchmark);
+    CHECK(contains(error({benchmark, "--config", config, "--heads", "2"}),
+                   "--heads has an effect only if config is empty"));
+  }
+  CHECK(contains(error({"train-step", "--config", SOURCE_DIR "/configs/quickstart-speech.toml"}),
+                 "expected a model of images or sequences"));
+}
+
 TEST_CASE("bench device-cost counts the launches of a step and estimates their time") {
   if (cuda_name() != "cuda-emulated") {
     MESSAGE("skipped: this build has no emulation of CUDA");
@@ -320,4 +344,11 @@ TEST_CASE("bench device-cost counts the launches of a step and estimates their t
     CHECK(milliseconds >= 2.2e-3 * static_cast<double>(launches));
   }
   CHECK(run_program(words("v100", "token")).code == 2);
+  std::vector<std::string> not_recurrent = words("a100", "token");
+  not_recurrent.insert(not_recurrent.end(), {"--attention", "synthesizer"});
+  CHECK(contains(run_program(not_recurrent).err,
+                 "--work token: attention kind \"synthesizer\" has no recurrent form"));
+  std::vector<std::string> short_sequences = words("a100", "token");
+  short_sequences[7] = "1";
+  CHECK(contains(run_program(short_sequences).err, "expected sequences of at least 2 tokens, got 1"));
 }

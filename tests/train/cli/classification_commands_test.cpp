@@ -83,6 +83,6 @@ TEST_CASE("classification: configs that contradict each other are usage errors")
       run_program({"train", (std::filesystem::path(SOURCE_DIR) / "configs/survey/performer.toml").string(),
                    "--run-dir", (dir / "causal").string(), "--set", "model.attention=linformer"});
   CHECK(causal.code == 2);
-  CHECK(
-      contains(causal.err, "attention kind \"linformer\" has no causal form: each compressed key combines"));
+  CHECK(contains(causal.err,
+                 "attention kind \"linformer\" has no causal form: each compressed key also combines"));
 }

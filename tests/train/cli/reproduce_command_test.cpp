@@ -52,14 +52,20 @@ double mean(const Json& table, const std::string& row, const std::string& column
 
 }  // namespace
 
-TEST_CASE("empty lists of rows and seeds are errors") {
+TEST_CASE("empty lists of rows and seeds, and empty or repeated words, are errors") {
   const TempDir dir;
+  const std::pair<std::string, std::string> lists[] = {{"", ": the list is empty"},
+                                                       {",", "a word is empty"},
+                                                       {"1,", "a word is empty"},
+                                                       {"1,1", "occurs twice"}};
   for (const std::string option : {"--rows", "--seeds"})
-    for (const std::string list : {"", ","}) {
+    for (const auto& [list, problem] : lists) {
       CAPTURE(option);
+      CAPTURE(list);
       const auto result = run_program(reproduce("copy-convergence", dir / "out", kTinyCopy, {option, list}));
       CHECK(result.code == 2);
-      CHECK(contains(result.err, option + ": the list is empty"));
+      CHECK(contains(result.err, option));
+      CHECK(contains(result.err, problem));
     }
 }
 

@@ -157,13 +157,16 @@ TEST_CASE("--out refuses names of other picture formats") {
   }
 }
 
-TEST_CASE("generate of sequences refuses --out") {
+TEST_CASE("generate of sequences refuses options of images") {
   const TempDir dir;
   write_run(dir / "run", tiny_sequence_config());
-  const auto result =
-      run_program({"generate", (dir / "run").string(), "--count", "1", "--out", (dir / "x.png").string()});
-  CHECK(result.code == 2);
-  CHECK(contains(result.err, "--out is for models of images"));
+  const std::pair<std::string, std::string> options[] = {
+      {"--out", (dir / "x.png").string()}, {"--batch", "2"}, {"--scale", "exp"}};
+  for (const auto& [option, value] : options) {
+    const auto result = run_program({"generate", (dir / "run").string(), "--count", "1", option, value});
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, option + " is for models of images"));
+  }
 }
 
 TEST_CASE("commands exit with 3 for a path without a run") {

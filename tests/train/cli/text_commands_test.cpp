@@ -144,7 +144,7 @@ TEST_CASE("prompts that the model cannot continue are usage errors") {
       contains(error({"--prompt", "the ", "--length", "38", "--mode", "recompute"}), "expected at most 37"));
   CHECK(contains(error({"--prompt", "a", "--prompt-file", "b"}), "expected one of"));
   CHECK(contains(error({"--prompt-file", "/nonexistent"}, 3), "/nonexistent"));
-  CHECK(contains(error({"--greedy", "--temperature", "2"}), "exclude each other"));
+  CHECK(contains(error({"--greedy", "--temperature", "2"}), "cannot be combined"));
   CHECK(contains(error({"--out", "a.png"}), "--out is for models of images"));
 }
 
