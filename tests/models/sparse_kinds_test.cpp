@@ -213,7 +213,8 @@ TEST_CASE("patterns that contain all keys give softmax attention") {
       {"image", {{"form", std::string("2d")}, {"image_width", int64_t{16}}, {"memory_rows", int64_t{8}}}}};
   for (const auto& [kind, options] : kinds)
     for (const bool causal : {false, true}) {
-      CAPTURE(concat_text(kind, " ", options.back().first, ", ", causal));
+      const std::string text = concat_text(kind, " ", options.back().first, ", ", causal);
+      CAPTURE(text);
       const auto all = [](int64_t, int64_t, int64_t) { return true; };
       CHECK(error_of(Weights(kind, options, kLength, causal), kLength, causal, all) < 1e-12);
     }

@@ -23,15 +23,15 @@ namespace {
 using NamedOptions = std::vector<std::pair<std::string, OptionValue>>;
 using Texts = std::vector<std::string>;
 
-constexpr int64_t kLength = 9, kHeads = 2, kDim = 4;
-const Tensor kSurveyQueries = normal({2, kLength, kHeads, kDim}, 1),
-             kSurveyKeys = normal({2, kLength, kHeads, kDim}, 2),
-             kSurveyValues = normal({2, kLength, kHeads, kDim}, 3);
+constexpr int64_t kSurveyLength = 9, kHeads = 2, kDim = 4;
+const Tensor kSurveyQueries = normal({2, kSurveyLength, kHeads, kDim}, 1),
+             kSurveyKeys = normal({2, kSurveyLength, kHeads, kDim}, 2),
+             kSurveyValues = normal({2, kSurveyLength, kHeads, kDim}, 3);
 
-// Returns an attention for sequences of up to kLength tokens with float64 parameters.
+// Returns an attention for sequences of up to kSurveyLength tokens with float64 parameters.
 std::unique_ptr<Attention> make_survey_kind(const std::string& kind, const NamedOptions& options) {
   auto attention = make_attention(kind, attention_kind(kind).values(options),
-                                  {.heads = kHeads, .dim = kDim, .max_length = kLength});
+                                  {.heads = kHeads, .dim = kDim, .max_length = kSurveyLength});
   attention->initialize(1);
   attention->convert(DType::float64);
   return attention;
@@ -62,7 +62,7 @@ Tensor attend_with(const Attention& attention, const AttentionMask& mask) {
 const AttentionMask kCausal{.causal = true, .key_lengths = {}}, kNoMask{.causal = false, .key_lengths = {}};
 
 AttentionMask two_lengths() {
-  return {.causal = false, .key_lengths = Tensor::from<int64_t>({kLength, 5}, {2})};
+  return {.causal = false, .key_lengths = Tensor::from<int64_t>({kSurveyLength, 5}, {2})};
 }
 std::vector<AttentionMask> all_masks() {
   return {kCausal, kNoMask, two_lengths()};
@@ -100,7 +100,7 @@ Tensor mean_of_visible(const AttentionMask& mask) {
 }  // namespace
 
 TEST_CASE("linformer: identity projections give softmax attention") {
-  const auto linformer = make_survey_kind("linformer", {{"rank", kLength}});
+  const auto linformer = make_survey_kind("linformer", {{"rank", kSurveyLength}});
   fill_by_index(*linformer, "key_projection", identity);
   fill_by_index(*linformer, "value_projection", identity);
   CHECK(max_difference(attend_with(*linformer, kNoMask), softmax_result(kNoMask)) < 1e-12);
@@ -113,10 +113,12 @@ TEST_CASE("linformer: the result is softmax(q (E k)^T / sqrt(dim)) F v for every
     const bool one_map = sharing == "key-value" || sharing == "layerwise";
     const Tensor e = parameter_of(*linformer, one_map ? "projection" : "key_projection");
     const Tensor f = one_map ? e : parameter_of(*linformer, "value_projection");
-    REQUIRE(e.shape() == Shape{sharing == "none" ? kHeads : 1, 3, kLength});
+    REQUIRE(e.shape() == Shape{sharing == "none" ? kHeads : 1, 3, kSurveyLength});
     const Tensor result = attend_with(*linformer, kNoMask);
     for (int64_t h = 0; h < kHeads; ++h) {
-      const auto head = [&](const Tensor& x) { return reshape(slice(x, 2, h, h + 1), {2, kLength, kDim}); };
+      const auto head = [&](const Tensor& x) {
+        return reshape(slice(x, 2, h, h + 1), {2, kSurveyLength, kDim});
+      };
       const auto map = [&](const Tensor& x) {
         return slice(x, 0, sharing == "none" ? h : 0, sharing == "none" ? h + 1 : 1);
       };
@@ -156,7 +158,7 @@ TEST_CASE("linformer: invalid ranks, lengths and causal masks are errors") {
   CHECK_THROWS_WITH_AS(attend_with(*linformer, kCausal),
                        "linformer: each compressed key contains later tokens, so there is no causal form",
                        ShapeError);
-  const Tensor longer = normal({1, kLength + 1, kHeads, kDim}, 4);
+  const Tensor longer = normal({1, kSurveyLength + 1, kHeads, kDim}, 4);
   CHECK_THROWS_WITH_AS(linformer->forward(longer, longer, longer, kNoMask, {}, "layers.0"),
                        "linformer: sequences of 10 tokens are longer than the maximum, 9", ShapeError);
 }
@@ -170,7 +172,8 @@ TEST_CASE("synthesizer: scores of zero give the mean of the values that a query 
       {{"dense", "random", "factorized-dense"}, {"dense", "random", "dense_columns"}}};
   for (const auto& [terms, zeros] : cases)
     for (const AttentionMask& mask : all_masks()) {
-      CAPTURE(terms.front());
+      const std::string& first_term = terms.front();
+      CAPTURE(first_term);
       CAPTURE(mask.causal);
       const auto synthesizer = make_survey_kind("synthesizer", {{"terms", terms}});
       CHECK(max_difference(attend_with(*synthesizer, mask), mean_of_visible(mask)) > 1e-3);
@@ -303,7 +306,7 @@ TEST_CASE("memory-compressed: keys are convolutions, and a causal query attends 
   const Tensor result = attend_with(*compressed, kCausal);
   const double* const v = kSurveyValues.data<double>();
   for (int64_t h = 0; h < kHeads; ++h)
-    for (int64_t i = 0; i < kLength; ++i)
+    for (int64_t i = 0; i < kSurveyLength; ++i)
       for (int64_t d = 0; d < kDim; ++d) {
         double sum = parameter_of(*compressed, "first_value").data<double>()[h * kDim + d];
         const int64_t spans = (i + 1) / 3;
@@ -325,10 +328,11 @@ TEST_CASE("causal kinds with parameters: later tokens change no earlier result")
       {"synthesizer", {{"terms", Texts{"random", "dense"}}}},
       {"synthesizer", {{"terms", Texts{"factorized-random", "dot-product"}}}},
       {"memory-compressed", {}}};
-  for (const auto& [kind, options] : cases) {
+  for (const auto& [name, options] : cases) {
+    const std::string& kind = name;
     CAPTURE(kind);
     const auto attention = make_survey_kind(kind, options);
-    for (int64_t changed = 0; changed < kLength; ++changed) {
+    for (int64_t changed = 0; changed < kSurveyLength; ++changed) {
       const auto change = [&](const Tensor& x) {
         const Tensor copy = x.clone();
         slice(copy, 1, changed, changed + 1).fill(7);

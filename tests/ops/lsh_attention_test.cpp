@@ -363,8 +363,8 @@ TEST_CASE("lsh attention: with fixed buckets, later positions do not change earl
 }
 
 TEST_CASE("lsh buckets: more rounds find more of the nearest keys of a query") {
-  constexpr int64_t kLength = 512, kDim = 16, kNearest = 8;
-  const Tensor q = normal({1, kLength, 1, kDim}, 1);
+  constexpr int64_t kLength = 512, kHeadDim = 16, kNearest = 8;
+  const Tensor q = normal({1, kLength, 1, kHeadDim}, 1);
   const LshOptions options{.rounds = 8, .chunk_length = 32};
   const Tensor ids = lsh_buckets(q, options, kStream);
   const double* const x = q.data<double>();
@@ -373,9 +373,9 @@ TEST_CASE("lsh buckets: more rounds find more of the nearest keys of a query") {
     std::vector<std::pair<double, int64_t>> near;
     for (int64_t j = 0; j < kLength; ++j) {
       double dot = 0, norm = 0;
-      for (int64_t d = 0; d < kDim; ++d) {
-        dot += x[i * kDim + d] * x[j * kDim + d];
-        norm += x[j * kDim + d] * x[j * kDim + d];
+      for (int64_t d = 0; d < kHeadDim; ++d) {
+        dot += x[i * kHeadDim + d] * x[j * kHeadDim + d];
+        norm += x[j * kHeadDim + d] * x[j * kHeadDim + d];
       }
       if (j != i) near.emplace_back(-dot / std::sqrt(norm), j);
     }

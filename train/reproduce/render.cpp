@@ -5,11 +5,10 @@
 #include "core/system/files.h"
 #include "train/report/chart.h"
 #include "train/report/html.h"
+#include "train/reproduce/table.h"
 
 namespace tapeformer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string markdown_line(const Json& cells) {
   std::string line = "|";

@@ -157,22 +157,22 @@ TEST_CASE("texts shorter than a window and invalid options are errors") {
 
 TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded in parts") {
   const TempDir dir;
-  constexpr int64_t kBytes = int64_t{1} << 32, kCharacters = int64_t{1} << 26;
+  constexpr int64_t kFileBytes = int64_t{1} << 32, kFileCharacters = int64_t{1} << 26;
   const auto write_line = [&](const char* name, int64_t bytes) {
     write_file(dir / name, std::string("start"));
     // The added NUL bytes use no disk space.
     std::filesystem::resize_file(dir / name, static_cast<uintmax_t>(bytes));
     return dir / name;
   };
-  DatasetOptions options = text_of(write_line("bytes", kBytes), "train", 8);
+  DatasetOptions options = text_of(write_line("bytes", kFileBytes), "train", 8);
   options.text.valid_share = options.text.test_share = 0;
   const auto bytes = make_dataset(options);
-  CHECK(bytes->size() == kBytes / 8);
+  CHECK(bytes->size() == kFileBytes / 8);
   CHECK(bytes->batch(std::vector<int64_t>{0}).tokens.to_vector()[1] == 't');
   CHECK(bytes->batch(std::vector<int64_t>{bytes->size() - 1}).tokens.to_vector()[8] == 0);
-  options.text.path = write_line("characters", kCharacters).string();
+  options.text.path = write_line("characters", kFileCharacters).string();
   options.text.tokenizer = "characters";
   const auto characters = make_dataset(options);
-  CHECK(characters->size() == kCharacters / 8);
+  CHECK(characters->size() == kFileCharacters / 8);
   CHECK(characters->info().vocabulary == 5);  // NUL and the letters a, r, s and t
 }
