@@ -1,4 +1,4 @@
-// Reader of JPEG files.
+// Reader of JPEG files, which uses libjpeg-turbo, an optional dependency.
 #pragma once
 
 #include <string>

@@ -2,8 +2,9 @@
 // features. The readers support the layouts of common corpora and read lists only, no recordings. Texts, ids
 // and names of speakers are UTF-8.
 //
-// Functions throw DataError with the file and line of every fault. Missing or invalid labels of an utterance
-// do not throw; `Utterance::fault` contains the reason, and callers skip or reject the utterance.
+// Functions throw DataError with the file and line of the first fault. If `faults` is given, readers append
+// all faults to it instead. Missing or invalid labels of an utterance do not throw; `Utterance::fault`
+// contains the reason, and callers skip or reject the utterance.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,8 @@ struct PronounceReport {
   int64_t dropped = 0;  // number of removed utterances
   Words unknown;        // sorted list of unknown words
 };
-// Sets the phones of all utterances that have only words.
+// Sets the phones of all utterances that have only words. Returns the number of dropped
+// utterances and the unknown words.
 PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownWords unknown);
 
 // Reads the features of CMU AN4: etc/an4_{train,test}.{fileids,transcription} and feat/*.mfc. The phones of

@@ -89,7 +89,8 @@ class SpeechDataset {
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
   // Returns the batch of these utterances. If `augment` is not null, applies SpecAugment with random numbers
-  // from `stream`, which is the stream of the training step. The features have at least `min_frames` frames.
+  // from `stream`, which is the stream of the training step. `epoch` selects the dither. The features have at
+  // least `min_frames` frames.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
   // Returns the batch of these utterances without features.
@@ -126,9 +127,9 @@ struct BatchPlanOptions {
   uint64_t seed = 0;
 };
 
-// Returns the batches of an epoch, as indices into `frames`. Every utterance is in one batch. Utterances in a
-// batch have similar lengths. With shuffling, the choice among similar lengths and the order of the batches
-// are random.
+// Returns the batches of an epoch, as indices into `frames`, the numbers of frames of the utterances. Every
+// utterance is in one batch. Utterances in a batch have similar lengths. With shuffling, the choice among
+// similar lengths and the order of the batches are random.
 std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
                                                const BatchPlanOptions& options, int64_t epoch);
 

@@ -22,12 +22,13 @@ bool is_kaldi_directory(const std::filesystem::path& folder);
 // throw; SpeechDataset reports them.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
-// Returns all faults of the directory, including commands and faults of single utterances. If `contents` is
-// true, also computes the features of all utterances whose files exist.
+// Returns all faults of the directory, including faults of single utterances. Commands are faults unless
+// `allow_commands` is true. If `contents` is true, also computes the features of all utterances whose files
+// exist.
 Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
 
-// Returns all faults of the directory and its contents. Several directories can share `check_one`, which
-// compares their recordings.
+// Returns all faults of the directory and of its recordings and features. Several directories can share
+// `check_one`, which checks that all recordings have the same rate.
 Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
 
 // Makes the words of each utterance its phones, for directories whose text consists of phones.

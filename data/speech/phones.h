@@ -39,8 +39,8 @@ class PhoneTable {
 // Returns a table of all phones in the sequences, sorted.
 PhoneTable make_phone_table(const std::vector<Words>& sequences);
 
-// Reads a table with one phone per line, or with lines "phone number" as in phones.txt of Kaldi. Numbers must
-// be consecutive, and number 0 must be <eps> or <blank>.
+// Reads a table with one phone per line, or with lines "phone number" as in phones.txt of Kaldi. The phones
+// have the numbers 1, 2, … in this order. A line with the number 0 must name <eps> or <blank>.
 PhoneTable read_phones(const std::filesystem::path& path);
 
 enum class PhoneSet { timit61, timit48, timit39 };

@@ -91,7 +91,8 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // `first` is AttentionSetup::first. Throws OptionError if the attention kind rejects an option.
+  // `layer` selects the attention kind from the pattern, and `first` is AttentionSetup::first. Throws
+  // OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* first = nullptr);
   // Computes self-attention of x (batch, length, width). The result has the shape of x and dtype `result`;
