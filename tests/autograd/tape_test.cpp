@@ -77,7 +77,7 @@ TEST_CASE("a result with many elements needs a cotangent of its shape and dtype"
                     "backward: the result does not depend on any tensor that requires a gradient");
 }
 
-TEST_CASE("a wrong gradient shape names the op") {
+TEST_CASE("the error about a gradient of the wrong shape names the op") {
   const Tensor x = leaf(1);
   const Tensor y =
       record("faulty", scalar(1), {&x}, [](const Tensor&) { return Gradients{Tensor::zeros({2})}; });

@@ -16,10 +16,9 @@ import math
 
 BUCKET = 4 << 20
 
-# For each model: its name, parameters, tokens of a process, operations per second of a process, and
-# transferred bytes per
-# element of the gradient. The rates are assumptions; a device reaches less with small models. The CPU is two
-# cores of a Xeon.
+# For each model: its name, parameters, tokens of a process, operations per second of a process, and transferred bytes
+# per element of the gradient. The rates are assumptions; a device reaches less with small models. The CPU is two cores
+# of a Xeon.
 MODELS = [
     ("MNIST, linear, CPU", 6.4e6, 7830, 0.25e12, 4),
     ("MNIST, linear, device", 6.4e6, 7830, 50e12, 4),
@@ -27,8 +26,7 @@ MODELS = [
     ("speech, linear, device", 4.0e6, 20000, 50e12, 4),
     ("1 billion, device", 1.0e9, 16384, 300e12, 2),
 ]
-# For each network: its name, bytes per second of a process, latency in seconds, and the share of `backward`
-# that hides
+# For each network: its name, bytes per second of a process, latency in seconds, and the share of `backward` that hides
 # communication.
 NETWORKS = [
     ("10 GbE", 1.1e9, 30e-6, 1.0),

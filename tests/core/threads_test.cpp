@@ -157,7 +157,7 @@ TEST_CASE("case and white space of OMP_WAIT_POLICY are ignored") {
     CHECK_FALSE(is_passive(policy));
 }
 
-TEST_CASE("a worker that is preempted often rests before its time slice ends") {
+TEST_CASE("a worker that is often preempted rests before its time slice ends") {
   constexpr int64_t slice = 3 * WorkerBursts::kMillisecond, loop = WorkerBursts::kMillisecond / 5;
   WorkerBursts bursts;
   CHECK(interrupted_bursts(bursts, slice, loop, 20000) < 0.2);

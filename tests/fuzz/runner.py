@@ -19,9 +19,8 @@ RAW = re.compile(
     r"cxxopts|toml::|\bsto(i|l|d|ul|ll)\b|map::at|bad variant|bad_optional|regex_error|core dumped|basic_ios|"
     r"iostream error|an error in the program|invalid_argument|out_of_range|libgomp|Traceback|bad_function_call|Resource temporarily")
 SANITIZER = re.compile(r"Sanitizer|runtime error:")
-# Two failures of large cases are accepted. The OpenMP library cannot start thousands of threads within the
-# memory limit.
-# A sanitizer aborts the program if an allocation fails, where a build without sanitizers reports the failure.
+# Two failures of large cases are accepted. The OpenMP library cannot start thousands of threads within the memory
+# limit. A sanitizer aborts the program if an allocation fails, where a build without sanitizers reports the failure.
 NO_THREAD = re.compile(rb"libgomp: Thread creation failed")
 SANITIZED_MEMORY = re.compile(r"(Address|Thread)Sanitizer: (out of memory|allocation-size-too-big|requested allocation size)")
 FORBIDDEN = set("\u2028\u2029\u200e\u200f\u061c") | {chr(c) for c in [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]}
@@ -33,9 +32,8 @@ class Case:
     arguments: list
     statuses: set  # accepted exit statuses
     stdin: bytes = b""
-    # Whether the case may need much time or memory. If it is true, SIGINT at the time limit must end the
-    # program, and the
-# program must report allocations that exceed the memory limit.
+    # Whether the case may need much time or memory. If it is true, SIGINT at the time limit must end the program, and
+    # the program must report allocations that exceed the memory limit.
     large: bool = False
     files: list = dataclasses.field(default_factory=list)  # paths of the changed files, for the report
 

@@ -68,9 +68,8 @@ if(NOT output MATCHES "step-00000001: [0-9]+ parameters, linear attention\n\\[\\
   message(FATAL_ERROR "sample printed: ${output}")
 endif()
 
-# Trains and evaluates a model with an attention kind that an example registers. Checks that an error in an
-# option of the
-# kind is reported.
+# Trains and evaluates a model with an attention kind that an example registers. Checks that an error in an option of
+# the kind is reported.
 set(sliding_window ${WORK_DIR}/examples/sliding_window)
 run(${sliding_window} train ${SOURCE_DIR}/docs/examples/sliding_window.toml --run-dir ${WORK_DIR}/window --threads 1
   ${tiny})

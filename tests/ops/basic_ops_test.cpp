@@ -107,7 +107,7 @@ TEST_CASE("dropout keeps a share of 1 - p, scales kept elements, and draws the s
   CHECK(dropout(ones, {}).id() == ones.id());
 }
 
-TEST_CASE("fused linear equals its plain composition on many rows and threads") {
+TEST_CASE("the fused linear op equals a composition of separate ops, for many rows and threads") {
   const Tensor x = normal({1500, 33}, 1), weight = normal({65, 33}, 2), bias = normal({65}, 3);
   for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu}) {
     const DropoutMask mask{0.25, RandomStream(8, "fused")};
@@ -129,7 +129,7 @@ TEST_CASE("fused linear equals its plain composition on many rows and threads") 
   }
 }
 
-TEST_CASE("fused residual layer norm equals its plain composition") {
+TEST_CASE("the fused residual layer norm equals a composition of separate ops") {
   const Tensor x = normal({700, 33}, 1), branch = normal({700, 33}, 2), weight = normal({33}, 3),
                bias = normal({33}, 4);
   const DropoutMask mask{0.25, RandomStream(8, "fused")};

@@ -26,7 +26,7 @@ std::vector<cuda::WorkRecord> records_of(F&& f) {
 
 }  // namespace
 
-TEST_CASE("cuda: the work log counts the arrays of a kernel once") {
+TEST_CASE("cuda: the work log counts each array of a kernel once") {
   for (const Device device : other_devices()) {
     const BlockRecording recording;
     const Tensor x = Tensor::full({10, 10}, 1, DType::float32, device);

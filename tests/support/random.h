@@ -1,4 +1,4 @@
-// Random tensors for tests. They depend only on the shape and the salt.
+// Functions that return random tensors on the CPU for tests. Equal arguments give equal tensors.
 #pragma once
 
 #include <algorithm>

@@ -138,7 +138,7 @@ TEST_CASE("a run that was killed after a checkpoint continues from it") {
   check_same_final_state(dir.path() / "whole", dir.path() / "cut", "step-00000020");
 }
 
-TEST_CASE("resuming with other settings than the checkpoint names every key") {
+TEST_CASE("the error about resuming with other settings names every key that differs") {
   const TempDir dir;
   train(tiny_config(5), dir.path() / "run");
   Config other = tiny_config(9);  // train.steps may change

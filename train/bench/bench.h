@@ -34,7 +34,7 @@ struct Benchmark {
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
   bool on_devices = false;         // whether the benchmark measures the device of --device
-  bool counts_device = false;      // whether it counts the work of a CUDA device, real or emulated
+  bool counts_device = false;      // whether the benchmark counts the work of a CUDA device
   bool several_processes = false;  // whether mpirun may start several processes of the benchmark
 
   bool has_option(const std::string& option) const;

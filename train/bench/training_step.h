@@ -13,7 +13,7 @@ namespace tapeformer {
 // captured as a CUDA graph and replayed.
 class TrainingStep {
  public:
-  // `choice` must outlive the object.
+  // The model choice must outlive the step.
   TrainingStep(const ModelChoice& choice, Device device);
 
   void run();

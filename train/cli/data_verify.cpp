@@ -58,7 +58,7 @@ std::string dataset_of(const std::string& layout) {
       .front();
 }
 
-// Returns the default config of a data set, changed by --set.
+// Returns the default config of a data set with the changes of the --set options.
 Config config_of(const std::string& dataset, const CommandLine& line) {
   std::vector<std::string> sets = {"data.dataset=" + dataset, "data.path=.", "model.type=speech",
                                    "train.epochs=1"};

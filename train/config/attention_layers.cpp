@@ -50,7 +50,7 @@ std::vector<Kinds> kinds_of(const std::vector<ConfigLayer>& layers, const Kinds&
 
 // An option of an attention kind. A setting has the form "attention.OPTION" or "attention.KIND.OPTION".
 struct KindOption {
-  std::string kind;  // "": the setting does not name the kind
+  std::string kind;  // empty if the setting does not name the kind
   std::string option;
 };
 

@@ -11,9 +11,8 @@ import sys
 import time
 from collections.abc import Callable
 
-# glibc returns large freed blocks to the kernel. PyTorch on the CPU has no cache of its own, so every large
-# tensor causes page
-# faults again. These settings keep freed memory and use huge pages.
+# glibc returns large freed blocks to the kernel. PyTorch on the CPU has no cache of its own, so every large tensor
+# causes page faults again. These settings keep freed memory and use huge pages.
 KEEP_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:glibc.malloc.hugetlb=1"
 
 cuda = None  # torch.cuda if prepare() was called for a device

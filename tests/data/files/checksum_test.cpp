@@ -8,7 +8,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("CRC-32 gives the published check value, and checksums of parts combine") {
+TEST_CASE("CRC-32 gives the published check value, and checksums of parts can be combined") {
   CHECK(checksum_of("123456789") == Checksum{9, 0xCBF43926});
   CHECK(crc32_text(0xCBF43926) == "cbf43926");
   CHECK(crc32_text(1) == "00000001");

@@ -224,7 +224,7 @@ TEST_CASE("failed, truncated and too large downloads are errors with the URL and
   CHECK(contains(message_of<DataError>([&] { downloaded(url, 10000); }), url + ": cannot be downloaded: "));
 }
 
-TEST_CASE("fetch accepts only https, including redirections") {
+TEST_CASE("fetch accepts only https, also in redirections") {
   if (!can_download()) {
     MESSAGE("skipped: built without libcurl");
     return;

@@ -28,7 +28,8 @@ TEST_CASE("deltas are slopes, and the frames at the ends are repeated") {
   CHECK(add_deltas(Tensor::zeros({1, 3})).to_vector() == std::vector<double>(9, 0.0));
 }
 
-TEST_CASE("frames in pieces get bit-identical deltas, with a delay of four frames") {
+TEST_CASE(
+    "the deltas of frames that arrive in pieces are bit-identical, and come two frames per order later") {
   const Tensor features = normal({23, 3}, 4, DType::float32);
   for (const int64_t order : {0, 1, 2}) {
     const auto whole = add_deltas(features, order).to_vector();

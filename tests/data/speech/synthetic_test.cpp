@@ -19,7 +19,7 @@ TEST_CASE("marks of stress and joining are removed from phonemes of espeak-ng") 
   CHECK(parse_espeak_phonemes("").empty());
 }
 
-TEST_CASE("sentences differ, and ranges are parts of one list") {
+TEST_CASE("generated sentences differ, and each range of sentences is a part of the same list") {
   const auto all = synthetic_sentences(3, 0, 500), part = synthetic_sentences(3, 200, 50);
   CHECK(std::set<Words>(all.begin(), all.end()).size() == 500);
   CHECK(std::vector<Words>(all.begin() + 200, all.begin() + 250) == part);

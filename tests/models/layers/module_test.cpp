@@ -11,7 +11,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("the models of the paper have the number of parameters of the paper") {
+TEST_CASE("the image models of Transformers are RNNs have the published numbers of parameters") {
   AutoregressiveOptions options;
   options.encoder.attention = {{"linear", attention_kind("linear").defaults()}};
   options.max_length = 783;

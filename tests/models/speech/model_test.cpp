@@ -196,7 +196,7 @@ TEST_CASE("losses and gradients of a batch are averages over its utterances, wei
   }
 }
 
-TEST_CASE("the paper's models have the paper's sizes") {
+TEST_CASE("the speech models of Transformers are RNNs have the published sizes") {
   SpeechModelOptions transformer;
   transformer.encoder.attention = {{"linear", attention_kind("linear").defaults()}};
   const SpeechModel model(transformer);

@@ -150,7 +150,7 @@ TEST_CASE("data fetch exits with 3 if files are not available") {
   CHECK(run_program({"data", "fetch"}).code == 2);
 }
 
-TEST_CASE("data prepare synthetic-speech writes valid Kaldi directories, or prints the missing program") {
+TEST_CASE("data prepare synthetic-speech writes valid Kaldi directories, or names the missing program") {
   if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
     MESSAGE("skipped: espeak-ng is not installed");
     return;

@@ -189,7 +189,7 @@ TEST_CASE("a failed row does not end the other rows, and a repeated call runs it
   CHECK(row_of(json_of(repeated), "softmax")["cells"]["accuracy_percent"]["status"] == "measured");
 }
 
-TEST_CASE("reproduce refuses folders of other tables, scales, settings and processes, and unknown rows") {
+TEST_CASE("reproduce refuses unknown rows, and folders that another table, scale, setting or process uses") {
   const TempDir dir;
   const auto error = [&](const std::string& name, const Words& sets, const Words& more) {
     const auto result = run_program(reproduce(name, dir / "out", sets, more));

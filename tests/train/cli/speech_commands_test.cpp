@@ -417,7 +417,7 @@ TEST_CASE(
   config.data.feature_cache = chosen.string();
   config.train.epochs = 1;
   const std::string run = trained(dir, config);
-  CHECK(fs::exists(chosen));  // training uses the config of the user
+  CHECK(fs::exists(chosen));  // training writes to this folder, because the user has named it
   fs::remove_all(chosen);
   write_file(chosen / "0.features.1.tmp", std::string("not ours"));
   CHECK(run_program({"eval", run}).code == 0);

@@ -77,7 +77,7 @@ TEST_CASE("a missing gradient is reduced as 0, and a parameter without a gradien
   CHECK_FALSE(gradient(parameters[1]).defined());
 }
 
-TEST_CASE("gradients are rounded to bfloat16 for the reduction, and double gradients are not") {
+TEST_CASE("float32 gradients are rounded to bfloat16 for the reduction, and float64 gradients are not") {
   for (const DType dtype : {DType::float32, DType::float64}) {
     Echo processes(2);
     const std::vector<Tensor> parameters = {parameter(3, dtype)};

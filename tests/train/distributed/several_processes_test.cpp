@@ -202,7 +202,7 @@ TEST_CASE("several processes train on an emulated CUDA device") {
           doctest::Approx(metric_number(cpu[i], "loss_nats", -2)).epsilon(1e-4));
 }
 
-TEST_CASE("process 0 alone writes the log, with the number of threads") {
+TEST_CASE("only process 0 writes the log, which contains the number of threads") {
   if (without_mpirun()) return;
   const TempDir dir;
   const ProgramResult result =

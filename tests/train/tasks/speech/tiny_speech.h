@@ -17,7 +17,7 @@ inline void append_big_endian(Bytes& bytes, uint32_t word) {
 }
 
 // Returns the contents of a .mfc file with 13 values per frame. Each phone ("A", "B" or "C") has four frames
-// in which value 0, 2 or 4 is high. Two frames in which the last value is high follow.
+// in which value 0, 2 or 4 is high. After these frames, two frames have a high last value.
 inline Bytes mfc_bytes(const std::string& phones, uint64_t seed) {
   std::vector<float> values;
   const RandomStream noise(seed, "mfc", 0);
