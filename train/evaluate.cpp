@@ -65,13 +65,13 @@ class BatchSums {
   Tensor values_;  // (kRows, batches) float64
 };
 
-// Means over the terms of a batch, and their number.
+// The mean loss in nats and the mean accuracy over the predictions of a batch, and the number of predictions.
 struct BatchScore {
   double nats = 0, accuracy = 0, count = 0;
   TextScore text;
 };
 
-// Scores the first `examples` examples in batches, which the processes divide.
+// Scores the first `examples` examples in batches by `score`. The processes divide the batches.
 template <class Score>
 BatchSums batch_sums(const Dataset& dataset, int64_t examples, int64_t batch_size, const Score& score,
                      const StopCheck& stop, Communicator& processes) {

@@ -20,7 +20,8 @@ std::string text_of(const ListOpsExample& example) {
   return text;
 }
 
-// An evaluator of the text, by the definition of the operations in Nangia and Bowman 2018.
+// Returns the value of the expression that `words` contains next, by the definition of Nangia and Bowman
+// 2018. Stores its depth in `depth`, and the largest number of operands of an operation in `operands`.
 int evaluate_text(std::istringstream& words, int* depth = nullptr, size_t* operands = nullptr) {
   std::string word;
   words >> word;
@@ -55,7 +56,7 @@ TEST_CASE(
   for (int64_t i = 0; i < set.size(); ++i) {
     const ListOpsExample example = set.example(i);
     CAPTURE(text_of(example));
-    CHECK(example.tokens.size() >= 20);  // a quarter of max_length
+    CHECK(example.tokens.size() >= 20);  // the default minimum is a quarter of max_length
     CHECK(example.tokens.size() <= 80);
     std::istringstream words(text_of(example));
     int depth = 1;
@@ -90,7 +91,7 @@ TEST_CASE("listops: a batch is padded with 0 and has lengths and labels") {
   }
 }
 
-TEST_CASE("listops: examples depend on seed, split and index only") {
+TEST_CASE("listops: examples depend only on the seed, the split and the index") {
   const ListOps set({.max_length = 40, .seed = 1}), again({.max_length = 40, .count = 9, .seed = 1});
   const ListOps other_seed({.max_length = 40, .seed = 2}),
       test({.split = "test", .max_length = 40, .seed = 1});
@@ -107,7 +108,7 @@ TEST_CASE("listops: the settings of the Long Range Arena give examples") {
   for (int64_t i = 0; i < 3; ++i) CHECK(set.example(i).tokens.size() >= 500);
 }
 
-TEST_CASE("listops: errors for options that are out of range") {
+TEST_CASE("listops: options that are out of range are errors") {
   CHECK_THROWS_WITH_AS(ListOps({.min_length = 41, .max_length = 40}),
                        "listops: min_length 41, expected 0 to max_length, 40", ConfigError);
   CHECK_THROWS_WITH_AS(ListOps({.max_args = 1}), "listops: max_args 1, expected at least 2", ConfigError);

@@ -18,7 +18,7 @@ namespace {
 ClassifierOptions classifier_options(const std::string& attention) {
   ClassifierOptions options{
       .encoder = small_encoder(attention), .vocabulary = 7, .classes = 3, .max_length = 12};
-  options.encoder.activation = Activation::gelu;  // relu has kinks
+  options.encoder.activation = Activation::gelu;  // finite differences fail at the kink of relu
   return options;
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("classifier: logits do not depend on padding, with every attention kin
 TEST_CASE("classifier: gradients of all parameters pass the gradient check, with every attention kind") {
   for (const std::string& attention : length_mask_kinds()) {
     CAPTURE(attention);
-    Decisions decisions;  // keeps the decisions while parameters change
+    Decisions decisions;  // keeps hash buckets while parameters change
     Classifier model(classifier_options(attention));
     model.initialize(3);
     model.convert(DType::float64);
@@ -63,7 +63,9 @@ TEST_CASE("classifier: gradients of all parameters pass the gradient check, with
       CAPTURE(name);
       const Tensor exact = gradient(parameter);
       REQUIRE(exact.defined());
-      double largest = 1e-4, error = 0;  // gradients may be zero: softmax attention ignores the key bias
+      // The minimum is above 0, because a gradient may be 0: softmax attention does not depend on the key
+      // bias.
+      double largest = 1e-4, error = 0;
       for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 20) {
         const NoGrad no_grad;
         double* const value = parameter.data<double>() + i;
@@ -102,7 +104,7 @@ TEST_CASE("classifier: the loss is the mean cross entropy, and the accuracy coun
   CHECK(model.score(batch).accuracy == doctest::Approx(correct / 3));
 }
 
-TEST_CASE("classifier: errors") {
+TEST_CASE("classifier: invalid options and arguments are errors") {
   Classifier model(classifier_options("linformer"));
   model.initialize(1);
   CHECK_THROWS_WITH_AS(model.forward(random_tokens(1, 13, 7), {}, {}),

@@ -40,7 +40,7 @@ struct Benchmark {
   bool has_option(const std::string& option) const;
 };
 
-// The condition of options that a config replaces.
+// The condition of options that have an effect only without --config.
 inline const OptionCondition kWithoutConfig{"config", {""}};
 
 // Returns the option "precision" with the choices float32 and bfloat16.

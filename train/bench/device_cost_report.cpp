@@ -67,7 +67,7 @@ Report::Value launches_of_layer(const ModelChoice& choice, int64_t launches,
   return launches - count(shallower).launches();
 }
 
-// Throws ConfigError if no token can be decoded after the first one.
+// Throws ConfigError if the model has no recurrent form, or sequences of fewer than two tokens.
 void check_decodable(const AutoregressiveOptions& model) {
   const std::string problem =
       unsupported_text(model.encoder.attention, "recurrent form", &AttentionCapabilities::recurrent);

@@ -1,4 +1,4 @@
-// Parts of commands for classifiers.
+// Parts of commands that run only for classifiers.
 #pragma once
 
 #include "train/cli/common.h"

@@ -1,4 +1,4 @@
-// Command "tapeformer eval" for classifiers: loss and accuracy.
+// The command "tapeformer eval" for classifiers. It prints the loss and the accuracy.
 #include "train/build.h"
 #include "train/cli/classification_commands.h"
 #include "train/cli/run_options.h"

@@ -74,7 +74,8 @@ auto load_fitting(const FoundRun& found, Load&& load) {
 // with the checkpoint first, so that a config that does not match allocates little memory.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
-  // A model with slightly more parameters is made, and the differences of its tensors are listed.
+  // If the model has only slightly more parameters than the checkpoint, it is made, so that the error lists
+  // the tensors that differ.
   constexpr int64_t kAllowedElements = int64_t{1} << 24;
   const Checkpoint checkpoint(run.checkpoint.string());
   check_model_sizes(checkpoint, sized_tensors(options));

@@ -59,10 +59,10 @@ struct LoadedSpeechRun {
   std::filesystem::path checkpoint;
 };
 
-// find_run() finds a checkpoint, and the other functions load it. All throw CheckpointError if there is no
-// run at the path or the checkpoint is damaged, and ConfigError if `sets` do not match the config or the
-// weights. The loading functions throw ConfigError for a model of another type: load_speech_run() loads
-// speech models, load_classifier_run() classifiers, and load_run() the other models.
+// find_run() finds a checkpoint, and the next four functions load it. All five throw CheckpointError if there
+// is no run at the path or the checkpoint is damaged. They throw ConfigError if `sets` do not match the
+// config or the weights. load_speech_run() loads speech models, load_classifier_run() classifiers, and
+// load_run() the other models. The functions throw ConfigError for a model of another type.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

@@ -1,4 +1,4 @@
-// Task of labelled sequences: the classifier on a Dataset with labels.
+// The task of classification: a classifier, trained on a Dataset with labels.
 #include "train/build.h"
 #include "train/evaluate.h"
 #include "train/tasks/dataset_task.h"
@@ -16,7 +16,7 @@ class ClassificationTask final : public DatasetTask {
 
   const Module& model() const override { return *model_; }
 
-  // The host reads the lengths of the sequences in each step, so that steps are not captured as a graph.
+  // Returns no layout: the host reads the lengths of the sequences in each step, so a graph cannot repeat it.
   std::optional<BatchLayout> fetch(int64_t number, int64_t slot) override {
     batches_[slot] = next_batch(number, slot);
     return std::nullopt;

@@ -1,4 +1,5 @@
-// Base class of tasks whose examples come from a Dataset: batches, their division among processes, and sizes.
+// The base class of tasks whose examples come from a Dataset. It provides the batches, their division among
+// processes, and the sizes of the data.
 #pragma once
 
 #include <functional>

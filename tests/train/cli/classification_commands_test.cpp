@@ -1,4 +1,4 @@
-// Commands for classifiers: training, resume and evaluation on ListOps and on images with labels.
+// Tests of commands for classifiers: training, resume and evaluation on ListOps and on images with labels.
 #include <doctest/doctest.h>
 
 #include "tests/train/cli/program.h"
