@@ -10,7 +10,7 @@ namespace tapeformer {
 namespace {
 
 constexpr double kOperationShare = 0.25;  // probability that an operand is an operation
-constexpr int64_t kAttempts = 1'000'000;
+constexpr int64_t kAttempts = 1'000'000;  // maximum number of expressions to draw for an example
 constexpr uint8_t kFirstDigit = 1, kFirstOperation = 11, kEnd = 15;
 constexpr uint64_t kOperations = 4;
 
@@ -24,7 +24,7 @@ int64_t result_of(uint64_t index, std::vector<int64_t> values) {
   return values.size() % 2 == 1 ? values[upper] : (values[upper - 1] + values[upper]) / 2;
 }
 
-// Draws a random expression. Fails when the expression exceeds the maximum length.
+// A random expression. A draw fails if the expression exceeds the maximum length.
 class ExpressionDraw {
  public:
   ExpressionDraw(const ListOpsOptions& options, const RandomStream& stream)
@@ -62,7 +62,7 @@ class ExpressionDraw {
 
   const ListOpsOptions& options_;
   RandomStream stream_;
-  uint64_t number_ = 0;  // draws from the stream
+  uint64_t number_ = 0;  // number of draws from the stream
   bool failed_ = false;
   ListOpsExample example_;
 };

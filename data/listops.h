@@ -1,6 +1,6 @@
-// ListOps (Nangia and Bowman 2018) as in the Long Range Arena (Tay et al. 2020, section 2.2.1): nested
-// operations on digits, such as "[MAX 4 [MIN 2 7 ] 0 ]", whose result is the class of the sequence. An
-// example depends only on the options, the split and its index, and is generated when it is read.
+// ListOps (Nangia and Bowman 2018) as in the Long Range Arena (Tay et al. 2020, section 2.2.1). A sequence
+// contains nested operations on digits, such as "[MAX 4 [MIN 2 7 ] 0 ]". The class of the sequence is the
+// result. An example depends only on the options, the split and its index, and is generated when it is read.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace tapeformer {
 
 struct ListOpsOptions {
   std::string split = "train";  // "train", "valid" and "test" use separate random streams
-  // Smallest and largest number of tokens of a sequence. min_length = 0: a quarter of max_length, as in the
-  // Long Range Arena, which has 500 and 2,000.
+  // Smallest and largest number of tokens in a sequence. If min_length is 0, the smallest number is a quarter
+  // of max_length. The Long Range Arena has 500 and 2,000.
   int64_t min_length = 0, max_length = 2000;
   int64_t max_depth = 10;  // levels of nesting; an operand on the last level is a digit
   int64_t max_args = 10;   // operands of an operation, at least 2
@@ -37,14 +37,14 @@ class ListOps final : public Dataset {
   static constexpr std::array<const char*, 16> kTokens{"",  "0", "1", "2",    "3",    "4",    "5",   "6",
                                                        "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
 
-  // Throws ConfigError for options that are out of range, and if no expression has such a length.
+  // Throws ConfigError for options that are out of range, and the errors of example().
   explicit ListOps(const ListOpsOptions& options);
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
   // Returns tokens (batch, max_length) uint8, padded with 0, lengths and labels (batch,) int64.
   Batch batch(std::span<const int64_t> indices) const override;
-  // Returns an example. Throws ConfigError if a great number of random expressions have no length in range.
+  // Returns an example. Throws ConfigError if none of a million random expressions has a length in range.
   ListOpsExample example(int64_t index) const;
 
  private:

@@ -29,7 +29,7 @@ struct DatasetOptions {
   int64_t max_length = 128;
   int64_t symbols = 10;
 
-  // ListOps, besides seed and max_length: see ListOpsOptions.
+  // ListOps, which also uses seed and max_length: see ListOpsOptions.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
 
   // Texts. `limit` replaces text.limit. For data sets in a data directory, text.path is ignored.

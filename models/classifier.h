@@ -1,5 +1,5 @@
-// The classifier of sequences of the Long Range Arena (Tay et al. 2020): value embeddings plus sinusoidal
-// positions, an encoder that is not causal, the mean of the valid positions, and a linear layer.
+// The classifier of sequences of the Long Range Arena (Tay et al. 2020). It consists of value embeddings plus
+// sinusoidal positions, an encoder that is not causal, the mean over the valid positions, and a linear layer.
 #pragma once
 
 #include "core/batch.h"
@@ -16,7 +16,7 @@ struct ClassifierOptions {
 
 class Classifier final : public Module {
  public:
-  // Throws OptionError if the options contradict each other or the attention kind does not suit them.
+  // Throws OptionError if the options contradict each other or an attention kind does not support them.
   explicit Classifier(const ClassifierOptions& options);
 
   // Returns the logits (batch, classes) of tokens (batch, length) integer with lengths (batch,) int64, or

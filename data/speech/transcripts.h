@@ -1,5 +1,5 @@
-// Readers of transcripts. Transcripts are tables with a column for the recording and a column for the text,
-// lists of "id text" lines, or one text file per recording. All functions are thread-safe.
+// Readers of transcripts. Transcripts are tables with columns for the recording and the text, lists of "id
+// text" lines, or one text file per recording. All functions are thread-safe.
 //
 // Functions throw DataError with the file and the line.
 #pragma once

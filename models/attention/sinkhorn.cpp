@@ -26,8 +26,8 @@ struct SinkhornOptions {
 
 // Sinkhorn attention of "Sparse Sinkhorn Attention" (Tay et al. 2020, section 3). A sorting network computes
 // a matrix S from the mean keys of blocks. A query attends, in one softmax, to the block of the query and to
-// a mixed block. Token t of the mixed block is the sum of the tokens t of all blocks, weighted by the row of
-// S for the block of the query.
+// a mixed block. Token t of the mixed block is the sum of the tokens t of all blocks. The weights are the row
+// of S for the block of the query.
 class SinkhornKind final : public Attention {
  public:
   SinkhornKind(const SinkhornOptions& options, const AttentionSetup& setup)

@@ -13,7 +13,7 @@ Initializer elementwise_init(F draw) {
   };
 }
 
-thread_local std::optional<int64_t> elements_left;  // of the ParameterLimit of this thread
+thread_local std::optional<int64_t> elements_left;  // remaining elements of the ParameterLimit of this thread
 
 }  // namespace
 

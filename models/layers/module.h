@@ -137,8 +137,8 @@ class Module {
   std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // alias, parameter
 };
 
-// Limits the parameters and state of the models that this thread makes while the object exists. For configs
-// that may not match their checkpoint. Objects must not be nested.
+// Limits the parameters and state of the models that this thread makes while the object exists. Protects
+// against configs that do not match their checkpoint. Objects must not be nested.
 class ParameterLimit {
  public:
   explicit ParameterLimit(int64_t elements);
