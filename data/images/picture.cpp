@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kMaxPictureBytes = int64_t{1} << 30;
 constexpr std::string_view kPngStart = "\x89PNG\r\n\x1a\n", kJpegStart = "\xff\xd8\xff";
 
-// First bytes of formats that are recognised and refused.
+// First bytes and names of image formats that are recognised and refused.
 struct Format {
   std::string_view start, name;
 };

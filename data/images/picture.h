@@ -1,4 +1,5 @@
-// Pictures of any size as square images: cropped at the centre and resampled. All functions are thread-safe.
+// Conversion of pictures of any size to square images, by cropping at the centre and resampling. All
+// functions are thread-safe.
 #pragma once
 
 #include <filesystem>

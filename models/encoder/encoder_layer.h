@@ -29,8 +29,8 @@ struct EncoderOptions {
   int64_t max_length = 0;          // maximum number of tokens; 0: unlimited
 
   int64_t width() const { return heads * head_dim; }
-  // Returns the width of the encoder's result. The result of reversible layers consists of two tensors of
-  // width().
+  // Returns the width of the encoder's result. With reversible layers, it concatenates two tensors with
+  // width() features.
   int64_t output_width() const { return reversible ? 2 * width() : width(); }
 };
 

@@ -96,7 +96,7 @@ class StreamDecoder {
   std::unique_ptr<Lane> active_, next_;
   bool overlaps_ = false;            // next_ also takes frames
   bool pauses_ = false;              // waiting for the energy to rise after a pause
-  Tensor previous_;                  // the previous frame
+  Tensor previous_;                  // the previous frame, (1, features)
   int64_t repeated_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again
   int64_t repeat_steps_ = 0;         // steps in which `repeated_` is suppressed
   int64_t frames_ = 0, restarts_ = 0;
