@@ -14,7 +14,7 @@ const std::vector<Reproduction>& reproductions() {
       mnist_table_reproduction(),     cifar10_table_reproduction(),       mnist_samples_reproduction(),
       cifar10_samples_reproduction(), attention_scaling_reproduction(),   copy_convergence_reproduction(),
       reformer_table2_reproduction(), reformer_complexity_reproduction(), reformer_speed_reproduction(),
-      speech_table_reproduction(),    speech_scaling_reproduction()};
+      speech_table_reproduction(),    speech_scaling_reproduction(),      survey_table_reproduction()};
   return *list;
 }
 

@@ -86,6 +86,7 @@ Reproduction reformer_speed_reproduction();
 Reproduction reformer_table2_reproduction();
 Reproduction speech_scaling_reproduction();
 Reproduction speech_table_reproduction();
+Reproduction survey_table_reproduction();
 
 // Fills `measure` from the settings measure.NAME in `overrides.sets` and removes these settings from the
 // list. Throws ConfigError for settings that the reproduction does not take.

@@ -352,3 +352,25 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
           {"--rows", "full,lsh-1"});
   CHECK(mean(speed, "lsh-1", "seconds_256") > 0);
 }
+
+TEST_CASE("reproduce survey-table trains classifiers and measures time and memory by length") {
+  const TempDir dir;
+  const auto ran = run_program(reproduce("survey-table", dir / "out",
+                                         {"train.steps=2", "data.batch_size=2", "data.eval_limit=4",
+                                          "measure.shortest=128", "measure.longest=256"},
+                                         {"--rows", "linear,linformer"}));
+  CAPTURE(ran.err);
+  REQUIRE(ran.code == 0);
+  const auto table = json_of(ran);
+  for (const std::string row : {"linear", "linformer"}) {
+    CAPTURE(row);
+    CHECK(mean(table, row, "accuracy_percent") >= 0);
+    CHECK(row_of(table, row)["cells"]["accuracy_percent"].contains("paper"));
+    CHECK(std::isfinite(mean(table, row, "milliseconds_exponent")));
+  }
+  // Linformer has no causal form, and therefore no autoregressive model of images.
+  std::vector<std::string> names;
+  for (const auto& row : table["rows"]) names.push_back(row["name"]);
+  CHECK(std::count(names.begin(), names.end(), "linear-mnist") == 1);
+  CHECK(std::count(names.begin(), names.end(), "linformer-mnist") == 0);
+}
