@@ -28,9 +28,9 @@ struct LshOptions {
   // Rounds are weighted by their sums of exponentials, so that they form one softmax (paper, trax, lucid), or
   // equally (fast).
   enum class Combine { logsumexp, mean };
-  // bucket = argmax [x R, -x R] with a separate Gaussian R for each example, head and round, and with two
-  // rotations for more than 128 buckets (paper, trax). hyperplanes: one R per round for all examples and
-  // heads, never in two rotations (fast).
+  // The hash is bucket = argmax [x R, -x R] with a Gaussian matrix R. rotations: a separate R for each
+  // example, head and round, and two rotations for more than 128 buckets (paper, trax). hyperplanes: one R
+  // per round for all examples and heads, and never two rotations (fast).
   enum class Hash { rotations, hyperplanes };
 
   int64_t rounds = 4;  // number of hashing rounds, 1 to 255

@@ -11,7 +11,8 @@
 #include "core/scratch.h"
 
 // Macros for the explicit instantiations of a file for float and for double. If nvcc compiles a file
-// separately for each type (cmake/TapeformerCuda.cmake), a macro selects the type.
+// separately for each type (cmake/TapeformerCuda.cmake), TAPEFORMER_ONLY_FLOAT or TAPEFORMER_ONLY_DOUBLE is
+// defined.
 #ifdef TAPEFORMER_ONLY_DOUBLE
 #define TAPEFORMER_FLOAT(...)
 #else

@@ -32,7 +32,7 @@ class Arena {
 class ThreadMemory {
  public:
   explicit ThreadMemory(int64_t bytes) : bytes_(bytes), memory_(bytes * threads()) {}
-  // Returns the block of the calling thread.
+  // Returns an arena in the block of the calling thread.
   Arena arena() const { return Arena(memory_.data() + bytes_ * thread_number()); }
 
  private:

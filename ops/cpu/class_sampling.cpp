@@ -11,7 +11,7 @@ namespace tapeformer::cpu {
 
 namespace {
 
-// Returns the smallest logit that top_k and top_p keep. `sorted` is a buffer.
+// Returns the smallest logit that top_k and top_p keep. `sorted` is working memory.
 template <class T>
 double smallest_kept(const T* logits, const ClassScore& score, std::vector<double>& sorted) {
   if (!score.restricts()) return -INFINITY;

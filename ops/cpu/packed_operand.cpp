@@ -19,7 +19,8 @@ constexpr int64_t kWidenedRows = 64;         // number of rows that are widened 
 
 thread_local GrowingMemory left_memory, right_memory;  // operands that are widened to float
 
-// Returns the type to which operands are converted for products with operands of type `wanted`.
+// Returns the type in which products multiply operands of type `wanted`: float32 for bfloat16 if there is no
+// bfloat16 kernel, otherwise `wanted`.
 DType operand_of(DType wanted) {
   if (wanted != DType::bfloat16 || has_tile_products()) return wanted;
   if constexpr (onednn::kBuilt)

@@ -23,7 +23,8 @@ class Product;
 // Returns whether products of BFloat16 operands run in amx.h, which has no minimum number of rows.
 bool has_tile_products();
 
-// Calls f.operator()<O>() with the type of the operands of products for inputs of type X.
+// Calls f.operator()<O>() with the type O to which products round inputs of type X: BFloat16 for float in
+// bfloat16 precision, otherwise X.
 template <class X, class F>
 void with_operand_type(F&& f) {
   if constexpr (std::is_same_v<X, float>)

@@ -16,8 +16,8 @@ struct LshWrapCell {
 };
 
 struct LshOrderView {
-  const int32_t *sorted = nullptr, *codes = nullptr;  // (batch heads, rounds, length)
-  const LshWrapCell* wraps = nullptr;                 // (batch heads, rounds)
+  const int32_t *sorted = nullptr, *codes = nullptr;  // (batch * heads, rounds, length)
+  const LshWrapCell* wraps = nullptr;                 // (batch * heads, rounds)
 };
 
 // Returns the valid length of an example.
