@@ -17,7 +17,7 @@ class ConfigError : public std::invalid_argument {  // exit code 2: invalid comm
 class DataError : public std::runtime_error {  // exit code 3: missing or corrupt data
   using std::runtime_error::runtime_error;
 };
-class DeviceError : public std::runtime_error {  // exit code 4: unavailable device
+class DeviceError : public std::runtime_error {  // exit code 4: a device that is unavailable or fails
   using std::runtime_error::runtime_error;
 };
 class GraphError : public DeviceError {  // exit code 4: an op that a CUDA graph cannot repeat

@@ -33,7 +33,7 @@ namespace detail {
 bool in_parallel();
 
 // Calls run(context, i) for i in [0, count) on at most `team` threads, including the caller. If another
-// thread uses the pool, the caller makes all calls. `run` does not throw.
+// thread uses the pool, the caller makes all calls. `run` must not throw.
 void run_ranges(int64_t count, int team, void (*run)(void* context, int64_t range), void* context);
 
 }  // namespace detail

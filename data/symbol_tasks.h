@@ -25,8 +25,8 @@ class SymbolTask : public Dataset {
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
-  // Returns tokens (batch, max_length + 1), uint8 if the vocabulary has at most 256 symbols, else int64, and
-  // a mask (batch, max_length).
+  // Returns tokens (batch, max_length + 1) and a uint8 mask (batch, max_length). The tokens are uint8 if the
+  // vocabulary has at most 256 tokens, otherwise int64.
   Batch batch(std::span<const int64_t> indices) const override;
 
  protected:

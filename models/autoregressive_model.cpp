@@ -120,8 +120,8 @@ Tensor AutoregressiveModel::forward(const Tensor& inputs, const ForwardContext& 
   return predictor.forward(encode(inputs, context));
 }
 
-Tensor AutoregressiveModel::row_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
-                                     const CrossEntropyOptions& options) const {
+Tensor AutoregressiveModel::mean_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
+                                      const CrossEntropyOptions& options) const {
   if (options_.head == Head::categorical) return cross_entropy(outputs, targets, weights, options);
   return logistic_mixture_loss(outputs, targets, {.row_mask = weights});
 }
@@ -137,7 +137,7 @@ Tensor AutoregressiveModel::chunked_loss(const Rows& rows) const {
     const Tensor chunk_weights = weights.defined() ? rows_of(weights, first, last) : Tensor{};
     const double share = total > 0 ? unmasked_rows(chunk_targets, chunk_weights) / total : 0;
     const Tensor outputs = linear(chunk, parameters[0], parameters[1]);
-    return mul(row_loss(outputs, chunk_targets, chunk_weights, rows.loss), share);
+    return mul(mean_loss(outputs, chunk_targets, chunk_weights, rows.loss), share);
   };
   const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
   return chunked_sum(chunk_loss, rows.encoded, options_.loss_chunks, {predictor.weight, predictor.bias},
@@ -154,7 +154,7 @@ AutoregressiveModel::Rows AutoregressiveModel::rows_of_batch(const Batch& batch,
 
 Tensor AutoregressiveModel::loss_of(const Rows& rows) const {
   if (options_.loss_chunks > 1) return chunked_loss(rows);
-  return row_loss(predictor.forward(rows.encoded), rows.targets, rows.weights, rows.loss);
+  return mean_loss(predictor.forward(rows.encoded), rows.targets, rows.weights, rows.loss);
 }
 
 // Computes the predictions in as many chunks as the loss, so that the outputs do not increase the peak

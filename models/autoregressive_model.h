@@ -99,8 +99,8 @@ class AutoregressiveModel final : public Module {
   Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean loss of outputs (rows, outputs) with targets (rows,). `weights` (rows,) is undefined if
   // no row is masked.
-  Tensor row_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
-                  const CrossEntropyOptions& options) const;
+  Tensor mean_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
+                   const CrossEntropyOptions& options) const;
   // Inputs of the loss: the output of the encoder, (rows, encoder.output_width), with the target token and
   // the weight of each row.
   struct Rows {

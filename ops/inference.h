@@ -18,8 +18,8 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
                 const Tensor& out, const Tensor& added = {});
 
 // The weight (out, in) and bias (out,) of a layer, prepared for products with at most `rows` rows. On the
-// CPU, the object keeps a packed copy of the weight. If operand_dtype(weight) is bfloat16, it keeps a
-// bfloat16 copy on every device.
+// CPU, the object keeps a packed copy of the weight in operand_dtype(weight). On a CUDA device, it keeps
+// rounded copies of a float32 weight and bias if operand_dtype(weight) is bfloat16.
 class DecodingLinear {
  public:
   DecodingLinear() = default;

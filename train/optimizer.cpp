@@ -72,12 +72,12 @@ Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
     if (config_.ema > 0) averages_.push_back(detach(parameter).clone());
     weights.push_back(parameter);
   }
-  rounded_ = RoundedWeights(weights);
+  rounded_weights_ = RoundedWeights(weights);
 }
 
 const RoundedWeights& Optimizer::round_weights() const {
-  rounded_.update();
-  return rounded_;
+  rounded_weights_.update();
+  return rounded_weights_;
 }
 
 void Optimizer::prepare(double lr) {

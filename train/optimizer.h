@@ -64,7 +64,7 @@ class Optimizer {
 
   std::vector<Tensor> first_, second_, averages_;
   std::unique_ptr<Adafactor> adafactor_;  // null for other kinds
-  RoundedWeights rounded_;
+  RoundedWeights rounded_weights_;
   Tensor rule_;  // coefficients of the step, on the device of the parameters
   int64_t steps_ = 0;
 };

@@ -107,8 +107,8 @@ bool is_grouped(const Strided& layout, const int64_t (&strides)[Shape::kMaxRank]
   return grouped && strides[layout.rank - 1] == 1;
 }
 
-// Calls f(layout, constant V) with the group size V: kGroup if both arrays permit it, otherwise 1. The layout
-// that f gets is in groups.
+// Calls f(layout, V) with the group size V as a constant: kGroup if groups of kGroup elements are contiguous
+// and aligned in both arrays, otherwise 1. The sizes and strides of the layout count groups.
 template <int kGroup, class To, class From, class F>
 void with_groups(Strided layout, const To* to, const From* from, F&& f) {
   const int last = layout.rank - 1;

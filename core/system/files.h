@@ -64,7 +64,8 @@ bool is_temporary_name(std::string_view name);
 void sync_folder(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
 // Replaces a file atomically: readers see the old or the new content. A failure leaves no temporary file. If
-// the path is a symbolic link, replaces its target. If the path is a device or a pipe, writes to it.
+// the path is a symbolic link to a file, replaces that file; a link to nothing is replaced itself. If the
+// path is a device or a pipe, writes to it.
 void replace_file(const std::string& path, std::string_view text);
 
 // An exclusive lock on a folder. The system releases it when the process ends.

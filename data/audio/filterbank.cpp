@@ -131,9 +131,7 @@ int64_t FilterbankOptions::frame_shift() const {
   return samples_of(shift_ms, rate);
 }
 
-// Precomputed constants. The Fourier transform of N real numbers is computed from a complex transform Z of
-// size N / 2:
-// X[k] = (Z[k] + Z*[N/2-k]) / 2 - i w^k (Z[k] - Z*[N/2-k]) / 2, where w = exp(-2 pi i / N).
+// Constants of a Filterbank, and the power spectrum.
 struct Filterbank::Tables {
   int64_t length, shift, padded;
   std::vector<float> window;          // (length)
@@ -158,7 +156,10 @@ struct Filterbank::Tables {
     }
   }
 
-  // Computes the power spectrum (padded / 2) of a frame (padded). `spectrum` is workspace (padded / 2).
+  // Computes the power spectrum (padded / 2) of a frame x (padded). The transform X of the N = padded real
+  // samples follows from Z, the complex transform of x[2n] + i x[2n+1] with size N / 2:
+  //   X[k] = (Z[k] + Z*[N/2-k]) / 2 - i w^k (Z[k] - Z*[N/2-k]) / 2, where w = exp(-2 pi i / N).
+  // `spectrum` is workspace (padded / 2).
   void power_spectrum(const float* frame, kiss_fft_cpx* spectrum, float* power) const {
     kiss_fft(transform.get(), reinterpret_cast<const kiss_fft_cpx*>(frame), spectrum);
     const int64_t half = padded / 2;

@@ -14,7 +14,7 @@ bool is_picture_name(const std::filesystem::path& path);
 
 // Reads a PNG or JPEG file as (height, width, channels) uint8, grey or RGB. The contents of the file
 // determine its format. Throws DataError with the path for other formats, animated pictures, damaged files
-// and images of more than kMaxPixels.
+// and images of more than kMaxPixels (data/images/png.h) pixels.
 Tensor read_picture(const std::filesystem::path& path);
 
 // Returns the largest centred square of a picture (height, width, 1 or 3) as a (size, size, channels) uint8

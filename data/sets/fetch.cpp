@@ -93,8 +93,8 @@ bool is_gzip(const fs::path& path) {
 }
 
 // Verifies a temporary file and renames it to its final name. `origin` names its source in errors.
-void keep_file(const KnownFile& file, const fs::path& folder, const TemporaryFile& part,
-               const std::string& origin) {
+void verify_and_install(const KnownFile& file, const fs::path& folder, const TemporaryFile& part,
+                        const std::string& origin) {
   check_published_digest(file, part.path, origin);
   const bool packed = is_gzip(part.path);
   rename_path(part.path.string(), (folder / (std::string(file.name) + (packed ? ".gz" : ""))).string());
@@ -109,7 +109,7 @@ void fetch_file(const KnownFile& file, const fs::path& folder, const std::string
   for (const std::string& origin : {base + ".gz", base}) {
     log_info("fetching ", origin);
     if (copy_file(origin, part.path, file.bytes + kGzipOverhead))
-      return keep_file(file, folder, part, origin);
+      return verify_and_install(file, folder, part, origin);
   }
   throw DataError(base + ": no such file, neither with .gz nor without");
 }
@@ -138,7 +138,7 @@ void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const 
       throw DataError(concat_text(origin, ": expected ", file->bytes, " bytes, found ", member->bytes));
     const TemporaryFile part{folder / (member->name + ".part")};
     unpack_member(reader, part.path);
-    keep_file(*file, folder, part, origin);
+    verify_and_install(*file, folder, part, origin);
     wanted.erase(file);
   }
   if (!wanted.empty()) throw DataError(concat_text(source, ": contains no file ", wanted.front().name));
@@ -157,7 +157,7 @@ void fetch_zip(const std::vector<KnownFile>& wanted, const fs::path& folder, con
     File out = create_file(part.path);
     unpack_zip_member(archive.path, name, file.bytes, out);
     out.sync();
-    keep_file(file, folder, part, source + ", " + name);
+    verify_and_install(file, folder, part, source + ", " + name);
   }
 }
 

@@ -98,7 +98,7 @@ class StreamDecoder {
   bool pauses_ = false;              // waiting for the energy to rise after a pause
   Tensor previous_;                  // the previous frame, (1, features)
   int64_t repeated_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again
-  int64_t repeat_steps_ = 0;         // steps in which `repeated_` is suppressed
+  int64_t repeat_steps_ = 0;         // remaining steps in which `repeated_` is suppressed
   int64_t frames_ = 0, restarts_ = 0;
   std::vector<int64_t> labels_;
 };

@@ -335,7 +335,7 @@ class LshWindow {
   int64_t example_ = 0, head_ = 0;
   const LshOrder* order_ = nullptr;
   Half halves_[2];
-  // The chunk of the queries, and the chunk at which it looks back.
+  // The chunk of the queries, and the previous chunk, whose keys the queries also attend to.
   Half *own_ = &halves_[0], *before_ = &halves_[1];
   Range* ranges_ = nullptr;  // visible columns of each query of the chunk
   T* scores_ = nullptr;      // (kQueries, stride_)

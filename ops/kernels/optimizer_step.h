@@ -1,5 +1,5 @@
-// Optimizer arithmetic on lists of arrays. The lists are in host memory on both backends. The rule changes
-// from step to step and is in the memory of the backend.
+// Optimizer arithmetic on lists of arrays. The lists are in host memory on both backends. The StepRule is
+// in the memory of the device, because its values change with each step of a captured graph.
 #pragma once
 
 #include <cstdint>

@@ -49,8 +49,8 @@ inline void write_stand_in_cmudict(const std::filesystem::path& folder) {
   write_file(folder / "cmudict.dict", text);
 }
 
-// Returns the contents of a WAV file of 16 bits at 8 kHz. Tests that write many files use it, because
-// write_wav() waits for the disk.
+// Returns the contents of a mono WAV file with 16-bit samples at 8 kHz. Tests that write many files use it,
+// because write_wav() waits for the disk.
 inline std::string wav_bytes(const std::vector<int16_t>& samples) {
   std::string bytes;
   const auto append = [&](uint32_t value, int count) {

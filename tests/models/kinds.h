@@ -1,4 +1,4 @@
-// Lists of the registered attention kinds by their capabilities.
+// Lists of the registered attention kinds by capability, and small attentions and encoders of a kind.
 #pragma once
 
 #include "models/encoder/encoder_layer.h"

@@ -70,8 +70,8 @@ class SinkhornReference {
   SinkhornReference(const Attention& attention, const SinkhornInputs& in, int64_t example, int64_t head,
                     int64_t valid, int64_t block, int64_t iterations, bool causal)
       : in_(in),
-        hidden_(sinkhorn_weight(attention, "sort_hidden")),
-        output_(sinkhorn_weight(attention, "sort_output")),
+        hidden_weight_(sinkhorn_weight(attention, "sort_hidden")),
+        output_weight_(sinkhorn_weight(attention, "sort_output")),
         example_(example),
         head_(head),
         valid_(valid),
@@ -129,9 +129,9 @@ class SinkhornReference {
       for (int64_t d = 0; d < kSinkhornDim; ++d)
         for (int64_t j = begin; j < std::min(end, valid_); ++j)
           unit += at(in_.k, j, d) / static_cast<double>(count) *
-                  hidden_.data<double>()[(head_ * kSinkhornDim + d) * kSinkhornDim + h];
-      total +=
-          std::max(unit, 0.0) * output_.data<double>()[(head_ * kSinkhornDim + h) * output_.size(2) + column];
+                  hidden_weight_.data<double>()[(head_ * kSinkhornDim + d) * kSinkhornDim + h];
+      total += std::max(unit, 0.0) *
+               output_weight_.data<double>()[(head_ * kSinkhornDim + h) * output_weight_.size(2) + column];
     }
     return total / kSinkhornTemperature;
   }
@@ -164,7 +164,7 @@ class SinkhornReference {
   }
 
   const SinkhornInputs& in_;
-  Tensor hidden_, output_;
+  Tensor hidden_weight_, output_weight_;
   int64_t example_, head_, valid_, block_, iterations_, blocks_;
   bool causal_;
 

@@ -20,7 +20,8 @@ using Duplicates = LshOptions::Duplicates;
 
 const RandomStream kStream(3, "rotations");
 
-// Returns the result of attention to all keys, where the queries are also the keys.
+// Returns lsh_oracle() with one bucket and one chunk, which contains the whole sequence. The queries are also
+// the keys.
 Tensor full_attention(const Tensor& q, const Tensor& v, LshOptions options) {
   options.chunk_length = q.size(1);
   options.buckets = 0;

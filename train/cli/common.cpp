@@ -23,7 +23,7 @@ const std::vector<OptionSpec>& common_specs() {
       {.name = "device", .default_value = std::string("auto"), .help = "auto, cpu, cuda or cuda:N"},
       {.name = "threads",
        .default_value = int64_t{0},
-       .help = "CPU threads; 0: all processors",
+       .help = "CPU threads; 0: run.threads of the config, or the processors that the process may use",
        .min = 0,
        .max = 4096},
       {.name = "seed", .default_value = int64_t{0}, .help = "seed of all random numbers", .min = 0},

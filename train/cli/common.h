@@ -47,7 +47,7 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  int64_t threads = 0;  // number of threads; 0: all processors
+  int64_t threads = 0;  // number of threads; 0: run.threads of the config, or all processors
   std::optional<int64_t> seed;
   std::string data_dir;  // empty: the default folders of data/sets/directory.h
   std::vector<std::string> sets;

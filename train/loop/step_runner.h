@@ -82,8 +82,9 @@ class StepRunner {
   std::unique_ptr<StepGraphs> graphs_;
   bool batches_prepared_ = false;
   std::vector<double> weights_;  // PendingStep::weights of the current step
-  Tensor device_weights_;        // copy of weights_ on the device; undefined if the only weight is always 1
-  StopRequest stop_;             // request of this process in the current step
+  Tensor device_weights_;  // copy of weights_ on the device; undefined if a step has one micro-batch and one
+                           // process
+  StopRequest stop_;       // request of this process in the current step
   std::optional<StepStatus> status_;  // status of the current step, if it is exchanged during backward()
   std::deque<PendingStep> pending_;
   std::optional<double> last_loss_;

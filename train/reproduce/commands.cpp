@@ -47,8 +47,8 @@ std::string run_name(const Row& row, int64_t seed) {
   return concat_text(row.name, "-seed-", seed);
 }
 
-Trial trial_of(const ReproductionOptions& options, const CommandContext& context, const Row& row,
-               int64_t seed) {
+Trial make_trial(const ReproductionOptions& options, const CommandContext& context, const Row& row,
+                 int64_t seed) {
   return {row, config_of(options, row, seed), (context.runs / run_name(row, seed)).string()};
 }
 
@@ -65,8 +65,9 @@ Job training_job(const ReproductionOptions& options, const CommandContext& conte
   return job;
 }
 
-Measured run_measurement(const Measurement& measurement, const ReproductionOptions& options,
-                         const CommandContext& context, const Trial& trial, const StopSignals& signals) {
+MeasurementResults run_measurement(const Measurement& measurement, const ReproductionOptions& options,
+                                   const CommandContext& context, const Trial& trial,
+                                   const StopSignals& signals) {
   replace_file(config_file(context, trial).string(), to_toml(trial.config));
   const std::string name = run_name(trial.row, trial.config.run.seed) + "." + measurement.name;
   std::vector<Json> outputs;

@@ -23,8 +23,8 @@ struct CommandContext {
 };
 
 // Returns the trial of a row with a seed: its config and its run directory.
-Trial trial_of(const ReproductionOptions& options, const CommandContext& context, const Row& row,
-               int64_t seed);
+Trial make_trial(const ReproductionOptions& options, const CommandContext& context, const Row& row,
+                 int64_t seed);
 
 // Writes the config of the trial to `context.logs` and returns the command that trains it. If `dry_run` is
 // true, the command only estimates the time and the memory of the training.
@@ -33,8 +33,9 @@ Job training_job(const ReproductionOptions& options, const CommandContext& conte
 
 // Runs the commands of a measurement and returns its results. Throws CommandFailed if a command fails, and
 // Stopped if a signal arrives.
-Measured run_measurement(const Measurement& measurement, const ReproductionOptions& options,
-                         const CommandContext& context, const Trial& trial, const StopSignals& signals);
+MeasurementResults run_measurement(const Measurement& measurement, const ReproductionOptions& options,
+                                   const CommandContext& context, const Trial& trial,
+                                   const StopSignals& signals);
 
 inline constexpr int kFailed = 1;  // exit status of a failure at run time
 

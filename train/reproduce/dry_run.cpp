@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder in the temporary directory, which the destructor removes.
+// A temporary folder. The destructor removes it with its contents.
 class ScratchFolder {
  public:
   ScratchFolder() : path_(fs::temp_directory_path() / temporary_name(concat_text("tapeformer-", getpid()))) {
@@ -54,7 +54,7 @@ double measuring_seconds(const Table& table, const Trial& trial, double step, in
 
 Report estimate(const Table& table, const ReproductionOptions& options, const CommandContext& context,
                 const Row& row, const StopSignals& signals) {
-  const Trial trial = trial_of(options, context, row, options.seeds.front());
+  const Trial trial = make_trial(options, context, row, options.seeds.front());
   const Job job = training_job(options, context, trial, true);
   JobResult result;
   run_jobs(

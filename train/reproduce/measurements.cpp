@@ -29,7 +29,7 @@ Measurement command_measurement(const std::string& name, const Words& command,
   Measurement measurement{.name = name, .commands = {command}};
   for (const Field& field : fields) measurement.columns.push_back(field.column);
   measurement.read = [fields](const std::vector<Json>& outputs, const Trial&) {
-    Measured measured;
+    MeasurementResults measured;
     for (const Field& field : fields)
       if (const auto value = outputs[0].find(field.key); value != outputs[0].end() && value->is_number())
         measured.values.emplace_back(field.column.name, field.factor * value->get<double>());
@@ -65,7 +65,7 @@ Measurement training_curve(const std::string& figure) {
   return {.name = "curve",
           .columns = {{.name = "training_seconds", .label = "training, s", .digits = 0}},
           .read = [figure](const std::vector<Json>&, const Trial& trial) {
-            Measured measured;
+            MeasurementResults measured;
             Curve curve{figure, trial.row.name, {}};
             double seconds = 0;
             for (const MetricRecord& record : read_metrics(trial.run_dir + "/" + kMetricsFile)) {
@@ -139,8 +139,8 @@ std::vector<Column> scaling_columns(const std::vector<int64_t>& lengths) {
   return columns;
 }
 
-Measured scaling_results(const Json& rows, const std::string& curve) {
-  Measured measured;
+MeasurementResults scaling_results(const Json& rows, const std::string& curve) {
+  MeasurementResults measured;
   Curve time{"time", curve, {}}, memory{"memory", curve, {}};
   for (const Json& row : rows) {
     const auto length = row["length"].get<int64_t>();

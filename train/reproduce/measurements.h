@@ -61,7 +61,7 @@ std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t long
 // and "memory". `rows` is a list of objects with the entries length, seconds and peak_bytes. `curve` is the
 // name of the curve in both figures.
 std::vector<Column> scaling_columns(const std::vector<int64_t>& lengths);
-Measured scaling_results(const Json& rows, const std::string& curve);
+MeasurementResults scaling_results(const Json& rows, const std::string& curve);
 std::vector<Figure> scaling_figures(const std::string& title, const std::string& x);
 
 }  // namespace tapeformer

@@ -34,7 +34,7 @@ Json training_json(const Json& output, int64_t threads) {
   return training;
 }
 
-Json to_json(const Measured& measured) {
+Json to_json(const MeasurementResults& measured) {
   Json json = provenance();
   json["values"] = Json::object();
   for (const auto& [name, value] : measured.values) json["values"][name] = value;
@@ -120,7 +120,7 @@ void Runner::train(const StopSignals& signals) {
   std::vector<Job> jobs;
   for (PlannedTrial* const trial : trained) {
     trial->trained = false;
-    jobs.push_back(training_job(options_, context, trial_of(options_, context, *trial->row, trial->seed)));
+    jobs.push_back(training_job(options_, context, make_trial(options_, context, *trial->row, trial->seed)));
   }
   run_jobs(
       jobs, parallel, options_.quiet, [&signals] { return signals.requested(); },
@@ -137,7 +137,7 @@ void Runner::train(const StopSignals& signals) {
 
 void Runner::measure(const PlannedTrial& trial, const StopSignals& signals) {
   const CommandContext context = store_.context();
-  const Trial measured = trial_of(options_, context, *trial.row, trial.seed);
+  const Trial measured = make_trial(options_, context, *trial.row, trial.seed);
   for (const Measurement& measurement : table_.measurements) {
     if (!measures(measurement, *trial.row) || done(trial, measurement.name)) continue;
     if (measurement.first_seed_only && trial.seed != options_.seeds.front()) continue;

@@ -40,7 +40,7 @@ struct Curve {
 };
 
 // Results of a measurement of a row with one seed.
-struct Measured {
+struct MeasurementResults {
   NamedValues values = {};                 // measured values, by Column::name
   std::vector<Curve> curves = {};          // curves of the figures
   std::vector<std::string> pictures = {};  // names of PNG files in the folder of the table
@@ -63,7 +63,7 @@ struct Measurement {
   // contain it, --device.
   std::vector<Words> commands = {};
   // Returns the results of the measurement. `outputs` has the output of each command.
-  std::function<Measured(const std::vector<Json>& outputs, const Trial&)> read = nullptr;
+  std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read = nullptr;
   std::vector<std::string> rows = {};  // measured rows; empty: all rows
   // Whether only the first seed is measured, because the result, such as a speed, does not depend on the
   // seed.

@@ -41,8 +41,8 @@ struct BatchLoss {
 // The part of a batch that this process computes. In a run with one process, it is the whole batch.
 struct BatchSlice {
   int64_t first_example = 0, examples = 0;  // range of the examples in the batch
-  // Numbers of the items in the slice and in the whole batch over which the loss is a mean: predictions,
-  // utterances or labels.
+  // Number of items over which the loss is averaged (predictions, utterances or labels): in the slice, and in
+  // the whole batch.
   double loss_count = 0, batch_loss_count = 0;
 };
 

@@ -21,7 +21,7 @@ TEST_CASE("scaling results have a value for each length and two curves") {
   const Row row{.name = "linear"};
   const Json rows = Json::parse(R"([{"length": 100, "seconds": 0.5, "peak_bytes": 1048576},
                                     {"length": 200, "seconds": 1.0, "peak_bytes": 4194304}])");
-  const Measured measured = scaling_results(rows, row.name);
+  const MeasurementResults measured = scaling_results(rows, row.name);
   const NamedValues expected{{"milliseconds_100", 500},    {"mebibytes_100", 1},
                              {"milliseconds_200", 1000},   {"mebibytes_200", 4},
                              {"milliseconds_exponent", 1}, {"mebibytes_exponent", 2}};

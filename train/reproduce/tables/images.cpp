@@ -175,7 +175,8 @@ Table sample_table(const ImageSet& set, const ReproductionOptions& options) {
   const int64_t count = options.measured("count", 4, 16, 64);
   const auto pictures = [](const std::string& what) {
     return [what](const std::vector<Json>&, const Trial& trial) {
-      return Measured{.pictures = {run_name(trial.row, trial.config.run.seed) + "." + what + ".png"}};
+      return MeasurementResults{
+          .pictures = {run_name(trial.row, trial.config.run.seed) + "." + what + ".png"}};
     };
   };
   Table table{.title = std::string(set.title) + ": samples and completions",

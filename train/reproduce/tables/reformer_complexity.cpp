@@ -52,7 +52,7 @@ std::string column_name(const char* what, const Sweep& sweep) {
   return concat_text(what, "_", sweep.name);
 }
 
-Measured sweep_results(const Sweep& sweep, const std::vector<Json>& outputs, const Trial& trial) {
+MeasurementResults sweep_results(const Sweep& sweep, const std::vector<Json>& outputs, const Trial& trial) {
   Curve time{column_name("time", sweep), trial.row.name, {}},
       memory{column_name("memory", sweep), trial.row.name, {}};
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -113,9 +113,9 @@ Measurement attention_measurement(const Sweep& lengths, const ReproductionOption
               time.points.emplace_back(length, 1e3 * row["seconds"].get<double>());
               memory.points.emplace_back(length, row["peak_bytes"].get<double>() / kMebi);
             }
-            return Measured{.values = {{time.figure, fitted_exponent(time.points)},
-                                       {memory.figure, fitted_exponent(memory.points)}},
-                            .curves = {time, memory}};
+            return MeasurementResults{.values = {{time.figure, fitted_exponent(time.points)},
+                                                 {memory.figure, fitted_exponent(memory.points)}},
+                                      .curves = {time, memory}};
           },
       .first_seed_only = true};
   for (const AttentionType& type : kAttentionTypes) measurement.rows.emplace_back(type.name);

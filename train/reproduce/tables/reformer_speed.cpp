@@ -23,8 +23,8 @@ std::string column_at(int64_t length) {
   return concat_text("seconds_", length);
 }
 
-Measured speed_results(const std::vector<Json>& outputs, const Trial& trial) {
-  Measured measured;
+MeasurementResults speed_results(const std::vector<Json>& outputs, const Trial& trial) {
+  MeasurementResults measured;
   Curve curve{"seconds", trial.row.name, {}};
   for (const Json& output : outputs) {
     const auto length = output["length"].get<int64_t>();

@@ -46,7 +46,7 @@ std::vector<std::string> speech_settings(const std::string& name, TableScale sca
 
 // Returns the lowest validation error rate and the median time of an epoch, and curves of the error rate by
 // epoch and by processor time. The wall-clock time would depend on other load on the machine.
-Measured learning_curve(const std::string& run_dir, const std::string& model) {
+MeasurementResults learning_curve(const std::string& run_dir, const std::string& model) {
   std::vector<double> seconds, cpu_seconds;
   Curve by_epoch{"epochs", model, {}}, by_time{"time", model, {}};
   double cpu = 0;
