@@ -13,8 +13,8 @@ inline constexpr int kInterrupted = 130;  // exit status of a process that a sig
 // end the programs that CommandOutput runs, and end the process with kInterrupted.
 void end_on_signals();
 
-// Installs handlers that record SIGINT and SIGTERM, and restores the old handlers at the end of the scope. A
-// second SIGINT ends the process at once.
+// A scope in which handlers record SIGINT and SIGTERM. A second SIGINT ends the process at once. The
+// destructor restores the old handlers.
 class StopSignals {
  public:
   StopSignals();

@@ -19,13 +19,13 @@ using namespace tapeformer;
 
 namespace {
 
-// Sets the number of threads until the end of the scope.
-class ThreadsScope {
+// A scope with another number of threads.
+class ThreadScope {
  public:
-  explicit ThreadsScope(int count) : previous_(threads()) { set_threads(count); }
-  ~ThreadsScope() { set_threads(previous_); }
-  ThreadsScope(const ThreadsScope&) = delete;
-  ThreadsScope& operator=(const ThreadsScope&) = delete;
+  explicit ThreadScope(int count) : previous_(threads()) { set_threads(count); }
+  ~ThreadScope() { set_threads(previous_); }
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
 
  private:
   int previous_;
@@ -82,7 +82,7 @@ TEST_CASE("parallel_for rethrows an exception after every range has ended") {
 
 TEST_CASE("threads of a loop have different numbers below the number of threads") {
   for (const int team : {2, 3, 5}) {
-    const ThreadsScope scope(team);
+    const ThreadScope scope(team);
     for (int repeat = 0; repeat < 200; ++repeat) {
       std::vector<std::atomic<int>> inside(static_cast<size_t>(team));
       std::atomic<int> clashes{0};
@@ -100,7 +100,7 @@ TEST_CASE("threads of a loop have different numbers below the number of threads"
 }
 
 TEST_CASE("workers take ranges of a loop whose caller is busy") {
-  const ThreadsScope scope(2);
+  const ThreadScope scope(2);
   std::atomic<int> done{0};
   std::set<std::thread::id> callers;
   std::mutex mutex;
@@ -117,7 +117,7 @@ TEST_CASE("workers take ranges of a loop whose caller is busy") {
 }
 
 TEST_CASE("loops of two callers at once and nested loops cover every index") {
-  const ThreadsScope scope(3);
+  const ThreadScope scope(3);
   const auto sum = [] {
     std::atomic<int64_t> total{0};
     for (int repeat = 0; repeat < 100; ++repeat)
@@ -135,7 +135,7 @@ TEST_CASE("loops of two callers at once and nested loops cover every index") {
 }
 
 TEST_CASE("regions of OpenMP have one thread inside a loop") {
-  const ThreadsScope scope(2);
+  const ThreadScope scope(2);
   const auto team_of_region = [] {
     std::atomic<int> count{0};
 #pragma omp parallel num_threads(2)

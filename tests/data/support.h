@@ -58,7 +58,7 @@ inline void write_tiny_mnist(const std::filesystem::path& folder, uint32_t train
   }
 }
 
-// Sets an environment variable until the end of the scope, or removes it if `value` is std::nullopt.
+// A scope in which an environment variable has another value, or does not exist if `value` is std::nullopt.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const std::optional<std::string>& value) : name_(name) {

@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Sets the precision of a device to bfloat16 until the end of the scope.
+// A scope in which the precision of a device is bfloat16.
 class Bfloat16Scope {
  public:
   explicit Bfloat16Scope(Device device) : device_(device) { set_precision(device, Precision::bfloat16); }

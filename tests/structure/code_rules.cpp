@@ -123,8 +123,8 @@ std::string name_in(const std::string& head) {
   return head.substr(begin, end - begin);
 }
 
-// Finds the functions in code without comments and literals by their braces. `head_` is the code outside of
-// functions since the last ';', '{' or '}'.
+// A search for functions in code without comments and literals, by their braces. `head_` is the code outside
+// of functions since the last ';', '{' or '}'.
 class FunctionFinder {
  public:
   std::vector<FunctionBody> run(const std::string& plain) {

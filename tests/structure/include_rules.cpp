@@ -191,7 +191,7 @@ std::string vendor_problem(const SourceFile& file, const std::string& name) {
 
 using Graph = std::map<std::string, std::set<std::string>>;
 
-// Finds cycles in a graph by depth-first search. run() returns each as a text "A -> B -> A".
+// A depth-first search for cycles in a graph. run() returns each cycle as a text "A -> B -> A".
 class CycleSearch {
  public:
   explicit CycleSearch(Graph graph) : graph_(std::move(graph)) {}

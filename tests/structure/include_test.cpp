@@ -33,7 +33,7 @@ TEST_CASE("includes follow the order of the folders, and third-party headers sta
   CHECK(problems == "");
 }
 
-TEST_CASE("headers with their source files do not include each other in a cycle") {
+TEST_CASE("units of a header and its source file do not include each other in a cycle") {
   CHECK(joined(unit_cycles(tree())) == "");
 }
 

@@ -35,7 +35,7 @@ double median_seconds(int64_t repeats, F&& f, Device device = kCpu) {
   return median(times);
 }
 
-// Sets the number of threads until the end of the scope.
+// A scope with another number of threads.
 class ThreadScope {
  public:
   explicit ThreadScope(int count) : previous_(threads()) { set_threads(count); }

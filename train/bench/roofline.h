@@ -33,8 +33,8 @@ class CopyWork {
   Tensor from_, to_;
 };
 
-// Measures matrix products and a copy on a device. Benchmarks alternate it with their own work, so that other
-// load on the machine affects both.
+// A measurement of matrix products and of a copy on a device. Benchmarks alternate it with their own work, so
+// that other load on the machine affects both.
 class RateProbe {
  public:
   explicit RateProbe(std::vector<GemmShape> products, Device device = kCpu);

@@ -65,7 +65,8 @@ bool has_option(const AttentionCatalogue& catalogue, const std::string& kind, co
   return std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == key; });
 }
 
-// Checks the [attention] tables of layers and copies their options to config.attention.
+// An applier of the [attention] tables of layers. It checks them and copies their options to
+// config.attention.
 class AttentionApplier {
  public:
   AttentionApplier(const AttentionCatalogue& catalogue, const ConfigReading& reading,

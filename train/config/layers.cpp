@@ -13,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Reads a file after the files that it extends. `chain` contains the paths of the files that are being read.
+// A reader of a config file and the files that it extends, which it reads first. `chain` contains the paths
+// of the files that are being read.
 class FileReader {
  public:
   FileReader(ConfigFiles& files, std::vector<ConfigProblem>& problems) : files_(files), problems_(problems) {}

@@ -39,7 +39,7 @@ class StepRunner {
   void read_losses(int64_t end_step);
   // Returns the loss of the last step whose losses were read.
   std::optional<double> last_loss() const { return last_loss_; }
-  // Returns the tokens of the steps whose losses were read since the last call.
+  // Returns the number of tokens in the steps whose losses were read since the last call.
   int64_t take_tokens() { return std::exchange(tokens_, 0); }
   // Returns the request to stop in the last step whose losses were read, equal on all processes.
   StopRequest agreed_stop() const { return agreed_stop_; }

@@ -13,7 +13,7 @@
 
 namespace tapeformer {
 
-// Writes one event file. The functions throw FileError if the file cannot be written.
+// A writer of one event file. Its functions throw FileError if the file cannot be written.
 class EventWriter {
  public:
   // Creates a file "events.out.tfevents.…" in a folder.

@@ -10,7 +10,7 @@ namespace {
 
 std::vector<std::pair<LogLevel, std::string>> messages;
 
-// Collects messages instead of printing them, until the end of the scope.
+// A scope in which the log collects its messages instead of printing them.
 struct CollectedLog {
   CollectedLog() {
     messages.clear();

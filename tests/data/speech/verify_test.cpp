@@ -117,7 +117,8 @@ TEST_CASE("the check of TIMIT reports lines of .PHN files and recordings") {
 TEST_CASE("the check of LibriSpeech reports lines of transcripts, and recordings without a transcript") {
   const TempDir dir;
   const auto flac = [&](const std::string& name) {
-    // The format is detected by the contents.
+    // The contents are WAV, although the name ends in .flac, because readers detect the format by the
+    // contents.
     write_ramps(dir / ("dev-clean/84/121/84-121-" + name + ".flac"));
   };
   for (const char* name : {"0", "1"}) flac(name);
