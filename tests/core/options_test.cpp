@@ -4,14 +4,14 @@
 
 using namespace tapeformer;
 
-TEST_CASE("nearest_name suggests a similar word, and nothing if no word is similar") {
+TEST_CASE("nearest_name() suggests a similar word, and nothing if no word is similar") {
   const std::vector<std::string> names = {"batch_size", "shuffle", "limit"};
   CHECK(nearest_name("bach_size", names) == "batch_size");
   CHECK(nearest_name("shufle", names) == "shuffle");
   CHECK(nearest_name("zzzzzzz", names).empty());
 }
 
-TEST_CASE("unused_options returns options whose condition does not hold") {
+TEST_CASE("unused_options() returns options whose condition does not hold") {
   using Names = std::vector<std::string>;
   const std::vector<OptionSpec> specs = {
       {.name = "form", .default_value = std::string("1d"), .help = ""},

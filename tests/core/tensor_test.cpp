@@ -42,7 +42,7 @@ TEST_CASE("invalid shapes and wrong dtypes are errors with the shape in the text
   CHECK_THROWS_WITH(Tensor::empty({2, 3}).view({7}), "view: shape (2, 3) cannot become (7,)");
 }
 
-TEST_CASE("add_from adds a multiple of contiguous and strided tensors") {
+TEST_CASE("add_from() adds a multiple of contiguous and strided tensors") {
   const Tensor a = Tensor::from<double>({1, 2, 3, 4}, {2, 2}),
                b = Tensor::from<double>({10, 20, 30, 40}, {2, 2});
   a.add_from(b, -1);
@@ -59,7 +59,7 @@ TEST_CASE("tensors without elements are valid") {
   CHECK(empty.to_vector().empty());
 }
 
-TEST_CASE("broadcast_shapes follows NumPy") {
+TEST_CASE("broadcast_shapes() follows NumPy") {
   CHECK(broadcast_shapes("add", {3, 1}, {2}) == Shape{3, 2});
   CHECK(broadcast_shapes("add", {}, {2, 0}) == Shape{2, 0});
   CHECK_THROWS_WITH(broadcast_shapes("add", {3}, {2}), "add: shapes (3,) and (2,) do not broadcast together");

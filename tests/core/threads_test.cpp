@@ -59,7 +59,7 @@ double interrupted_bursts(WorkerBursts& bursts, int64_t slice, int64_t loop, int
 
 }  // namespace
 
-TEST_CASE("parallel_for covers every index once") {
+TEST_CASE("parallel_for() covers every index once") {
   for (const int64_t n : {0, 1, 2, 3, 1000, 1001}) {
     std::vector<int> seen(static_cast<size_t>(n));
     parallel_for(n, 1, [&](int64_t begin, int64_t end) {
@@ -69,7 +69,7 @@ TEST_CASE("parallel_for covers every index once") {
   }
 }
 
-TEST_CASE("parallel_for rethrows an exception after every range has ended") {
+TEST_CASE("parallel_for() rethrows an exception after every range has ended") {
   std::atomic<int> ranges{0};
   CHECK_THROWS_AS(parallel_for(1000, 1,
                                [&](int64_t, int64_t) {

@@ -162,7 +162,7 @@ TEST_CASE("the feature map of linear attention is an option") {
   }
 }
 
-TEST_CASE("register_attention_kind adds a kind that models can use") {
+TEST_CASE("register_attention_kind() adds a kind that models can use") {
   const AttentionKind& first = attention_kinds().front();
   CHECK(problem_of(copy_of("linear", "test-copy")) == "");
   CHECK(&first == &attention_kinds().front());
@@ -171,7 +171,7 @@ TEST_CASE("register_attention_kind adds a kind that models can use") {
                        ConfigError);
 }
 
-TEST_CASE("register_attention_kind refuses invalid kinds") {
+TEST_CASE("register_attention_kind() refuses invalid kinds") {
   CHECK(problem_of(copy_of("linear", "linear")) ==
         "attention kind \"linear\": the name is already registered");
   CHECK(problem_of(copy_of("linear", "")) == "attention kind \"\": the name is empty");

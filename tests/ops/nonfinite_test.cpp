@@ -155,7 +155,7 @@ TEST_CASE("NaN in a query, key or value reaches the result of every attention") 
   });
 }
 
-TEST_CASE("squared_norms are finite if and only if all elements are finite") {
+TEST_CASE("squared norms are finite if and only if all elements are finite") {
   everywhere([](Device device, DType dtype) {
     const Tensor large = Tensor::full({70000}, dtype == DType::float32 ? 3e38 : 1e100, dtype, device);
     const Tensor strided = normal({6, 4}, 1, dtype).to(device).view({4, 6}, {1, 4});

@@ -31,7 +31,7 @@ std::string clang_format_14() {
 
 }  // namespace
 
-TEST_CASE("no source file is too long") {
+TEST_CASE("no source file is longer than its limit") {
   std::string problems;
   for (const SourceFile& file : tree()) problems += joined(size_problems(file));
   CHECK(problems == "");

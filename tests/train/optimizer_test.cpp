@@ -115,7 +115,7 @@ TEST_CASE("clip_value limits the elements of scaled gradients, and keeps NaN") {
   CHECK(std::isnan(found[3]));
 }
 
-TEST_CASE("swap_average exchanges the weights with their average, and a second call restores them") {
+TEST_CASE("swap_average() exchanges the weights with their average, and a second call restores them") {
   OptimizerConfig config;
   config.kind = "sgd";
   config.ema = 0.5;

@@ -92,7 +92,8 @@ class Runner {
     log_warning(result_.failures.back());
     add_failure_status(status);
   }
-  // If the statuses of failures differ, the status of the table is kFailed.
+  // Records the exit status of a failure; 0 is ignored. If the statuses of failures differ, the status of the
+  // table is kFailed.
   void add_failure_status(int status) {
     if (status == 0) return;
     result_.failure_status =

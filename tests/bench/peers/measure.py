@@ -91,7 +91,7 @@ def recent_peak() -> int:
 
 
 def current() -> int:
-    """Returns unused memory to the system. Returns the bytes in use, in the measure of recent_peak()."""
+    """Returns the bytes in use, in the measure of recent_peak(). On the CPU, first frees memory that is not in use."""
     gc.collect()
     if cuda:
         return cuda.memory_allocated()
@@ -101,7 +101,7 @@ def current() -> int:
 
 
 def times(action: Callable[[], object], repeats: int, warmup: int) -> list[float]:
-    """Calls `action` `warmup` times, and then returns the seconds of each of `repeats` calls. Waits for the device."""
+    """Returns the seconds of each of `repeats` calls, after `warmup` calls. A call ends when the device has finished."""
     wait = cuda.synchronize if cuda else lambda: None
     for _ in range(warmup):
         action()

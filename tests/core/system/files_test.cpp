@@ -19,7 +19,7 @@ size_t entries(const std::filesystem::path& folder) {
 
 }  // namespace
 
-TEST_CASE("replace_file writes, replaces and leaves nothing else behind") {
+TEST_CASE("replace_file() writes, replaces and leaves nothing else behind") {
   const TempDir dir;
   replace_file((dir / "file").string(), "\1\2\3");
   CHECK(tapeformer::read_file((dir / "file").string()) == "\1\2\3");
@@ -28,7 +28,7 @@ TEST_CASE("replace_file writes, replaces and leaves nothing else behind") {
   CHECK(entries(dir.path()) == 1);
 }
 
-TEST_CASE("replace_file does not write through a link in place of its temporary file") {
+TEST_CASE("replace_file() does not write through a link in place of its temporary file") {
   const TempDir dir;
   // A name that another user could guess, if temporary files were numbered.
   const std::string predictable = "file.tmp-" + std::to_string(getpid()) + "-0";
@@ -39,7 +39,7 @@ TEST_CASE("replace_file does not write through a link in place of its temporary 
   CHECK(read_file(dir / "file") == "new");
 }
 
-TEST_CASE("replace_file keeps links and pipes") {
+TEST_CASE("replace_file() keeps links and pipes") {
   const TempDir dir;
   replace_file((dir / "file").string(), "old");
   std::filesystem::create_symlink("file", dir / "link");
@@ -71,7 +71,7 @@ TEST_CASE("a folder has one lock at a time, until the lock is destroyed") {
   CHECK_NOTHROW(FolderLock{path});
 }
 
-TEST_CASE("replace_file fails with the path and the reason, and keeps the old file") {
+TEST_CASE("replace_file() fails with the path and the reason, and keeps the old file") {
   const TempDir dir;
   const auto missing = dir / "none" / "file";
   CHECK(contains(message_of<std::runtime_error>([&] { replace_file(missing.string(), "x"); }),

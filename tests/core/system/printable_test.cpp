@@ -24,7 +24,7 @@ TEST_CASE("printable escapes the bytes of invalid UTF-8 one by one") {
   CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // a code point above 0x10FFFF
 }
 
-TEST_CASE("printable_line and printable_message prevent forged messages") {
+TEST_CASE("printable_line() and printable_message() prevent forged messages") {
   CHECK(printable_line("name\nerror: forged\t") == "name\\u000aerror: forged\\u0009");
   CHECK(printable_message("first\nerror: forged") == "first\n  error: forged");
   CHECK(printable_message("list:\n  item\n") == "list:\n  item\n");

@@ -240,7 +240,7 @@ int64_t peak_kilobytes() {
   return usage.ru_maxrss;
 }
 
-// Writes hours of silence in blocks. FLAC and Ogg compress them to a few hundred KiB.
+// Writes hours of silence in blocks. FLAC and Ogg compress it to a few hundred KiB.
 void write_silence(const std::filesystem::path& path, int format, int64_t hours) {
   SF_INFO info{};
   info.samplerate = 16000;
@@ -374,7 +374,7 @@ TEST_CASE("a pipe gives the samples of a WAV with any length in its header, or r
   CHECK(piped(read_file(dir / "b.wav"), false, {.channel = 1}) == std::vector<float>(500, -0.5f));
 }
 
-TEST_CASE("write_wav rounds samples to 16 bits and clips them") {
+TEST_CASE("write_wav() rounds samples to 16 bits and clips them") {
   const TempDir dir;
   write_wav(dir / "a.wav", std::vector<float>{0, 0.5f, -1, 2, -3}, 8000);
   CHECK(read_audio(dir / "a.wav").samples == std::vector<float>{0, 0.5f, -1, 32767.0f / 32768, -1});

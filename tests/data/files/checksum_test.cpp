@@ -19,7 +19,7 @@ TEST_CASE("CRC-32 gives the published check value, and checksums of parts can be
   CHECK(parts == checksum_of("123456789"));
 }
 
-TEST_CASE("read_with_checksum reads a range of a file for any number of parts") {
+TEST_CASE("read_with_checksum() reads a range of a file for any number of parts") {
   const TempDir dir;
   std::string text;
   for (size_t i = 0; i < 3'500'001; ++i) text += static_cast<char>(i * i % 251);

@@ -8,7 +8,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("read_bytes reads a file up to the maximum size") {
+TEST_CASE("read_bytes() reads a file up to the maximum size") {
   const TempDir dir;
   write_file(dir / "file", Bytes{1, 2, 3});
   CHECK(read_bytes(dir / "file", 3) == Bytes{1, 2, 3});

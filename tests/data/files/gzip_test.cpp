@@ -24,7 +24,7 @@ std::string unpacking_error(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("read_unpacked returns the same bytes for a plain and a gzip file with any name") {
+TEST_CASE("read_unpacked() returns the same bytes for a plain and a gzip file with any name") {
   const TempDir dir;
   for (const size_t count : {0, 1, 2, 1000, 65535, 65536, 65537, 300001}) {
     CAPTURE(count);

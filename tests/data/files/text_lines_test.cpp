@@ -17,7 +17,7 @@ const std::string kLatin1 = "caf\xE9";
 
 }  // namespace
 
-TEST_CASE("find_invalid_utf8 returns the offset of the first invalid byte") {
+TEST_CASE("find_invalid_utf8() returns the offset of the first invalid byte") {
   for (const std::string good : {"", "plain", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xED\x9F\xBF",
                                  "\xEE\x80\x80", "\xF4\x8F\xBF\xBF", "\xC2\x80"})
     CHECK(find_invalid_utf8(good) == kNone);

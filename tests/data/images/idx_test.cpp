@@ -15,7 +15,7 @@ std::string parsing_error(const Bytes& bytes, int rank) {
 
 }  // namespace
 
-TEST_CASE("read_idx reads images and labels, plain and gzip") {
+TEST_CASE("read_idx() reads images and labels, plain and gzip") {
   const TempDir dir;
   const Bytes images = idx_bytes(0x803, {3, 4, 5}, 60);
   write_file(dir / "images", images);

@@ -32,7 +32,7 @@ TEST_CASE("PNG pictures of 8 and 16 bits, plain and interlaced, give the same pi
       }
 }
 
-TEST_CASE("square_image crops at the centre and averages areas") {
+TEST_CASE("square_image() crops at the centre and averages areas") {
   const Tensor picture = Tensor::from<uint8_t>({9, 1, 2, 9, 9, 3, 5, 9}, {2, 4, 1});
   CHECK(square_image(picture, 2, 1).to_vector() == std::vector<double>{1, 2, 3, 5});
   CHECK(square_image(picture, 1, 1).to_vector() == std::vector<double>{3});  // 11 / 4 is rounded up

@@ -219,7 +219,7 @@ TEST_CASE("a command that exceeds a limit is killed with its child processes") {
   CHECK(!std::filesystem::exists(late));
 }
 
-TEST_CASE("end_running_commands kills running commands and their children") {
+TEST_CASE("end_running_commands() kills running commands and their children") {
   const TempDir dir;
   const std::string mark = (dir / "mark").string();
   std::string error;

@@ -99,7 +99,7 @@ TEST_CASE("invalid transcripts are reported with their line") {
   CHECK(contains(reading_error(dir / "t.tsv"), "contains no transcripts"));
 }
 
-TEST_CASE("normalize_transcript ignores case, punctuation and typographic marks") {
+TEST_CASE("normalize_transcript() ignores case, punctuation and typographic marks") {
   CHECK(normalized("“Well-known”, don’t…") == Words{"well", "known", "don't"});
   CHECK(normalized("X-Ray: Mr. CAFÉ (a/b) — U.S.!") == Words{"x-ray", "mr.", "café", "a", "b", "u.s."});
   CHECK(normalized("'em it's? 'It' -- a.") == Words{"'em", "it's", "it", "a"});

@@ -124,7 +124,7 @@ TEST_CASE("unfinished files of a killed process are removed, and checkpoints and
   CHECK(checkpoint_steps(run.path("none")).empty());
 }
 
-TEST_CASE("find_checkpoint accepts run directories, checkpoint folders and copies without symlinks") {
+TEST_CASE("find_checkpoint() accepts run directories, checkpoint folders and copies without symlinks") {
   TempFolder run;
   CHECK_THROWS_WITH_AS(
       find_checkpoint(run.path("none"), true),

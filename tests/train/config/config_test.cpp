@@ -100,7 +100,7 @@ steps = 3
     CHECK_MESSAGE(text.find(key) == std::string::npos, key);
 }
 
-TEST_CASE("differing_keys and config_value_text describe the differences of configs") {
+TEST_CASE("differing_keys() and config_value_text() describe the differences of configs") {
   TempFolder folder;
   const Config a = load(folder.write("a.toml", kMinimal));
   const Config b = load(folder.path("a.toml"), {"model.layers=2", "attention.chunk=32", "optimizer.lr=1"});

@@ -34,7 +34,7 @@ struct SpeechEvaluation {
   std::vector<UnprocessedUtterance> unprocessed;
   // The mean CTC loss of the utterances that have a loss, or nothing if there are none. Utterances with fewer
   // steps than their labels need have no loss, and neither have utterances with phones that do not occur in
-  // training. They are scored.
+  // training. `score` includes the utterances without a loss.
   std::optional<double> nats_per_utterance;
   int64_t without_loss = 0;  // processed utterances without a loss
   double seconds = 0;
