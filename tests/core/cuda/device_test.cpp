@@ -74,7 +74,7 @@ TEST_CASE("cuda: host memory of any size may change immediately after its copy t
   });
 }
 
-TEST_CASE("cuda: access to a tensor on another device than current_device() is an error") {
+TEST_CASE("cuda: access to a tensor on another device than current_device is an error") {
   on_other_devices([](Device device) {
     const Tensor there = Tensor::zeros({2, 3}, DType::float32, device);
     CHECK_THROWS_WITH_AS(

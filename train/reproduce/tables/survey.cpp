@@ -1,6 +1,6 @@
 // "Efficient Transformers: A Survey" (Tay et al. 2020): the attention kinds of its table 1 with one small
-// model and one recipe. The rows KIND train a classifier on ListOps, and the rows KIND-mnist an
-// autoregressive model on MNIST.
+// model and one recipe. Row KIND trains a classifier on ListOps, and row KIND-mnist trains an autoregressive
+// model on MNIST.
 #include "models/attention/attention.h"
 #include "train/reproduce/measurements.h"
 
@@ -60,10 +60,10 @@ Table survey_table(const ReproductionOptions& options) {
           "values are accuracies on ListOps in \"Long Range Arena\".",
       .notes =
           {"The models of the Long Range Arena differ in size and recipe, and some compute other attention "
-           "than their papers, so accuracies are comparable with the row softmax of this table only.",
-           "Kinds without length masks have no row on ListOps, and kinds without a causal form none on "
-           "MNIST.",
-           "Time and memory are those of attention alone, forward and backward, causal if the kind "
+           "than their papers. Accuracies are therefore comparable with row softmax of this table only.",
+           "Kinds without length masks have no row on ListOps, and kinds without a causal form have no row "
+           "on MNIST.",
+           "Time and memory are measured for attention alone, forward and backward, and causal if the kind "
            "supports it. The exponents are fitted to the longer half of the lengths."},
       .reference = "Long Range Arena",
       .figures = scaling_figures("Attention, forward and backward", "sequence length")};
