@@ -1,47 +1,73 @@
 #include "ops/kernels/linear_attention.h"
 
 #include <algorithm>
-#include <optional>
 #include <type_traits>
 
 #include "core/instances.h"
 #include "ops/cuda/linear_attention_rows.h"
 #include "ops/cuda/tensor_tiles.h"
 
-// Linear attention in chunks of kTokens, in three steps. First, each segment of tokens is summed into a
-// state, in parallel. Then a scan replaces the states by their prefix or suffix sums. Finally, each chunk is
-// processed in parallel: it reads its state, and uses a kTokens x kTokens product for its own tokens.
+// Linear attention in chunks of kTokens. A block walks over the chunks of a head, or of a segment of a head
+// if there are few heads, and keeps a state in shared memory. For each chunk, it reads the state, uses
+// kTokens x kTokens products for the tokens of the chunk, and then adds the chunk to the state. The state of
+// a segment begins as the sum of the states of other segments, which segment_kernel computes. The form that
+// is not causal reads the sum of all segments and adds nothing to it.
 //
 // Legend: q, k are phi(q), phi(k), (length, dim);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
 //   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
-// A state is a (dim, value_dim) matrix followed by a (dim,) vector:
+// A state is a (dim, value_dim + kStatePadding) matrix, which contains a (dim, value_dim) matrix and, in
+// column value_dim, a (dim,) vector:
 //   forward  sum k v^T and sum k
-//   reverse  sum q dn^T and sum dd q
+//   reverse  sum q dn^T and sum dd q, from the last chunk to the first
 // The enum Reading lists the four ways to read the states.
 namespace tapeformer::cuda {
 namespace {
 
 enum class Reading { result, query_gradient, key_gradient, value_gradient };
+// What a kernel computes: the result with forward states, dd and the gradient of the queries with forward
+// states, or the gradients of the keys and values with reverse states.
+enum class Walk { result, query_gradient, key_value_gradients };
+
+constexpr int64_t kStatePadding = 4;  // columns of a state after the matrix, which avoid bank conflicts
 
 template <class S>
 struct LinearInputs {
   LinearAttentionShape s;
-  AttentionRows<const S> q, k, v, g;
-  const Compute<S>*inverse, *dd;  // 1 / d and dd, (batch, heads, query_length)
+  AttentionRows<const S> q, k, v, g, out;
+  const Compute<S>* inverse;  // 1 / d, (batch, heads, query_length)
+  Compute<S>* dd;             // (batch, heads, query_length)
+
+  TAPEFORMER_HOST_DEVICE int64_t state_stride() const { return s.value_dim + kStatePadding; }
+  TAPEFORMER_HOST_DEVICE int64_t state_size() const { return s.dim * state_stride(); }
+};
+
+// Targets of a walk. A target without data is not computed.
+template <class S>
+struct LinearTargets {
+  AttentionRows<S> out = {}, gq = {}, gk = {}, gv = {};
+  Compute<S>* inverse = nullptr;  // 1 / d
+};
+
+// The segments of the heads and their states.
+template <class T>
+struct LinearSegments {
+  int64_t count = 1, tokens = 0;  // segments of a head, and tokens of a segment
+  const T* states = nullptr;      // (batch, heads, state_count, state size)
+  int64_t state_count = 0;        // states of a head
+  T* workspace = nullptr;         // a state per block, if states do not fit into shared memory
 };
 
 // The operands of one head. dn and dd are defined in the legend at the top of this file.
 template <class S>
 struct LinearHead {
-  int64_t example, head;
+  int64_t example, head, offset;  // `offset` is the first element of the head in dd and inverse
   HeadRows<S> queries, keys, values, dn;
   const Compute<S>* dd;
 
   __device__ LinearHead(const LinearInputs<S>& in, int64_t index)
-      : example(index / in.s.heads), head(index % in.s.heads) {
-    const int64_t valid = valid_length(in.s.key_lengths, example, in.s.key_length),
-                  offset = index * in.s.query_length;
+      : example(index / in.s.heads), head(index % in.s.heads), offset(index * in.s.query_length) {
+    const int64_t valid = valid_length(in.s.key_lengths, example, in.s.key_length);
     queries = {in.q.row(example, 0, head), in.q.length_stride, nullptr, in.s.query_length, in.s.dim};
     keys = {in.k.row(example, 0, head), in.k.length_stride, nullptr, valid, in.s.dim};
     values = {in.v.row(example, 0, head), in.v.length_stride, nullptr, valid, in.s.value_dim};
@@ -55,96 +81,62 @@ struct LinearHead {
   }
 };
 
-// Computes the state of one segment of `tokens` positions of a head per block. blockIdx.y selects a tile of
-// the state.
+// Adds tokens [begin, end) of a head to the state, or writes their state if `is_first`. All threads of the
+// block call the function. It does not synchronise after it writes the state.
 template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
-__global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t tokens, T* states) {
-  const typename Tiles::Memory memory;
-  const LinearHead<S> head(in, blockIdx.x / segments);
+__device__ void add_tokens(const typename Tiles::Memory& memory, const LinearHead<S>& head, int64_t begin,
+                           int64_t end, bool is_first, T* state) {
   HeadRows<S> features = kReverse ? head.queries : head.keys, values = kReverse ? head.dn : head.values;
-  const int64_t dim = in.s.dim, value_dim = in.s.value_dim;
-  const int64_t begin = blockIdx.x % segments * tokens;
-  const int64_t end = begin + tokens < features.count ? begin + tokens : features.count;
-  features.count = values.count = end;
-  const int64_t value_tiles = (value_dim + kWidth - 1) / kWidth;
-  const int64_t row = blockIdx.y / value_tiles * kWidth, column = blockIdx.y % value_tiles * kWidth;
-
-  typename Tiles::template Tile<kWidth, kWidth> state;
-  T sum = 0;  // sum of one feature, in the first kWidth threads
+  const int64_t stride = values.width + kStatePadding;
+  features.count = values.count = end < features.count ? end : features.count;
   const int thread = static_cast<int>(threadIdx.x);
-  add_products<Lanes::along_tile, Lanes::along_tile>(
-      state, memory, end - begin, RowsOperand<Lanes::along_tile, S>{features, begin, row},
-      RowsOperand<Lanes::along_tile, S>{values, begin, column},
-      [&](int64_t first, int count, auto&& element) {
-        if (column > 0 || thread >= kWidth) return;
-        for (int t = 0; t < count; ++t) {
-          const T feature = element(t, thread);
-          sum += kReverse ? feature * head.dd[begin + first + t] : feature;
-        }
-      });
-  T* const target = states + int64_t{blockIdx.x} * dim * (value_dim + 1);
+  const auto set = [&](int64_t row, int64_t column, T sum) {
+    T& target = state[row * stride + column];
+    target = is_first ? sum : target + sum;
+  };
+  for (int64_t row = 0; row < features.width; row += kWidth)
+    for (int64_t column = 0; column < values.width; column += kWidth) {
+      typename Tiles::template Tile<kWidth, kWidth> tile;
+      T sum = 0;  // sum of one feature, in the first kWidth threads
+      add_products<Lanes::along_tile, Lanes::along_tile>(
+          tile, memory, features.count - begin, RowsOperand<Lanes::along_tile, S>{features, begin, row},
+          RowsOperand<Lanes::along_tile, S>{values, begin, column},
+          [&](int64_t first, int count, auto&& element) {
+            if (column > 0 || thread >= kWidth) return;
+            for (int t = 0; t < count; ++t) {
+              const T feature = element(t, thread);
+              sum += kReverse ? feature * head.dd[begin + first + t] : feature;
+            }
+          });
 #pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < state.kRowsEach; ++i)
+      for (int i = 0; i < tile.kRowsEach; ++i)
 #pragma unroll(kUnrolled <T>)
-    for (int j = 0; j < state.kColumnsEach; ++j) {
-      const int64_t feature = row + state.row(i), value = column + state.column(j);
-      if (feature < dim && value < value_dim) target[feature * value_dim + value] = state.elements[i][j];
+        for (int j = 0; j < tile.kColumnsEach; ++j)
+          if (row + tile.row(i) < features.width && column + tile.column(j) < values.width)
+            set(row + tile.row(i), column + tile.column(j), tile.elements[i][j]);
+      if (column == 0 && thread < kWidth && row + thread < features.width)
+        set(row + thread, values.width, sum);
     }
-  if (column == 0 && thread < kWidth && row + thread < dim) target[dim * value_dim + row + thread] = sum;
 }
 
-enum class Scan { prefix, suffix, all };
-
-// Replaces each state (heads, segments, size) by the sum of the segments before it (Scan::prefix) or after it
-// (Scan::suffix). Scan::all replaces only the first state, by the sum of all segments.
-template <class T>
-__global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t count, Scan scan) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) {
-    T* const first = states + i / size * segments * size + i % size;
-    T sum = 0;
-    if (scan == Scan::all) {
-      for (int64_t c = 0; c < segments; ++c) sum += first[c * size];
-      *first = sum;
-      continue;
-    }
-    const int64_t step = scan == Scan::prefix ? size : -size;
-    T* at = scan == Scan::prefix ? first : first + (segments - 1) * size;
-    T next = *at;
-    for (int64_t c = 0; c < segments; ++c, at += step) {
-      const T own = next;
-      if (c + 1 < segments) next = at[step];
-      *at = sum;
-      sum += own;
-    }
-  }
+// Computes the state of one segment of a head per block.
+template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value,
+          class S = typename Tiles::Stored>
+__global__ void segment_kernel(LinearInputs<S> in, LinearSegments<T> segments, T* states) {
+  const typename Tiles::Memory memory;
+  const int64_t begin = blockIdx.x % segments.count * segments.tokens;
+  add_tokens<Tiles, kReverse, kWidth>(memory, LinearHead<S>(in, blockIdx.x / segments.count), begin,
+                                      begin + segments.tokens, true,
+                                      states + int64_t{blockIdx.x} * in.state_size());
 }
-
-// The operands of read_kernel. Row i of the result is Σ_j (rows_i . columns_j) values_j. For gradients with
-// respect to q and k, dd is added to the dot products.
-template <Reading kReading, class S>
-struct ReadOperands {
-  const HeadRows<S>&rows, &columns, &values;
-
-  __device__ explicit ReadOperands(const LinearHead<S>& head)
-      : rows(kReading == Reading::result           ? head.queries
-             : kReading == Reading::query_gradient ? head.dn
-             : kReading == Reading::key_gradient   ? head.values
-                                                   : head.keys),
-        columns(kReading == Reading::result           ? head.keys
-                : kReading == Reading::query_gradient ? head.values
-                : kReading == Reading::key_gradient   ? head.dn
-                                                      : head.queries),
-        values(kReading == Reading::result           ? head.values
-               : kReading == Reading::query_gradient ? head.keys
-               : kReading == Reading::key_gradient   ? head.queries
-                                                     : head.dn) {}
-};
 
 // Adds dd to the products of the rows and columns of a chunk, and masks the products that the causal form
-// excludes. For Reading::result, adds up the denominators of the rows.
+// excludes. For Reading::result, adds up the denominators of the rows. row_dd contains dd of the thread's
+// rows.
 template <Reading kReading, class Products, class S, class T = Compute<S>>
-__device__ void finish_products(Products& products, const LinearHead<S>& head, int64_t begin, int64_t queries,
+__device__ void finish_products(Products& products, const LinearHead<S>& head, int64_t begin,
+                                const T (&row_dd)[Products::kRowsEach],
                                 T (&denominators)[Products::kRowsEach]) {
   constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
 #pragma unroll(kUnrolled <T>)
@@ -153,10 +145,9 @@ __device__ void finish_products(Products& products, const LinearHead<S>& head, i
     for (int j = 0; j < Products::kColumnsEach; ++j) {
       const int row = Products::row(i), other = Products::column(j);
       T& product = products.elements[i][j];
-      if constexpr (kReading == Reading::query_gradient)
-        product += begin + row < queries ? head.dd[begin + row] : T{0};
+      if constexpr (kReading == Reading::query_gradient) product += row_dd[i];
       if constexpr (kReading == Reading::key_gradient)
-        product += begin + other < queries ? head.dd[begin + other] : T{0};
+        product += begin + other < head.queries.count ? head.dd[begin + other] : T{0};
       if (kReverse ? other < row : other > row) product = 0;
       if constexpr (kReading == Reading::result) denominators[i] += product;
     }
@@ -165,194 +156,294 @@ __device__ void finish_products(Products& products, const LinearHead<S>& head, i
   }
 }
 
-// Returns one element of the result from `sum`, its sum of products. For a gradient with respect to q or k,
-// adds the term of the denominator and multiplies by the derivative of the feature map.
-template <Reading kReading, class S, class T = Compute<S>>
-__device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
-                              int64_t feature) {
-  if constexpr (kReading == Reading::query_gradient)
-    return (sum + head.dd[position] * state_sum[feature]) * head.queries.derivative(position, feature);
-  else if constexpr (kReading == Reading::key_gradient)
-    return position < head.keys.count ? (sum + state_sum[feature]) * head.keys.derivative(position, feature)
-                                      : T{0};
-  else
-    return sum;
+// Calls f(column, values) for the pairs of adjacent elements of a tile in row i of the thread, multiplied by
+// `factor`. The tile begins at column `first`. The second element of a pair may be beyond the width.
+template <class Tile, class T, class F>
+__device__ void for_pairs(const Tile& tile, int i, int64_t first, int64_t width, T factor, F&& f) {
+#pragma unroll(kUnrolled <T>)
+  for (int j = 0; j < Tile::kColumnsEach; j += 2) {
+    T pair[2] = {factor * tile.elements[i][j], factor * tile.elements[i][j + 1]};
+    if (first + Tile::column(j) < width) f(first + Tile::column(j), pair);
+  }
 }
 
-// Writes the rows of a chunk, and for Reading::result the inverse denominators.
-template <Reading kReading, class Sums, class S, class R, class T = Compute<S>>
-__device__ void store_result(const Sums& sums, const T* denominators, const T* state_denominators,
-                             const LinearInputs<S>& in, const LinearHead<S>& head, int64_t index,
-                             int64_t begin, int64_t column, const T* state_sum, R* result, T* inverse) {
+// Computes the rows of a chunk from the state and the tokens of the chunk, and calls store(i, position,
+// feature, values) for the pairs of row i of the thread; see for_pairs(). Row i of the result is
+// Σ_j (rows_i . columns_j) values_j. For gradients with respect to q and k, dd is added to the dot products.
+// For Reading::result, divides by the denominators and writes `inverse` unless it is null.
+template <class Tiles, Reading kReading, int kWidth, int kRowsEach, class S, class Store>
+__device__ void read_chunk(const typename Tiles::Memory& memory, const LinearInputs<S>& in,
+                           const LinearHead<S>& head, const HeadRows<S>& rows, const HeadRows<S>& columns,
+                           const HeadRows<S>& values, int64_t begin, const typename Tiles::Value* state,
+                           const typename Tiles::Value (&row_dd)[kRowsEach], typename Tiles::Value* inverse,
+                           Store store) {
+  using T = typename Tiles::Value;
   constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
   constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
-  const int64_t length = kReverse ? in.s.key_length : in.s.query_length;
+  using Sums = typename Tiles::template Tile<kTokens, kWidth>;
+  __shared__ T state_denominators[kTokens];  // the terms of the denominators that come from the state
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t length = kReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
   const int64_t width = kToFeatures ? in.s.dim : in.s.value_dim;
-  const AttentionRows<R> target = contiguous_rows(result, length, in.s.heads, width);
-#pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < Sums::kRowsEach; ++i) {
-    const int64_t position = begin + Sums::row(i);
-    if (position >= length) continue;
-    T factor = 1;
-    if constexpr (kReading == Reading::result) {
-      factor = 1 / (state_denominators[Sums::row(i)] + denominators[i]);
-      if (column == 0 && Sums::first_of_row() && inverse)
-        inverse[index * in.s.query_length + position] = factor;
+  typename Tiles::template Tile<kTokens, kTokens> products;
+  T denominators[kRowsEach] = {};
+  if (in.s.causal) {
+    add_products<Lanes::along_depth, Lanes::along_depth>(
+        products, memory, rows.width, RowsOperand<Lanes::along_depth, S>{rows, begin, 0},
+        RowsOperand<Lanes::along_depth, S>{columns, begin, 0});
+    finish_products<kReading>(products, head, begin, row_dd, denominators);
+  }
+  for (int64_t column = 0; column < width; column += kWidth) {
+    Sums sums;
+    if (in.s.causal)
+      add_products_of(sums, products, memory, RowsOperand<Lanes::along_tile, S>{values, begin, column});
+    const bool divides = kReading == Reading::result && column == 0;  // computes the denominators
+    T denominator = static_cast<T>(in.s.eps);  // denominator of row `thread`, from the state
+    add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
+        sums, memory, rows.width, RowsOperand<Lanes::along_depth, S>{rows, begin, 0},
+        [&](int64_t d, int j) {
+          if constexpr (kToFeatures)
+            return d < in.s.value_dim && column + j < in.s.dim ? state[(column + j) * stride + d] : T{0};
+          else
+            return d < in.s.dim && column + j < in.s.value_dim ? state[d * stride + column + j] : T{0};
+        },
+        [&](int64_t first, int count, auto&& element) {
+          if (divides && thread < kTokens)
+            for (int d = 0; d < count; ++d)
+              denominator += element(d, thread) * state[(first + d) * stride + in.s.value_dim];
+        });
+    if (divides) {
+      if (thread < kTokens) state_denominators[thread] = denominator;
+      __syncthreads();
     }
 #pragma unroll(kUnrolled <T>)
-    for (int j = 0; j < Sums::kColumnsEach; ++j) {
-      const int64_t feature = column + Sums::column(j);
-      if (feature >= width) continue;
-      const T sum =
-          feature_gradient<kReading>(sums.elements[i][j] * factor, head, state_sum, position, feature);
-      target.row(head.example, position, head.head)[feature] = convert_element<R>(sum);
+    for (int i = 0; i < kRowsEach; ++i) {
+      const int64_t position = begin + Sums::row(i);
+      if (position >= length) continue;
+      if (divides) {
+        denominators[i] = 1 / (state_denominators[Sums::row(i)] + denominators[i]);
+        if (inverse && Sums::first_of_row()) inverse[head.offset + position] = denominators[i];
+      }
+      for_pairs(sums, i, column, width, kReading == Reading::result ? denominators[i] : T{1},
+                [&](int64_t feature, T(&pair)[2]) { store(i, position, feature, pair); });
     }
   }
 }
 
-// Computes the result of one chunk of a head per block. blockIdx.y selects a tile of the result. Each head
-// has states_each states: one per chunk in the causal form, otherwise one.
-template <class Tiles, Reading kReading, int kWidth, class R, class T = typename Tiles::Value,
-          class S = typename Tiles::Stored>
-__global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states, int64_t states_each,
-                            R* result, T* inverse) {
-  constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
-  using Sums = typename Tiles::template Tile<kTokens, kWidth>;
-  using Products = typename Tiles::template Tile<kTokens, kTokens>;
-  __shared__ T state_denominators[kTokens];  // the terms of the denominators that come from the state
-  const typename Tiles::Memory memory;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int64_t index = blockIdx.x / chunks, begin = blockIdx.x % chunks * kTokens;
-  const int64_t column = int64_t{blockIdx.y} * kWidth;
-  const LinearHead<S> head(in, index);
-  const ReadOperands<kReading, S> operands(head);
-  const HeadRows<S>& rows = operands.rows;
-  const int64_t queries = in.s.query_length, dim = in.s.dim, value_dim = in.s.value_dim;
-  const T* const state =
-      states + (index * states_each + (in.s.causal ? blockIdx.x % chunks : 0)) * dim * (value_dim + 1);
-  const T* const state_sum = state + dim * value_dim;
+// Writes one or two elements of a row of `width` elements from `feature`.
+template <class S, class T>
+__device__ void store_pair(S* row, int64_t feature, int64_t width, const T (&values)[2]) {
+  S* const target = row + feature;
+  if (feature + 1 < width && reinterpret_cast<uintptr_t>(target) % (2 * sizeof(S)) == 0)
+    return store_group<2>(target, values);
+  target[0] = convert_element<S>(values[0]);
+  if (feature + 1 < width) target[1] = convert_element<S>(values[1]);
+}
 
-  Sums sums;
-  T denominators[Sums::kRowsEach] = {};  // the chunk's terms of the denominators of the thread's rows
-  if (in.s.causal) {
-    Products products;
-    add_products<Lanes::along_depth, Lanes::along_depth>(
-        products, memory, rows.width, RowsOperand<Lanes::along_depth, S>{rows, begin, 0},
-        RowsOperand<Lanes::along_depth, S>{operands.columns, begin, 0});
-    finish_products<kReading>(products, head, begin, queries, denominators);
-    add_products_of(sums, products, memory,
-                    RowsOperand<Lanes::along_tile, S>{operands.values, begin, column});
+// The operations of a walk on one chunk of a head.
+template <class Tiles, int kWidth>
+struct ChunkWalk {
+  using T = typename Tiles::Value;
+  using S = typename Tiles::Stored;
+  static constexpr int kRowsEach = Tiles::template Tile<kTokens, kWidth>::kRowsEach;
+
+  const typename Tiles::Memory& memory;
+  const LinearInputs<S>& in;
+  const LinearTargets<S>& targets;
+  const LinearHead<S>& head;
+  const T* state;
+
+  __device__ void store_result(int64_t begin) const {
+    const T none[kRowsEach] = {};
+    read_chunk<Tiles, Reading::result, kWidth>(
+        memory, in, head, head.queries, head.keys, head.values, begin, state, none, targets.inverse,
+        [&](int, int64_t position, int64_t feature, const T(&values)[2]) {
+          store_pair(targets.out.row(head.example, position, head.head), feature, in.s.value_dim, values);
+        });
   }
-  T denominator = static_cast<T>(in.s.eps);  // denominator of row `thread`, from the state
-  add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
-      sums, memory, rows.width, RowsOperand<Lanes::along_depth, S>{rows, begin, 0},
-      [&](int64_t d, int j) {
-        if constexpr (kToFeatures)
-          return d < value_dim && column + j < dim ? state[(column + j) * value_dim + d] : T{0};
-        else
-          return d < dim && column + j < value_dim ? state[d * value_dim + column + j] : T{0};
-      },
-      [&](int64_t first, int count, auto&& element) {
-        if (kReading == Reading::result && thread < kTokens)
-          for (int d = 0; d < count; ++d) denominator += element(d, thread) * state_sum[first + d];
-      });
-  if constexpr (kReading == Reading::result) {
-    if (thread < kTokens) state_denominators[thread] = denominator;
+
+  // The gradient of a query is a sum of dn . v + dd over all keys, in which the common part of the values
+  // cancels. Rounding out, dn and states to bfloat16 leaves an error that grows with the length. Therefore
+  // the result is recomputed, and the gradient computed, with operands of two bfloat16 parts.
+  __device__ void store_query_gradient(int64_t begin) const {
+    using Sums = typename Tiles::template Tile<kTokens, kWidth>;
+    T dd[kRowsEach] = {};
+    const auto add_terms = [&](int i, int64_t position, int64_t feature, const T(&values)[2]) {
+      T gradients[2];
+      head.dn.at_pair(position, feature, gradients);
+      dd[i] -= values[0] * gradients[0] + values[1] * gradients[1];
+    };
+    if constexpr (std::is_same_v<S, BFloat16>)
+      read_chunk<Tiles, Reading::result, kWidth>(memory, in, head, head.queries, head.keys, head.values,
+                                                 begin, state, dd, nullptr, add_terms);
+    else
+      for (int i = 0; i < kRowsEach; ++i)
+        for (int64_t feature = Sums::column(0); feature < in.s.value_dim; feature += kWidth)
+          for (int j = 0; j < Sums::kColumnsEach; ++j) {
+            const int64_t position = begin + Sums::row(i), at = feature + j;
+            if (position < in.s.query_length && at < in.s.value_dim)
+              dd[i] -= in.out.row(head.example, position, head.head)[at] * head.dn.at(position, at);
+          }
+#pragma unroll(kUnrolled <T>)
+    for (int i = 0; i < kRowsEach; ++i) {
+      dd[i] = Sums::template row_reduce<Plus>(dd[i]);
+      const int64_t position = begin + Sums::row(i);
+      if (position < in.s.query_length && Sums::first_of_row()) in.dd[head.offset + position] = dd[i];
+    }
+    if (!targets.gq.data) return;
+    read_chunk<Tiles, Reading::query_gradient, kWidth>(
+        memory, in, head, head.dn, head.values, head.keys, begin, state, dd, nullptr,
+        [&](int i, int64_t position, int64_t feature, T(&values)[2]) {
+          store_feature_gradient(targets.gq, head.queries, position, feature, values, dd[i]);
+        });
+  }
+
+  __device__ void store_key_value_gradients(int64_t begin) const {
+    const T none[kRowsEach] = {};
+    if (targets.gk.data)
+      read_chunk<Tiles, Reading::key_gradient, kWidth>(
+          memory, in, head, head.values, head.dn, head.queries, begin, state, none, nullptr,
+          [&](int, int64_t position, int64_t feature, T(&values)[2]) {
+            store_feature_gradient(targets.gk, head.keys, position, feature, values, T{1});
+          });
+    if (targets.gv.data)
+      read_chunk<Tiles, Reading::value_gradient, kWidth>(
+          memory, in, head, head.keys, head.queries, head.dn, begin, state, none, nullptr,
+          [&](int, int64_t position, int64_t feature, const T(&values)[2]) {
+            store_pair(targets.gv.row(head.example, position, head.head), feature, in.s.value_dim, values);
+          });
+  }
+
+ private:
+  // Adds the term of the denominator, `factor` times the vector of the state, multiplies by the derivative of
+  // the feature map, and writes the pair. Gradients of masked keys are zero.
+  __device__ void store_feature_gradient(const AttentionRows<S>& target, const HeadRows<S>& features,
+                                         int64_t position, int64_t feature, T (&values)[2], T factor) const {
+    T mapped[2];
+    features.at_pair(position, feature, mapped);
+    for (int v = 0; v < 2; ++v) {
+      if (feature + v >= in.s.dim) continue;
+      values[v] += factor * state[(feature + v) * in.state_stride() + in.s.value_dim];
+      values[v] = position < features.count ? values[v] * feature_derivative(features.map, mapped[v]) : T{0};
+    }
+    store_pair(target.row(head.example, position, head.head), feature, in.s.dim, values);
+  }
+};
+
+// The minimum number of resident blocks of a multiprocessor: as many as registers permit without spills.
+template <class Tiles, Walk kWalk, int kWidth>
+inline constexpr int kWalkBlocks = Tiles::kThreads > kTensorThreads || kWidth > 32 ? 2
+                                   : kWalk == Walk::result                         ? 4
+                                   : kWalk == Walk::key_value_gradients            ? 3
+                                                                                   : 2;
+
+// Walks over the chunks of one segment of a head per block.
+template <class Tiles, Walk kWalk, int kWidth, class T = typename Tiles::Value,
+          class S = typename Tiles::Stored>
+__global__ void __launch_bounds__(Tiles::kThreads, kWalkBlocks<Tiles, kWalk, kWidth>)
+    walk_kernel(LinearInputs<S> in, LinearSegments<T> segments, LinearTargets<S> targets) {
+  constexpr bool kReverse = kWalk == Walk::key_value_gradients;
+  const typename Tiles::Memory memory;
+  const int64_t index = blockIdx.x / segments.count, segment = blockIdx.x % segments.count;
+  const LinearHead<S> head(in, index);
+  const int64_t size = in.state_size(), count = segments.state_count;
+  T* const state = segments.workspace ? segments.workspace + blockIdx.x * size
+                                      : dynamic_shared<T>() + Tiles::Memory::kBytes / sizeof(T);
+  const int64_t first = in.s.causal && kReverse ? segment + 1 : 0;
+  const int64_t last = in.s.causal && !kReverse && segment < count ? segment : count;
+  for (int64_t e = threadIdx.x; e < size; e += blockDim.x) {
+    T sum = 0;
+    for (int64_t c = first; c < last; ++c) sum += segments.states[(index * count + c) * size + e];
+    state[e] = sum;
+  }
+  const ChunkWalk<Tiles, kWidth> walk{memory, in, targets, head, state};
+  const int64_t length = kReverse ? in.s.key_length : in.s.query_length, begin = segment * segments.tokens;
+  const int64_t end = begin + segments.tokens < length ? begin + segments.tokens : length;
+  const int64_t chunks = (end - begin + kTokens - 1) / kTokens;
+  for (int64_t c = 0; c < chunks; ++c) {
+    const int64_t chunk = begin + (kReverse ? chunks - 1 - c : c) * kTokens;
+    if constexpr (kWalk == Walk::result)
+      walk.store_result(chunk);
+    else if constexpr (kWalk == Walk::query_gradient)
+      walk.store_query_gradient(chunk);
+    else
+      walk.store_key_value_gradients(chunk);
+    if (!in.s.causal || c + 1 == chunks) continue;
+    __syncthreads();  // all threads have read the state
+    add_tokens<Tiles, kReverse, kWidth>(memory, head, chunk, chunk + kTokens, false, state);
     __syncthreads();
   }
-  store_result<kReading>(sums, denominators, state_denominators, in, head, index, begin, column, state_sum,
-                         result, inverse);
 }
 
 // Returns the shape of a launch with its work. `features` and `values` are the numbers of accessed tensors of
-// width dim and value_dim, and `others` is the number of other bytes. `multiply_adds` is the number of
-// multiply-adds per token and head.
+// width dim and value_dim, `numbers` is the number of accessed values per token and head, and `states` the
+// number of accessed states. `multiply_adds` is the number of multiply-adds per token and head.
 template <class Tiles, class S>
-Launch with_work(const Launch& shape, const LinearAttentionShape& s, int64_t length, int64_t features,
-                 int64_t values, int64_t others, int64_t multiply_adds) {
+Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length, int64_t features,
+                 int64_t values, int64_t numbers, int64_t states, int64_t multiply_adds) {
   constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;  // products of operand parts
-  const int64_t tokens = s.batch * s.heads * length;
-  const int64_t elements = tokens * (features * s.dim + values * s.value_dim);
-  return shape.moving(elements * static_cast<int64_t>(sizeof(S)) + others)
+  const int64_t tokens = in.s.batch * in.s.heads * length;
+  const int64_t elements = tokens * (features * in.s.dim + values * in.s.value_dim);
+  return shape
+      .moving(elements * static_cast<int64_t>(sizeof(S)) +
+              (tokens * numbers + states * in.state_size()) * static_cast<int64_t>(sizeof(Compute<S>)))
       .template multiplying<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
 }
 
-// The scanned states of one direction.
-template <class Tiles>
-class LinearStates {
-  using T = typename Tiles::Value;
-  using S = typename Tiles::Stored;
+// Returns the segments of a head with `length` tokens: enough to occupy a large device, up to the number
+// whose states a walk sums. The number depends only on the shape, so that sums are the same on every device.
+template <class T>
+LinearSegments<T> segments_of(const LinearAttentionShape& s, int64_t length) {
+  constexpr int64_t kBlocks = 512, kMaxSegments = 16;  // blocks that occupy a large device
+  const int64_t chunks = std::max<int64_t>(tiles_of(length, kTokens), 1);
+  const int64_t wanted = kBlocks / std::max<int64_t>(s.batch * s.heads, 1);
+  const int64_t tokens = tiles_of(chunks, std::clamp<int64_t>(wanted, 1, kMaxSegments)) * kTokens;
+  return {.count = std::max<int64_t>(tiles_of(length, tokens), 1), .tokens = tokens};
+}
 
- public:
-  LinearStates(const LinearInputs<S>& in, bool reverse)
-      : chunks_(tiles_of(reverse ? in.s.query_length : in.s.key_length, kTokens)),
-        segments_(in.s.causal ? chunks_ : segment_count(in.s, chunks_)),
-        count_(in.s.batch * in.s.heads * segments_ * in.s.dim * (in.s.value_dim + 1)),
-        states_(count_) {
-    const int64_t heads = in.s.batch * in.s.heads, size = in.s.dim * (in.s.value_dim + 1);
-    if (heads == 0 || segments_ == 0) return;
-    auto run = [&](auto width) {
-      constexpr int kWidth = decltype(width)::value;
-      auto* const kernel = reverse ? state_kernel<Tiles, true, kWidth> : state_kernel<Tiles, false, kWidth>;
-      const int64_t tiles = tiles_of(in.s.dim, kWidth) * tiles_of(in.s.value_dim, kWidth);
-      const int64_t tokens = (chunks_ + segments_ - 1) / segments_ * kTokens;
-      const Launch shape = over_tiles(heads * segments_, tiles, Tiles::kThreads, Tiles::Memory::kSliceBytes);
-      const int64_t length = reverse ? in.s.query_length : in.s.key_length;
-      const int64_t sums = reverse ? 2 * heads * length * static_cast<int64_t>(sizeof(T)) : 0;
-      launch(kernel,
-             with_work<Tiles, S>(shape, in.s, length, 1, 1, bytes() + sums, in.s.dim * in.s.value_dim), in,
-             segments_, tokens, states_.data());
-    };
-    with_tile_width<T>(std::max(in.s.dim, in.s.value_dim), run);
-    const Scan scan = !in.s.causal ? Scan::all : reverse ? Scan::suffix : Scan::prefix;
-    launch(scan_kernel<T>, over_elements(heads * size).moving(2 * bytes()), states_.data(), segments_, size,
-           heads * size, scan);
-  }
-
-  const T* data() const { return states_.data(); }
-  int64_t states_per_head() const { return segments_; }
-  int64_t bytes() const { return count_ * static_cast<int64_t>(sizeof(T)); }
-
- private:
-  // Returns enough segments to occupy a large device. The number depends only on the shape, so that sums are
-  // the same on every device.
-  static int64_t segment_count(const LinearAttentionShape& s, int64_t chunks) {
-    constexpr int64_t kBlocks = 512;  // blocks that occupy a large device
-    const int64_t wanted = std::max<int64_t>(kBlocks / std::max<int64_t>(s.batch * s.heads, 1), 1);
-    return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(chunks, 1));
-  }
-
-  int64_t chunks_, segments_, count_;
-  Scratch<T> states_;
-};
-
-template <Reading kReading, class Tiles, class R, class T = typename Tiles::Value,
-          class S = typename Tiles::Stored>
-void read(const LinearInputs<S>& in, const LinearStates<Tiles>& states, R* result, T* inverse = nullptr) {
-  constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
-  constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
-  const int64_t chunks = tiles_of(kReverse ? in.s.key_length : in.s.query_length, kTokens);
-  const int64_t width = kToFeatures ? in.s.dim : in.s.value_dim;
-  const int64_t length = kReverse ? in.s.key_length : in.s.query_length, heads = in.s.batch * in.s.heads;
-  // `features` and `values` are the numbers of accessed tensors of width dim and value_dim. The causal form
-  // also reads the operands of the products inside a chunk. Gradients with respect to q and k also read the
-  // inputs of the feature map, for its derivative. `others` includes the inverse denominators and dd.
-  constexpr int64_t kMapped = kReading == Reading::result || kReading == Reading::value_gradient ? 1 : 0;
-  const int64_t features = (in.s.causal ? 1 : 0) + 1, values = (in.s.causal ? 1 : 0) + 1 - kMapped;
-  const int64_t others =
-      states.bytes() +
-      heads * length * (width * static_cast<int64_t>(sizeof(R)) + 2 * static_cast<int64_t>(sizeof(T)));
-  const int64_t in_chunk = in.s.causal ? kTokens * (in.s.dim + in.s.value_dim) : 0;
-  auto run = [&](auto tile) {
+// Launches a walk, and before it segment_kernel if the walk reads the states of segments.
+template <class Tiles, Walk kWalk, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+void walk(const LinearInputs<S>& in, const LinearTargets<S>& targets) {
+  constexpr bool kReverse = kWalk == Walk::key_value_gradients;
+  constexpr size_t kMaxShared = 24 << 10;  // bytes of a state in shared memory
+  const LinearAttentionShape& s = in.s;
+  const int64_t length = kReverse ? s.key_length : s.query_length, heads = s.batch * s.heads;
+  const int64_t summed = kReverse ? s.query_length : s.key_length;  // tokens that states sum
+  LinearSegments<T> segments = segments_of<T>(s, length);
+  const LinearSegments<T> sums = segments_of<T>(s, summed);
+  if (heads == 0 || length == 0) return;
+  if (summed > 0 && (!s.causal || sums.count > 1)) segments.state_count = sums.count;
+  const Scratch<T> states(heads * segments.state_count * in.state_size());
+  segments.states = states.data();
+  const size_t state_bytes = static_cast<size_t>(in.state_size()) * sizeof(T);
+  const bool is_shared = state_bytes <= kMaxShared;
+  const Scratch<T> workspace(is_shared ? 0 : heads * segments.count * in.state_size());
+  segments.workspace = workspace.data();
+  const int64_t causal = s.causal ? 1 : 0, state_products = s.dim * s.value_dim;
+  const int64_t reading = state_products + causal * kTokens * (s.dim + s.value_dim);
+  // Numbers of readings, and of tensors of each width, without those that only the causal form reads.
+  const bool recomputes = kWalk == Walk::query_gradient && std::is_same_v<S, BFloat16>;
+  const int64_t readings = kWalk == Walk::result ? 1 : kWalk == Walk::query_gradient && !recomputes ? 1 : 2;
+  const int64_t features = kWalk == Walk::result ? 1 : 2;
+  const int64_t values = kWalk == Walk::result || recomputes ? 1 : 2;
+  with_tile_width<T>(std::max(s.dim, s.value_dim), [&](auto tile) {
     constexpr int kWidth = decltype(tile)::value;
+    if (segments.state_count > 0) {
+      const int64_t blocks = heads * sums.count;
+      launch(segment_kernel<Tiles, kReverse, kWidth>,
+             with_work<Tiles, S>(over_rows(blocks, Tiles::kThreads, Tiles::Memory::kSliceBytes), in, summed,
+                                 1, 1, kReverse ? 2 : 0, blocks, state_products),
+             in, sums, states.data());
+    }
+    const int64_t blocks = heads * segments.count;
     const Launch shape =
-        over_tiles(heads * chunks, tiles_of(width, kWidth), Tiles::kThreads, Tiles::Memory::kBytes);
-    launch(read_kernel<Tiles, kReading, kWidth, R>,
-           with_work<Tiles, S>(shape, in.s, length, features, values, others,
-                               in.s.dim * in.s.value_dim + in_chunk),
-           in, chunks, states.data(), states.states_per_head(), result, inverse);
-  };
-  with_tile_width<T>(width, run);
+        over_rows(blocks, Tiles::kThreads, Tiles::Memory::kBytes + (is_shared ? state_bytes : 0));
+    launch(walk_kernel<Tiles, kWalk, kWidth>,
+           with_work<Tiles, S>(shape, in, length, features + causal, values + causal,
+                               kWalk == Walk::result ? 1 : 2, blocks * segments.state_count / (1 + causal),
+                               readings * reading + causal * state_products),
+           in, segments, targets);
+  });
 }
 
 }  // namespace
@@ -361,8 +452,9 @@ template <class S>
 void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionRows<const S> q,
                               AttentionRows<const S> k, AttentionRows<const S> v, S* out,
                               Compute<S>* inverse_denominators) {
-  const LinearInputs<S> in{s, q, k, v, {}, nullptr, nullptr};
-  read<Reading::result>(in, LinearStates<TilesFor<S>>(in, false), out, inverse_denominators);
+  walk<TilesFor<S>, Walk::result>(
+      LinearInputs<S>{s, q, k, v, {}, {}, nullptr, nullptr},
+      {.out = contiguous_rows(out, s.query_length, s.heads, s.value_dim), .inverse = inverse_denominators});
 }
 
 template <class S>
@@ -370,33 +462,18 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
                                const Compute<S>* inverse_denominators, AttentionRows<const S> g,
                                AttentionGradients<S> gradients) {
-  using T = Compute<S>;
-  // The gradient of a query is a sum of dn . v + dd over all keys, in which the common part of the values
-  // cancels. Rounding out, dn and states to bfloat16 leaves an error that grows with the length. Therefore
-  // the result is recomputed, and the gradient computed, with operands of two bfloat16 parts.
-  constexpr bool kRounds = !std::is_same_v<S, T>;
-  using Exact = std::conditional_t<kRounds, SplitTensorTiles, PlainTiles<S>>;
-  const int64_t rows = s.batch * s.heads * s.query_length;
-  const Scratch<T> dd(rows), exact(kRounds ? rows * s.value_dim : 0);
-  const LinearInputs<S> in{s, q, k, v, g, inverse_denominators, dd.data()};
-  std::optional<LinearStates<Exact>> states;
-  if (kRounds || gradients.gq) states.emplace(in, false);
-  const auto set_dd = [&](const auto* result) {
-    row_dots(g, contiguous_rows(result, s.query_length, s.heads, s.value_dim), inverse_denominators, T{-1},
-             s.batch, s.query_length, s.heads, s.value_dim, dd.data());
-  };
-  if constexpr (kRounds) {
-    read<Reading::result>(in, *states, exact.data());
-    set_dd(static_cast<const T*>(exact.data()));
-  } else {
-    set_dd(out);
-  }
-  if (gradients.gq) read<Reading::query_gradient>(in, *states, gradients.gq);
-  states.reset();
+  // See ChunkWalk::store_query_gradient().
+  using Exact = std::conditional_t<std::is_same_v<S, BFloat16>, SplitTensorTiles, PlainTiles<S>>;
+  const Scratch<Compute<S>> dd(s.batch * s.heads * s.query_length);
+  const LinearInputs<S> in{
+      s,        q, k, v, g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), inverse_denominators,
+      dd.data()};
+  walk<Exact, Walk::query_gradient>(in,
+                                    {.gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim)});
   if (!gradients.gk && !gradients.gv) return;
-  const LinearStates<TilesFor<S>> suffixes(in, true);
-  if (gradients.gk) read<Reading::key_gradient>(in, suffixes, gradients.gk);
-  if (gradients.gv) read<Reading::value_gradient>(in, suffixes, gradients.gv);
+  walk<TilesFor<S>, Walk::key_value_gradients>(
+      in, {.gk = contiguous_rows(gradients.gk, s.key_length, s.heads, s.dim),
+           .gv = contiguous_rows(gradients.gv, s.key_length, s.heads, s.value_dim)});
 }
 
 template <class T>

@@ -65,9 +65,17 @@ struct HeadRows {
       for (int v = 0; v < kPack; ++v) values[v] *= factor;
     }
   }
-  // Returns the derivative of phi at an element.
-  __device__ T derivative(int64_t position, int64_t feature) const {
-    return feature_derivative(map, at(position, feature));
+  // Writes the elements `feature` and `feature` + 1, as at() returns them. `feature` is even.
+  __device__ void at_pair(int64_t position, int64_t feature, T (&values)[2]) const {
+    const bool loads = is_packed && position < count;
+    if (loads) load_group<2>(data + position * stride + feature, values);
+    for (int v = 0; v < 2; ++v)
+      if (!loads)
+        values[v] = at(position, feature + v);
+      else if (mapped)
+        values[v] = feature_of(map, values[v]);
+      else if (multipliers)
+        values[v] *= multipliers[position];
   }
 };
 

@@ -40,6 +40,9 @@ void add_linear_attention(std::vector<OpCase>& table) {
   };
   for (const AttentionSizes& size : kCausalTableSizes) add(size, true);
   for (const AttentionSizes& size : kFullTableSizes) add(size, false);
+  // Segments of several chunks.
+  add({1, 1050, 1050, 1, 3, 2}, true);
+  add({1, 1050, 1050, 1, 3, 2}, false);
   for (const FeatureMap map : {FeatureMap::relu, FeatureMap::squared_relu, FeatureMap::exponential}) {
     add({1, 9, 9, 2, 5, 3}, true, map);
     add({1, 4, 9, 2, 5, 3}, false, map);

@@ -28,10 +28,10 @@ struct Budget {
 };
 
 constexpr Budget kBudgets[] = {
-    {"mnist/linear", Counted::training_step, 10, 502, 6.48},
-    {"mnist/linear", Counted::training_step, 256, 502, 155.9},
-    {"cifar10/linear", Counted::training_step, 4, 966, 19.65},
-    {"cifar10/linear", Counted::training_step, 64, 966, 301.0},
+    {"mnist/linear", Counted::training_step, 10, 454, 5.77},
+    {"mnist/linear", Counted::training_step, 256, 430, 128.9},
+    {"cifar10/linear", Counted::training_step, 4, 870, 17.98},
+    {"cifar10/linear", Counted::training_step, 64, 822, 249.4},
     {"mnist/linear", Counted::token, 4096, 74, 3.04},
     {"cifar10/linear", Counted::token, 4096, 138, 6.05},
 };
