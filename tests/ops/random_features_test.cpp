@@ -90,7 +90,7 @@ TEST_CASE("rows of an orthogonal projection are orthogonal in groups and have no
   }
 }
 
-TEST_CASE("a projection depends only on its arguments, and antithetic rows are negatives") {
+TEST_CASE("a projection depends only on its arguments, and antithetic rows are negatives of each other") {
   const auto draw = [](uint64_t seed, uint64_t step, bool antithetic) {
     return random_projection(kProjectedDim, {.features = kFeatureCount, .antithetic = antithetic},
                              RandomStream(seed, "projection", step));

@@ -95,7 +95,7 @@ TEST_CASE("cuda: layers with weights that are rounded once need fewer launches")
 }
 #endif
 
-TEST_CASE("weights that no product rounds have no copies") {
+TEST_CASE("weights that no product rounds have no rounded copies") {
   const Tensor weight = normal({4, 4}, 1, DType::float32);
   const RoundedWeights rounded({weight, normal({4}, 2)});
   rounded.update();

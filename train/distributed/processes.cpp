@@ -27,7 +27,8 @@ namespace {
 Processes* this_run = nullptr;  // null before join_processes()
 
 #ifdef TAPEFORMER_MPI
-// A process with an error waits kShutdownSeconds for the other processes to end, and then aborts the run.
+// A process with an error waits kShutdownSeconds for the other processes to end, and then aborts the run. A
+// process without an error waits kForever.
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
 constexpr int kAbortStatus = 1;  // exit status of a process that aborts the run without an error of its own
 

@@ -25,7 +25,9 @@ Words random_phones(uint64_t salt, uint64_t longest) {
   return phones;
 }
 
-// Returns the Levenshtein distance between a from index i and b from index j, by its recursive definition.
+// Returns the Levenshtein distance, by its recursive definition, between two suffixes: `a` from index i and
+// `b`
+// from index j.
 int64_t distance(const Words& a, const Words& b, size_t i = 0, size_t j = 0) {
   if (i == a.size() || j == b.size()) return static_cast<int64_t>(a.size() - i + b.size() - j);
   return std::min({distance(a, b, i + 1, j + 1) + (a[i] != b[j]), distance(a, b, i + 1, j) + 1,
