@@ -9,6 +9,7 @@ struct AttentionKind;  // models/attention/attention.h
 AttentionKind big_bird_attention_kind();
 AttentionKind image_attention_kind();
 AttentionKind longformer_attention_kind();
+AttentionKind routing_attention_kind();
 AttentionKind sinkhorn_attention_kind();
 AttentionKind sparse_attention_kind();
 

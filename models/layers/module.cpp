@@ -83,6 +83,11 @@ void Module::add_buffer(std::string name, Tensor& tensor) {
   entries_.push_back({std::move(name), &tensor, {}, false});
 }
 
+void Module::add_statistics(Tensor& sums, const Shape& shape, std::function<void()> update) {
+  sums = Tensor::zeros(shape);
+  statistics_.push_back({&sums, std::move(update)});
+}
+
 void Module::add_alias(Tensor& alias, const Tensor& tensor) {
   aliases_.emplace_back(&alias, &tensor);
   alias = tensor;
@@ -130,6 +135,23 @@ std::vector<Tensor> Module::leaves() const {
   return list;
 }
 
+std::vector<Tensor> Module::statistics() const {
+  std::vector<Tensor> list;
+  for (const Statistics& own : statistics_) list.push_back(*own.sums);
+  for (const auto& [name, child] : children_)
+    for (const Tensor& sums : child->statistics()) list.push_back(sums);
+  return list;
+}
+
+void Module::update_state() const {
+  const NoGrad no_grad;
+  for (const Statistics& own : statistics_) {
+    own.update();
+    own.sums->fill(0);
+  }
+  for (const auto& [name, child] : children_) child->update_state();
+}
+
 void Module::initialize(uint64_t seed) const {
   visit("", [&](const std::string& name, const Entry& entry) {
     if (!entry.initializer) return;
@@ -153,7 +175,13 @@ void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replace
     *entry.tensor = replacement(*entry.tensor);
     if (entry.trained) require_grad(*entry.tensor);
   });
+  replace_statistics(replacement);
   update_aliases();
+}
+
+void Module::replace_statistics(const std::function<Tensor(const Tensor&)>& replacement) {
+  for (const Statistics& own : statistics_) *own.sums = replacement(*own.sums);
+  for (const auto& [name, child] : children_) child->replace_statistics(replacement);
 }
 
 int64_t parameter_count(const Module& module) {

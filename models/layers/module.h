@@ -94,6 +94,10 @@ class Module {
   // Returns the parameters, and the parameters of other modules that this module and its children use by an
   // alias. These are the leaves of the tape in a forward pass of the module; a leaf may occur twice.
   std::vector<Tensor> leaves() const;
+  // Returns the sums of statistics that forward passes in training have added since the last update_state().
+  std::vector<Tensor> statistics() const;
+  // Updates the state from the statistics and sets them to 0. The training loop calls it after each step.
+  void update_state() const;
   // Sets parameters and state to the values of their initializers. The values depend only on the seed and the
   // name of the tensor.
   void initialize(uint64_t seed) const;
@@ -113,6 +117,9 @@ class Module {
   void add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
   // Registers a tensor that convert() and move() change but that is neither trained nor saved.
   void add_buffer(std::string name, Tensor& tensor);
+  // Registers float32 zeros to which forward passes in training add statistics of a batch, outside the tape.
+  // Their results must not depend on them. `update` computes new values of the state from the statistics.
+  void add_statistics(Tensor& sums, const Shape& shape, std::function<void()> update);
   // Keeps `alias` equal to the parameter `tensor` of another module, also after convert() and move() of a
   // module that contains both.
   void add_alias(Tensor& alias, const Tensor& tensor);
@@ -126,13 +133,19 @@ class Module {
     Initializer initializer;  // empty for buffers
     bool trained;             // whether it is a parameter
   };
+  struct Statistics {
+    Tensor* sums;
+    std::function<void()> update;
+  };
   void visit(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const;
   NamedTensors tensors_where(const std::function<bool(const Entry&)>& condition) const;
   void add_aliased(std::vector<Tensor>& leaves) const;
   void replace_tensors(const std::function<Tensor(const Tensor&)>& replacement);
+  void replace_statistics(const std::function<Tensor(const Tensor&)>& replacement);
   void update_aliases();
 
   std::vector<Entry> entries_;
+  std::vector<Statistics> statistics_;
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // alias, parameter
 };

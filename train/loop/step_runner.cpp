@@ -114,6 +114,9 @@ StepOutputs StepRunner::launch(bool with_dropout) {
   }
   if (reducer_) reducer_->finish();
   outputs.grad_norm = optimizer_.apply();
+  if (reducer_)
+    for (const Tensor& sums : task_.model().statistics()) processes_.all_reduce(sums);
+  task_.model().update_state();
   return outputs;
 }
 

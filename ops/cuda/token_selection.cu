@@ -1,0 +1,155 @@
+#include "ops/kernels/token_selection.h"
+
+#include <bit>
+
+#include "core/cuda/kernel.h"
+#include "core/instances.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+constexpr int kSelectThreads = 256;
+constexpr int kRadixBits = 8, kRadix = 1 << kRadixBits;
+
+// Returns a number whose order is the order of the elements, with NaN above infinity.
+__device__ uint32_t order_key(float x) {
+  if (x != x) return 0xFFFFFFFF;
+  const auto bits = std::bit_cast<uint32_t>(x == 0 ? 0.0F : x);
+  return bits >> 31 ? ~bits : bits | 0x80000000;
+}
+__device__ uint64_t order_key(double x) {
+  if (x != x) return ~uint64_t{0};
+  const auto bits = std::bit_cast<uint64_t>(x == 0 ? 0.0 : x);
+  return bits >> 63 ? ~bits : bits | uint64_t{1} << 63;
+}
+
+// Replaces the counters of the threads by the sums of the counters of the previous threads.
+__device__ void sums_before(int* counters) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int sum = 0;
+    for (int i = 0; i < kSelectThreads; ++i) {
+      const int own = counters[i];
+      counters[i] = sum;
+      sum += own;
+    }
+  }
+  __syncthreads();
+}
+
+// Selects the largest elements of one row per block. A radix search finds the key of the smallest selected
+// element, and the number of elements with this key that are selected.
+template <class T>
+__global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t* positions) {
+  __shared__ int histogram[kRadix], larger[kSelectThreads], equal[kSelectThreads];
+  __shared__ int remaining, digit;
+  const T* const row = x + blockIdx.x * length;
+  const int thread = static_cast<int>(threadIdx.x);
+  using Key = decltype(order_key(T{}));
+  constexpr int kBits = 8 * static_cast<int>(sizeof(Key));
+  Key prefix = 0, mask = 0;
+  if (thread == 0) remaining = static_cast<int>(count);
+  for (int shift = kBits - kRadixBits; shift >= 0; shift -= kRadixBits) {
+    histogram[thread] = 0;
+    __syncthreads();
+    for (int64_t i = thread; i < length; i += kSelectThreads) {
+      const Key key = order_key(row[i]);
+      if ((key & mask) == prefix) atomicAdd(histogram + static_cast<int>(key >> shift & (kRadix - 1)), 1);
+    }
+    __syncthreads();
+    if (thread == 0) {
+      digit = kRadix - 1;
+      for (; histogram[digit] < remaining; --digit) remaining -= histogram[digit];
+    }
+    __syncthreads();
+    prefix |= static_cast<Key>(digit) << shift;
+    mask |= static_cast<Key>(kRadix - 1) << shift;
+    __syncthreads();  // all threads have read the digit
+  }
+
+  const int64_t run = (length + kSelectThreads - 1) / kSelectThreads;
+  const int64_t begin = thread * run < length ? thread * run : length;
+  const int64_t end = begin + run < length ? begin + run : length;
+  larger[thread] = equal[thread] = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    const Key key = order_key(row[i]);
+    larger[thread] += key > prefix;
+    equal[thread] += key == prefix;
+  }
+  sums_before(larger);
+  sums_before(equal);
+  int larger_before = larger[thread], equal_before = equal[thread];
+  int64_t* const to = positions + blockIdx.x * count;
+  for (int64_t i = begin; i < end; ++i) {
+    const Key key = order_key(row[i]);
+    const int taken = equal_before < remaining ? equal_before : remaining;
+    if (key > prefix || (key == prefix && equal_before < remaining)) to[larger_before + taken] = i;
+    larger_before += key > prefix;
+    equal_before += key == prefix;
+  }
+}
+
+template <class T>
+__global__ void gather_kernel(TokenSelection s, const T* x, const Compute<T>* weights, T* y, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    const int64_t d = i % s.dim, h = i / s.dim % s.heads, row = i / s.dim / s.heads;
+    const int64_t b = row / (s.clusters * s.count), slot = row % (s.clusters * s.count);
+    const int64_t token = s.positions[(b * s.heads + h) * s.clusters * s.count + slot];
+    const int64_t from = (b * s.length + token) * s.heads + h;
+    const T value = x[from * s.dim + d];
+    y[i] = weights ? static_cast<T>(static_cast<Compute<T>>(value) * weights[from]) : value;
+  }
+}
+
+template <class T>
+__global__ void scatter_kernel(TokenSelection s, const T* x, Compute<T>* weights, T* y, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    const int64_t d = i % s.dim, to = i / s.dim, h = to % s.heads, row = to / s.heads, b = row / s.length;
+    Compute<T> sum = 0;
+    int found = 0;
+    for (int64_t c = 0; c < s.clusters; ++c) {
+      const int64_t slot = s.find(b * s.heads + h, c, row % s.length);
+      if (slot < 0) continue;
+      ++found;
+      sum += static_cast<Compute<T>>(x[(((b * s.clusters + c) * s.count + slot) * s.heads + h) * s.dim + d]);
+    }
+    const Compute<T> inverse = found > 0 ? 1 / static_cast<Compute<T>>(found) : Compute<T>{0};
+    if (weights && d == 0) weights[to] = inverse;
+    y[i] = static_cast<T>(weights ? sum * inverse : sum);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions) {
+  launch(select_kernel<T>, over_rows(rows, kSelectThreads), x, length, count, positions);
+}
+
+template <class T>
+void gather_selected(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
+  const int64_t n = s.batch * s.clusters * s.count * s.heads * s.dim;
+  launch(gather_kernel<T>, over_elements(n), s, x, weights, y, n);
+}
+
+template <class T>
+void scatter_selected(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
+  const int64_t n = s.batch * s.length * s.heads * s.dim;
+  launch(scatter_kernel<T>, over_elements(n), s, x, weights, y, n);
+}
+
+template <class T>
+struct SelectionKernels {
+  inline static const Instances all{&gather_selected<T>, &scatter_selected<T>};
+};
+template struct SelectionKernels<float>;
+template struct SelectionKernels<double>;
+template struct SelectionKernels<BFloat16>;
+template <class T>
+struct LargestKernels {
+  inline static const Instances all{&select_largest<T>};
+};
+template struct LargestKernels<float>;
+template struct LargestKernels<double>;
+
+}  // namespace tapeformer::cuda

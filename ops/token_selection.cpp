@@ -1,0 +1,96 @@
+#include "ops/token_selection.h"
+
+#include "core/dispatch.h"
+#include "ops/detail/tensors.h"
+#include "ops/kernels/token_selection.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kTop = "top_positions";
+constexpr const char* kGather = "gather_tokens";
+constexpr const char* kScatter = "scatter_mean_tokens";
+
+// Returns a contiguous selection on the device of x.
+Tensor checked_selection(const char* op, const Tensor& x, const Tensor& selection) {
+  check_defined(op, "x", x, "the selection", selection);
+  check(selection.rank() == 4 && selection.dtype() == DType::int64, op,
+        "the selection must be (batch, heads, ", "clusters, count) int64, not ", selection.shape(), " ",
+        name_of(selection.dtype()));
+  check(selection.device() == x.device(), op, "x and the selection are on different devices");
+  return dense(selection);
+}
+
+TokenSelection shape_of_selection(const Tensor& selection, int64_t length, int64_t dim) {
+  return {.batch = selection.size(0),
+          .length = length,
+          .heads = selection.size(1),
+          .clusters = selection.size(2),
+          .count = selection.size(3),
+          .dim = dim};
+}
+
+// Copies the selected rows of x. If weights (batch, length, heads) are defined, multiplies each row by the
+// weight of its token.
+Tensor gathered(const Tensor& x_any, const Tensor& selection, const Tensor& weights) {
+  const Tensor x = dense(x_any);
+  TokenSelection s = shape_of_selection(selection, x.size(1), x.size(3));
+  const Tensor y = Tensor::empty({s.batch, s.clusters, s.count, s.heads, s.dim}, x.dtype(), x.device());
+  dispatch_stored(kGather, x, [&]<class T>(auto backend) {
+    s.positions = selection.data<int64_t>();
+    gather_selected(backend, s, x.data<T>(), data_or_null<Compute<T>>(weights), y.data<T>());
+  });
+  return y;
+}
+
+// Adds the rows of x to their tokens. If weights (batch, length, heads) are defined, writes the inverse
+// number of clusters of each token to `weights` and multiplies the sums by it.
+Tensor scattered(const Tensor& x_any, const Tensor& selection, int64_t length, const Tensor& weights) {
+  const Tensor x = dense(x_any);
+  TokenSelection s = shape_of_selection(selection, length, x.size(4));
+  const Tensor y = Tensor::empty({s.batch, length, s.heads, s.dim}, x.dtype(), x.device());
+  dispatch_stored(kScatter, x, [&]<class T>(auto backend) {
+    s.positions = selection.data<int64_t>();
+    scatter_selected(backend, s, x.data<T>(), data_or_null<Compute<T>>(weights), y.data<T>());
+  });
+  return y;
+}
+
+}  // namespace
+
+Tensor top_positions(const Tensor& input, int64_t count) {
+  check_defined(kTop, "x", input);
+  check(input.rank() >= 1 && count >= 1 && count <= input.size(-1), kTop, count, " positions of shape ",
+        input.shape());
+  const Tensor x = dense(input);
+  Shape shape = x.shape();
+  shape[-1] = count;
+  const Tensor positions = Tensor::empty(shape, DType::int64, x.device());
+  dispatch(kTop, x, [&]<class T>(auto backend) {
+    select_largest(backend, x.data<T>(), x.numel() / x.size(-1), x.size(-1), count,
+                   positions.data<int64_t>());
+  });
+  return positions;
+}
+
+Tensor gather_tokens(const Tensor& x, const Tensor& input) {
+  const Tensor selection = checked_selection(kGather, x, input);
+  check(x.rank() == 4 && x.size(0) == selection.size(0) && x.size(2) == selection.size(1), kGather, "x ",
+        x.shape(), " does not match the selection ", selection.shape());
+  return record(kGather, gathered(x, selection, {}), {&x}, [selection, length = x.size(1)](const Tensor& g) {
+    return Gradients{scattered(g, selection, length, {})};
+  });
+}
+
+Tensor scatter_mean_tokens(const Tensor& x, const Tensor& input, int64_t length) {
+  const Tensor selection = checked_selection(kScatter, x, input);
+  check(x.rank() == 5 && x.size(0) == selection.size(0) && x.size(1) == selection.size(2) &&
+            x.size(2) == selection.size(3) && x.size(3) == selection.size(1),
+        kScatter, "x ", x.shape(), " does not match the selection ", selection.shape());
+  const DType compute = x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype();
+  const Tensor weights = Tensor::empty({x.size(0), length, x.size(3)}, compute, x.device());
+  return record(kScatter, scattered(x, selection, length, weights), {&x},
+                [selection, weights](const Tensor& g) { return Gradients{gathered(g, selection, weights)}; });
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,101 @@
+// Tests of selections of tokens. The table of op cases covers their gradients and devices.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/errors.h"
+#include "ops/token_selection.h"
+#include "tests/support/devices.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+std::vector<int64_t> largest_of(const std::vector<double>& row, int64_t count) {
+  std::vector<int64_t> order(row.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)];
+  });
+  order.resize(static_cast<size_t>(count));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+}  // namespace
+
+TEST_CASE("top_positions returns the positions of the largest elements in order, on all devices") {
+  std::vector<Device> devices = {kCpu};
+  for (const Device device : other_devices()) devices.push_back(device);
+  for (const Device device : devices)
+    for (const DType dtype : {DType::float32, DType::float64})
+      for (const int64_t length : {1, 2, 31, 300, 1025}) {
+        // Rounded elements, so that many are equal.
+        const Tensor x = normal({3, length}, 1);
+        for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = std::round(4 * x.data<double>()[i]) / 4;
+        for (const int64_t count : {int64_t{1}, (length + 1) / 2, length}) {
+          CAPTURE(length);
+          CAPTURE(count);
+          const auto found = top_positions(x.to(dtype).to(device), count).to(kCpu);
+          REQUIRE(found.shape() == Shape{3, count});
+          for (int64_t r = 0; r < 3; ++r) {
+            const double* const row = x.data<double>() + r * length;
+            const int64_t* const positions = found.data<int64_t>() + r * count;
+            CHECK(std::vector<int64_t>(positions, positions + count) ==
+                  largest_of({row, row + length}, count));
+          }
+        }
+      }
+}
+
+TEST_CASE("top_positions selects NaN first and -inf last, and equal zeros in order") {
+  std::vector<Device> devices = {kCpu};
+  for (const Device device : other_devices()) devices.push_back(device);
+  for (const Device device : devices) {
+    const Tensor x = Tensor::from<double>({-INFINITY, 0.0, -0.0, NAN, INFINITY, -1}, {6}).to(device);
+    const auto top = [&](int64_t count) { return top_positions(x, count).to_vector(); };
+    CHECK(top(1) == std::vector<double>{3});
+    CHECK(top(2) == std::vector<double>{3, 4});
+    CHECK(top(3) == std::vector<double>{1, 3, 4});
+    CHECK(top(5) == std::vector<double>{1, 2, 3, 4, 5});
+  }
+}
+
+TEST_CASE("scatter_mean_tokens returns means of the clusters, and 0 for tokens in no cluster") {
+  const Tensor selection = Tensor::from<int64_t>({0, 2, 2, 3}, {1, 1, 2, 2});
+  const Tensor x = Tensor::from<double>({1, 2, 4, 8}, {1, 2, 2, 1, 1});
+  CHECK(scatter_mean_tokens(x, selection, 5).to_vector() == std::vector<double>{1, 0, 3, 8, 0});
+  const Tensor y = Tensor::from<double>({10, 20, 30, 40, 50}, {1, 5, 1, 1});
+  CHECK(gather_tokens(y, selection).to_vector() == std::vector<double>{10, 30, 30, 40});
+}
+
+TEST_CASE("selections of tokens with mismatched shapes are errors") {
+  const Tensor x = normal({2, 7, 3, 4});
+  CHECK_THROWS_WITH_AS(top_positions(x, 5), "top_positions: 5 positions of shape (2, 7, 3, 4)", ShapeError);
+  CHECK_THROWS_AS(top_positions(x, 0), ShapeError);
+  CHECK_THROWS_WITH_AS(gather_tokens(x, Tensor::zeros({2, 2, 1, 5}, DType::int64)),
+                       "gather_tokens: x (2, 7, 3, 4) does not match the selection (2, 2, 1, 5)", ShapeError);
+  CHECK_THROWS_WITH_AS(scatter_mean_tokens(x, Tensor::zeros({2, 3, 1, 5}, DType::int64), 7),
+                       "scatter_mean_tokens: x (2, 7, 3, 4) does not match the selection (2, 3, 1, 5)",
+                       ShapeError);
+}
+
+TEST_CASE("selections of bfloat16 tokens add in float32, on all devices") {
+  std::vector<Device> devices = {kCpu};
+  for (const Device device : other_devices()) devices.push_back(device);
+  for (const Device device : devices) {
+    const Tensor selection = Tensor::from<int64_t>({0, 2, 4, 1, 2, 4, 0, 2, 3}, {1, 1, 3, 3}).to(device);
+    const Tensor x = normal({1, 3, 3, 1, 33}, 1, DType::bfloat16).to(device);
+    const Tensor sums = scatter_mean_tokens(x.to(DType::float32), selection, 5);
+    CHECK(max_difference(scatter_mean_tokens(x, selection, 5), sums.to(DType::bfloat16)) == 0);
+    const Tensor y = normal({1, 5, 1, 33}, 2, DType::bfloat16).to(device);
+    CHECK(max_difference(gather_tokens(y, selection), gather_tokens(y.to(DType::float32), selection)) == 0);
+    require_grad(x);
+    backward(scatter_mean_tokens(x, selection, 5), y);
+    require_grad(y);
+    CHECK(gradient(x).dtype() == DType::bfloat16);
+  }
+}
