@@ -164,6 +164,36 @@ struct Subsequences {
   }
 };
 
+// Returns whether each query attends to all keys at multiples of a step, and to no other keys. Dropout draws
+// the numbers of pairs of the whole sequence, so it is not supported.
+bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
+  const KeyPattern& pattern = options.pattern;
+  KeyPattern rest = pattern;
+  rest.dilated = {};
+  const int64_t step = pattern.dilated.step;
+  return options.dropout == 0 && !options.key_blocks.defined() && !pattern.alternate_heads &&
+         rest.is_window() && WindowKeys{pattern.window}.is_empty() && step > 0 && step < q.size(1) &&
+         pattern.dilated.before >= KeyWindow::kUnlimited &&
+         (options.causal || pattern.dilated.after >= KeyWindow::kUnlimited);
+}
+
+// Computes softmax_attention() for patterns with is_interleaved(): attention within each subsequence.
+Tensor interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const SoftmaxAttentionOptions& options) {
+  const int64_t batch = q.size(0), length = q.size(1), step = options.pattern.dilated.step;
+  const Subsequences order{step, length};
+  SoftmaxAttentionOptions own{.causal = options.causal, .scale = options.scale};
+  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, k);
+  if (lengths.defined() || (!options.causal && length % step != 0)) {
+    own.key_lengths = Tensor::empty({batch * step}, DType::int64);
+    for (int64_t i = 0; i < batch * step; ++i) {
+      const int64_t valid = lengths.defined() ? lengths.data<int64_t>()[i / step] : length;
+      own.key_lengths.data<int64_t>()[i] = (valid + step - 1 - i % step) / step;
+    }
+  }
+  return order.join(softmax_attention(order.split(q), order.split(k), order.split(v), own));
+}
+
 // Returns whether strided_attention() supports the options. They must select causal attention, without key
 // lengths and dropout, to all keys at multiples of a step and to a window of at most `step` tokens. The two
 // sets then have at most the key of the query in common.
@@ -241,11 +271,6 @@ Tensor strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
     };
     return reshape(stack({part(0), part(1)}, 3), {q.size(0), q.size(1), q.size(2), v.size(3)});
   }
-  if (options.pattern.window.after < 0) {  // only keys at multiples of the step
-    const Subsequences order{options.pattern.dilated.step, q.size(1)};
-    return order.join(softmax_attention(order.split(q), order.split(k), order.split(v),
-                                        {.causal = true, .scale = options.scale}));
-  }
   const StridedAttention attention({detach(q), detach(k), detach(v), {}, {}, shape_of(q, k, v, options)});
   const SoftmaxResult result = attention.forward();
   return record(kOp, result.out, {&q, &k, &v},
@@ -263,6 +288,7 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
   check_dropout(options.dropout);
   check_pattern(options, query, key);
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
+  if (is_interleaved(options, q)) return interleaved_attention(q, k, v, options);
   if (is_strided(options, q)) return strided_attention(q, k, v, options);
   const SoftmaxOperands operands{detach(q),          detach(k),
                                  detach(v),          checked_key_lengths(kOp, options.key_lengths, key),

@@ -6,6 +6,8 @@ namespace tapeformer {
 struct AttentionKind;  // models/attention/attention.h
 
 // Return the built-in attention kinds with sparse patterns.
+AttentionKind axial_column_attention_kind();
+AttentionKind axial_row_attention_kind();
 AttentionKind big_bird_attention_kind();
 AttentionKind image_attention_kind();
 AttentionKind longformer_attention_kind();

@@ -154,6 +154,26 @@ TEST_CASE("image attention has the weights of its definition") {
   });
 }
 
+TEST_CASE("axial attention has the weights of rows and of columns") {
+  check_weights("axial-row", {{"image_width", int64_t{7}}},
+                [](int64_t, int64_t i, int64_t j) { return i / 7 == j / 7; });
+  check_weights("axial-column", {{"image_width", int64_t{7}}},
+                [](int64_t, int64_t i, int64_t j) { return (i - j) % 7 == 0; });
+}
+
+TEST_CASE(
+    "a causal row layer and a causal column layer reach the rectangle above and to the left of a token") {
+  constexpr int64_t kWidth = 7;
+  const Weights rows("axial-row", {{"image_width", kWidth}}, 49, true);
+  const Weights columns("axial-column", {{"image_width", kWidth}}, 49, true);
+  for (int64_t i = 0; i < 49; ++i)
+    for (int64_t j = 0; j < 49; ++j) {
+      bool reached = false;
+      for (int64_t m = 0; m < 49 && !reached; ++m) reached = columns.at(0, i, m) > 0 && rows.at(0, m, j) > 0;
+      CHECK(reached == (j / kWidth <= i / kWidth && j % kWidth <= i % kWidth));
+    }
+}
+
 TEST_CASE("big-bird attends to its window, to global blocks and to distinct random blocks") {
   constexpr int64_t kLength = 131, kBlock = 6, kBlocks = 22;  // the last block has only 5 tokens
   for (const bool causal : {false, true}) {
@@ -210,6 +230,8 @@ TEST_CASE("patterns that contain all keys give softmax attention") {
       {"big-bird", {{"block", int64_t{7}}, {"global_blocks", int64_t{10}}}},
       {"big-bird", {{"block", int64_t{7}}, {"window_blocks", int64_t{1}}, {"random_blocks", int64_t{9}}}},
       {"image", {{"block", int64_t{70}}}},
+      {"axial-row", {{"image_width", int64_t{70}}}},
+      {"axial-column", {{"image_width", int64_t{1}}}},
       {"image", {{"form", std::string("2d")}, {"image_width", int64_t{16}}, {"memory_rows", int64_t{8}}}}};
   for (const auto& [kind, options] : kinds)
     for (const bool causal : {false, true}) {
@@ -221,7 +243,7 @@ TEST_CASE("patterns that contain all keys give softmax attention") {
 }
 
 TEST_CASE("a later token changes no earlier result of a sparse pattern") {
-  for (const std::string kind : {"sparse", "longformer", "big-bird", "image"}) {
+  for (const std::string kind : {"sparse", "longformer", "big-bird", "image", "axial-row", "axial-column"}) {
     CAPTURE(kind);
     const auto attention = make_attention(kind, short_options(kind));
     Sequence s(40);
@@ -257,6 +279,8 @@ TEST_CASE("options of sparse patterns that contradict each other or the length a
         "attention_options.random_blocks: expected at most 2, the blocks of sequences of 448 tokens outside "
         "the window and the global blocks, got 3; with a smaller value of block there are more blocks");
   CHECK(problem_of("big-bird", {}, 449) == "");
+  CHECK(problem_of("axial-column", {}, 31) ==
+        "attention_options.image_width: expected at most the length of the sequences, 31, got 32");
   CHECK(problem_of("image", {}, 100) ==
         "attention_options.block: expected at most the length of the sequences, 100, got 256");
   CHECK(problem_of("image", {{"form", std::string("2d")}}, 100) ==

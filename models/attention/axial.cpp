@@ -1,0 +1,60 @@
+#include "models/attention/sparse_pattern.h"
+
+namespace tapeformer {
+namespace {
+
+// The two attention layers of "Axial Attention in Multidimensional Transformers" (Ho et al. 2019): attention
+// within the rows, or within the columns, of images in raster order.
+KeyPattern row_pattern(int64_t width) {
+  return {.window = {.block = width, .before = 0, .after = 0}};
+}
+KeyPattern column_pattern(int64_t width) {
+  return {.window = KeyPattern::no_window(),
+          .dilated = {.step = width, .before = KeyWindow::kUnlimited, .after = KeyWindow::kUnlimited}};
+}
+
+int64_t width_of(const OptionValues& options) {
+  return options.get<int64_t>("image_width");
+}
+
+AttentionKind axial_kind(const char* name, const char* help, KeyPattern (*pattern)(int64_t width)) {
+  return {.name = name,
+          .help = help,
+          .capabilities = sparse_pattern_capabilities(),
+          .options = {{.name = "image_width",
+                       .default_value = int64_t{32},
+                       .help = "tokens in a row of the images; RGB images have three tokens per pixel",
+                       .min = 1,
+                       .max = 1 << 24}},
+          .make =
+              [pattern](const OptionValues& options, const AttentionSetup& setup) {
+                return make_softmax_attention(pattern(width_of(options)), setup.dropout);
+              },
+          .check_length = [](const OptionValues& options,
+                             int64_t length) { check_at_most_length(options, "image_width", length); },
+          .short_options = {{"image_width", int64_t{4}}}};
+}
+
+}  // namespace
+
+AttentionKind axial_row_attention_kind() {
+  AttentionKind kind =
+      axial_kind("axial-row", "Axial Transformer: softmax attention within the rows of images", row_pattern);
+  kind.capabilities.constant_state = true;
+  kind.multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
+    return sparse_multiply_adds(static_cast<double>(width_of(options) + 1) / 2, size);
+  };
+  return kind;
+}
+
+AttentionKind axial_column_attention_kind() {
+  AttentionKind kind = axial_kind(
+      "axial-column", "Axial Transformer: softmax attention within the columns of images", column_pattern);
+  kind.multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
+    const auto length = static_cast<double>(size.length);
+    return sparse_multiply_adds(length / static_cast<double>(2 * width_of(options)), size);
+  };
+  return kind;
+}
+
+}  // namespace tapeformer
