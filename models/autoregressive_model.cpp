@@ -78,6 +78,12 @@ std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options)
     problems.push_back({"value_dim", concat_text("the width (heads x head_dim = ", width,
                                                  ") is too small for values and positions")});
   }
+  if (const int64_t memory = longest_memory(options.encoder.attention);
+      memory > 0 && (options.positions != Positions::none || options.encoder.rotary))
+    problems.push_back(
+        {"positions", concat_text("a segment memory of ", memory,
+                                  " tokens needs relative positions only: expected \"none\", or a "
+                                  "memory of 0")});
   if (options.tied_embeddings && options.value_width() != options.encoder.output_width())
     problems.push_back(
         {"tied_embeddings", concat_text("embeddings have ", options.value_width(),
@@ -178,9 +184,10 @@ Tensor AutoregressiveModel::loss(const Batch& batch, const ForwardContext& conte
   return loss_of(rows_of_batch(batch, context));
 }
 
-AutoregressiveModel::Scores AutoregressiveModel::score(const Batch& batch, uint64_t seed) const {
+AutoregressiveModel::Scores AutoregressiveModel::score(const Batch& batch, uint64_t seed,
+                                                       SegmentMemory* memory) const {
   const NoGrad no_grad;
-  const Rows rows = rows_of_batch(batch, {.seed = seed});
+  const Rows rows = rows_of_batch(batch, {.seed = seed, .memory = memory});
   return {loss_of(rows).item(), options_.head == Head::categorical ? accuracy_of(rows) : -1};
 }
 

@@ -84,7 +84,8 @@ class AutoregressiveModel final : public Module {
     double nats = 0, accuracy = -1;
   };
   // Computes both scores in one forward pass. `seed` is for attention kinds with random_evaluation.
-  Scores score(const Batch& batch, uint64_t seed = 0) const;
+  // `memory` is ForwardContext::memory.
+  Scores score(const Batch& batch, uint64_t seed = 0, SegmentMemory* memory = nullptr) const;
 
   const AutoregressiveOptions& options() const { return options_; }
 

@@ -46,6 +46,7 @@ TextOptions text_options(const DataConfig& d) {
   text.vocabulary = d.vocabulary;
   text.sequence_length = d.sequence_length;
   text.eval_context = d.eval_context;
+  text.segments = d.streams;
   return text;
 }
 
@@ -66,7 +67,7 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   options.max_args = d.max_args;
   options.image_folder = image_folder_options(d);
   options.text = text_options(d);
-  options.text.random_windows = use.random_windows;
+  options.text.random_windows = use.random_windows && !d.streams;
   options.tokenizer = use.tokenizer;
   return options;
 }
@@ -164,6 +165,17 @@ std::vector<KeyProblem> model_problems(const Config& config) {
     found = option_problems(encoder_options(config));
   std::vector<KeyProblem> problems;
   for (const OptionProblem& problem : found) problems.push_back(key_problem(problem));
+  const AttentionPattern attention = encoder_options(config).attention;
+  for (const AttentionChoice& choice : attention) {
+    const int64_t memory = attention_kind(choice.kind).memory_of(choice.options);
+    if (memory == 0 || config.data.streams) continue;
+    const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
+    problems.push_back({table + ".memory",
+                        concat_text("a memory of ", memory,
+                                    " tokens needs the consecutive segments of a text, data.streams = true; "
+                                    "expected 0 for other data")});
+    break;
+  }
   return problems;
 }
 

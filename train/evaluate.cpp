@@ -6,6 +6,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "data/batches/loader.h"
 #include "data/text/tokenizer.h"
 
 namespace tapeformer {
@@ -71,18 +72,34 @@ struct BatchScore {
   TextScore text;
 };
 
-// Scores the first `examples` examples in batches by `score`. The processes divide the batches.
-template <class Score>
-BatchSums batch_sums(const Dataset& dataset, int64_t examples, int64_t batch_size, const Score& score,
-                     const StopCheck& stop, Communicator& processes) {
-  const int64_t batches = (examples + batch_size - 1) / batch_size, size = processes.size();
-  BatchSums sums(batches);
-  for (int64_t round = 0; round * size < batches; ++round) {
-    throw_if_stopped(stop);
-    const int64_t number = round * size + processes.rank(), first = number * batch_size;
-    if (number >= batches) continue;
-    std::vector<int64_t> indices(static_cast<size_t>(std::min(batch_size, examples - first)));
+// The examples of an evaluation, and their order.
+struct ScoredExamples {
+  int64_t count, batch_size;
+  // If true, process 0 scores all batches in order, and each batch continues the previous one
+  // (stream_indices). Otherwise, the processes divide the batches.
+  bool in_streams = false;
+
+  std::vector<int64_t> of_batch(int64_t number) const {
+    if (in_streams) return stream_indices(count, batch_size, number);
+    const int64_t first = number * batch_size;
+    std::vector<int64_t> indices(static_cast<size_t>(std::min(batch_size, count - first)));
     std::iota(indices.begin(), indices.end(), first);
+    return indices;
+  }
+};
+
+// Scores the examples in batches by `score`.
+template <class Score>
+BatchSums batch_sums(const Dataset& dataset, const ScoredExamples& examples, const Score& score,
+                     const StopCheck& stop, Communicator& processes) {
+  const int64_t batches = (examples.count + examples.batch_size - 1) / examples.batch_size;
+  const int64_t workers = examples.in_streams ? 1 : processes.size();
+  BatchSums sums(batches);
+  for (int64_t round = 0; round * workers < batches; ++round) {
+    throw_if_stopped(stop);
+    const int64_t number = round * workers + processes.rank();
+    if (number >= batches || processes.rank() >= workers) continue;
+    const std::vector<int64_t> indices = examples.of_batch(number);
     const BatchScore one = score(dataset.batch(indices));
     if (!std::isfinite(one.nats))
       throw DivergedError(concat_text("evaluation of the split \"", dataset.info().split,
@@ -137,15 +154,19 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
                     int64_t limit, uint64_t seed, const StopCheck& stop, Communicator& processes) {
   const auto start = std::chrono::steady_clock::now();
   const auto tokenizer = dataset.tokenizer();
+  const auto memory = model.encoder.make_memory(batch_size);
+  int64_t segments = 0;  // number of scored segments of each stream
   const auto score = [&](const Batch& batch) {
-    const AutoregressiveModel::Scores scores = model.score(batch, seed);
+    if (memory) memory->start_segment(segments++ * dataset.info().length);
+    const AutoregressiveModel::Scores scores = model.score(batch, seed, memory.get());
     return BatchScore{scores.nats, scores.accuracy, unmasked_tokens(batch),
                       tokenizer ? text_counts(batch, *tokenizer) : TextScore()};
   };
   Evaluation result;
   result.split = dataset.info().split;
   result.examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
-  const BatchSums sums = batch_sums(dataset, result.examples, batch_size, score, stop, processes);
+  const BatchSums sums =
+      batch_sums(dataset, {result.examples, batch_size, memory != nullptr}, score, stop, processes);
   const auto [nats, correct, tokens] = sums.totals();
   result.nats_per_dim = tokens > 0 ? nats / tokens : 0;
   result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
@@ -164,7 +185,7 @@ ClassifierEvaluation evaluate(const Classifier& model, const Dataset& dataset, i
   };
   const int64_t examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
   const auto [nats, correct, count] =
-      batch_sums(dataset, examples, batch_size, score, stop, processes).totals();
+      batch_sums(dataset, {examples, batch_size}, score, stop, processes).totals();
   return {.split = dataset.info().split,
           .examples = examples,
           .nats_per_example = count > 0 ? nats / count : 0,

@@ -15,6 +15,14 @@ std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t count) {
   return order;
 }
 
+std::vector<int64_t> stream_indices(int64_t count, int64_t streams, int64_t number) {
+  const int64_t longer = count % streams, shortest = count / streams;
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < (number < shortest ? streams : longer); ++i)
+    indices.push_back(i * shortest + std::min(i, longer) + number);
+  return indices;
+}
+
 Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
     : dataset_(std::move(dataset)), options_(options) {
   const int64_t size = dataset_->size(), batch = options_.batch_size;
@@ -34,6 +42,8 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
 std::vector<int64_t> Loader::indices_at(int64_t step) const {
   check(step >= 0, "Loader", "step ", step, " is negative");
   if (draws_examples()) return drawn_indices(step);
+  if (options_.streams)
+    return stream_indices(dataset_->size(), options_.batch_size, step % batches_per_epoch_);
   const int64_t first = step % batches_per_epoch_ * options_.batch_size;
   const int64_t count = std::min(options_.batch_size, dataset_->size() - first);
   std::vector<int64_t> indices(static_cast<size_t>(count));

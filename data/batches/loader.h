@@ -28,7 +28,14 @@ struct LoaderOptions {
   bool shuffle = true;  // permutes the examples in each epoch, or draws them at random if examples overlap
   uint64_t seed = 0;
   LastBatch last = LastBatch::drop;
+  // Divides the examples into batch_size parts of consecutive examples. Batch t has example t of each part,
+  // so each example follows the example at the same place of the previous batch. Ignores `shuffle`.
+  bool streams = false;
 };
+
+// Returns the indices of batch `number` of `count` examples in `streams` parts (LoaderOptions::streams). The
+// first count % streams parts have one more example than the others, which alone are in the last batch.
+std::vector<int64_t> stream_indices(int64_t count, int64_t streams, int64_t number);
 
 // Returns the order of an epoch: a uniformly random permutation of 0 .. count - 1 (Fisher-Yates).
 std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t count);
@@ -50,7 +57,7 @@ class Loader {
  private:
   using Order = std::shared_ptr<const std::vector<int64_t>>;
   Order order_of(int64_t epoch) const;
-  bool draws_examples() const { return options_.shuffle && dataset_->overlap() > 1; }
+  bool draws_examples() const { return options_.shuffle && !options_.streams && dataset_->overlap() > 1; }
   // Draws the examples of a step independently of other steps, so that large data sets need no permutation.
   std::vector<int64_t> drawn_indices(int64_t step) const;
 

@@ -179,11 +179,17 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
             .vocabulary = tokenizer_->vocabulary(),
             .length = options.sequence_length},
       random_windows_(options.random_windows),
+      segments_(options.segments),
       context_(split == "train" ? 0 : options.eval_context) {
   const int64_t length = info_.length;
   if (context_ < 0 || context_ >= length)
     throw ConfigError(concat_text("the context of evaluation: expected 0 to ", length - 1,
                                   ", less than the sequence length, got ", context_));
+  if (segments_ && context_ > 0)
+    throw ConfigError(
+        concat_text("the context of evaluation: segments have no common predictions, expected "
+                    "0, got ",
+                    context_));
   tokens_ = make_tokens(range_of(options, split), *tokenizer_);
   const int64_t count = tokens_->size();
   if (count == 0)
@@ -206,6 +212,7 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
 
 int64_t TextDataset::start_of(int64_t index) const {
   if (random_windows_) return index;
+  if (segments_) return index * info_.length;
   return std::min(index * (info_.length - context_), tokens_->size() - 1 - info_.length);
 }
 
@@ -216,20 +223,30 @@ Batch TextDataset::batch(std::span<const int64_t> indices) const {
   const bool narrow = info_.vocabulary <= kByteTokens;
   Batch batch;
   batch.tokens = Tensor::empty({count, width}, narrow ? DType::uint8 : DType::int64);
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t index = indices[static_cast<size_t>(i)], start = start_of(index);
-    if (narrow)
-      tokens_->read(start, width, batch.tokens.data<uint8_t>() + i * width);
-    else
-      tokens_->read(start, width, batch.tokens.data<int64_t>() + i * width);
-    // Number of predictions that are also in the previous window. They are masked in this window.
-    const int64_t repeated = random_windows_ || index == 0 ? 0 : (index - 1) * stride + info_.length - start;
-    if (repeated == 0) continue;
+  const auto mask_predictions = [&](int64_t row, int64_t first, int64_t masked) {
+    if (masked == 0) return;
     if (!batch.mask.defined()) {
       batch.mask = Tensor::empty({count, info_.length}, DType::uint8);
       std::fill_n(batch.mask.data<uint8_t>(), count * info_.length, uint8_t{1});
     }
-    std::fill_n(batch.mask.data<uint8_t>() + i * info_.length, repeated, uint8_t{0});
+    std::fill_n(batch.mask.data<uint8_t>() + row * info_.length + first, masked, uint8_t{0});
+  };
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t index = indices[static_cast<size_t>(i)], start = start_of(index);
+    const int64_t present = std::min(width, tokens_->size() - start);
+    const auto read = [&](auto* row) {
+      tokens_->read(start, present, row);
+      std::fill(row + present, row + width, 0);
+    };
+    if (narrow)
+      read(batch.tokens.data<uint8_t>() + i * width);
+    else
+      read(batch.tokens.data<int64_t>() + i * width);
+    // Number of predictions that are also in the previous window. They are masked in this window.
+    const int64_t repeated =
+        random_windows_ || segments_ || index == 0 ? 0 : (index - 1) * stride + info_.length - start;
+    mask_predictions(i, 0, repeated);
+    mask_predictions(i, present - 1, width - present);
   }
   return batch;
 }

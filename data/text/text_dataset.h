@@ -28,6 +28,9 @@ struct TextOptions {
   // true: a window begins at every token, and the loader of the training split draws windows at random.
   // false: windows follow each other.
   bool random_windows = false;
+  // The examples are segments: windows without common predictions, for models with a segment memory. Masks
+  // positions after the end of the text. Requires eval_context = 0 and no random_windows.
+  bool segments = false;
 };
 
 // Returns the tokenizer that the options describe. SentencePiece models are trained on the text in `path`.
@@ -54,7 +57,8 @@ class TokenSequence {
 //
 // In evaluation, windows follow each other so that each token of the split except the first is predicted
 // once. Each window except the first repeats `eval_context` predictions of the previous window and masks
-// them. The last window ends at the end of the split, so it may repeat and mask more predictions.
+// them. The last window ends at the end of the split, so it may repeat and mask more predictions. If examples
+// are segments, the last one instead begins at the end of the previous one and is padded with masked zeros.
 class TextDataset final : public Dataset {
  public:
   // Throws DataError if the split is shorter than a window, and ConfigError for invalid shares or an invalid
@@ -79,7 +83,7 @@ class TextDataset final : public Dataset {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<const TokenSequence> tokens_;
   DatasetInfo info_;
-  bool random_windows_;
+  bool random_windows_, segments_;
   int64_t context_;  // number of masked predictions of a window
   int64_t size_ = 0;
 };

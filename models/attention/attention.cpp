@@ -54,7 +54,7 @@ std::deque<AttentionKind>& registry() {
       linformer_attention_kind(), synthesizer_attention_kind(),    memory_compressed_attention_kind(),
       sparse_attention_kind(),    longformer_attention_kind(),     big_bird_attention_kind(),
       image_attention_kind(),     sinkhorn_attention_kind(),       routing_attention_kind(),
-      axial_row_attention_kind(), axial_column_attention_kind()};
+      axial_row_attention_kind(), axial_column_attention_kind(),   transformer_xl_attention_kind()};
   return kinds;
 }
 

@@ -92,7 +92,8 @@ struct KeyWindow;  // ops/kernels/key_window.h
 class Attention : public Module {
  public:
   // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
-  // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). The inputs have the same
+  // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). If there is a segment
+  // memory, its keys and values precede those of the segment with the queries. The inputs have the same
   // dtype: float32, float64 or, with AttentionCapabilities::bfloat16, bfloat16. Their strides are arbitrary.
   // `name` is the full name of the layer. The random streams and the Decisions of the layer have names that
   // begin with it.
@@ -148,6 +149,9 @@ struct AttentionKind {
   std::function<AttentionInputs(const OptionValues& options)> inputs = nullptr;
   // Throws OptionError if the options are invalid for sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
+  // Returns the number of tokens of earlier segments that an attention with these options attends to; see
+  // models/layers/segment_memory.h. Optional: kinds without it have no segment memory.
+  std::function<int64_t(const OptionValues& options)> memory = nullptr;
   // Returns the number of multiply-adds in a causal forward pass of one head over one sequence: scores,
   // weighted sums and state updates. Optional; benchmarks need it to report rates.
   std::function<double(const OptionValues& options, const AttentionSize& size)> multiply_adds = nullptr;
@@ -162,6 +166,8 @@ struct AttentionKind {
   AttentionInputs inputs_of(const OptionValues& values) const {
     return inputs ? inputs(values) : AttentionInputs{true, !capabilities.shared_query_key};
   }
+  // Returns the number of tokens in the segment memory of an attention with these options.
+  int64_t memory_of(const OptionValues& values) const { return memory ? memory(values) : 0; }
   // Returns the defaults of the options.
   OptionValues defaults() const { return OptionValues(options); }
   // Returns the defaults with some options replaced. Throws OptionError for an unknown option or a wrong
@@ -204,5 +210,6 @@ AttentionKind performer_attention_kind();
 AttentionKind shared_softmax_attention_kind();
 AttentionKind softmax_attention_kind();
 AttentionKind synthesizer_attention_kind();
+AttentionKind transformer_xl_attention_kind();
 
 }  // namespace tapeformer

@@ -64,6 +64,13 @@ std::string unsupported_text(const AttentionPattern& pattern, const std::string&
   return "";
 }
 
+int64_t longest_memory(const AttentionPattern& pattern) {
+  int64_t longest = 0;
+  for (const AttentionChoice& choice : pattern)
+    longest = std::max(longest, attention_kind(choice.kind).memory_of(choice.options));
+  return longest;
+}
+
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
                                           const AttentionSetup& setup) {
   const AttentionChoice& choice = choice_of_layer(pattern, layer);

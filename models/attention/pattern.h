@@ -36,6 +36,9 @@ bool supports(const AttentionPattern& pattern, bool AttentionCapabilities::*prop
 std::string unsupported_text(const AttentionPattern& pattern, const std::string& what,
                              Capability AttentionCapabilities::*capability);
 
+// Returns the largest AttentionKind::memory_of() of the choices.
+int64_t longest_memory(const AttentionPattern& pattern);
+
 // Returns the attention of a layer; see make_attention(). If the pattern has several kinds, OptionError names
 // "attention_options.KIND.NAME".
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,

@@ -43,4 +43,15 @@ Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const Forwar
   return norm.forward(y);
 }
 
+std::unique_ptr<SegmentMemory> Encoder::make_memory(int64_t batch) const {
+  if (longest_memory(options_.attention) == 0) return nullptr;
+  auto memory = std::make_unique<SegmentMemory>(batch, norm.weight);
+  for (int64_t i = 0; i < options_.layers; ++i) {
+    const AttentionChoice& choice = choice_of_layer(options_.attention, i);
+    memory->add_layer(layers[static_cast<size_t>(i)]->name(),
+                      attention_kind(choice.kind).memory_of(choice.options), options_.width());
+  }
+  return memory;
+}
+
 }  // namespace tapeformer

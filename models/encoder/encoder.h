@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/encoder/encoder_layer.h"
+#include "models/layers/segment_memory.h"
 
 namespace tapeformer {
 
@@ -16,6 +17,9 @@ class Encoder final : public Module {
   explicit Encoder(const EncoderOptions& options);
   // Encodes x (batch, length, width) and returns (batch, length, output_width), after the final norm.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
+
+  // Returns an empty segment memory for `batch` texts, or null if no attention kind has a memory.
+  std::unique_ptr<SegmentMemory> make_memory(int64_t batch) const;
 
   const EncoderOptions& options() const { return options_; }
 

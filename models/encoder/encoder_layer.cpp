@@ -1,6 +1,7 @@
 #include "models/encoder/encoder_layer.h"
 
 #include "autograd/chunked.h"
+#include "models/layers/segment_memory.h"
 #include "ops/elementwise.h"
 #include "ops/rotary.h"
 #include "ops/view.h"
@@ -8,13 +9,19 @@
 namespace tapeformer {
 namespace {
 
-// Throws ShapeError unless `attended`, the result of an attention kind, has the shape and the dtype of the
-// values.
-void check_attended(const Tensor& attended, const Tensor& values, const char* name) {
+// Throws ShapeError unless `attended`, the result of an attention kind, has the expected shape and dtype.
+void check_attended(const Tensor& attended, const Shape& expected, DType dtype, const char* name) {
   check(attended.defined(), name, "the attention kind returned an undefined tensor");
-  check(attended.shape() == values.shape() && attended.dtype() == values.dtype(), name,
-        "the attention kind must return ", values.shape(), " ", name_of(values.dtype()), ", not ",
-        attended.shape(), " ", name_of(attended.dtype()));
+  check(attended.shape() == expected && attended.dtype() == dtype, name, "the attention kind must return ",
+        expected, " ", name_of(dtype), ", not ", attended.shape(), " ", name_of(attended.dtype()));
+}
+
+// Returns the memory of the layer `name` followed by x, or x if there is no memory. Stores x for the next
+// segment.
+Tensor with_memory(const Tensor& x, const ForwardContext& context, const std::string& name) {
+  context.memory->write(name, x);
+  const Tensor memory = context.memory->read(name, x.size(0));
+  return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
 }
 
 }  // namespace
@@ -71,7 +78,8 @@ struct MultiHeadAttention::OnTape {
   const AttentionMask& mask;
   const ForwardContext& context;
   const std::string& name;
-  Shape shape;       // shape of the input
+  Tensor source;     // input of the keys and the values: the segment memory and the input of the queries
+  Shape shape;       // shape of the input of the queries
   DType head_dtype;  // dtype of queries, keys and values
   DType result;
 
@@ -82,11 +90,11 @@ struct MultiHeadAttention::OnTape {
   }
   Tensor rotated(const Tensor& x) const { return a.is_rotary_ ? rotary(x) : x; }
   Tensor query(const Tensor& x) const { return rotated(heads(a.query_projection, x)); }
-  Tensor key(const Tensor& x) const { return rotated(heads(a.key_projection, x)); }
-  Tensor value(const Tensor& x) const { return heads(a.value_projection, x); }
+  Tensor key(const Tensor&) const { return rotated(heads(a.key_projection, source)); }
+  Tensor value(const Tensor&) const { return heads(a.value_projection, source); }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
     const Tensor attended = a.attention_->forward(q, k, v, mask, context, name);
-    check_attended(attended, v, name.c_str());
+    check_attended(attended, {shape[0], shape[1], v.size(2), v.size(3)}, v.dtype(), name.c_str());
     return reshape(attended, shape);
   }
   Tensor output(const Tensor& x) const {
@@ -98,7 +106,8 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, c
                                    const std::string& name, DType result) const {
   const Tensor operand = as_operand(x);
   const DType head_dtype = takes_bfloat16_ ? operand.dtype() : x.dtype();
-  return run_attention(OnTape{*this, mask, context, name, x.shape(), head_dtype, result}, operand);
+  const Tensor source = context.memory ? as_operand(with_memory(x, context, name)) : operand;
+  return run_attention(OnTape{*this, mask, context, name, source, x.shape(), head_dtype, result}, operand);
 }
 
 EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number, const Attention* first)

@@ -79,7 +79,8 @@ void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
   }
 }
 
-// Returns the multi-head self-attention of x. query(), key() and value() project to heads.
+// Returns the multi-head self-attention of x. query(), key() and value() project to heads. The results of
+// key() and value() may begin with the rows of a segment memory.
 template <class Executor>
 Tensor run_attention(const Executor& executor, const Tensor& x) {
   const AttentionInputs inputs = executor.inputs();

@@ -33,6 +33,8 @@ class Decisions {
   std::map<std::string, Tensor> decisions_;
 };
 
+class SegmentMemory;  // models/layers/segment_memory.h
+
 // Settings of a forward pass.
 struct ForwardContext {
   bool training = false;     // enables dropout and random numbers that change with `step`
@@ -43,6 +45,9 @@ struct ForwardContext {
   // Index of the first example in the random streams. A slice of a batch draws the numbers that its examples
   // draw in the whole batch, if both are padded to the same length.
   int64_t first_example = 0;
+  // Memory of the earlier segments of the sequences, or null. It must outlive backward(), because replays
+  // read it.
+  SegmentMemory* memory = nullptr;
   Decisions* decisions = nullptr;  // decisions to store or to repeat; null if the pass is not replayed
 
   // Returns a dropout mask with probability p. `name` is the name of its random stream: the full name of a

@@ -325,7 +325,7 @@ std::vector<OpCase> op_table() {
   add_mixtures(table);
   add_lstm(table);
   add_attention(table);
-  add_random_features(table);
+  add_float_attention(table);
   return table;
 }
 

@@ -1,7 +1,9 @@
 #include "ops/linear_attention.h"
 #include "ops/lsh_attention.h"
 #include "ops/random_features.h"
+#include "ops/relative_attention.h"
 #include "ops/rotary.h"
+#include "ops/softmax.h"
 #include "ops/softmax_attention.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
@@ -173,6 +175,18 @@ void add_rotary(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4})}});
 }
 
+// The result is -inf for masked keys, so the cases pass it through softmax().
+void add_relative_scores(std::vector<OpCase>& table) {
+  struct Sizes {
+    int64_t queries, keys, distances;
+  };
+  for (const Sizes& s : {Sizes{1, 1, 1}, {5, 5, 5}, {5, 5, 9}, {4, 11, 11}, {4, 11, 13}, {33, 70, 70}})
+    table.push_back({concat_text("relative scores, ", s.queries, ", ", s.keys, ", ", s.distances),
+                     [](const Inputs& in) { return softmax(relative_scores(in[0], in[1])); },
+                     {normal({2, 2, s.queries, s.keys}, 1), normal({2, 2, s.queries, s.distances}, 2)},
+                     s.queries > 5});
+}
+
 void add_lsh_case(std::vector<OpCase>& table, const char* name, const AttentionSizes& size,
                   LshOptions options, bool with_lengths = false) {
   const Tensor q = normal({size.batch, size.query_length, size.heads, size.dim}, 1);
@@ -267,7 +281,8 @@ void add_attention(std::vector<OpCase>& table) {
   add_lsh_dropout(table);
 }
 
-void add_random_features(std::vector<OpCase>& table) {
+void add_float_attention(std::vector<OpCase>& table) {
+  add_relative_scores(table);
   for (const int64_t features : {1, 7, 33, 300})
     for (const RandomFeatureMap map : {RandomFeatureMap::softmax_key, RandomFeatureMap::relu})
       table.push_back({concat_text("random features, map ", static_cast<int>(map), ", ", features),

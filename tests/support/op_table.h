@@ -26,8 +26,8 @@ struct OpCase {
 std::vector<OpCase> op_table();
 // Adds the cases of the attention ops.
 void add_attention(std::vector<OpCase>& table);
-// Adds the cases of random features, which do not support bfloat16.
-void add_random_features(std::vector<OpCase>& table);
+// Adds the cases of the attention ops that do not support bfloat16.
+void add_float_attention(std::vector<OpCase>& table);
 
 // Returns the result of an op on a device and then the gradients of its floating inputs, all copied to the
 // CPU. The floating inputs are converted to `dtype`.

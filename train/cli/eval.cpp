@@ -92,8 +92,11 @@ std::optional<int64_t> context_tokens(const CommandLine& line, int64_t length) {
   return tokens;
 }
 
-std::string context_text(const TextDataset& text) {
+std::string context_text(const TextDataset& text, int64_t memory) {
   const int64_t length = text.info().length, context = text.eval_context();
+  if (memory > 0)
+    return concat_text("segments of ", length, " predictions after a memory of at most ", memory,
+                       " tokens; all predictions are scored");
   return concat_text("windows of ", length, " predictions, stride ", length - context,
                      context == 0 ? "; all predictions are scored"
                                   : concat_text("; the first ", context,
@@ -139,7 +142,7 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   if (text)
     report_text(result,
                 carried ? concat_text("state carried through ", result.examples, " equal parts of the split")
-                        : context_text(*text),
+                        : context_text(*text, longest_memory(run.model->options().encoder.attention)),
                 report);
   report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
   print_report(report, line.common);

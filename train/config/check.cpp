@@ -50,6 +50,9 @@ void check_data(const Config& config, const KnownSet& set, const Require& requir
   require(!text || data.eval_context < data.sequence_length, "data.eval_context",
           concat_text("expected less than data.sequence_length = ", data.sequence_length, ", got ",
                       data.eval_context));
+  require(
+      !text || !data.streams || data.eval_context == 0, "data.eval_context",
+      concat_text("the segments of data.streams = true do not overlap, expected 0, got ", data.eval_context));
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ struct DataConfig {
   int64_t vocabulary = 2000;             // tokens of a trained SentencePiece model
   int64_t sequence_length = 256;
   int64_t eval_context = 0;
+  bool streams = false;  // batches continue each other; see LoaderOptions::streams
   // For texts, the path is a file, a folder or a pattern. For pictures and speech, it is a folder. If it is
   // empty, the folder in the data directories is used.
   std::string path = {};

@@ -37,7 +37,7 @@ void add_data(std::vector<SchemaKey>& keys) {
   table.add("batch_size", &DataConfig::batch_size, "sequences per batch, summed over all processes")
       .range(1, kLargestSize)
       .used_by_benchmarks();
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.keys_of(scope::independent_examples(), KeyRole::training);
   table.add("shuffle", &DataConfig::shuffle, "use a new random order in each epoch");
   table.keys_of(scope::every_config(), KeyRole::data);
   table.add("limit", &DataConfig::limit, "training examples to use; 0: all").at_least(0);
@@ -119,6 +119,8 @@ void add_text_data(std::vector<SchemaKey>& keys) {
            "tokens that each window of an evaluation repeats from the previous window and does not score; "
            "0: windows do not overlap")
       .range(0, kLargestSize);
+  table.add("streams", &DataConfig::streams,
+            "divide the text into batch_size parts and read a segment of each part per batch, in order");
 }
 
 void add_speech_data(std::vector<SchemaKey>& keys) {

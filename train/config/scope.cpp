@@ -96,6 +96,11 @@ KeyScope texts() {
   return of_sets([](const KnownSet& set) { return set.type == DatasetType::text; });
 }
 
+KeyScope independent_examples() {
+  return {
+      {"batches of independent examples", "data.streams", [](const Config& c) { return !c.data.streams; }}};
+}
+
 KeyScope own_files() {
   return of_sets([](const KnownSet& set) { return is_speech(set) || set.needs_path; },
                  "data sets of speech and the data sets \"images\" and \"text\"");

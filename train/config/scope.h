@@ -44,7 +44,8 @@ KeyScope generated_sequences();
 KeyScope listops();
 KeyScope known_images_or_speech();
 KeyScope texts();
-KeyScope shared_splits();  // data sets whose validation and test splits are shares of the data
+KeyScope independent_examples();  // data sets whose batches do not continue each other
+KeyScope shared_splits();         // data sets whose validation and test splits are shares of the data
 KeyScope sentencepiece();
 KeyScope trained_sentencepiece();
 KeyScope speech();

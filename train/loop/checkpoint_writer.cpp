@@ -14,12 +14,18 @@ std::map<std::string, Tensor> by_name(const NamedTensors& list) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, const Config& config, const Module& model,
+NamedTensors training_tensors(const Optimizer& optimizer, const Task& task) {
+  NamedTensors tensors = optimizer.state();
+  for (const auto& [name, tensor] : task.state()) tensors.emplace_back("state." + name, tensor);
+  return tensors;
+}
+
+CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, const Config& config, const Task& task,
                                    Optimizer& optimizer)
     : run_dir_(run_dir.string()),
       config_toml_(to_toml(config)),
       keep_last_(config.train.keep_last),
-      model_(model),
+      task_(task),
       optimizer_(optimizer) {}
 
 void CheckpointWriter::prune() const {
@@ -31,8 +37,8 @@ bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const
   std::exception_ptr failure;
   std::string text;
   try {
-    save_checkpoint(run_dir_,
-                    {by_name(model_.saved_tensors()), by_name(optimizer_.state()), state, config_toml_});
+    save_checkpoint(run_dir_, {by_name(task_.model().saved_tensors()),
+                               by_name(training_tensors(optimizer_, task_)), state, config_toml_});
   } catch (const CheckpointError& error) {
     failure = std::current_exception();
     text = error.what();

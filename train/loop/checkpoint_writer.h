@@ -9,15 +9,20 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/config/config.h"
 #include "train/optimizer.h"
+#include "train/tasks/task.h"
 
 namespace tapeformer {
+
+// Returns the tensors of optimizer.safetensors: the state of the optimizer, and the state of the task with
+// the prefix "state.".
+NamedTensors training_tensors(const Optimizer& optimizer, const Task& task);
 
 class CheckpointWriter {
  public:
   using Warn = std::function<void(const std::string&)>;
 
-  // The model and the optimizer must outlive the writer.
-  CheckpointWriter(std::filesystem::path run_dir, const Config& config, const Module& model,
+  // The task and the optimizer must outlive the writer.
+  CheckpointWriter(std::filesystem::path run_dir, const Config& config, const Task& task,
                    Optimizer& optimizer);
 
   // Saves a checkpoint and removes old ones. If there is a moving average of the weights, the model file
@@ -36,7 +41,7 @@ class CheckpointWriter {
 
   std::string run_dir_, config_toml_;
   int64_t keep_last_;
-  const Module& model_;
+  const Task& task_;
   Optimizer& optimizer_;
 };
 

@@ -7,6 +7,7 @@
 #include "train/build.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/finite.h"
+#include "train/loop/checkpoint_writer.h"
 
 namespace tapeformer {
 namespace {
@@ -58,9 +59,10 @@ std::optional<TrainingState> resume_run(const RunDirectory& directory, const Con
   const TrainingState state = checkpoint.state();
   check_same_data(state, description, checkpoint.folder());
   checkpoint.load_model(task.model().saved_tensors());
-  checkpoint.load_optimizer(optimizer.state());
+  const NamedTensors training = training_tensors(optimizer, task);
+  checkpoint.load_optimizer(training);
   check_finite(task.model().saved_tensors(), checkpoint.folder());
-  check_finite(optimizer.state(), checkpoint.folder());
+  check_finite(training, checkpoint.folder());
   optimizer.swap_average();
   optimizer.set_steps(state.optimizer_steps);
   directory.prepare(config, state.step, state.evaluated_step == state.step);

@@ -52,7 +52,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
   schedule_ = std::make_unique<Schedule>(config_.schedule, state_.total_steps);
   steps_ =
       std::make_unique<StepRunner>(config_, device_, state_, *task_, *optimizer_, *schedule_, *processes_);
-  checkpoints_ = std::make_unique<CheckpointWriter>(options_.run_dir, config_, task_->model(), *optimizer_);
+  checkpoints_ = std::make_unique<CheckpointWriter>(options_.run_dir, config_, *task_, *optimizer_);
 }
 
 Trainer::~Trainer() = default;

@@ -1,4 +1,5 @@
 // A task of models of images, texts and sequences: an autoregressive model, trained on a Dataset.
+#include <algorithm>
 #include <map>
 #include <numbers>
 #include <utility>
@@ -29,6 +30,10 @@ class AutoregressiveTask final : public DatasetTask {
                      Communicator& processes)
       : DatasetTask(config, data_dir, processes, unmasked_tokens) {
     model_ = make_model(config, training_set().info(), device);
+    memory_ = model_->encoder.make_memory(config.data.batch_size);
+    if (memory_ && processes.size() > 1)
+      throw ConfigError(concat_text("attention.memory: a segment memory needs a run with one process, got ",
+                                    processes.size(), " processes"));
     captures_steps_ = config.run.cuda_graphs && !device.is_cpu();
   }
 
@@ -37,19 +42,26 @@ class AutoregressiveTask final : public DatasetTask {
   std::optional<BatchLayout> fetch(int64_t number, int64_t slot) override {
     const Batch batch = next_batch(number, slot);
     batches_[slot] = batch;
+    preceding_[slot] = number % batches_per_epoch() * (batch.tokens.size(1) - 1);
     // If the batch has a mask, the host computes the weights of the loss chunks from the values of the mask.
     // A graph cannot repeat this computation.
     if (!captures_steps_ || (batch.mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
-    const BatchLayout layout = layout_of(batch);
+    BatchLayout layout = layout_of(batch);
+    if (memory_)
+      layout.memory = std::min(preceding_[slot], longest_memory(model_->options().encoder.attention));
     Batch& on_device = on_device_[{slot, layout}];
     copy_to_device(batch.tokens, on_device.tokens);
     if (batch.mask.defined()) copy_to_device(batch.mask, on_device.mask);
     batches_[slot] = on_device;
     return layout;
   }
+  NamedTensors state() const override { return memory_ ? memory_->state() : NamedTensors(); }
   BatchLoss loss(int64_t slot, const ForwardContext& context) override {
     const Batch& batch = batches_[slot];
-    return {model_->loss(batch, context), batch.tokens.size(0) * (batch.tokens.size(1) - 1)};
+    ForwardContext with_memory = context;
+    with_memory.memory = memory_.get();
+    if (memory_) memory_->start_segment(preceding_.at(slot));
+    return {model_->loss(batch, with_memory), batch.tokens.size(0) * (batch.tokens.size(1) - 1)};
   }
 
   TaskEvaluation evaluate(const StopCheck& stop) const override {
@@ -96,7 +108,9 @@ class AutoregressiveTask final : public DatasetTask {
   }
 
   bool captures_steps_ = false;
-  std::map<int64_t, Batch> batches_;  // indexed by slot
+  std::map<int64_t, Batch> batches_;       // indexed by slot
+  std::map<int64_t, int64_t> preceding_;   // tokens of each text before the segments, indexed by slot
+  std::unique_ptr<SegmentMemory> memory_;  // null without a segment memory
   std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;
   std::unique_ptr<AutoregressiveModel> model_;
 };

@@ -48,7 +48,9 @@ DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Comm
   loader_ = std::make_shared<const Loader>(training_set,
                                            LoaderOptions{.batch_size = config.data.batch_size,
                                                          .shuffle = config.data.shuffle,
-                                                         .seed = static_cast<uint64_t>(config.run.seed)});
+                                                         .seed = static_cast<uint64_t>(config.run.seed),
+                                                         .last = LastBatch::drop,
+                                                         .streams = config.data.streams});
   evaluation_batch_ =
       config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
 }

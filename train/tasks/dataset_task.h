@@ -39,6 +39,7 @@ class DatasetTask : public Task {
   const Dataset& training_set() const { return loader_->dataset(); }
   const Dataset& evaluation_set() const { return *evaluation_set_; }
   int64_t evaluation_batch() const { return evaluation_batch_; }
+  int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
   Communicator& processes() const { return processes_; }
   // Returns the slice of the next batch that this process computes, in host memory, for fetch().
   Batch next_batch(int64_t number, int64_t slot);

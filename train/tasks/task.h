@@ -3,7 +3,8 @@
 // all tasks.
 //
 // A batch depends only on the config and the batch number. A checkpoint therefore contains no data loader
-// state: a resumed run continues with the next batch number.
+// state: a resumed run continues with the next batch number. Task::state() is the state of the model that
+// passes from batch to batch.
 #pragma once
 
 #include <compare>
@@ -52,6 +53,7 @@ std::pair<int64_t, int64_t> slice_range(int64_t count, int rank, int size);
 // Shapes of the tensors of a batch. Batches of equal layout cause equal launches on a device.
 struct BatchLayout {
   std::vector<int64_t> tokens, mask;  // shapes of the tensors; `mask` is empty if there is no mask
+  int64_t memory = 0;                 // number of tokens that the model reads from its segment memory
   auto operator<=>(const BatchLayout&) const = default;
 };
 
@@ -63,6 +65,9 @@ class Task {
   virtual ~Task() = default;
 
   virtual const Module& model() const = 0;
+  // Returns the tensors that pass from batch to batch in addition to the model, such as a segment memory.
+  // Checkpoints store them and load them in place.
+  virtual NamedTensors state() const { return {}; }
   virtual int64_t training_examples() const = 0;
   virtual int64_t evaluation_examples() const = 0;
 

@@ -170,3 +170,19 @@ TEST_CASE("an exception of the thread is thrown after the complete batches") {
   CHECK_THROWS_WITH_AS(prefetcher.next(), "example 13 is bad", DataError);
   CHECK_THROWS_WITH_AS(prefetcher.next(), "example 13 is bad", DataError);
 }
+
+TEST_CASE("streams are equal parts of consecutive examples, in order, in each epoch") {
+  const auto dataset = std::make_shared<Counting>(11);
+  const Loader loader(dataset, {.batch_size = 3, .shuffle = true, .seed = 1, .streams = true});
+  CHECK(loader.batches_per_epoch() == 3);
+  using Indices = std::vector<int64_t>;
+  CHECK(loader.indices_at(0) == Indices{0, 4, 8});
+  CHECK(loader.indices_at(2) == Indices{2, 6, 10});
+  CHECK(loader.indices_at(3) == loader.indices_at(0));
+  // With the last batch, every example is in exactly one batch.
+  const Loader all(dataset,
+                   {.batch_size = 3, .shuffle = false, .seed = 1, .last = LastBatch::keep, .streams = true});
+  CHECK(all.batches_per_epoch() == 4);
+  CHECK(all.indices_at(3) == Indices{3, 7});
+  CHECK(stream_indices(2, 5, 0) == Indices{0, 1});
+}

@@ -176,3 +176,25 @@ TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded i
   CHECK(characters->size() == kFileCharacters / 8);
   CHECK(characters->info().vocabulary == 5);  // NUL and the letters a, r, s and t
 }
+
+TEST_CASE("segments follow each other, and the last one is padded with masked tokens") {
+  const TempDir dir;
+  write_file(dir / "text", counted(200));
+  DatasetOptions options = text_of(dir / "text", "test", 10);  // the bytes 150 to 199
+  options.text.segments = true;
+  const auto dataset = make_dataset(options);
+  REQUIRE(dataset->size() == 5);
+  const Batch batch = dataset->batch(std::vector<int64_t>{3, 4});
+  const auto tokens = batch.tokens.to_vector(), mask = batch.mask.to_vector();
+  CHECK(std::vector(tokens.begin(), tokens.begin() + 2) == std::vector<double>{180, 181});
+  CHECK(std::vector(tokens.begin() + 11, tokens.begin() + 13) == std::vector<double>{190, 191});
+  CHECK(tokens.back() == 0);
+  CHECK(std::count(mask.begin(), mask.end(), 0) == 1);
+  CHECK(mask.back() == 0);
+  std::vector<int> expected(200);
+  std::fill(expected.begin() + 151, expected.end(), 1);
+  CHECK(predicted(*dataset, 200) == expected);
+  options.text.eval_context = 2;
+  CHECK_THROWS_WITH_AS(make_dataset(options), doctest::Contains("segments have no common predictions"),
+                       ConfigError);
+}

@@ -315,3 +315,15 @@ TEST_CASE("text that is not UTF-8 is refused before training: files, --set and t
         std::string::npos);
   CHECK(config_error(named, {"run.name=plain"}) == "");
 }
+
+TEST_CASE("streams of a text have no context of windows and no shuffling") {
+  const std::string text = "[data]\ndataset = \"text\"\npath = \"a\"\nstreams = true\n";
+  const std::string model = "[model]\ntype = \"sequence\"\n";
+  CHECK(
+      error_of(text + "eval_context = 3\n" + model)
+          .find("data.eval_context: the segments of data.streams = true do not overlap, expected 0, got 3") !=
+      std::string::npos);
+  CHECK(error_of(text + "shuffle = false\n" + model)
+            .find("data.shuffle: belongs to batches of independent examples, and data.streams is true") !=
+        std::string::npos);
+}

@@ -1,0 +1,116 @@
+#include "ops/kernels/relative_attention.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "core/cpu/vector.h"
+#include "core/cpu/vector_math.h"
+#include "core/instances.h"
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+// Returns the smallest number of rows for a thread. `work` is the number of elements of a row.
+int64_t relative_grain(int64_t work) {
+  constexpr int64_t kMinElements = 1 << 15;
+  return std::max<int64_t>(kMinElements / std::max<int64_t>(work, 1), 1);
+}
+
+// Computes the attention of one query and head to the keys [begin, length) of a ring.
+template <class T>
+class RelativeStep {
+ public:
+  RelativeStep(const RelativeStepShape& shape, const RelativeStepInputs<T>& inputs, AttentionRows<T> keys,
+               AttentionRows<T> values, AttentionRows<T> out)
+      : s_(shape), in_(inputs), keys_(keys), values_(values), out_(out) {}
+
+  void run(int64_t batch, int64_t head, T* scores, T* content, T* position) const {
+    const int64_t last = s_.length - 1, begin = s_.window.begin(last), slot = last % s_.capacity;
+    std::copy_n(in_.k.row(batch, 0, head), s_.dim, keys_.row(batch, slot, head));
+    std::copy_n(in_.v.row(batch, 0, head), s_.dim, values_.row(batch, slot, head));
+    const T* const q = in_.q.row(batch, 0, head);
+    for (int64_t d = 0; d < s_.dim; ++d) {
+      content[d] = q[d] + in_.content_bias[head * s_.dim + d];
+      position[d] = q[d] + in_.position_bias[head * s_.dim + d];
+    }
+    T maximum = -std::numeric_limits<T>::infinity();
+    for (int64_t j = begin; j <= last; ++j) {
+      const T* const distance = in_.distances + ((last - j) * s_.heads + head) * s_.dim;
+      const T score = static_cast<T>(s_.scale) *
+                      (dot(content, static_cast<const T*>(keys_.row(batch, j % s_.capacity, head)), s_.dim) +
+                       dot(position, distance, s_.dim));
+      scores[j - begin] = score;
+      maximum = std::max(maximum, score);
+    }
+    T* const out = out_.row(batch, 0, head);
+    std::fill_n(out, s_.dim, T{0});
+    T sum = 0;
+    for (int64_t j = begin; j <= last; ++j) {
+      const T weight = vmath::exp(scores[j - begin] - maximum);
+      const T* const value = values_.row(batch, j % s_.capacity, head);
+      sum += weight;
+#pragma omp simd
+      for (int64_t d = 0; d < s_.dim; ++d) out[d] += weight * value[d];
+    }
+    for (int64_t d = 0; d < s_.dim; ++d) out[d] /= sum;
+  }
+
+ private:
+  const RelativeStepShape& s_;
+  const RelativeStepInputs<T>& in_;
+  const AttentionRows<T> keys_, values_, out_;
+};
+
+}  // namespace
+
+template <class T>
+void relative_scores(Backend, const RelativeScoresShape& s, const T* content, const T* position, T* scores) {
+  parallel_for(s.rows * s.queries, relative_grain(s.keys), [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t shift = s.column(row % s.queries, 0), count = std::min(s.keys, s.distances - shift);
+      const T *const x = content + row * s.keys, *const p = position + row * s.distances + shift;
+      T* const y = scores + row * s.keys;
+#pragma omp simd
+      for (int64_t j = 0; j < count; ++j) y[j] = x[j] + p[j];
+      std::fill(y + count, y + s.keys, -std::numeric_limits<T>::infinity());
+    }
+  });
+}
+
+template <class T>
+void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gradient, T* gposition) {
+  parallel_for(s.rows * s.queries, relative_grain(s.distances), [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t shift = s.column(row % s.queries, 0), count = std::min(s.keys, s.distances - shift);
+      T* const g = gposition + row * s.distances;
+      std::fill_n(g, shift, T{0});
+      std::copy_n(gradient + row * s.keys, count, g + shift);
+      std::fill(g + shift + count, g + s.distances, T{0});
+    }
+  });
+}
+
+template <class T>
+void relative_attention_step(Backend, const RelativeStepShape& s, const RelativeStepInputs<T>& inputs,
+                             AttentionRows<T> keys, AttentionRows<T> values, T* scores,
+                             AttentionRows<T> out) {
+  const int64_t count = s.length - s.window.begin(s.length - 1);
+  const RelativeStep<T> step(s, inputs, keys, values, out);
+  parallel_for(s.batch * s.heads, relative_grain(3 * count * s.dim), [&](int64_t first, int64_t last) {
+    std::vector<T> content(static_cast<size_t>(s.dim)), position(content);
+    for (int64_t i = first; i < last; ++i)
+      step.run(i / s.heads, i % s.heads, scores + i * s.capacity, content.data(), position.data());
+  });
+}
+
+template <class T>
+struct RelativeAttentionKernels {
+  inline static const Instances all{&relative_scores<T>, &relative_scores_backward<T>,
+                                    &relative_attention_step<T>};
+};
+template struct RelativeAttentionKernels<float>;
+template struct RelativeAttentionKernels<double>;
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,103 @@
+#include <limits>
+
+#include "core/cuda/kernel.h"
+#include "core/instances.h"
+#include "ops/kernels/relative_attention.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+constexpr int kStepThreads = 256;
+
+template <class T>
+__global__ void relative_scores_kernel(RelativeScoresShape s, const T* content, const T* position, T* scores,
+                                       int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) {
+    const int64_t row = i / s.keys, column = s.column(row % s.queries, i % s.keys);
+    scores[i] = column < s.distances ? content[i] + position[row * s.distances + column]
+                                     : -std::numeric_limits<T>::infinity();
+  }
+}
+
+template <class T>
+__global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* gradient, T* gposition,
+                                                int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) {
+    const int64_t row = i / s.distances, key = i % s.distances - s.column(row % s.queries, 0);
+    gposition[i] = key >= 0 && key < s.keys ? gradient[row * s.keys + key] : T{0};
+  }
+}
+
+// Runs one block per head. Each warp computes the scores of some keys, one key at a time. Then each thread
+// computes some columns of the result.
+template <class T>
+__global__ void relative_step_kernel(RelativeStepShape s, GraphStep newest, RelativeStepInputs<T> in,
+                                     AttentionRows<T> keys, AttentionRows<T> values, T* all_scores,
+                                     AttentionRows<T> out) {
+  const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
+  const int64_t last = newest.now(), begin = s.window.begin(last), slot = last % s.capacity;
+  T* const scores = all_scores + int64_t{blockIdx.x} * s.capacity;
+  const T* const q = in.q.row(example, 0, head);
+  const T *const u = in.content_bias + head * s.dim, *const w = in.position_bias + head * s.dim;
+  for (int64_t d = thread; d < s.dim; d += kStepThreads) {
+    keys.row(example, slot, head)[d] = in.k.row(example, 0, head)[d];
+    values.row(example, slot, head)[d] = in.v.row(example, 0, head)[d];
+  }
+  __syncthreads();
+  T maximum = -std::numeric_limits<T>::infinity();
+  for (int64_t j = begin + thread / kWarp; j <= last; j += kStepThreads / kWarp) {
+    const T* const key = keys.row(example, j % s.capacity, head);
+    const T* const distance = in.distances + ((last - j) * s.heads + head) * s.dim;
+    T product = 0;
+    for (int64_t d = thread % kWarp; d < s.dim; d += kWarp)
+      product += (q[d] + u[d]) * key[d] + (q[d] + w[d]) * distance[d];
+    const T score = static_cast<T>(s.scale) * warp_reduce<Plus>(product);
+    if (thread % kWarp == 0) scores[j - begin] = score;
+    if (maximum < score) maximum = score;
+  }
+  maximum = block_max(maximum);
+  T sum = 0;
+  for (int64_t j = begin + thread; j <= last; j += kStepThreads) {
+    scores[j - begin] = std::exp(scores[j - begin] - maximum);
+    sum += scores[j - begin];
+  }
+  sum = block_sum(sum);
+  for (int64_t d = thread; d < s.dim; d += kStepThreads) {
+    T result = 0;
+    for (int64_t j = begin; j <= last; ++j)
+      result += scores[j - begin] * values.row(example, j % s.capacity, head)[d];
+    out.row(example, 0, head)[d] = result / sum;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void relative_scores(Backend, const RelativeScoresShape& s, const T* content, const T* position, T* scores) {
+  const int64_t count = s.rows * s.queries * s.keys;
+  launch(relative_scores_kernel<T>, over_elements(count), s, content, position, scores, count);
+}
+
+template <class T>
+void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gradient, T* gposition) {
+  const int64_t count = s.rows * s.queries * s.distances;
+  launch(relative_scores_backward_kernel<T>, over_elements(count), s, gradient, gposition, count);
+}
+
+template <class T>
+void relative_attention_step(Backend, const RelativeStepShape& s, const RelativeStepInputs<T>& inputs,
+                             AttentionRows<T> keys, AttentionRows<T> values, T* scores,
+                             AttentionRows<T> out) {
+  launch(relative_step_kernel<T>, over_rows(s.batch * s.heads, kStepThreads), s, GraphStep(s.length - 1),
+         inputs, keys, values, scores, out);
+}
+
+template <class T>
+struct RelativeAttentionKernels {
+  inline static const Instances all{&relative_scores<T>, &relative_scores_backward<T>,
+                                    &relative_attention_step<T>};
+};
+template struct RelativeAttentionKernels<float>;
+template struct RelativeAttentionKernels<double>;
+
+}  // namespace tapeformer::cuda

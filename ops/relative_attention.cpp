@@ -1,0 +1,99 @@
+#include "ops/relative_attention.h"
+
+#include <cmath>
+
+#include "core/dispatch.h"
+#include "ops/detail/attention_inputs.h"
+#include "ops/detail/tensors.h"
+#include "ops/kernels/relative_attention.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kOp = "relative_scores";
+constexpr const char* kStep = "relative_attention_step";
+
+RelativeScoresShape scores_shape(const Tensor& content, const Tensor& position) {
+  check(content.rank() == 4 && position.rank() == 4, kOp, "content ", content.shape(), " and position ",
+        position.shape(), " must be (batch, heads, queries, keys) and (batch, heads, queries, distances)");
+  const RelativeScoresShape shape{content.size(0) * content.size(1), content.size(2), content.size(3),
+                                  position.size(3)};
+  check(position.size(0) == content.size(0) && position.size(1) == content.size(1) &&
+            position.size(2) == shape.queries && position.dtype() == content.dtype(),
+        kOp, "position ", name_of(position.dtype()), " ", position.shape(), " does not match content ",
+        name_of(content.dtype()), " ", content.shape());
+  check(shape.queries > 0 && shape.queries <= shape.keys, kOp, "expected from 1 to ", shape.keys,
+        " queries, got ", shape.queries);
+  check(shape.distances >= shape.keys && shape.distances <= shape.keys + shape.queries - 1, kOp,
+        "expected from ", shape.keys, " to ", shape.keys + shape.queries - 1, " distances, got ",
+        shape.distances);
+  return shape;
+}
+
+void check_step(const RelativeBias& bias, const RelativeCache& cache, const Shape& token) {
+  const int64_t batch = token[0], heads = token[1], dim = token[2];
+  check_defined(kStep, "keys", cache.keys, "values", cache.values, "scores", cache.scores);
+  const int64_t capacity = cache.keys.rank() == 4 ? cache.keys.size(1) : 0;
+  const Shape rows{batch, capacity, heads, dim};
+  check(cache.keys.shape() == rows && cache.values.shape() == rows && cache.keys.is_contiguous() &&
+            cache.values.is_contiguous() && cache.scores.shape() == Shape{batch, heads, capacity},
+        kStep, "the cache has ", cache.keys.shape(), ", ", cache.values.shape(), " and ",
+        cache.scores.shape(), ", and a token has ", token);
+  check(cache.length < capacity || capacity >= cache.window.span(), kStep, "the cache is full: capacity ",
+        capacity, ", length ", cache.length);
+  check_defined(kStep, "content_bias", bias.content_bias, "position_bias", bias.position_bias, "distances",
+                bias.distances);
+  check(bias.content_bias.shape() == Shape{heads, dim} && bias.position_bias.shape() == Shape{heads, dim} &&
+            bias.distances.rank() == 3 && bias.distances.size(0) >= capacity &&
+            bias.distances.size(1) == heads && bias.distances.size(2) == dim &&
+            bias.distances.is_contiguous(),
+        kStep, "biases ", bias.content_bias.shape(), ", ", bias.position_bias.shape(), " and distances ",
+        bias.distances.shape(), " do not match a cache of ", cache.keys.shape());
+}
+
+}  // namespace
+
+Tensor relative_scores(const Tensor& content_any, const Tensor& position_any) {
+  check_defined(kOp, "content", content_any, "position", position_any);
+  const RelativeScoresShape shape = scores_shape(content_any, position_any);
+  const Tensor content = dense(content_any), position = dense(position_any);
+  const Tensor out = Tensor::empty(content.shape(), content.dtype(), content.device());
+  dispatch(kOp, content, [&]<class T>(auto backend) {
+    relative_scores(backend, shape, content.data<T>(), position.data<T>(), out.data<T>());
+  });
+  return record(kOp, out, {&content_any, &position_any},
+                [shape, from = position.shape()](const Tensor& gradient, Needs needs) {
+                  if (!needs[1]) return Gradients{gradient, {}};
+                  const Tensor g = dense(gradient);
+                  const Tensor gposition = Tensor::empty(from, g.dtype(), g.device());
+                  dispatch(kOp, g, [&]<class T>(auto backend) {
+                    relative_scores_backward(backend, shape, g.data<T>(), gposition.data<T>());
+                  });
+                  return Gradients{gradient, gposition};
+                });
+}
+
+void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, const RelativeBias& bias,
+                             RelativeCache& cache, const Tensor& out) {
+  check_attention_step(kStep, q, k, v, out);
+  check(q.shape() == v.shape(), kStep, "queries ", q.shape(), " and values ", v.shape(),
+        " must have equal shapes");
+  check_step(bias, cache, q.shape());
+  ++cache.length;
+  const RelativeStepShape shape{q.size(0),
+                                q.size(1),
+                                q.size(2),
+                                cache.keys.size(1),
+                                cache.length,
+                                cache.window,
+                                1 / std::sqrt(static_cast<double>(q.size(2)))};
+  dispatch(kStep, q, [&]<class T>(auto backend) {
+    const RelativeStepInputs<T> inputs{attention_rows<const T>(q),   attention_rows<const T>(k),
+                                       attention_rows<const T>(v),   bias.content_bias.data<T>(),
+                                       bias.position_bias.data<T>(), bias.distances.data<T>()};
+    relative_attention_step(backend, shape, inputs, attention_rows<T>(cache.keys),
+                            attention_rows<T>(cache.values), cache.scores.data<T>(), attention_rows<T>(out));
+  });
+}
+
+}  // namespace tapeformer

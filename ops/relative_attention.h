@@ -1,0 +1,39 @@
+// Parts of attention with relative positions (Dai et al. 2019, "Transformer-XL", section 3.3): the score of
+// query i and key j has a term that depends on the query and on the distance from j to i.
+#pragma once
+
+#include "autograd/tape.h"
+#include "ops/kernels/key_window.h"
+
+namespace tapeformer {
+
+// Returns content (batch, heads, queries, keys) plus the scores of distances, position (batch, heads,
+// queries, distances). The last query is at the position of the last key. Column c of `position` belongs to
+// the distance keys - 1 - c from a key to a query, so key j of query i has column j + queries - 1 - i. If
+// there is no such column, the result is -inf: with distances = keys, the result is causal. Throws ShapeError
+// unless 1 <= queries <= keys <= distances <= keys + queries - 1. The gradient must be 0 where the result is
+// -inf, as the gradient of softmax() is.
+Tensor relative_scores(const Tensor& content, const Tensor& position);
+
+// Keys and values of the previous tokens, a ring with memory for `capacity` tokens.
+struct RelativeCache {
+  Tensor keys, values;  // (batch, capacity, heads, dim), contiguous
+  KeyWindow window;     // causal window of a query; its span is at most `capacity`
+  Tensor scores;        // workspace, (batch, heads, capacity)
+  int64_t length = 0;
+};
+
+// The learned parts of the scores. Query q_i and key k_j have the score
+//   ((q_i + content_bias) · k_j + (q_i + position_bias) · distances[i - j]) / sqrt(dim).
+struct RelativeBias {
+  Tensor content_bias, position_bias;  // (heads, dim)
+  Tensor distances;                    // (distances, heads, dim), at least as many as the cache has rows
+};
+
+// Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
+// `out`. All four are (batch, heads, dim) with a contiguous last dimension. The call is not recorded and
+// allocates no memory. Throws ShapeError for mismatched shapes.
+void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, const RelativeBias& bias,
+                             RelativeCache& cache, const Tensor& out);
+
+}  // namespace tapeformer
