@@ -90,7 +90,8 @@ __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t
 }
 
 template <class T>
-__global__ void gather_kernel(TokenSelection s, const T* x, const Compute<T>* weights, T* y, int64_t n) {
+__global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute<T>* weights, T* y,
+                                     int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {
     const int64_t d = i % s.dim, h = i / s.dim % s.heads, row = i / s.dim / s.heads;
     const int64_t b = row / (s.clusters * s.count), slot = row % (s.clusters * s.count);
@@ -102,7 +103,7 @@ __global__ void gather_kernel(TokenSelection s, const T* x, const Compute<T>* we
 }
 
 template <class T>
-__global__ void scatter_kernel(TokenSelection s, const T* x, Compute<T>* weights, T* y, int64_t n) {
+__global__ void scatter_tokens_kernel(TokenSelection s, const T* x, Compute<T>* weights, T* y, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {
     const int64_t d = i % s.dim, to = i / s.dim, h = to % s.heads, row = to / s.heads, b = row / s.length;
     Compute<T> sum = 0;
@@ -129,13 +130,13 @@ void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t c
 template <class T>
 void gather_selected(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
   const int64_t n = s.batch * s.clusters * s.count * s.heads * s.dim;
-  launch(gather_kernel<T>, over_elements(n), s, x, weights, y, n);
+  launch(gather_tokens_kernel<T>, over_elements(n), s, x, weights, y, n);
 }
 
 template <class T>
 void scatter_selected(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
   const int64_t n = s.batch * s.length * s.heads * s.dim;
-  launch(scatter_kernel<T>, over_elements(n), s, x, weights, y, n);
+  launch(scatter_tokens_kernel<T>, over_elements(n), s, x, weights, y, n);
 }
 
 template <class T>

@@ -50,7 +50,7 @@ DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Comm
                                                          .shuffle = config.data.shuffle,
                                                          .seed = static_cast<uint64_t>(config.run.seed),
                                                          .last = LastBatch::drop,
-                                                         .streams = config.data.streams});
+                                                         .streams = is_text(config) && config.data.streams});
   evaluation_batch_ =
       config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
 }

@@ -111,6 +111,7 @@ void complete(const std::string& name, Config& config) {
   if (name == "model.attention") config.attention = default_tables(config.model.attention.front());
   if (name == "model.reversible") config.model.norm = "pre";
   if (name == "model.tied_embeddings") config.model.positions = "none";
+  if (name == "data.streams") config.data.eval_context = 0;
   if (name == "optimizer.clip_value") config.optimizer.clip_norm = 0;
   if (name != "model.positions") return;
   config.model.axial_shape = {4, 4};

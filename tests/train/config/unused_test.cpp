@@ -245,7 +245,7 @@ Names unused_by_all() {
           "data.valid_share",  "data.test_share", "data.valid_path",      "data.test_path",
           "data.tokenizer",    "data.vocabulary", "data.sequence_length", "data.sentencepiece_model",
           "data.eval_context", "optimizer.form",  "optimizer.decay_rate", "optimizer.update_clip",
-          "data.min_length",   "data.max_depth",  "data.max_args"};
+          "data.min_length",   "data.max_depth",  "data.max_args",        "data.streams"};
 }
 
 // Returns the keys that only models of type "sequence" use.
