@@ -150,7 +150,9 @@ AttentionKind transformer_xl_attention_kind() {
             const auto length = static_cast<double>(size.length);
             return 1.5 * static_cast<double>(size.dim) * length * length;
           },
-      .short_options = {{"memory", int64_t{0}}}};
+      .short_options = {{"memory", int64_t{0}}},
+      // Charts measure single sequences, which have no memory.
+      .variants = {{"transformer-xl", {{"memory", int64_t{0}}}}}};
 }
 
 }  // namespace tapeformer
