@@ -131,8 +131,8 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
         model.options().vocabulary);
   const NoGrad no_grad;
   const int64_t batch = prefix.size(0), prefix_length = prefix.size(1);
-  // Row t of the buffer contains token t of all sequences. It is on the device of the model, so the host
-  // waits only at the end.
+  // Row t of `columns` contains token t of all sequences. `columns` is on the device of the model, so the
+  // host waits for the device only at the end.
   const Tensor columns = Tensor::zeros({length, batch}, DType::uint8, model.predictor.weight.device());
   const Sampler sampler(model.options(), options, columns.device());
   columns.view({prefix_length, batch}, columns.strides()).copy_from(transpose(prefix, 0, 1));

@@ -95,8 +95,8 @@ SplitPath path_of_split(const DataConfig& data, const std::string& split) {
   return {"data.path", data.path};
 }
 
-// Calls f() and returns its result. If f() throws a DataError whose message begins with the path of the
-// split, the config key is put before the message.
+// Returns f(). If f() throws a DataError whose message begins with the path of the split, throws a DataError
+// whose message begins with the config key.
 template <class F>
 auto with_path_key(const DataConfig& data, const std::string& split, F&& f) {
   const SplitPath files = path_of_split(data, split);

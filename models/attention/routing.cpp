@@ -29,10 +29,10 @@ Tensor unit_rows(const Tensor& x) {
   return div(x, sqrt(add(sum(square(x), -1, true), 1e-12)));
 }
 
-// Attention of "Efficient Content-Based Sparse Attention with Routing Transformers" (Roy et al. 2020). Each
-// head of the first part attends to near tokens. Each head of the second part has centroids, state that
-// follows the means of the queries. A centroid selects the tokens whose queries are nearest to it, and these
-// tokens attend to each other. Queries are used as keys. A replay repeats the selection of the first pass.
+// Attention of "Efficient Content-Based Sparse Attention with Routing Transformers" (Roy et al. 2020). The
+// first `local_share` of the heads attend to a sliding window. The other heads attend within clusters: a
+// cluster contains the tokens whose queries are nearest to its centroid. Centroids are moving averages of the
+// queries. Queries are also the keys. A replay repeats the clusters of the first pass.
 class RoutingKind final : public Attention {
  public:
   RoutingKind(const RoutingOptions& options, const AttentionSetup& setup)

@@ -228,8 +228,8 @@ struct AttendedKeys {
   int64_t query_length = 0, key_length = 0, valid_keys = 0;
   bool causal = false;
 
-  // Returns the key after the last key that a query may attend to, or 0 for queries that do not exist. For
-  // existing queries, the result does not decrease from one query to the next.
+  // Returns one more than the last key that a query may attend to. Returns 0 if the query is at or after
+  // query_length. Before query_length, the result does not decrease from one query to the next.
   TAPEFORMER_HOST_DEVICE int64_t limit(int64_t query) const {
     if (query >= query_length) return 0;
     int64_t end = valid_keys;

@@ -140,12 +140,7 @@ Report run_distributed(const BenchmarkArguments& arguments) {
 
 Benchmark distributed_benchmark() {
   std::vector<OptionSpec> options = model_option_specs();
-  options.push_back({.name = "batch",
-                     .default_value = int64_t{10},
-                     .help = "total sequences of all processes",
-                     .min = 1,
-                     .max = 1 << 20,
-                     .used_if = kWithoutConfig});
+  options.push_back(batch_option("total sequences of all processes"));
   options.push_back({.name = "reduce-dtype",
                      .default_value = std::string("float32"),
                      .help = "dtype in which the processes sum their gradients",

@@ -42,6 +42,15 @@ std::vector<OptionSpec> model_option_specs() {
   return specs;
 }
 
+OptionSpec batch_option(std::string help) {
+  return {.name = "batch",
+          .default_value = int64_t{10},
+          .help = std::move(help),
+          .min = 1,
+          .max = 1 << 20,
+          .used_if = kWithoutConfig};
+}
+
 ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   const OptionValues& options = arguments.options;
   ModelChoice choice;

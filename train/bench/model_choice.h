@@ -21,6 +21,8 @@ struct ModelChoice {
 // Returns the options config, precision, layers, heads, head-dim, feedforward, mixtures, attention, length
 // and dropout.
 std::vector<OptionSpec> model_option_specs();
+// Returns the option "batch", 10 by default, which sets the batch size of a model without a config.
+OptionSpec batch_option(std::string help);
 // Returns the model and the batch size of the config in the option "config". Without a config, returns the
 // model of the other options with the batch size `batch`. Throws ConfigError if the config or an option is
 // invalid.

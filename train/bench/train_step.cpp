@@ -87,12 +87,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
 
 Benchmark train_step_benchmark() {
   std::vector<OptionSpec> options = model_option_specs();
-  options.push_back({.name = "batch",
-                     .default_value = int64_t{10},
-                     .help = "sequences",
-                     .min = 1,
-                     .max = 1 << 20,
-                     .used_if = kWithoutConfig});
+  options.push_back(batch_option("sequences"));
   options.push_back(
       {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1});
   return {.name = "train-step",

@@ -1,5 +1,5 @@
-// A check that programs with `using namespace std` can use the package. Functions of tensors and functions of
-// numbers with the same name must be overloads.
+// Checks that a program with `using namespace std` can use the package. A function of tensors must be an
+// overload of the function of numbers with the same name.
 #include <tapeformer/tapeformer.h>
 
 #include <algorithm>
