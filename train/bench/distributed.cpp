@@ -1,6 +1,8 @@
 // A benchmark of data-parallel training. It compares a step of all processes together with independent steps
 // of the processes, and with a step of one process on all threads. It also compares the bandwidths of
 // all_reduce and of a copy in memory.
+#include <algorithm>
+
 #include "autograd/tape.h"
 #include "core/system/log.h"
 #include "train/bench/bench.h"
@@ -59,6 +61,14 @@ double slowest_seconds(Communicator& processes, F&& f) {
 
 struct StepTimes {
   std::vector<double> together, alone, one_process, reduce, copy;
+
+  // Returns the quotients alone / together of the rounds, in ascending order.
+  std::vector<double> ratios() const {
+    std::vector<double> list;
+    for (size_t i = 0; i < alone.size(); ++i) list.push_back(alone[i] / together[i]);
+    std::sort(list.begin(), list.end());
+    return list;
+  }
 };
 
 // Measures the kinds of steps in turn, so that other load on the machine affects all of them.
@@ -109,7 +119,8 @@ Report run_distributed(const BenchmarkArguments& arguments) {
   const StepTimes times =
       measure(choice, arguments.options.get<int64_t>("repeats"), processes, bfloat16, all_threads);
   const Replica replica(choice, 1, processes, bfloat16);
-  const double together = median(times.together), alone = median(times.alone), reduce = median(times.reduce);
+  const double together = median(times.together), reduce = median(times.reduce);
+  const std::vector<double> ratios = times.ratios();
   const auto bytes = static_cast<double>(replica.reducer().bytes_per_step());
   Report report;
   report.add("processes", processes.size())
@@ -119,8 +130,10 @@ Report run_distributed(const BenchmarkArguments& arguments) {
       .add("batch", choice.batch)
       .add("reduce_dtype", bfloat16 ? "bfloat16" : "float32")
       .add("seconds_together", together)
-      .add("seconds_alone", alone)
-      .add("ratio_to_limit", alone / together);
+      .add("seconds_alone", median(times.alone))
+      .add("ratio_to_limit", median(ratios))
+      .add("lowest_ratio", ratios.front())
+      .add("highest_ratio", ratios.back());
   // mpirun may have bound process 0 to fewer processors than its threads need.
   if (processors >= static_cast<size_t>(all_threads))
     report.add("threads_of_one_process", all_threads)

@@ -254,7 +254,7 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
     if (end_of_options != arguments.end())
       line.positionals.insert(line.positionals.end(), end_of_options + 1, arguments.end());
     check_positionals(spec, line.positionals);
-    if (line.common.quiet) set_log_level(LogLevel::warning);
+    if (line.common.quiet && process_rank() == 0) set_log_level(LogLevel::warning);
     set_threads(static_cast<int>(line.common.threads));
     choose_device(line.common.device);  // throws for invalid names, also in commands that use no device
     return line;

@@ -95,9 +95,11 @@ std::string text_of(const std::exception& error) {
          "); please report it with the command and its config";
 }
 
-int guarded(const std::string& name, const Arguments& arguments) {
+int guarded(const Arguments& words) {
   try {
-    return leave_processes(run_command(name, arguments));
+    join_processes();  // first, so that process 0 alone prints the help and errors of all processes
+    if (words.empty()) throw ConfigError("which command?\n" + help_text());
+    return leave_processes(run_command(words.front(), Arguments(words.begin() + 1, words.end())));
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);
   } catch (const MissingSetError& error) {
@@ -125,8 +127,7 @@ int run(int argc, char** argv) {
   log_to_terminal();
   // Commands that train replace these handlers.
   end_on_signals();
-  if (argc < 2) return report(("which command?\n" + help_text()).c_str(), kUsage);
-  return guarded(argv[1], Arguments(argv + 2, argv + argc));
+  return guarded(Arguments(argv + 1, argv + argc));
 }
 
 }  // namespace tapeformer::cli

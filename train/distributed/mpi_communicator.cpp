@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "core/errors.h"
 
@@ -66,7 +67,22 @@ void for_parts(const Tensor& values, F&& f) {
     f(bytes + first * size_of(values.dtype()), static_cast<int>(std::min(kMaxCount, values.numel() - first)));
 }
 
+// Waits until all processes have called the function. Sleeps between checks, because blocking functions of
+// MPI poll and would take time from the threads that compute.
+void wait_for_processes(MPI_Comm communicator) {
+  constexpr int kChecksWithoutSleep = 100;
+  constexpr std::chrono::microseconds kSleep{50};
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(communicator, &request), "MPI_Ibarrier");
+  for (int check = 0, reached = 0;; ++check) {
+    check_mpi(MPI_Test(&request, &reached, MPI_STATUS_IGNORE), "MPI_Test");
+    if (reached) return;
+    if (check >= kChecksWithoutSleep) std::this_thread::sleep_for(kSleep);
+  }
+}
+
 void reduce_in(MPI_Comm communicator, const Tensor& values) {
+  wait_for_processes(communicator);
   const MPI_Datatype type = mpi_type(values.dtype());
   const MPI_Op op = values.dtype() == DType::bfloat16 ? mpi().add_bfloat16 : MPI_SUM;
   for_parts(values, [&](void* data, int count) {
@@ -144,7 +160,7 @@ void MpiCommunicator::broadcast(const Tensor& values) {
 }
 
 void MpiCommunicator::barrier() {
-  run([] { check_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"); });
+  run([] { wait_for_processes(MPI_COMM_WORLD); });
 }
 
 bool MpiCommunicator::all_reduce_within(const Tensor& values, double seconds, std::string& lost) {

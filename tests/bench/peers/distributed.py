@@ -78,6 +78,7 @@ def main() -> None:
             together.append(both[0])
             alone.append(both[1])
     if rank == 0:
+        ratios = [limit / seconds for limit, seconds in zip(alone, together)]
         measure.report(
             benchmark="distributed",
             torch=torch.__version__,
@@ -86,7 +87,9 @@ def main() -> None:
             batch=options.batch,
             seconds_together=measure.median(together),
             seconds_alone=measure.median(alone),
-            ratio_to_limit=measure.median(alone) / measure.median(together),
+            ratio_to_limit=measure.median(ratios),
+            lowest_ratio=min(ratios),
+            highest_ratio=max(ratios),
         )
     torch.distributed.destroy_process_group()
 
