@@ -1,8 +1,10 @@
 #include "autograd/reversible.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "autograd/chunked.h"
+#include "autograd/complete.h"
 #include "autograd/recompute.h"
 
 namespace tapeformer {
@@ -56,14 +58,24 @@ void check_halves(const Tensor& x1, const Tensor& x2) {
         " must have equal shapes with at least two dimensions, and equal dtypes");
 }
 
+// Assigns each parameter to the first block that uses it, which backward() replays last. Removes the
+// parameter from later blocks.
+std::vector<ReversibleBlock> with_distinct_parameters(std::vector<ReversibleBlock> blocks) {
+  std::unordered_set<const void*> seen;
+  for (ReversibleBlock& block : blocks)
+    std::erase_if(block.parameters, [&](const Tensor& leaf) { return !seen.insert(leaf.id()).second; });
+  return blocks;
+}
+
 // Returns the gradients of the stack's inputs; `g` holds the gradients of the outputs. Overwrites the data of
-// `outputs` with the inputs.
+// `outputs` with the inputs. Each parameter must belong to the first block that uses it.
 ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, const ReversibleState& outputs,
                                  ReversibleState g) {
   const auto& [y1, y2] = outputs;
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     replay(block->g, y1, y2, g.second, g.first);
     replay(block->f, y2, y1, g.first, g.second);
+    for (const Tensor& leaf : block->parameters) tape::complete(leaf);
   }
   return g;
 }
@@ -82,8 +94,7 @@ ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks,
   return state;
 }
 
-Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2,
-                  const std::vector<Tensor>& parameters) {
+Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2) {
   Tensor joined;
   {
     const ReversibleState state = reversible_forward(blocks, {x1, x2});
@@ -93,9 +104,13 @@ Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, 
     half_of(joined, 0).copy_from(state.first);
     half_of(joined, 1).copy_from(state.second);
   }
+  std::vector<Tensor> parameters;
+  for (const ReversibleBlock& block : blocks)
+    parameters.insert(parameters.end(), block.parameters.begin(), block.parameters.end());
   const std::vector<Tensor> sources = replay_sources({x1, x2}, parameters);
   return record("reversible", joined, sources,
-                [blocks, joined = detach(joined), count = sources.size()](const Tensor& g) {
+                [blocks = with_distinct_parameters(blocks), joined = detach(joined),
+                 count = sources.size()](const Tensor& g) {
                   const ReversibleState outputs{half_of(joined, 0).clone(), half_of(joined, 1).clone()};
                   const ReversibleState gx =
                       backward_through(blocks, outputs, {half_of(g, 0).clone(), half_of(g, 1).clone()});

@@ -25,6 +25,7 @@ struct ReversibleBranch {
 // A block of two branches, which computes y1 = x1 + f(x2) and y2 = x2 + g(y1).
 struct ReversibleBlock {
   ReversibleBranch f, g;
+  std::vector<Tensor> parameters;  // leaves of both branches
 };
 
 // The two halves of the state of a stack, each (rows, …) with the same shape and dtype.
@@ -37,10 +38,9 @@ struct ReversibleState {
 ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks, const ReversibleState& inputs);
 
 // Runs the blocks in order on x1 and x2 (rows, …, dim), recorded as one node. Returns the two outputs,
-// concatenated along the last dimension: (rows, …, 2 dim). `parameters` are the leaves of the blocks; their
-// gradients are accumulated while backward() replays the blocks in reverse order. Throws ShapeError under the
-// conditions of reversible_forward().
-Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2,
-                  const std::vector<Tensor>& parameters);
+// concatenated along the last dimension: (rows, …, 2 dim). backward() replays the blocks in reverse order,
+// accumulates the gradients of their parameters, and completes these gradients after each block. Throws
+// ShapeError under the conditions of reversible_forward().
+Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2);
 
 }  // namespace tapeformer

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "autograd/complete.h"
+
 namespace tapeformer {
 
 constexpr int64_t kNone = -1;
@@ -262,23 +264,48 @@ std::vector<FirstUse> first_uses(Tape& tape, int64_t last) {
   return uses;
 }
 
+// The leaves whose gradients a backward pass has not completed.
+class IncompleteLeaves {
+ public:
+  IncompleteLeaves(std::vector<FirstUse> uses, const BackwardOptions& options)
+      : uses_(std::move(uses)), options_(options) {}
+
+  // Completes the leaves that no node before `node` uses.
+  void complete_from(int64_t node) {
+    for (; !uses_.empty() && uses_.back().node >= node; uses_.pop_back())
+      options_.on_complete(uses_.back().leaf);
+  }
+  // Completes a leaf if its first use is `node`, which must be the running node.
+  void complete(int64_t node, const Tensor& leaf) {
+    for (auto use = uses_.end(); use != uses_.begin() && (--use)->node == node;) {
+      if (entry_of(use->leaf) != entry_of(leaf)) continue;
+      options_.on_complete(leaf);
+      uses_.erase(use);
+      return;
+    }
+  }
+
+ private:
+  std::vector<FirstUse> uses_;  // in order of first use
+  const BackwardOptions& options_;
+};
+
+// The innermost backward pass of this thread, or null.
+thread_local IncompleteLeaves* incomplete_leaves = nullptr;
+
 // Runs backward from node `last` down to the floor. If a gradient function throws, clears all pending
 // gradients and rethrows the exception.
 void run_backward(Tape& tape, int64_t last, const BackwardOptions& options) {
   const int64_t floor = tape.floor;
   std::exception_ptr failure;
-  std::vector<FirstUse> uses;
-  if (options.on_complete) uses = first_uses(tape, last);
-  const auto complete = [&](int64_t reached) {
-    for (; !failure && !uses.empty() && uses.back().node >= reached; uses.pop_back())
-      options.on_complete(uses.back().leaf);
-  };
+  IncompleteLeaves leaves(options.on_complete ? first_uses(tape, last) : std::vector<FirstUse>(), options);
+  IncompleteLeaves* const outer = std::exchange(incomplete_leaves, &leaves);
   for (int64_t id = last; id >= std::max(floor, tape.begin()); --id) {
     if (id >= tape.end() || !tape[id].gradient.defined()) continue;
     try {
       tape.floor = id + 1;
       if (!failure) backward_node(tape, id, options.retain);
-      complete(id);
+      if (!failure) leaves.complete_from(id);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -286,8 +313,9 @@ void run_backward(Tape& tape, int64_t last, const BackwardOptions& options) {
     tape.release(id);
   }
   tape.floor = floor;
+  incomplete_leaves = outer;
   if (failure) std::rethrow_exception(failure);
-  complete(floor);
+  leaves.complete_from(floor);
 }
 
 }  // namespace
@@ -360,6 +388,11 @@ void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptio
 }
 
 namespace tape {
+
+void complete(const Tensor& leaf) {
+  const int64_t running = this_tape().floor - 1;  // see run_backward()
+  if (incomplete_leaves) incomplete_leaves->complete(running, leaf);
+}
 
 bool should_record(std::span<const Tensor* const> inputs) {
   return recording_enabled &&

@@ -20,7 +20,7 @@ std::vector<ReversibleBlock> reversible_blocks(const std::vector<std::unique_ptr
     const auto transform = [&layer, first_row, context](const Tensor& rows, int64_t first) {
       return layer.feedforward_change(rows, first_row + first, *context);
     };
-    blocks.push_back({{attend}, {transform, chunks}});
+    blocks.push_back({{attend}, {transform, chunks}, layer.leaves()});
   }
   return blocks;
 }
@@ -28,12 +28,8 @@ std::vector<ReversibleBlock> reversible_blocks(const std::vector<std::unique_ptr
 Tensor reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers, int64_t chunks,
                         const Tensor& x, const AttentionMask& mask, const ForwardContext& context) {
   const ReplayContext replay(context, recording());
-  std::vector<Tensor> parameters;
-  for (const auto& layer : layers)
-    for (const Tensor& parameter : layer->leaves()) parameters.push_back(parameter);
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
-  const Tensor joined =
-      reversible(reversible_blocks(layers, chunks, x.size(1), mask, replay), rows, rows, parameters);
+  const Tensor joined = reversible(reversible_blocks(layers, chunks, x.size(1), mask, replay), rows, rows);
   return reshape(joined, {x.size(0), x.size(1), 2 * x.size(2)});
 }
 

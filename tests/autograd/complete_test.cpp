@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "autograd/chunked.h"
+#include "autograd/complete.h"
 #include "autograd/recompute.h"
 #include "autograd/reversible.h"
 #include "tests/autograd/small_ops.h"
@@ -83,19 +84,40 @@ TEST_CASE("backward() completes the leaves of replayed segments after the last r
   CHECK(calls == 2);
 }
 
-TEST_CASE("backward() completes the leaves of reversible blocks") {
-  const Tensor x1 = require_grad(Tensor::full({2, 1}, 1, DType::float64));
-  const Tensor x2 = require_grad(Tensor::full({2, 1}, 2, DType::float64));
-  const Tensor w = require_grad(Tensor::full({2, 1}, 3, DType::float64));
-  const auto branch = [&](const Tensor& rows, int64_t) { return times(rows, w); };
-  const std::vector<ReversibleBlock> blocks(2, {{branch}, {branch}});
-  std::vector<double> completed;
-  backward(reversible(blocks, x1, x2, {w}), Tensor::full({2, 2}, 1, DType::float64),
-           {.on_complete = [&](const Tensor& leaf) {
-             if (leaf.data<double>() == w.data<double>()) completed = gradient(w).to_vector();
+TEST_CASE("backward() completes the leaves of a reversible block after the first block that uses them") {
+  const auto half = [](double value) { return require_grad(Tensor::full({2, 1}, value, DType::float64)); };
+  const Tensor x1 = half(1), x2 = half(2), shared = half(3), a = half(0.5), b = half(0.25),
+               used_before = half(4);
+  std::string events;
+  const auto block = [&](const std::string& name, const Tensor& weight) {
+    const auto f = [&events, name, weight](const Tensor& rows, int64_t) {
+      events += name;
+      return times(rows, weight);
+    };
+    const auto g = [&](const Tensor& rows, int64_t) { return times(times(rows, shared), used_before); };
+    return ReversibleBlock{{f}, {g}, {weight, shared, used_before}};
+  };
+  const Tensor y = reversible({block("0", a), block("1", b)}, times(x1, used_before), x2);
+  events.clear();
+  std::vector<std::pair<Tensor, std::vector<double>>> completed;
+  backward(y, Tensor::full({2, 2}, 1, DType::float64), {.on_complete = [&](const Tensor& leaf) {
+             completed.emplace_back(leaf, gradient(leaf).to_vector());
+             for (const auto& [name, tensor] :
+                  {std::pair{"a", a}, {"b", b}, {"s", shared}, {"u", used_before}, {"x", x1}, {"y", x2}})
+               if (tensor.id() == leaf.id()) events += name;
            }});
-  CHECK(completed == gradient(w).to_vector());
-  CHECK(completed.size() == 2);
+  CHECK(events == "1b0asyux");
+  for (const auto& [leaf, values] : completed) CHECK(values == gradient(leaf).to_vector());
+}
+
+TEST_CASE("tape::complete() does nothing outside of backward() and for leaves that the node does not use") {
+  const Tensor a = leaf(2), b = leaf(3);
+  tape::complete(a);
+  const Tensor product = record("product", times(detach(a), detach(b)), {&a}, [&](const Tensor& g) {
+    tape::complete(b);
+    return Gradients{times(g, detach(b))};
+  });
+  CHECK(Completed({{"a", a}, {"b", b}}).order(product) == "a");
 }
 
 TEST_CASE("an exception in on_complete ends backward() and clears pending gradients") {

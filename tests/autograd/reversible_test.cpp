@@ -25,7 +25,8 @@ struct Weights {
 
 ReversibleBlock block_of(const Weights& w, int64_t chunks = 1) {
   return {{[f = w.f](const Tensor& x, int64_t) { return tanh(linear(x, f, {})); }},
-          {[g = w.g](const Tensor& x, int64_t) { return sigmoid(linear(x, g, {})); }, chunks}};
+          {[g = w.g](const Tensor& x, int64_t) { return sigmoid(linear(x, g, {})); }, chunks},
+          {w.f, w.g}};
 }
 
 // Returns the result of the blocks, computed without reversible(), so that the tape stores all intermediate
@@ -50,8 +51,7 @@ TEST_CASE("a reversible stack has the values and the gradients of the same stack
   for (const int64_t chunks : {0, 1, 2, 5, 6, 100}) {
     const std::vector<ReversibleBlock> blocks = {block_of(a, chunks), block_of(b, chunks),
                                                  block_of(c, chunks)};
-    const Tensor y =
-        chunks == 0 ? stored(blocks, x1, x2) : reversible(blocks, x1, x2, {a.f, a.g, b.f, b.g, c.f, c.g});
+    const Tensor y = chunks == 0 ? stored(blocks, x1, x2) : reversible(blocks, x1, x2);
     backward(y, cotangent);
     std::vector<Tensor> found = {detach(y)};
     for (const Tensor& leaf : leaves) {
@@ -67,7 +67,7 @@ TEST_CASE("gradients of a reversible stack pass the gradient check, also if both
   const auto result = gradcheck(
       [](const std::vector<Tensor>& in) {
         const Weights a(1), b(3);
-        return reversible({block_of(a), block_of(b, 2)}, in[0], in[0], {a.f, a.g, b.f, b.g});
+        return reversible({block_of(a), block_of(b, 2)}, in[0], in[0]);
       },
       {normal({kTokens, kWidth}, 10)});
   CHECK(result.message == "");
@@ -78,12 +78,12 @@ TEST_CASE("branches that return their gradient unchanged do not change the gradi
   // The gradient of `w` is the same tensor as the gradient that continues through the stack.
   const Tensor w = require_grad(normal({kTokens, kWidth}, 1)), x = require_grad(normal({kTokens, kWidth}, 2));
   const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };
-  const std::vector<ReversibleBlock> blocks(3, {{shift}, {shift}});
+  const std::vector<ReversibleBlock> blocks(3, {{shift}, {shift}, {w}});
   const Tensor cotangent = normal({kTokens, 2 * kWidth}, 3);
   backward(stored(blocks, x, x), cotangent);
   const Tensor gw = gradient(w), gx = gradient(x);
   for (const Tensor& leaf : {w, x}) set_gradient(leaf, {});
-  backward(reversible(blocks, x, x, {w}), cotangent);
+  backward(reversible(blocks, x, x), cotangent);
   CHECK(max_difference(gradient(w), gw) < 1e-13);
   CHECK(max_difference(gradient(x), gx) < 1e-13);
 }
@@ -96,8 +96,8 @@ TEST_CASE("each branch runs twice per step, and the tape holds the ops of one bl
     tape_sizes.push_back(tape_size());
     return tanh(linear(tanh(in), weights.f, {}));
   };
-  const std::vector<ReversibleBlock> blocks(5, {{counted}, {counted}});
-  const Tensor y = reversible(blocks, x, x, {weights.f});
+  const std::vector<ReversibleBlock> blocks(5, {{counted}, {counted}, {weights.f}});
+  const Tensor y = reversible(blocks, x, x);
   CHECK(tape_size() == 1);
   CHECK(tape_sizes == std::vector<int64_t>(10, 0));
   tape_sizes.clear();
@@ -111,18 +111,18 @@ TEST_CASE(
   const Weights w(1);
   const Tensor x = normal({kTokens, kWidth}, 2),
                ones = Tensor::full({kTokens, 2 * kWidth}, 1, DType::float64);
-  const Tensor y = reversible({block_of(w)}, x, x, {w.f, w.g});
+  const Tensor y = reversible({block_of(w)}, x, x);
   backward(y, ones, {.retain = true});
   const std::vector<double> once = gradient(w.f).to_vector();
   backward(y, ones);
   for (size_t i = 0; i < once.size(); ++i) CHECK(gradient(w.f).to_vector()[i] == 2 * once[i]);
   const NoGrad no_grad;
-  CHECK_FALSE(requires_grad(reversible({block_of(w)}, x, x, {w.f, w.g})));
+  CHECK_FALSE(requires_grad(reversible({block_of(w)}, x, x)));
 }
 
 TEST_CASE("halves of different shapes are an error") {
   const Weights w(1);
-  CHECK_THROWS_WITH_AS(reversible({block_of(w)}, normal({2, 4}), normal({3, 4}), {}),
+  CHECK_THROWS_WITH_AS(reversible({block_of(w)}, normal({2, 4}), normal({3, 4})),
                        "reversible: halves (2, 4) float64 and (3, 4) float64 must have equal shapes with at "
                        "least two dimensions, and equal dtypes",
                        ShapeError);

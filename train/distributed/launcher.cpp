@@ -22,6 +22,8 @@ constexpr LauncherVariables kLaunchers[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "
 
 constexpr const char* kPmixRank = "PMIX_RANK";
 
+constexpr const char* kStartWithPmix = "start with srun --mpi=pmix";
+
 constexpr const char* kAdvice =
     "; start all processes with one mpirun or srun, and unset variables of other launchers";
 
@@ -99,13 +101,19 @@ std::vector<std::string> environment_without_launch() {
   return kept;
 }
 
+void require_pmix(const Launch& launch, const Environment& environment) {
+  if (launch.launcher == "srun" && !environment(kPmixRank))
+    throw ConfigError(concat_text("srun started process ", launch.rank, " of ", launch.size,
+                                  " without PMIx, which Open MPI needs; ", kStartWithPmix));
+}
+
 void check_world(const Launch& launch, int rank, int size) {
   if (size == launch.size && rank == launch.rank) return;
   throw ConfigError(concat_text(launch.launcher, " started process ", launch.rank, " of ", launch.size,
-                                ", but MPI reports process ", rank, " of ", size,
+                                ", but MPI reports process ", rank, " of ", size, "; ",
                                 launch.launcher == "srun"
-                                    ? "; start with srun --mpi=pmix"
-                                    : "; use the mpirun of the MPI library that the program was built with"));
+                                    ? kStartWithPmix
+                                    : "use the mpirun of the MPI library that the program was built with"));
 }
 
 }  // namespace tapeformer

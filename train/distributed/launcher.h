@@ -31,6 +31,10 @@ Launch read_launch();
 // child process with this environment runs alone, as if no launcher had started it.
 std::vector<std::string> environment_without_launch();
 
+// Throws ConfigError if srun started the process without PMIx. Open MPI needs PMIx to connect the tasks of
+// srun, and ends the process in MPI_Init without it.
+void require_pmix(const Launch& launch, const Environment& environment);
+
 // Throws ConfigError if the rank or the number of processes that MPI reports differs from `launch`.
 void check_world(const Launch& launch, int rank, int size);
 

@@ -105,6 +105,9 @@ void initialize() {
 }  // namespace
 
 std::unique_ptr<MpiCommunicator> MpiCommunicator::start(const Launch& launch) {
+#ifdef OPEN_MPI
+  require_pmix(launch, std::getenv);
+#endif
   auto worker = std::make_unique<Worker>();
   int rank = 0, size = 1;
   worker->start([&] {

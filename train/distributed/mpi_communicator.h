@@ -16,7 +16,8 @@ namespace tapeformer {
 
 class MpiCommunicator final : public Communicator {
  public:
-  // Initializes MPI. Throws ConfigError if MPI reports a different rank or number of processes than `launch`.
+  // Initializes MPI. Throws ConfigError if MPI reports a different rank or number of processes than `launch`,
+  // or if Open MPI cannot connect the tasks of srun.
   static std::unique_ptr<MpiCommunicator> start(const Launch& launch);
   // Finalizes MPI, which waits for the other processes.
   ~MpiCommunicator() override;

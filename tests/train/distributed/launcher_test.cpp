@@ -75,6 +75,21 @@ TEST_CASE("a launcher and MPI that report different numbers of processes are ref
   CHECK(contains(message_of<ConfigError>([] { check_world({"srun", 1, 4}, 0, 1); }), "srun --mpi=pmix"));
 }
 
+TEST_CASE("tasks of srun without PMIx are refused, because Open MPI cannot connect them") {
+  const auto environment = [](bool with_pmix) {
+    return [with_pmix](const char* name) {
+      return with_pmix && name == std::string("PMIX_RANK") ? "1" : nullptr;
+    };
+  };
+  CHECK(
+      contains(message_of<ConfigError>([&] {
+                 require_pmix({"srun", 1, 4}, environment(false));
+               }),
+               "srun started process 1 of 4 without PMIx, which Open MPI needs; start with srun --mpi=pmix"));
+  CHECK_NOTHROW(require_pmix({"srun", 1, 4}, environment(true)));
+  CHECK_NOTHROW(require_pmix({"mpirun", 1, 4}, environment(false)));
+}
+
 TEST_CASE("processes that may use the same processors divide them") {
   const auto location = [](const std::string& host, std::vector<int> processors) {
     return ProcessLocation{host, 1, std::move(processors)};

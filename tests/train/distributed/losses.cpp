@@ -36,6 +36,10 @@ std::vector<Case> cases(const std::string& folder) {
   lsh.model.dropout = 0.1;
   set_attention(lsh, "lsh");
   list.push_back({"copy-lsh", lsh});
+  Config reversible = lsh;
+  reversible.model.layers = 2;
+  reversible.model.reversible = true;
+  list.push_back({"copy-lsh-reversible", reversible});
   Config image = tiny_image_config("mnist");
   image.data.batch_size = 8;
   image.model.dropout = 0.2;

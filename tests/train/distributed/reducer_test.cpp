@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "autograd/reversible.h"
 #include "autograd/tape.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
@@ -62,6 +63,31 @@ TEST_CASE("gradients are reduced in buckets from the last parameter to the first
   reducer.finish();
   for (const Tensor& p : parameters) CHECK(gradient(p).to_vector()[0] == 3 * 4);
   CHECK(gradient(parameters[0]).is_contiguous());
+}
+
+TEST_CASE("the gradients of a reversible block are reduced while backward() replays earlier blocks") {
+  Echo processes(2);
+  std::vector<Tensor> parameters;
+  std::vector<ReversibleBlock> blocks;
+  std::vector<size_t> reductions;  // number of started reductions when a block is replayed
+  for (int i = 0; i < 3; ++i) {
+    const Tensor weight = require_grad(Tensor::full({2, 4}, 0.5));
+    const auto branch = [&processes, &reductions, weight](const Tensor& rows, int64_t) {
+      if (recording()) reductions.push_back(processes.started.size());
+      return mul(rows, weight);
+    };
+    parameters.push_back(weight);
+    blocks.push_back({{branch}, {branch}, {weight}});
+  }
+  GradientReducer reducer(processes, parameters, {.bucket_bytes = 8 * 4});
+  const Tensor x = Tensor::full({2, 4}, 1);
+  const Tensor loss = sum(reversible(blocks, x, x));
+  reductions.clear();
+  reducer.begin();
+  backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
+  CHECK(reductions == std::vector<size_t>{0, 0, 1, 1, 2, 2});
+  CHECK(processes.started == std::vector<int64_t>{8, 8, 8});
+  reducer.finish();
 }
 
 TEST_CASE("a missing gradient is reduced as 0, and a parameter without a gradient on any process gets none") {
