@@ -38,6 +38,7 @@ std::vector<Case> cases(const std::string& folder) {
   list.push_back({"copy-lsh", lsh});
   Config reversible = lsh;
   reversible.model.layers = 2;
+  reversible.model.norm = "pre";
   reversible.model.reversible = true;
   list.push_back({"copy-lsh-reversible", reversible});
   Config image = tiny_image_config("mnist");
