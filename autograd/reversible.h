@@ -10,9 +10,9 @@
 
 namespace tapeformer {
 
-// A residual branch. It must be a pure function of its input and of tensors that do not change before
-// backward(). Counter-based random streams give the same numbers in a replay. Decisions that rounding can
-// change, such as the choice of LSH buckets, must be made outside of the branch.
+// A residual branch. The function must be a pure function of its input and of tensors that do not change
+// before backward(). Counter-based random streams give the same numbers in a replay. Decisions that rounding
+// can change, such as the choice of LSH buckets, must be made outside of the branch.
 struct ReversibleBranch {
   // Computes the branch for x (rows, …), a chunk of consecutive rows. `first` is the index of its first row
   // in the whole input. The result has the shape of x.

@@ -95,7 +95,7 @@ bool is_leaf(const Tensor& tensor);
 // Makes the tensor a leaf whose gradient backward() accumulates. Returns the tensor. Throws ShapeError if its
 // dtype is not a floating dtype.
 const Tensor& require_grad(const Tensor& tensor);
-// Returns the accumulated gradient of a leaf. It is undefined before the first backward().
+// Returns the accumulated gradient of a leaf. The gradient is undefined before the first backward().
 Tensor gradient(const Tensor& leaf);
 // Replaces the accumulated gradient of a leaf. An undefined value clears it. Throws ShapeError if the tensor
 // is not a leaf that requires a gradient.

@@ -7,8 +7,8 @@ function(tapeformer_check_choice option)
   endif()
 endfunction()
 
-# Finds a package, with the arguments in ARGN. Fails if the package is missing and TAPEFORMER_${option} is ON. This is
-# a macro, because find_package() sets variables of the caller.
+# Finds a package, with the arguments in ARGN. Fails if the package is missing and TAPEFORMER_${option} is ON. A macro
+# is used, because find_package() sets variables of the caller.
 macro(tapeformer_find_optional option package debian)
   find_package(${package} QUIET ${ARGN})
   if(NOT ${package}_FOUND AND TAPEFORMER_${option} STREQUAL ON)

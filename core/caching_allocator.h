@@ -1,6 +1,6 @@
-// The caching allocator of a device. A released block goes to the free list of its size class and serves the
-// next request of that class. Repeated training steps therefore allocate from the system only once. All
-// methods are thread-safe.
+// The caching allocator of a device. A released block goes to the free list of its size class. A later
+// request for the same size class takes the block from the list. Repeated training steps therefore allocate
+// from the system only once. All methods are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ SystemMemory& host_memory();
 
 class CachingAllocator {
  public:
-  static constexpr size_t kAlignment = 64;  // bytes
+  static constexpr size_t kAlignment = 64;  // in bytes
 
   explicit CachingAllocator(int64_t limit, SystemMemory& system = host_memory())
       : system_(system), limit_(limit) {}

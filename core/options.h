@@ -26,7 +26,7 @@ struct OptionCondition {
 struct OptionSpec {
   std::string name;
   OptionValue default_value;                              // its type is the type of the option
-  std::string help;                                       // one line
+  std::string help;                                       // one line of text
   double min = -std::numeric_limits<double>::infinity();  // inclusive; only for numbers
   double max = std::numeric_limits<double>::infinity();   // inclusive; only for numbers
   std::vector<std::string> choices = {};                  // only for strings; if empty, any text is valid
@@ -57,7 +57,7 @@ class OptionValues {
   std::map<std::string, OptionValue> values_;
 };
 
-// An option with another value than its default that has no effect.
+// An option without effect whose value differs from its default.
 struct UnusedOption {
   std::string name;
   std::string problem;  // for example `has an effect only if form = "2d"`

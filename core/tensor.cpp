@@ -14,7 +14,7 @@ namespace {
 // Returns a view of a contiguous tensor with rows of bounded length, so that kernels can divide the rows
 // among threads.
 Tensor as_rows(const Tensor& tensor) {
-  constexpr int64_t kRow = 4096;  // elements
+  constexpr int64_t kRow = 4096;  // in elements
   const int64_t numel = tensor.numel();
   const Shape shape = numel % kRow == 0 ? Shape{numel / kRow, kRow} : Shape{numel};
   return tensor.alias(shape, shape.contiguous_strides());

@@ -15,7 +15,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Copies `from` to `to`, both of the same shape, and converts the dtype.
     void copy_elements(Backend, const Tensor& to, const Tensor& from);
     void fill_elements(Backend, const Tensor& to, double value);
-    // Computes to += scale * from. Both have the same shape and floating dtype.
+    // Computes to += scale * from. Both tensors have the same shape and floating dtype.
     void add_elements(Backend, const Tensor& to, const Tensor& from, double scale);
 
 )

@@ -22,8 +22,8 @@ namespace {
 
 // ThreadPool::state_ consists of two flags and two numbers. The workers that have joined are counted in
 // multiples of kOneJoined. The workers that have not left yet are counted in the bits of kInside.
-constexpr uint32_t kOpen = 1u << 31;     // workers may join
-constexpr uint32_t kWaiting = 1u << 30;  // the caller sleeps until the last worker leaves
+constexpr uint32_t kOpen = 1u << 31;     // set while workers may join
+constexpr uint32_t kWaiting = 1u << 30;  // set while the caller sleeps until the last worker leaves
 constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
 
 // Nanoseconds of spinning before a thread sleeps. Waking a thread takes about 50 microseconds.
@@ -48,7 +48,7 @@ void futex_wake(std::atomic<uint32_t>& word, int count) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 
-// Returns whether OMP_WAIT_POLICY asks threads to sleep instead of spinning.
+// Returns whether OMP_WAIT_POLICY makes threads sleep instead of spinning.
 bool waits_passively() {
   static const bool passive = [] {
     const char* const policy = std::getenv("OMP_WAIT_POLICY");
@@ -76,7 +76,7 @@ bool spin_until(int64_t spin_time, F&& done) {
   return done();
 }
 
-// Binds a worker to a place of OpenMP if OMP_PROC_BIND asks for bound threads. The main thread is bound in
+// Binds a worker to a place of OpenMP if OMP_PROC_BIND requires bound threads. The main thread is bound in
 // this case, and a new thread inherits its place.
 void bind(int number) {
   // libgomp binds a thread to the first place in its first parallel region. This region comes before the

@@ -8,7 +8,7 @@
 
 namespace tapeformer {
 
-// Returns whether a value of OMP_WAIT_POLICY asks threads to sleep instead of spinning. As in OpenMP, case
+// Returns whether a value of OMP_WAIT_POLICY makes threads sleep instead of spinning. As in OpenMP, case
 // and white space around the word are ignored.
 inline bool is_passive(std::string_view policy) {
   constexpr std::string_view kSpace = " \t\n\v\f\r";

@@ -21,7 +21,7 @@ class WorkerBursts {
   // Interval between readings of the processor time, which need a system call.
   static constexpr int64_t kCheckInterval = kMillisecond;
   static constexpr int64_t kMinStolen = kMillisecond / 3;  // shorter interruptions are ignored
-  static constexpr int64_t kLongRun = 20 * kMillisecond;   // processor time
+  static constexpr int64_t kLongRun = 20 * kMillisecond;   // in processor time
   static constexpr int64_t kMinBurst = kMillisecond / 2, kMaxBurst = 5 * kMillisecond;
   static constexpr int kSteadyBursts = 8;  // bursts without preemption before a burst becomes longer
 

@@ -2,7 +2,7 @@
 // section 3.4).
 //
 // A Decoder borrows the weights of the model and owns the states and buffers of a batch
-// (models/encoder/encoder_step.h), so that a step allocates no memory. Its results equal the results of the
+// (models/encoder/encoder_step.h), so that a step allocates no memory. The results equal the results of the
 // parallel form up to rounding.
 #pragma once
 

@@ -83,8 +83,8 @@ class TokenStream {
   Sampler sampler_;
   int64_t capacity_, size_ = 0;
   Tensor newest_;                     // (1,), the token that the decoder has not read
-  std::unique_ptr<Decoder> decoder_;  // recurrent mode
-  std::vector<int64_t> tokens_;       // recompute mode
+  std::unique_ptr<Decoder> decoder_;  // used in recurrent mode
+  std::vector<int64_t> tokens_;       // used in recompute mode
 };
 
 }  // namespace tapeformer

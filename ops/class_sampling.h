@@ -12,8 +12,8 @@ namespace tapeformer {
 // logits are kept together.
 struct ClassSampling {
   bool greedy = false;     // takes the first class with the largest logit
-  double temperature = 1;  // greater than 0
-  int64_t top_k = 0;       // 0: all classes
+  double temperature = 1;  // must be greater than 0
+  int64_t top_k = 0;       // number of classes to sample from; 0: all classes
   double top_p = 1;        // greater than 0, at most 1
 
   bool is_default() const { return !greedy && temperature == 1 && top_k == 0 && top_p == 1; }

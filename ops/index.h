@@ -11,7 +11,7 @@ Tensor embedding(const Tensor& table, const Tensor& index);
 // Returns result[i…] = x[…, index[i…], …] along one dimension. index has the rank of x, and the sizes of x in
 // the other dimensions.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
-// Returns a copy of x with the elements of `source` added at `index`. This is the adjoint of gather().
+// Returns a copy of x with the elements of `source` added at `index`. The op is the adjoint of gather().
 // Elements with equal indices are added in the order of `source`.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 

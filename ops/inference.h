@@ -1,6 +1,6 @@
-// Ops for decoding one token at a time. They are not recorded and write to memory that the caller provides.
-// The constructor of DecodingLinear takes memory from the allocator. On a CUDA device, products that round a
-// float32 input also take memory.
+// Ops for decoding one token at a time. The functions are not recorded and write to memory that the caller
+// provides. The constructor of DecodingLinear takes memory from the allocator. On a CUDA device, products
+// that round a float32 input also take memory.
 #pragma once
 
 #include <functional>

@@ -27,7 +27,7 @@ struct LinearAttentionOptions {
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         const LinearAttentionOptions& options = {});
 
-// The state of the causal form (equations 16 and 17). It is zero at the start of a sequence.
+// The state of the causal form (equations 16 and 17). The state is zero at the start of a sequence.
 struct LinearAttentionState {
   Tensor kv;       // (batch, heads, dim, value_dim): sum of phi(k) v^T
   Tensor key_sum;  // (batch, heads, dim): sum of phi(k)

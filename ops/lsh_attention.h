@@ -82,9 +82,9 @@ Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStrea
 // Positions are sorted by (bucket, position) in each round. A query attends to its own position only if it
 // attends to no other position: in all rounds with Combine::logsumexp, in this round with Combine::mean. Keys
 // are q / sqrt(|q|² + 1e-6 dim), as in trax; |q|² must be finite. Positions beyond key_lengths have zero
-// result and zero gradient. The gradient treats the buckets as constants. It sorts again and recomputes the
-// scores, so memory grows with length x rounds. Results do not depend on the number of threads. Throws
-// ShapeError for invalid options and for mismatched shapes, dtypes and devices.
+// result and zero gradient. The gradient treats the buckets as constants. The backward pass sorts again and
+// recomputes the scores, so memory grows with length x rounds. Results do not depend on the number of
+// threads. Throws ShapeError for invalid options and for mismatched shapes, dtypes and devices.
 Tensor lsh_attention(const Tensor& q, const Tensor& v, const Tensor& buckets, const LshOptions& options);
 
 }  // namespace tapeformer

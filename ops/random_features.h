@@ -33,7 +33,7 @@ Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, co
 // Throws ShapeError for mismatched shapes and dtypes.
 Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset = 0);
 
-// Writes the features of one token, x (batch, heads, dim), to out (batch, heads, features). Both are
+// Writes the features of one token, x (batch, heads, dim), to out (batch, heads, features). Both tensors are
 // contiguous. The call is not recorded and allocates no memory. Throws ShapeError for mismatched shapes and
 // dtypes.
 void random_features_into(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset,

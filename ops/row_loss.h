@@ -1,4 +1,4 @@
-// Shared functions of losses over rows. They are not recorded and do not wait for the device.
+// Shared functions of losses over rows. The functions are not recorded and do not wait for the device.
 #pragma once
 
 #include "core/tensor.h"

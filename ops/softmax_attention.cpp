@@ -164,8 +164,8 @@ struct Subsequences {
   }
 };
 
-// Returns whether each query attends to all keys at multiples of a step, and to no other keys. Dropout draws
-// the numbers of pairs of the whole sequence, so it is not supported.
+// Returns whether each query attends to all keys at distances that are multiples of a step, and to no other
+// keys. Returns false with dropout, whose random numbers depend on positions in the whole sequence.
 bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;
@@ -194,9 +194,9 @@ Tensor interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   return order.join(softmax_attention(order.split(q), order.split(k), order.split(v), own));
 }
 
-// Returns whether strided_attention() supports the options. They must select causal attention, without key
-// lengths and dropout, to all keys at multiples of a step and to a window of at most `step` tokens. The two
-// sets then have at most the key of the query in common.
+// Returns whether strided_attention() supports the options: causal attention, without key lengths and
+// dropout, to all keys at distances that are multiples of a step and to a window of at most `step` tokens.
+// The two sets then have at most the key of the query in common.
 bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;

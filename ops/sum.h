@@ -1,5 +1,5 @@
-// Sums over dimensions, and broadcasting, which repeats elements along dimensions. Each is the gradient of
-// the other. Sums of float32 are computed in float64, in an order that does not depend on the number of
+// Sums over dimensions, and broadcasting, which repeats elements along dimensions. Each op is the gradient of
+// the other op. Sums of float32 are computed in float64, in an order that does not depend on the number of
 // threads.
 #pragma once
 

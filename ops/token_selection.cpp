@@ -11,11 +11,11 @@ constexpr const char* kTop = "top_positions";
 constexpr const char* kGather = "gather_tokens";
 constexpr const char* kScatter = "scatter_mean_tokens";
 
-// Returns a contiguous selection on the device of x.
+// Returns the selection in contiguous memory. Throws ShapeError unless it is a selection on the device of x.
 Tensor checked_selection(const char* op, const Tensor& x, const Tensor& selection) {
   check_defined(op, "x", x, "the selection", selection);
   check(selection.rank() == 4 && selection.dtype() == DType::int64, op,
-        "the selection must be (batch, heads, ", "clusters, count) int64, not ", selection.shape(), " ",
+        "the selection must be (batch, heads, clusters, count) int64, not ", selection.shape(), " ",
         name_of(selection.dtype()));
   check(selection.device() == x.device(), op, "x and the selection are on different devices");
   return dense(selection);
@@ -30,7 +30,7 @@ TokenSelection shape_of_selection(const Tensor& selection, int64_t length, int64
           .dim = dim};
 }
 
-// Copies the selected rows of x. If weights (batch, length, heads) are defined, multiplies each row by the
+// Returns the selected rows of x. If weights (batch, length, heads) are defined, multiplies each row by the
 // weight of its token.
 Tensor gathered(const Tensor& x_any, const Tensor& selection, const Tensor& weights) {
   const Tensor x = dense(x_any);
@@ -43,8 +43,8 @@ Tensor gathered(const Tensor& x_any, const Tensor& selection, const Tensor& weig
   return y;
 }
 
-// Adds the rows of x to their tokens. If weights (batch, length, heads) are defined, writes the inverse
-// number of clusters of each token to `weights` and multiplies the sums by it.
+// Returns the sum of the rows of each token over its clusters. If weights (batch, length, heads) are defined,
+// writes 1 / n to `weights` for a token in n clusters, or 0 for n = 0, and multiplies the sums by it.
 Tensor scattered(const Tensor& x_any, const Tensor& selection, int64_t length, const Tensor& weights) {
   const Tensor x = dense(x_any);
   TokenSelection s = shape_of_selection(selection, length, x.size(4));
@@ -60,8 +60,9 @@ Tensor scattered(const Tensor& x_any, const Tensor& selection, int64_t length, c
 
 Tensor top_positions(const Tensor& input, int64_t count) {
   check_defined(kTop, "x", input);
-  check(input.rank() >= 1 && count >= 1 && count <= input.size(-1), kTop, count, " positions of shape ",
-        input.shape());
+  check(input.rank() >= 1, kTop, "x must have at least one dimension");
+  check(count >= 1 && count <= input.size(-1), kTop, "count must be from 1 to ", input.size(-1), " for x ",
+        input.shape(), ", not ", count);
   const Tensor x = dense(input);
   Shape shape = x.shape();
   shape[-1] = count;

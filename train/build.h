@@ -45,7 +45,7 @@ DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer>
 struct SplitOptions {
   std::string data_dir = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // tokenizer of a text; null: made from the text
-  bool random_windows = false;                           // texts: see TextOptions
+  bool random_windows = false;                           // only for texts; see TextOptions
 };
 
 // Returns a split of the data set in the config: "train" with at most data.limit examples, or "valid" or

@@ -24,7 +24,7 @@ struct TextScore {
   void count(std::string_view token_text);
   double bits_per_byte() const;
   double bits_per_character() const;
-  double perplexity() const;  // exp(nats per token)
+  double perplexity() const;  // exp of the mean nats per token
 };
 
 struct Evaluation {
@@ -34,7 +34,7 @@ struct Evaluation {
   double bits_per_dim = 0;  // nats_per_dim / ln 2
   double accuracy = -1;     // share of correctly predicted tokens; -1 for models of images
   double seconds = 0;
-  std::optional<TextScore> text;  // only for texts
+  std::optional<TextScore> text;  // set only for texts
 };
 
 // Returns the number of unmasked predictions in a batch. The loss of a model is the mean over them.
@@ -44,11 +44,11 @@ double unmasked_tokens(const Batch& batch);
 // set, and the accuracy unless it is -1.
 std::vector<std::pair<std::string, double>> named_results(const Evaluation& evaluation);
 
-// Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have the same
-// weight. Attention kinds with the capability random_evaluation use `seed`. `processes` divide the batches;
-// the result does not depend on the number of processes. All processes must call the function with the same
-// arguments. Throws DivergedError if the loss of a batch is not finite, and Stopped if `stop` returns true
-// before a batch. All processes call `stop` equally often.
+// Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have equal
+// weights. Attention kinds with the capability random_evaluation use `seed`. `processes` divide the batches,
+// unless the model has a segment memory; the result does not depend on their number. All processes must call
+// the function with the same arguments. Throws DivergedError if the loss of a batch is not finite, and
+// Stopped if `stop` returns true before a batch. All processes call `stop` equally often.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *single_process());
@@ -56,7 +56,7 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
 struct ClassifierEvaluation {
   std::string split;
   int64_t examples = 0;
-  double nats_per_example = 0;  // mean cross entropy
+  double nats_per_example = 0;  // mean cross entropy in nats
   double accuracy = 0;          // share of sequences whose most probable class is correct
   double seconds = 0;
 };

@@ -1,5 +1,5 @@
 // Handlers of SIGINT and SIGTERM. A training run that receives one of these signals stops after the current
-// step and writes a checkpoint. Other processes end immediately.
+// step and writes a checkpoint. Other commands end immediately.
 #pragma once
 
 #include <exception>
@@ -27,7 +27,7 @@ class StopSignals {
 };
 
 // A function that long computations call between batches. If it returns true, they throw Stopped. An empty
-// function never stops them.
+// function stops no computation.
 using StopCheck = std::function<bool()>;
 
 // An exception of a computation that a StopCheck stopped.

@@ -14,8 +14,8 @@ bool emulated();
 
 struct DeviceInfo {
   std::string name;
-  int major = 0, minor = 0;  // compute capability
-  int64_t memory = 0;        // bytes
+  int major = 0, minor = 0;  // major and minor number of the compute capability
+  int64_t memory = 0;        // in bytes
 };
 // Returns the devices of the computer. The list is empty if there is no driver.
 std::vector<DeviceInfo> devices();

@@ -141,8 +141,8 @@ __device__ T block_max(T value) {
   return block_reduce<Maximum>(value);
 }
 
-// Unroll factor of loops over the elements of a thread: "#pragma unroll (kUnrolled<T>)". It is 1 for double,
-// which only tests use, because unrolled double kernels dominate the compile time.
+// Unroll factor of loops over the elements of a thread: "#pragma unroll (kUnrolled<T>)". The number is 1 for
+// double, which only tests use, because unrolled double kernels dominate the compile time.
 template <class T, int kTimes = 64>
 inline constexpr int kUnrolled = sizeof(T) > 4 ? 1 : kTimes;
 

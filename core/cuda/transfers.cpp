@@ -46,7 +46,7 @@ struct Slot {
 namespace {
 
 constexpr size_t kStages = 16;  // buffers per device, enough for the copies of about two training steps
-constexpr int64_t kSmallestStage = 64 << 10;  // bytes
+constexpr int64_t kSmallestStage = 64 << 10;  // in bytes
 
 struct Slots {  // the slots of one device
   std::vector<std::unique_ptr<Slot>> stages;

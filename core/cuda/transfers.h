@@ -7,7 +7,7 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kMaxStaged = 4 << 20;  // bytes
+inline constexpr int64_t kMaxStaged = 4 << 20;  // in bytes
 
 // Copies at most kMaxStaged bytes from pageable host memory to current_device, through one of a few pinned
 // buffers. The caller may overwrite the host memory after the call.
@@ -29,7 +29,7 @@ class HostCopy {
   struct Slot* slot_;
 };
 
-// A timer on current_device. It starts when the device finishes the work launched before the construction.
+// A timer on current_device, which starts when the device has finished the work launched before.
 class EventTimer {
  public:
   EventTimer();

@@ -26,7 +26,7 @@ enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
-  // Whether cuBLAS may divide k among blocks. This is false if the epilogue sums an operand.
+  // Whether cuBLAS may divide k among blocks. `splits` is false if the epilogue sums an operand.
   bool splits = true;
   std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
 };
@@ -40,7 +40,7 @@ struct WorkRecord {
   int64_t bytes = 0;     // bytes read and written
   double flop = 0;       // floating-point operations of matrix products
   OperandType type = OperandType::float32;
-  ProductShape product = {};                          // only for products
+  ProductShape product = {};                          // operands and result of a matrix product
   int64_t blocks = 0, threads = 0, shared_bytes = 0;  // number of blocks of a kernel, and sizes of a block
 };
 

@@ -65,7 +65,7 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
 void block_barrier();
 void* dynamic_shared_memory();
 
-inline constexpr size_t kLargestLaneValue = 32;  // bytes
+inline constexpr size_t kLargestLaneValue = 32;  // in bytes
 // Values that the lanes of a warp passed to one shuffle or vote.
 struct LaneValues {
   alignas(16) unsigned char bytes[32][kLargestLaneValue];

@@ -15,7 +15,7 @@ void log_message(LogLevel level, const std::string& text);
 // Sets the lowest level of the messages that are written; the default is LogLevel::info.
 void set_log_level(LogLevel level);
 
-// A function that writes one message, with its control characters already escaped. It must be thread-safe.
+// A thread-safe function that writes one message, whose control characters are already escaped.
 using LogSink = void (*)(LogLevel level, const std::string& text);
 // Sets the sink of all later messages; nullptr restores the default sink, which prints "level: text" to
 // standard error.

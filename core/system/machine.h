@@ -36,7 +36,7 @@ struct MachineInfo {
   std::string processor;                     // model name; empty if the system does not report it
   int processors = 0;                        // number of processors available to this process
   std::string instruction_set;               // extensions of the processor: "avx2 avx512f amx_int8 …"
-  int64_t memory = 0, available_memory = 0;  // bytes
+  int64_t memory = 0, available_memory = 0;  // in bytes
 };
 MachineInfo machine_info();
 

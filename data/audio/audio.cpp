@@ -77,10 +77,10 @@ int64_t sphere_bytes(std::string_view header) {
   return count > 0 ? total : 0;
 }
 
-// Returns the size in bytes of a WAV or SPHERE file according to its header. It is compared with the size of
-// the file, because libsndfile does not report truncated files of these types. Returns 0 if the header has no
-// size: a WAV that was written to a pipe has a data size of 0 or 0xFFFFFFFF. Returns -1 if the size is
-// invalid.
+// Returns the size in bytes of a WAV or SPHERE file according to its header. The length is compared with the
+// size of the file, because libsndfile does not report truncated files of these types. Returns 0 if the
+// header has no size: a WAV that was written to a pipe has a data size of 0 or 0xFFFFFFFF. Returns -1 if the
+// size is invalid.
 int64_t bytes_in_header(const Bytes& bytes) {
   const std::string_view header = as_text(bytes, bytes.size());
   if (header.starts_with("NIST_1A")) return sphere_bytes(header);

@@ -29,12 +29,12 @@ struct LoaderOptions {
   uint64_t seed = 0;
   LastBatch last = LastBatch::drop;
   // Divides the examples into batch_size parts of consecutive examples. Batch t has example t of each part,
-  // so each example follows the example at the same place of the previous batch. Ignores `shuffle`.
+  // so example i of a batch follows example i of the previous batch. Ignores `shuffle`.
   bool streams = false;
 };
 
-// Returns the indices of batch `number` of `count` examples in `streams` parts (LoaderOptions::streams). The
-// first count % streams parts have one more example than the others, which alone are in the last batch.
+// Returns the examples of batch `number` if `count` examples are in `streams` parts (LoaderOptions::streams).
+// If the parts differ in length, the last batch contains only the last examples of the longer, first parts.
 std::vector<int64_t> stream_indices(int64_t count, int64_t streams, int64_t number);
 
 // Returns the order of an epoch: a uniformly random permutation of 0 .. count - 1 (Fisher-Yates).
@@ -65,7 +65,7 @@ class Loader {
   LoaderOptions options_;
   int64_t batches_per_epoch_;
   mutable std::mutex mutex_;         // guards kept_epoch_ and kept_order_
-  mutable int64_t kept_epoch_ = -1;  // epoch of kept_order_
+  mutable int64_t kept_epoch_ = -1;  // epoch whose order is in kept_order_
   mutable Order kept_order_;
 };
 

@@ -37,7 +37,7 @@ Bytes read_unpacked_prefix(const std::filesystem::path& path, int64_t count);
 // Size and SHA-256 of the unpacked contents of a file.
 struct Digest {
   int64_t bytes = 0;
-  std::string sha256;  // 64 hexadecimal digits
+  std::string sha256;  // SHA-256 checksum in 64 hexadecimal digits
 
   bool operator==(const Digest&) const = default;
   std::string to_string() const;  // for example "10 bytes with SHA-256 0123…"

@@ -1,4 +1,4 @@
-// The table of data sets that Tapeformer knows by name. A row contains the type and format of a data set, its
+// The table of named data sets. A row contains the type and format of a data set, its
 // sizes, its files with checksums, and its origin. To add a data set of a known format, add a row in
 // catalogue.cpp. The table is constant, and all functions are thread-safe.
 #pragma once
@@ -24,13 +24,13 @@ enum class DatasetType {
 
 // The layout of the files of a data set. Each format has one reader.
 enum class DatasetFormat {
-  copy_task,         // no files; CopyTask (data/symbol_tasks.h)
-  duplication_task,  // no files; DuplicationTask
-  listops,           // no files; ListOps (data/listops.h)
+  copy_task,         // no files; made by CopyTask (data/symbol_tasks.h)
+  duplication_task,  // no files; made by DuplicationTask
+  listops,           // no files; made by ListOps (data/listops.h)
   image_folder,      // a folder of pictures (data/images/image_folder.h)
   idx,               // MNIST's pairs of IDX files
   cifar,             // CIFAR-10's binary records
-  text,              // any bytes; data/text/text_dataset.h
+  text,              // files with any bytes (data/text/text_dataset.h)
   an4,               // this and the next four: corpora of speech (data/speech/corpus.h)
   spoken_digits,
   timit,

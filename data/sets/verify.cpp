@@ -31,7 +31,7 @@ SetReport report_of(const KnownSet& set, const std::string& data_dir) {
 
 }  // namespace
 
-bool SetReport::good() const {
+bool SetReport::is_valid() const {
   return folder &&
          std::all_of(files.begin(), files.end(), [](const FileReport& file) { return file.problem.empty(); });
 }
@@ -73,7 +73,7 @@ SetReport verify_set(const std::string& name, const std::string& data_dir) {
 }
 
 void check_set_report(const SetReport& report) {
-  if (report.good()) return;
+  if (report.is_valid()) return;
   if (!report.folder) throw MissingSetError(*report.set, report.searched_folders);
   std::string text = report.name + ": not as published, in " + report.folder->string();
   for (const FileReport& file : report.files)

@@ -28,7 +28,7 @@ struct SetReport {
   std::optional<std::filesystem::path> folder;  // std::nullopt if the data set was not found
   std::vector<FileReport> files;
   // Returns whether the data set was found and no file has a problem.
-  bool good() const;
+  bool is_valid() const;
 };
 
 // Returns a report on every data set with files. Checks only whether the files exist.
@@ -41,7 +41,7 @@ FileReport verify_file(const KnownFile& file, const std::optional<std::filesyste
 // report. Throws ConfigError if the name is unknown or the data set has no published checksums.
 SetReport verify_set(const std::string& name, const std::string& data_dir);
 
-// Throws unless report.good(): MissingSetError if the data set was not found, else DataError with the
+// Throws unless report.is_valid(): MissingSetError if the data set was not found, else DataError with the
 // problems of all files.
 void check_set_report(const SetReport& report);
 

@@ -57,8 +57,8 @@ struct SpeechBatch {
 struct SpeechReport {
   int64_t utterances = 0, frames = 0, labels = 0;  // numbers of usable utterances, frames and labels
   std::vector<std::string> bad;                    // "id: fault"
-  // Ids of utterances with fewer steps than CTC needs for the labels. They are left out of training and kept
-  // in scoring.
+  // Ids of utterances with fewer steps than CTC needs for the labels. Training leaves these utterances out,
+  // and scoring keeps them.
   std::vector<std::string> too_short;
   std::set<std::string> unseen_phones;  // phones of references that the table lacks, in scoring
 };

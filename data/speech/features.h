@@ -27,7 +27,7 @@ class DeltaStream {
   Tensor push(const Tensor& features, bool last = false);
 
  private:
-  std::vector<std::vector<float>> filters_;  // one per order
+  std::vector<std::vector<float>> filters_;  // filters of each order
   std::vector<float> buffer_;                // frames from index first_
   int64_t dims_ = 0, first_ = 0, next_ = 0;
 };

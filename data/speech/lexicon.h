@@ -22,7 +22,7 @@ class Lexicon {
                       const std::set<std::string>* phones = nullptr);
 
   void add(const std::string& word, const Words& phones);  // keeps an existing entry
-  void add(const Lexicon& other);                          // keeps existing entries
+  void add(const Lexicon& other);                          // does not replace existing entries
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   const Words* find(const std::string& word) const;  // nullptr if the word is unknown
   std::set<std::string> phones() const;              // phones of all words

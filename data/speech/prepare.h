@@ -47,7 +47,7 @@ struct PrepareReport {
   int64_t speakers = 0;
   int64_t with_unknown_words = 0;    // utterances left out because of unknown words
   int64_t without_transcript = 0;    // recordings without a transcript
-  int64_t proposed = 0;              // pronunciations written
+  int64_t proposed = 0;              // number of written pronunciations
   std::vector<UnknownWord> unknown;  // in decreasing order of count
   std::map<int64_t, int64_t> rates;  // recordings by samples per second
   int64_t several_channels = 0;      // recordings with several channels

@@ -242,7 +242,8 @@ Batch TextDataset::batch(std::span<const int64_t> indices) const {
       read(batch.tokens.data<uint8_t>() + i * width);
     else
       read(batch.tokens.data<int64_t>() + i * width);
-    // Number of predictions that are also in the previous window. They are masked in this window.
+    // Number of predictions that are also in the previous window. The repeated predictions are masked in this
+    // window.
     const int64_t repeated =
         random_windows_ || segments_ || index == 0 ? 0 : (index - 1) * stride + info_.length - start;
     mask_predictions(i, 0, repeated);

@@ -28,8 +28,8 @@ struct TextOptions {
   // true: a window begins at every token, and the loader of the training split draws windows at random.
   // false: windows follow each other.
   bool random_windows = false;
-  // The examples are segments: windows without common predictions, for models with a segment memory. Masks
-  // positions after the end of the text. Requires eval_context = 0 and no random_windows.
+  // true: the examples are segments for models with a segment memory, which have no common predictions.
+  // Positions after the end of the text are masked. Requires eval_context = 0 and random_windows = false.
   bool segments = false;
 };
 
@@ -57,8 +57,8 @@ class TokenSequence {
 //
 // In evaluation, windows follow each other so that each token of the split except the first is predicted
 // once. Each window except the first repeats `eval_context` predictions of the previous window and masks
-// them. The last window ends at the end of the split, so it may repeat and mask more predictions. If examples
-// are segments, the last one instead begins at the end of the previous one and is padded with masked zeros.
+// them. The last window ends at the end of the split, so it may repeat and mask more predictions. With
+// TextOptions::segments, the last window begins where the previous window ends and is padded with zeros.
 class TextDataset final : public Dataset {
  public:
   // Throws DataError if the split is shorter than a window, and ConfigError for invalid shares or an invalid

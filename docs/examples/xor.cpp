@@ -24,7 +24,7 @@ int main() {
   const Tensor targets = Tensor::from<float>({0, 1, 1, 0}, {4, 1});
 
   Network network;
-  network.initialize(1);  // the seed
+  network.initialize(1);  // with seed 1
 
   const double learning_rate = 0.5;
   for (int step = 1; step <= 500; ++step) {

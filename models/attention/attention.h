@@ -94,7 +94,7 @@ class Attention : public Module {
   // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
   // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). If there is a segment
   // memory, its keys and values precede those of the segment with the queries. The inputs have the same
-  // dtype: float32, float64 or, with AttentionCapabilities::bfloat16, bfloat16. Their strides are arbitrary.
+  // dtype: float32, float64 or, with AttentionCapabilities::bfloat16, bfloat16. The strides are arbitrary.
   // `name` is the full name of the layer. The random streams and the Decisions of the layer have names that
   // begin with it.
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,

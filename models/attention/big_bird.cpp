@@ -65,8 +65,8 @@ class BigBirdPattern {
       from.pop_back();
     }
   }
-  // Returns the key blocks that can be random blocks of the query block `query`. They are outside the window
-  // and not global. In the causal pattern, they precede the query block.
+  // Returns the key blocks that can be random blocks of the query block `query`. The blocks are outside the
+  // window and not global. In the causal pattern, they precede the query block.
   std::vector<int32_t> candidates(int64_t query, int64_t blocks, bool causal) const {
     const int64_t end = causal ? query : blocks - options_.global_blocks;
     std::vector<int32_t> all;

@@ -24,15 +24,15 @@ struct RoutingOptions {
   double local_share = 0, decay = 0;
 };
 
-// Returns the rows of x, its last dimension, divided by their Euclidean norms.
+// Divides each row of x, along the last dimension, by its Euclidean norm.
 Tensor unit_rows(const Tensor& x) {
   return div(x, sqrt(add(sum(square(x), -1, true), 1e-12)));
 }
 
 // Attention of "Efficient Content-Based Sparse Attention with Routing Transformers" (Roy et al. 2020). The
-// first `local_share` of the heads attend to a sliding window. The other heads attend within clusters: a
-// cluster contains the tokens whose queries are nearest to its centroid. Centroids are moving averages of the
-// queries. Queries are also the keys. A replay repeats the clusters of the first pass.
+// first `local_share` of the heads attend to a sliding window. The remaining heads attend within clusters: a
+// cluster contains the tokens whose queries have the largest cosines with its centroid. Centroids are moving
+// averages of unit queries. Queries are also the keys. A replay uses the clusters of the first forward pass.
 class RoutingKind final : public Attention {
  public:
   RoutingKind(const RoutingOptions& options, const AttentionSetup& setup)
@@ -41,7 +41,7 @@ class RoutingKind final : public Attention {
         dropout_(setup.dropout) {
     const int64_t heads = setup.heads - local_heads_, clusters = options_.clusters;
     if (options_.cluster_size == 0) {
-      check(setup.max_length > 0, kRouting, "clusters of equal size need a maximum length");
+      check(setup.max_length > 0, kRouting, "the default cluster size needs a maximum length");
       options_.cluster_size = (setup.max_length + clusters - 1) / clusters;
     }
     add_state("centroids", centroids_, {heads, clusters, setup.dim}, normal_init(1));
@@ -54,20 +54,20 @@ class RoutingKind final : public Attention {
           "queries are used as keys, but the shapes of q ", q.shape(), ", k ", k.shape(), " and v ",
           v.shape(), " differ");
     const auto heads = [](const Tensor& x, int64_t begin, int64_t end) { return slice(x, 2, begin, end); };
-    const int64_t all = q.size(2), near = local_heads_;
-    const Tensor routed = route(heads(q, near, all), heads(v, near, all), mask, context, name);
-    if (near == 0) return routed;
-    const Tensor queries = heads(q, 0, near);
+    const int64_t all = q.size(2), local = local_heads_;
+    const Tensor routed = route(heads(q, local, all), heads(v, local, all), mask, context, name);
+    if (local == 0) return routed;
+    const Tensor queries = heads(q, 0, local);
     SoftmaxAttentionOptions options =
         softmax_options(queries, queries, mask, dropout_, context, name + ".local");
-    const int64_t others = options_.local_window - 1;
-    options.pattern.window = {.block = 1, .before = others, .after = others};
-    return concat({softmax_attention(queries, queries, heads(v, 0, near), options), routed}, 2);
+    const int64_t reach = options_.local_window - 1;
+    options.pattern.window = {.block = 1, .before = reach, .after = reach};
+    return concat({softmax_attention(queries, queries, heads(v, 0, local), options), routed}, 2);
   }
 
  private:
-  // Returns attention within clusters. A token in several clusters has the mean of their results, and a token
-  // in no cluster has the result 0.
+  // Returns attention within clusters. The result of a token is the mean of its results in all clusters that
+  // contain it, or 0 if no cluster contains it.
   Tensor route(const Tensor& q, const Tensor& v, const AttentionMask& mask, ForwardContext context,
                const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), clusters = options_.clusters;
@@ -79,7 +79,7 @@ class RoutingKind final : public Attention {
     };
     AttentionMask cluster_mask{.causal = mask.causal, .key_lengths = {}};
     if (mask.key_lengths.defined()) {
-      // A cluster selects masked tokens only after all other tokens, and they are last in its order.
+      // A cluster contains masked tokens only if it contains all other tokens. Masked tokens are then last.
       const Tensor lengths = checked_lengths(kRouting, "key length", mask.key_lengths, batch, length);
       cluster_mask.key_lengths = Tensor::empty({batch * clusters}, DType::int64);
       for (int64_t i = 0; i < batch * clusters; ++i)
@@ -94,19 +94,20 @@ class RoutingKind final : public Attention {
                                length);
   }
 
-  // Returns the `size` tokens nearest to each centroid, (batch, heads, clusters, size), in order of position.
+  // Returns the positions of the `size` tokens nearest to each centroid, (batch, heads, clusters, size)
+  // int64, in increasing order. In training, also adds the queries to the statistics.
   Tensor selected_tokens(const Tensor& q, int64_t size, const AttentionMask& mask, bool training) const {
     const NoGrad no_grad;
     const int64_t batch = q.size(0), length = q.size(1);
     const Tensor unit = unit_rows(q);
     Tensor scores = matmul(unit_rows(centroids_), permute(unit, {0, 2, 3, 1}));
-    if (training) add_means(unit, scores, mask);
+    if (training) add_queries(unit, scores, mask);
     if (mask.key_lengths.defined())
       scores = add(scores, reshape(length_scores(mask.key_lengths, length, q), {batch, 1, 1, length}));
     return top_positions(scores, size);
   }
-  // Adds to the statistics the sum and the number of the unit queries that are nearest to each centroid.
-  void add_means(const Tensor& unit, const Tensor& scores, const AttentionMask& mask) const {
+  // Adds the unit queries nearest to each centroid, and their number, to the statistics.
+  void add_queries(const Tensor& unit, const Tensor& scores, const AttentionMask& mask) const {
     const Tensor nearest = argmax(permute(scores, {0, 3, 1, 2}));  // (batch, length, heads)
     const Shape shape{unit.size(0), unit.size(1), unit.size(2), 1};
     const Tensor zeros =
@@ -117,7 +118,7 @@ class RoutingKind final : public Attention {
     const Tensor sums = matmul(members, permute(unit, {0, 2, 1, 3}));
     sums_.add_from(sum(concat({sums, sum(members, 3, true)}, 3), 0));
   }
-  // Moves each centroid with queries towards the direction of their mean.
+  // Moves each centroid that has queries towards the direction of their mean.
   void update_centroids() {
     const int64_t dim = centroids_.size(2);
     const Tensor means = unit_rows(slice(sums_, 2, 0, dim));
@@ -130,7 +131,7 @@ class RoutingKind final : public Attention {
   int64_t local_heads_;
   double dropout_;
   Tensor centroids_;  // state, (heads, clusters, dim)
-  Tensor sums_;       // statistics, (heads, clusters, dim + 1): sums of unit queries and their numbers
+  Tensor sums_;       // statistics, (heads, clusters, dim + 1): sums of unit queries, then their counts
 };
 
 RoutingOptions routing_options(const OptionValues& values) {
@@ -141,7 +142,7 @@ RoutingOptions routing_options(const OptionValues& values) {
           .decay = values.get<double>("decay")};
 }
 
-// Counts the scores of centroids, half of the keys of a cluster, and the near keys of local heads.
+// Counts the products with centroids, causal attention within clusters, and the windows of the local heads.
 double routing_multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const RoutingOptions o = routing_options(values);
   const auto length = static_cast<double>(size.length), clusters = static_cast<double>(o.clusters);
@@ -159,27 +160,28 @@ void check_routing_length(const OptionValues& values, int64_t length) {
 std::vector<OptionSpec> routing_option_specs() {
   return {{.name = "clusters",
            .default_value = int64_t{8},
-           .help = "number of centroids of a head",
+           .help = "number of clusters of each head",
            .min = 1,
            .max = 1 << 16},
           {.name = "cluster_size",
            .default_value = int64_t{0},
-           .help = "tokens of a cluster; 0: maximum length of a sequence / clusters",
+           .help = "tokens in a cluster; 0: maximum length of a sequence / clusters, rounded up",
            .min = 0,
            .max = 1 << 24},
           {.name = "local_share",
            .default_value = 0.5,
-           .help = "part of the heads with attention to near tokens, rounded down to whole heads",
+           .help = "share of the heads that attend to a sliding window, rounded down to whole heads",
            .min = 0,
            .max = 0.999},
           {.name = "local_window",
            .default_value = int64_t{256},
-           .help = "tokens of the sliding window of local heads",
+           .help = "keys that a local head reads before a query, including its own; as many after the query "
+                   "without a causal mask",
            .min = 1,
            .max = 1 << 24},
           {.name = "decay",
            .default_value = 0.999,
-           .help = "decay of the moving averages of centroids, per training step",
+           .help = "decay of the moving average of a centroid, per training step",
            .min = 0,
            .max = 1}};
 }

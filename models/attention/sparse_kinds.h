@@ -1,11 +1,11 @@
-// Attention kinds with sparse patterns.
+// Attention kinds in which a query attends to some of the keys.
 #pragma once
 
 namespace tapeformer {
 
 struct AttentionKind;  // models/attention/attention.h
 
-// Return the built-in attention kinds with sparse patterns.
+// Return the built-in kinds of sparse attention.
 AttentionKind axial_column_attention_kind();
 AttentionKind axial_row_attention_kind();
 AttentionKind big_bird_attention_kind();

@@ -39,8 +39,8 @@ class AxialPositions final : public Module {
  private:
   AxialShape axial_;
   int64_t max_length_;
-  // Coordinates of all positions, (max_length,) int64 per axis. They are buffers, so that captured graphs
-  // read them on the device.
+  // Coordinates of all positions, (max_length,) int64 per axis. The coordinates are buffers, so that captured
+  // graphs read them on the device.
   std::vector<Tensor> coordinates_;
 };
 

@@ -99,9 +99,9 @@ class Module {
   // Returns the parameters, and the parameters of other modules that this module and its children use by an
   // alias. These are the leaves of the tape in a forward pass of the module; a leaf may occur twice.
   std::vector<Tensor> leaves() const;
-  // Returns the sums of statistics that forward passes in training have added since the last update_state().
+  // Returns the statistics, which forward passes in training have summed since the last update_state().
   std::vector<Tensor> statistics() const;
-  // Updates the state from the statistics and sets them to 0. The training loop calls it after each step.
+  // Updates the state from the statistics and sets the statistics to 0. Training calls it after each step.
   void update_state() const;
   // Sets parameters and state to the values of their initializers. The values depend only on the seed and the
   // name of the tensor.
@@ -122,8 +122,8 @@ class Module {
   void add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
   // Registers a tensor that convert() and move() change but that is neither trained nor saved.
   void add_buffer(std::string name, Tensor& tensor);
-  // Registers float32 zeros to which forward passes in training add statistics of a batch, outside the tape.
-  // Their results must not depend on them. `update` computes new values of the state from the statistics.
+  // Sets `sums` to float32 zeros and registers it as statistics. Forward passes in training add to it without
+  // recording, and their results must not depend on it. update_state() calls `update` to compute new state.
   void add_statistics(Tensor& sums, const Shape& shape, std::function<void()> update);
   // Keeps `alias` equal to the parameter `tensor` of another module, also after convert() and move() of a
   // module that contains both.
@@ -152,7 +152,7 @@ class Module {
   std::vector<Entry> entries_;
   std::vector<Statistics> statistics_;
   std::vector<std::pair<std::string, Module*>> children_;
-  std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // alias, parameter
+  std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // pairs of an alias and its parameter
 };
 
 // Limits the parameters and state of the models that this thread makes while the object exists. Protects

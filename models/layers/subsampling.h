@@ -1,7 +1,7 @@
 // Subsampling of speech frames to encoder steps, by concatenating neighbouring frames or by convolutions.
 // There is one convolution with kernel 3 and stride 2 for each factor of 2 (as in ESPnet and wav2vec). Both
-// give frames / factor steps. Step t depends only on frames up to t factor + factor - 1, so both work in
-// streaming recognition.
+// forms give frames / factor steps. Step t depends only on frames up to t factor + factor - 1, so both work
+// in streaming recognition.
 #pragma once
 
 #include <memory>
@@ -52,7 +52,7 @@ class SubsamplingStep {
 
   // Takes one frame of every utterance, (batch, features). Returns true if it completes a step.
   bool push(const Tensor& frame);
-  // Returns the newest step, (batch, output_width). It is valid until the next step.
+  // Returns the newest step, (batch, output_width). The result is valid until the next step.
   const Tensor& step() const { return layers_.empty() ? window_ : layers_.back().output; }
   void reset();
 

@@ -20,7 +20,7 @@ class SpeechStream {
   // stream is longer than the training utterances; StreamDecoder (models/speech/stream_decoder.h) avoids
   // this. Throws ShapeError if the shape does not match or if the frame exceeds the capacity.
   bool push(const Tensor& frame);
-  // Returns the logits of the newest step, (batch, classes). They are valid until the next step.
+  // Returns the logits of the newest step, (batch, classes). The logits are valid until the next step.
   const Tensor& logits() const { return logits_; }
 
   void reset();

@@ -45,7 +45,7 @@ class EnergyTracker {
 // A decoder of one stream. Not thread-safe.
 class StreamDecoder {
  public:
-  static constexpr int64_t kShortestWindow = 50;  // frames
+  static constexpr int64_t kShortestWindow = 50;  // in frames
 
   // The model must outlive the decoder. Throws OptionError if the window is not 0 and shorter than
   // kShortestWindow, or if it exceeds the capacity of the attention state. Also throws the errors of

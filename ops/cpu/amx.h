@@ -22,7 +22,7 @@ inline constexpr int64_t kTileDepth = 32;     // rows of a tile of a packed matr
 inline constexpr int64_t kPanelColumns = 32;  // columns of a panel: two adjacent tiles
 
 // Returns whether the processor has AMX for bfloat16 and the operating system allows this process to use it.
-// The first call asks the operating system.
+// The first call requests permission from the operating system.
 bool available();
 
 // Returns the size of a packed matrix in bytes.

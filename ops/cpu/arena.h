@@ -21,7 +21,7 @@ class Arena {
     used_ += (count * static_cast<int64_t>(sizeof(U)) + kAlign - 1) / kAlign * kAlign;
     return taken;
   }
-  int64_t used() const { return used_; }  // bytes
+  int64_t used() const { return used_; }  // in bytes
 
  private:
   char* memory_;

@@ -297,7 +297,7 @@ class HeadGroup {
 
 // Returns the number of heads per task that balances the work of the threads.
 int64_t group_size(int64_t batch, int64_t heads) {
-  constexpr int64_t kMaxGroup = 8;  // heads
+  constexpr int64_t kMaxGroup = 8;  // number of heads
   int64_t best = 1, best_work = batch * heads + kMaxGroup;
   for (int64_t group = 1; group <= std::min(kMaxGroup, heads); ++group) {
     const int64_t tasks = batch * ((heads + group - 1) / group);
@@ -319,7 +319,7 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, Attenti
   Arena count(nullptr);
   HeadGroup<S>(s, heads, q, k, v).take_memory(count);
   const ThreadMemory memory(count.used());
-  constexpr int64_t kMinWorkPerThread = 1 << 16;  // in multiply-adds
+  constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
   const int64_t work = heads * (s.query_length + s.key_length) * s.dim * s.value_dim;
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {

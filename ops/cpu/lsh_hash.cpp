@@ -198,7 +198,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
               int32_t* buckets) {
   const HeadHash<S> hash(s, stream, q);
   const int64_t tasks = s.batch * s.heads;
-  constexpr int64_t kMinWorkPerThread = 1 << 18;  // in multiply-adds
+  constexpr int64_t kMinWorkPerThread = 1 << 18;  // number of multiply-adds
   Arena count(nullptr);
   hash.take(count);
   const ThreadMemory memory(count.used());

@@ -71,7 +71,7 @@ class LshOrder {
   const LshAttentionShape& s_;
   int32_t *sorted_, *codes_, *counters_;
   int64_t valid_ = 0, chunks_ = 0;
-  std::vector<Wrap> wraps_;  // one per round
+  std::vector<Wrap> wraps_;  // the wrap of each round
 };
 
 }  // namespace tapeformer::cpu

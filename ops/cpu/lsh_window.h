@@ -22,8 +22,8 @@ namespace tapeformer::cpu {
 template <class T>
 using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
-// Chunks per segment, the unit of work within a round. It is constant, so that sums do not depend on the
-// number of threads.
+// Chunks per segment, the unit of work within a round. The number is constant, so that sums do not depend on
+// the number of threads.
 inline constexpr int64_t kLshSegment = 16;
 
 inline void prefetch_row(const void* row, int64_t bytes) {
@@ -85,7 +85,7 @@ struct LshHalf {
   const Int* round_codes = nullptr;  // codes of this round
   T* queries = nullptr;              // (rows, dim)
   T* factors = nullptr;              // key = factor * query, including the scale of the scores
-  T* key_panels = nullptr;           // packed keys
+  T* key_panels = nullptr;           // keys in panels for matrix products
 };
 
 // The dropout multipliers of the weights of a chunk. Like the scores, a row has columns for two halves of
@@ -134,7 +134,7 @@ class LshWindow {
 
  protected:
   struct Range {
-    int64_t begin, end;  // columns
+    int64_t begin, end;  // columns [begin, end)
     bool empty() const { return begin >= end; }
   };
 

@@ -91,8 +91,8 @@ class Kernel {
     if (argument.get_data_handle() != data) argument.set_data_handle(const_cast<void*>(data));
   }
 
-  // Returns the arguments of the calling thread, without data. They are created once, because allocating them
-  // for each block takes 3 % of a training step.
+  // Returns the arguments of the calling thread, without data. The objects are created once, because
+  // allocating them for each block takes 3 % of a training step.
   const std::unordered_map<int, memory>& arguments() const {
     // Kernels are never destroyed, so their addresses are unique.
     thread_local std::unordered_map<const Kernel*, std::unordered_map<int, memory>> kernels;
@@ -193,7 +193,7 @@ class Product {
   }
 
  private:
-  // Returns one conversion per slice of columns. Together they pack a matrix.
+  // Returns one conversion per slice of columns. All conversions together pack a matrix.
   std::vector<Reorder> reorders(const memory::desc& from) const {
     // The columns of a slice are whole blocks of the packed layouts, which have at most 64 columns.
     constexpr int64_t kSlice = 128;

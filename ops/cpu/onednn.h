@@ -16,8 +16,8 @@ inline constexpr bool kBuilt = true;
 inline constexpr bool kBuilt = false;
 #endif
 
-// Returns whether oneDNN is the fastest library for operands of a type on this processor. This requires
-// AVX-512, and AVX512-BF16 for bfloat16 operands. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both.
+// Returns whether oneDNN is the fastest library for operands of a type on this processor: if it has AVX-512,
+// and AVX512-BF16 for bfloat16 operands. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both from oneDNN.
 bool fast(DType operand);
 
 // Returns whether DNNL_MAX_CPU_ISA allows AMX.

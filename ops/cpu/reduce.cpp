@@ -49,7 +49,7 @@ void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_
     });
     return;
   }
-  // Threads divide the columns. Each column is summed from top to bottom.
+  // The columns are divided among the threads. Each column is summed from top to bottom.
   constexpr int64_t kColumns = 256;
   const int64_t strips = (inner + kColumns - 1) / kColumns;
   parallel_for(outer * strips, grain_of(size, std::min(inner, kColumns)), [&](int64_t begin, int64_t end) {

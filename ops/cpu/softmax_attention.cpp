@@ -203,7 +203,7 @@ class SoftmaxHead {
     });
   }
 
-  // Fills the columns of the keys that a row does not attend to. Returns the number of the other columns.
+  // Fills the columns of keys to which a row does not attend. Returns the number of keys to which it attends.
   template <class U>
   int64_t mask(U* row, int64_t i, const KeySpan& span, const ScoreColumns& columns, U value) const {
     int64_t attended = columns.padded_end - columns.begin;
@@ -355,15 +355,15 @@ class SoftmaxHead {
   int64_t query_ = 0, queries_ = 0;     // the current block of queries
   // Except for BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied by the scale.
   S *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
-  S *key_panels_ = nullptr, *key_columns_ = nullptr;      // all keys
-  S *value_panels_ = nullptr, *value_columns_ = nullptr;  // all values
+  S *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
+  S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
   S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients g of the block
   // weight_rows_ holds probabilities in forward, and gradients of scores in backward. weight_pairs_ and
   // gradient_pairs_ hold probabilities and gradients of scores for products with Left::columns.
   S *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;                     // (kQueries, kScoreStride)
-  T* multipliers_ = nullptr;                                             // one per key
-  T *maximum_ = nullptr, *sum_ = nullptr;                                // one per query of the block
+  T* multipliers_ = nullptr;                                             // one multiplier per key
+  T *maximum_ = nullptr, *sum_ = nullptr;                                // one element per query of the block
   T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows padded to whole tiles
 };
 
@@ -374,7 +374,7 @@ void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, Attenti
   Arena count(nullptr);
   SoftmaxHead<S>(s, q, k, v).take_memory(count, backward);
   const ThreadMemory memory(count.used());
-  constexpr int64_t kMinWorkPerThread = 1 << 16;  // in multiply-adds
+  constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
   const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {

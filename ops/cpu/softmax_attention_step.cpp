@@ -11,7 +11,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Maximum number of heads that are processed together. Their rows are adjacent in memory.
+// Maximum number of heads that are processed together. The rows of the heads are adjacent in memory.
 constexpr int64_t kMaxGroup = 8;
 constexpr int64_t kBlock = 64;  // number of keys between updates of the maximum
 

@@ -11,7 +11,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Returns whether element `a` of a row precedes element `b` in decreasing order.
+// Returns whether element `a` of a row is before element `b` in decreasing order. NaN is first. Equal
+// elements are in order of position.
 template <class T>
 bool precedes(const T* row, int64_t a, int64_t b) {
   const bool nan_a = std::isnan(row[a]), nan_b = std::isnan(row[b]);
@@ -19,6 +20,7 @@ bool precedes(const T* row, int64_t a, int64_t b) {
   return !nan_a && row[a] != row[b] ? row[a] > row[b] : a < b;
 }
 
+// Returns the number of rows of `width` elements in a range of parallel_for().
 int64_t rows_per_range(int64_t width) {
   return std::max<int64_t>((1 << 13) / std::max<int64_t>(width, 1), 1);
 }
@@ -43,8 +45,8 @@ void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t c
 
 template <class T>
 void gather_selected(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
-  const int64_t clusters = s.batch * s.clusters * s.count;
-  parallel_for(clusters, rows_per_range(s.heads * s.dim), [&](int64_t begin, int64_t end) {
+  const int64_t rows = s.batch * s.clusters * s.count;
+  parallel_for(rows, rows_per_range(s.heads * s.dim), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       for (int64_t h = 0; h < s.heads; ++h) {
         const int64_t b = row / (s.clusters * s.count), slot = row % (s.clusters * s.count);

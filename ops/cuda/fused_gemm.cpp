@@ -12,7 +12,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr uint32_t kAlignment = 16;  // bytes
+constexpr uint32_t kAlignment = 16;  // in bytes
 
 template <class... T>
 bool aligned(const T*... pointers) {

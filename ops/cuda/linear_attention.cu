@@ -7,11 +7,12 @@
 #include "ops/cuda/linear_attention_rows.h"
 #include "ops/cuda/tensor_tiles.h"
 
-// Linear attention in chunks of kTokens. A block walks over the chunks of a head, or of a segment of a head
-// if there are few heads, and keeps a state in shared memory. For each chunk, it reads the state, uses
-// kTokens x kTokens products for the tokens of the chunk, and then adds the chunk to the state. The state of
-// a segment begins as the sum of the states of other segments, which segment_kernel computes. The form that
-// is not causal reads the sum of all segments and adds nothing to it.
+// Linear attention in chunks of kTokens tokens. Each block scans a segment of a head chunk by chunk and keeps
+// a state in shared memory, or in global memory if the state is large. A head has several segments if there
+// are few heads. For each chunk, the block computes results from the state and from the products of the
+// tokens of the chunk, and then adds the chunk to the state. The initial state of a segment is the sum of the
+// states of other segments, which segment_state_kernel computes. Without a causal mask, all segments read the
+// sum of all states, and no chunk is added.
 //
 // Legend: q, k are phi(q), phi(k), (length, dim);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
@@ -20,16 +21,17 @@
 // column value_dim, a (dim,) vector:
 //   forward  sum k v^T and sum k
 //   reverse  sum q dn^T and sum dd q, from the last chunk to the first
-// The enum Reading lists the four ways to read the states.
 namespace tapeformer::cuda {
 namespace {
 
-enum class Reading { result, query_gradient, key_gradient, value_gradient };
-// What a kernel computes: the result with forward states, dd and the gradient of the queries with forward
-// states, or the gradients of the keys and values with reverse states.
-enum class Walk { result, query_gradient, key_value_gradients };
+// A result of read_chunk().
+enum class Output { result, query_gradient, key_gradient, value_gradient };
+// The outputs of a scan: the result, from forward states; dd and the gradient of the queries, from forward
+// states; or the gradients of the keys and values, from reverse states.
+enum class Scan { result, query_gradient, key_value_gradients };
 
-constexpr int64_t kStatePadding = 4;  // columns of a state after the matrix, which avoid bank conflicts
+// Number of columns of a state after the matrix. They hold the vector and avoid bank conflicts.
+constexpr int64_t kStatePadding = 4;
 
 template <class S>
 struct LinearInputs {
@@ -42,20 +44,20 @@ struct LinearInputs {
   TAPEFORMER_HOST_DEVICE int64_t state_size() const { return s.dim * state_stride(); }
 };
 
-// Targets of a walk. A target without data is not computed.
+// Output tensors of a scan. Gradients without data and a null `inverse` are not computed.
 template <class S>
 struct LinearTargets {
   AttentionRows<S> out = {}, gq = {}, gk = {}, gv = {};
   Compute<S>* inverse = nullptr;  // 1 / d
 };
 
-// The segments of the heads and their states.
+// The segments of each head, and their states.
 template <class T>
 struct LinearSegments {
-  int64_t count = 1, tokens = 0;  // segments of a head, and tokens of a segment
+  int64_t count = 1, tokens = 0;  // number of segments of a head, and of tokens of a segment
   const T* states = nullptr;      // (batch, heads, state_count, state size)
-  int64_t state_count = 0;        // states of a head
-  T* workspace = nullptr;         // a state per block, if states do not fit into shared memory
+  int64_t state_count = 0;        // number of states of a head
+  T* workspace = nullptr;         // one state per block; null if states are in shared memory
 };
 
 // The operands of one head. dn and dd are defined in the legend at the top of this file.
@@ -81,8 +83,8 @@ struct LinearHead {
   }
 };
 
-// Adds tokens [begin, end) of a head to the state, or writes their state if `is_first`. All threads of the
-// block call the function. It does not synchronise after it writes the state.
+// Adds tokens [begin, end) of a head to the state, or overwrites the state if `is_first`. All threads of the
+// block call the function, and synchronise before they read the state.
 template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __device__ void add_tokens(const typename Tiles::Memory& memory, const LinearHead<S>& head, int64_t begin,
@@ -98,7 +100,7 @@ __device__ void add_tokens(const typename Tiles::Memory& memory, const LinearHea
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      T sum = 0;  // sum of one feature, in the first kWidth threads
+      T sum = 0;  // element row + thread of the vector of the state, in the first kWidth threads
       add_products<Lanes::along_tile, Lanes::along_tile>(
           tile, memory, features.count - begin, RowsOperand<Lanes::along_tile, S>{features, begin, row},
           RowsOperand<Lanes::along_tile, S>{values, begin, column},
@@ -120,10 +122,10 @@ __device__ void add_tokens(const typename Tiles::Memory& memory, const LinearHea
     }
 }
 
-// Computes the state of one segment of a head per block.
+// Computes the states of the segments. Each block computes one state.
 template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
-__global__ void segment_kernel(LinearInputs<S> in, LinearSegments<T> segments, T* states) {
+__global__ void segment_state_kernel(LinearInputs<S> in, LinearSegments<T> segments, T* states) {
   const typename Tiles::Memory memory;
   const int64_t begin = blockIdx.x % segments.count * segments.tokens;
   add_tokens<Tiles, kReverse, kWidth>(memory, LinearHead<S>(in, blockIdx.x / segments.count), begin,
@@ -131,33 +133,34 @@ __global__ void segment_kernel(LinearInputs<S> in, LinearSegments<T> segments, T
                                       states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Adds dd to the products of the rows and columns of a chunk, and masks the products that the causal form
-// excludes. For Reading::result, adds up the denominators of the rows. row_dd contains dd of the thread's
-// rows.
-template <Reading kReading, class Products, class S, class T = Compute<S>>
+// Adds dd to the products of a chunk for the gradients of queries and keys, and sets the products that the
+// causal mask excludes to 0. For Output::result, computes the sum of each row of products. row_dd contains dd
+// of the rows of the thread.
+template <Output kOutput, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearHead<S>& head, int64_t begin,
                                 const T (&row_dd)[Products::kRowsEach],
                                 T (&denominators)[Products::kRowsEach]) {
-  constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
+  constexpr bool kReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Products::kRowsEach; ++i) {
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < Products::kColumnsEach; ++j) {
       const int row = Products::row(i), other = Products::column(j);
       T& product = products.elements[i][j];
-      if constexpr (kReading == Reading::query_gradient) product += row_dd[i];
-      if constexpr (kReading == Reading::key_gradient)
+      if constexpr (kOutput == Output::query_gradient) product += row_dd[i];
+      if constexpr (kOutput == Output::key_gradient)
         product += begin + other < head.queries.count ? head.dd[begin + other] : T{0};
       if (kReverse ? other < row : other > row) product = 0;
-      if constexpr (kReading == Reading::result) denominators[i] += product;
+      if constexpr (kOutput == Output::result) denominators[i] += product;
     }
-    if constexpr (kReading == Reading::result)
+    if constexpr (kOutput == Output::result)
       denominators[i] = Products::template row_reduce<Plus>(denominators[i]);
   }
 }
 
-// Calls f(column, values) for the pairs of adjacent elements of a tile in row i of the thread, multiplied by
-// `factor`. The tile begins at column `first`. The second element of a pair may be beyond the width.
+// Calls f(column, values) for each pair of adjacent elements that the thread holds in its row i of a tile.
+// `values` contains the elements times `factor`. The first column of the tile is `first`. The column of the
+// second element may be equal to the width; the element is then invalid.
 template <class Tile, class T, class F>
 __device__ void for_pairs(const Tile& tile, int i, int64_t first, int64_t width, T factor, F&& f) {
 #pragma unroll(kUnrolled <T>)
@@ -167,21 +170,22 @@ __device__ void for_pairs(const Tile& tile, int i, int64_t first, int64_t width,
   }
 }
 
-// Computes the rows of a chunk from the state and the tokens of the chunk, and calls store(i, position,
-// feature, values) for the pairs of row i of the thread; see for_pairs(). Row i of the result is
-// Σ_j (rows_i . columns_j) values_j. For gradients with respect to q and k, dd is added to the dot products.
-// For Reading::result, divides by the denominators and writes `inverse` unless it is null.
-template <class Tiles, Reading kReading, int kWidth, int kRowsEach, class S, class Store>
+// Computes an output for the tokens of a chunk, from the state and the tokens of the chunk. Row i of the
+// output is Σ_j (rows_i . columns_j) values_j. For the gradients of queries and keys, dd is added to the dot
+// products. For Output::result, divides by the denominators and writes their inverses unless
+// `inverse` is null. Calls store(i, position, feature, values) for each pair of elements in row i of the
+// thread.
+template <class Tiles, Output kOutput, int kWidth, int kRowsEach, class S, class Store>
 __device__ void read_chunk(const typename Tiles::Memory& memory, const LinearInputs<S>& in,
                            const LinearHead<S>& head, const HeadRows<S>& rows, const HeadRows<S>& columns,
                            const HeadRows<S>& values, int64_t begin, const typename Tiles::Value* state,
                            const typename Tiles::Value (&row_dd)[kRowsEach], typename Tiles::Value* inverse,
                            Store store) {
   using T = typename Tiles::Value;
-  constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
-  constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
+  constexpr bool kReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
+  constexpr bool kToFeatures = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
   using Sums = typename Tiles::template Tile<kTokens, kWidth>;
-  __shared__ T state_denominators[kTokens];  // the terms of the denominators that come from the state
+  __shared__ T state_denominators[kTokens];  // terms of the denominators from the state
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t length = kReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
   const int64_t width = kToFeatures ? in.s.dim : in.s.value_dim;
@@ -191,14 +195,15 @@ __device__ void read_chunk(const typename Tiles::Memory& memory, const LinearInp
     add_products<Lanes::along_depth, Lanes::along_depth>(
         products, memory, rows.width, RowsOperand<Lanes::along_depth, S>{rows, begin, 0},
         RowsOperand<Lanes::along_depth, S>{columns, begin, 0});
-    finish_products<kReading>(products, head, begin, row_dd, denominators);
+    finish_products<kOutput>(products, head, begin, row_dd, denominators);
   }
   for (int64_t column = 0; column < width; column += kWidth) {
     Sums sums;
     if (in.s.causal)
       add_products_of(sums, products, memory, RowsOperand<Lanes::along_tile, S>{values, begin, column});
-    const bool divides = kReading == Reading::result && column == 0;  // computes the denominators
-    T denominator = static_cast<T>(in.s.eps);  // denominator of row `thread`, from the state
+    // The first column tile computes the denominators.
+    const bool has_denominators = kOutput == Output::result && column == 0;
+    T denominator = static_cast<T>(in.s.eps);  // term of row `thread` from the state, plus eps
     add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
         sums, memory, rows.width, RowsOperand<Lanes::along_depth, S>{rows, begin, 0},
         [&](int64_t d, int j) {
@@ -208,11 +213,11 @@ __device__ void read_chunk(const typename Tiles::Memory& memory, const LinearInp
             return d < in.s.dim && column + j < in.s.value_dim ? state[d * stride + column + j] : T{0};
         },
         [&](int64_t first, int count, auto&& element) {
-          if (divides && thread < kTokens)
+          if (has_denominators && thread < kTokens)
             for (int d = 0; d < count; ++d)
               denominator += element(d, thread) * state[(first + d) * stride + in.s.value_dim];
         });
-    if (divides) {
+    if (has_denominators) {
       if (thread < kTokens) state_denominators[thread] = denominator;
       __syncthreads();
     }
@@ -220,17 +225,17 @@ __device__ void read_chunk(const typename Tiles::Memory& memory, const LinearInp
     for (int i = 0; i < kRowsEach; ++i) {
       const int64_t position = begin + Sums::row(i);
       if (position >= length) continue;
-      if (divides) {
+      if (has_denominators) {
         denominators[i] = 1 / (state_denominators[Sums::row(i)] + denominators[i]);
         if (inverse && Sums::first_of_row()) inverse[head.offset + position] = denominators[i];
       }
-      for_pairs(sums, i, column, width, kReading == Reading::result ? denominators[i] : T{1},
+      for_pairs(sums, i, column, width, kOutput == Output::result ? denominators[i] : T{1},
                 [&](int64_t feature, T(&pair)[2]) { store(i, position, feature, pair); });
     }
   }
 }
 
-// Writes one or two elements of a row of `width` elements from `feature`.
+// Writes elements `feature` and `feature` + 1 of a row. Elements at or after `width` are not written.
 template <class S, class T>
 __device__ void store_pair(S* row, int64_t feature, int64_t width, const T (&values)[2]) {
   S* const target = row + feature;
@@ -240,9 +245,9 @@ __device__ void store_pair(S* row, int64_t feature, int64_t width, const T (&val
   if (feature + 1 < width) target[1] = convert_element<S>(values[1]);
 }
 
-// The operations of a walk on one chunk of a head.
+// The operations of a scan on one chunk of a head.
 template <class Tiles, int kWidth>
-struct ChunkWalk {
+struct ChunkScan {
   using T = typename Tiles::Value;
   using S = typename Tiles::Stored;
   static constexpr int kRowsEach = Tiles::template Tile<kTokens, kWidth>::kRowsEach;
@@ -255,16 +260,17 @@ struct ChunkWalk {
 
   __device__ void store_result(int64_t begin) const {
     const T none[kRowsEach] = {};
-    read_chunk<Tiles, Reading::result, kWidth>(
+    read_chunk<Tiles, Output::result, kWidth>(
         memory, in, head, head.queries, head.keys, head.values, begin, state, none, targets.inverse,
         [&](int, int64_t position, int64_t feature, const T(&values)[2]) {
           store_pair(targets.out.row(head.example, position, head.head), feature, in.s.value_dim, values);
         });
   }
 
-  // The gradient of a query is a sum of dn . v + dd over all keys, in which the common part of the values
-  // cancels. Rounding out, dn and states to bfloat16 leaves an error that grows with the length. Therefore
-  // the result is recomputed, and the gradient computed, with operands of two bfloat16 parts.
+  // Computes dd and the gradients of the queries. The gradient of a query sums (dn . v + dd) k over all keys.
+  // The common part of the values cancels in this sum, so if out, dn and states were rounded to bfloat16, the
+  // error would grow with the length. Therefore bfloat16 tensors use operands of two bfloat16 parts, also to
+  // compute the result again.
   __device__ void store_query_gradient(int64_t begin) const {
     using Sums = typename Tiles::template Tile<kTokens, kWidth>;
     T dd[kRowsEach] = {};
@@ -274,8 +280,8 @@ struct ChunkWalk {
       dd[i] -= values[0] * gradients[0] + values[1] * gradients[1];
     };
     if constexpr (std::is_same_v<S, BFloat16>)
-      read_chunk<Tiles, Reading::result, kWidth>(memory, in, head, head.queries, head.keys, head.values,
-                                                 begin, state, dd, nullptr, add_terms);
+      read_chunk<Tiles, Output::result, kWidth>(memory, in, head, head.queries, head.keys, head.values, begin,
+                                                state, dd, nullptr, add_terms);
     else
       for (int i = 0; i < kRowsEach; ++i)
         for (int64_t feature = Sums::column(0); feature < in.s.value_dim; feature += kWidth)
@@ -291,7 +297,7 @@ struct ChunkWalk {
       if (position < in.s.query_length && Sums::first_of_row()) in.dd[head.offset + position] = dd[i];
     }
     if (!targets.gq.data) return;
-    read_chunk<Tiles, Reading::query_gradient, kWidth>(
+    read_chunk<Tiles, Output::query_gradient, kWidth>(
         memory, in, head, head.dn, head.values, head.keys, begin, state, dd, nullptr,
         [&](int i, int64_t position, int64_t feature, T(&values)[2]) {
           store_feature_gradient(targets.gq, head.queries, position, feature, values, dd[i]);
@@ -301,13 +307,13 @@ struct ChunkWalk {
   __device__ void store_key_value_gradients(int64_t begin) const {
     const T none[kRowsEach] = {};
     if (targets.gk.data)
-      read_chunk<Tiles, Reading::key_gradient, kWidth>(
+      read_chunk<Tiles, Output::key_gradient, kWidth>(
           memory, in, head, head.values, head.dn, head.queries, begin, state, none, nullptr,
           [&](int, int64_t position, int64_t feature, T(&values)[2]) {
             store_feature_gradient(targets.gk, head.keys, position, feature, values, T{1});
           });
     if (targets.gv.data)
-      read_chunk<Tiles, Reading::value_gradient, kWidth>(
+      read_chunk<Tiles, Output::value_gradient, kWidth>(
           memory, in, head, head.keys, head.queries, head.dn, begin, state, none, nullptr,
           [&](int, int64_t position, int64_t feature, const T(&values)[2]) {
             store_pair(targets.gv.row(head.example, position, head.head), feature, in.s.value_dim, values);
@@ -315,8 +321,9 @@ struct ChunkWalk {
   }
 
  private:
-  // Adds the term of the denominator, `factor` times the vector of the state, multiplies by the derivative of
-  // the feature map, and writes the pair. Gradients of masked keys are zero.
+  // Adds the gradient that comes from the denominator, `factor` times the vector of the state, to a pair of
+  // gradients. Multiplies the pair by the derivative of the feature map and writes it. Gradients of masked
+  // keys are zero.
   __device__ void store_feature_gradient(const AttentionRows<S>& target, const HeadRows<S>& features,
                                          int64_t position, int64_t feature, T (&values)[2], T factor) const {
     T mapped[2];
@@ -330,19 +337,19 @@ struct ChunkWalk {
   }
 };
 
-// The minimum number of resident blocks of a multiprocessor: as many as registers permit without spills.
-template <class Tiles, Walk kWalk, int kWidth>
-inline constexpr int kWalkBlocks = Tiles::kThreads > kTensorThreads || kWidth > 32 ? 2
-                                   : kWalk == Walk::result                         ? 4
-                                   : kWalk == Walk::key_value_gradients            ? 3
+// Minimum number of resident blocks of a multiprocessor: the largest number without register spills.
+template <class Tiles, Scan kScan, int kWidth>
+inline constexpr int kScanBlocks = Tiles::kThreads > kTensorThreads || kWidth > 32 ? 2
+                                   : kScan == Scan::result                         ? 4
+                                   : kScan == Scan::key_value_gradients            ? 3
                                                                                    : 2;
 
-// Walks over the chunks of one segment of a head per block.
-template <class Tiles, Walk kWalk, int kWidth, class T = typename Tiles::Value,
+// Scans the segments of the heads. Each block scans one segment.
+template <class Tiles, Scan kScan, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
-__global__ void __launch_bounds__(Tiles::kThreads, kWalkBlocks<Tiles, kWalk, kWidth>)
-    walk_kernel(LinearInputs<S> in, LinearSegments<T> segments, LinearTargets<S> targets) {
-  constexpr bool kReverse = kWalk == Walk::key_value_gradients;
+__global__ void __launch_bounds__(Tiles::kThreads, kScanBlocks<Tiles, kScan, kWidth>)
+    segment_scan_kernel(LinearInputs<S> in, LinearSegments<T> segments, LinearTargets<S> targets) {
+  constexpr bool kReverse = kScan == Scan::key_value_gradients;
   const typename Tiles::Memory memory;
   const int64_t index = blockIdx.x / segments.count, segment = blockIdx.x % segments.count;
   const LinearHead<S> head(in, index);
@@ -356,18 +363,18 @@ __global__ void __launch_bounds__(Tiles::kThreads, kWalkBlocks<Tiles, kWalk, kWi
     for (int64_t c = first; c < last; ++c) sum += segments.states[(index * count + c) * size + e];
     state[e] = sum;
   }
-  const ChunkWalk<Tiles, kWidth> walk{memory, in, targets, head, state};
+  const ChunkScan<Tiles, kWidth> scan{memory, in, targets, head, state};
   const int64_t length = kReverse ? in.s.key_length : in.s.query_length, begin = segment * segments.tokens;
   const int64_t end = begin + segments.tokens < length ? begin + segments.tokens : length;
   const int64_t chunks = (end - begin + kTokens - 1) / kTokens;
   for (int64_t c = 0; c < chunks; ++c) {
     const int64_t chunk = begin + (kReverse ? chunks - 1 - c : c) * kTokens;
-    if constexpr (kWalk == Walk::result)
-      walk.store_result(chunk);
-    else if constexpr (kWalk == Walk::query_gradient)
-      walk.store_query_gradient(chunk);
+    if constexpr (kScan == Scan::result)
+      scan.store_result(chunk);
+    else if constexpr (kScan == Scan::query_gradient)
+      scan.store_query_gradient(chunk);
     else
-      walk.store_key_value_gradients(chunk);
+      scan.store_key_value_gradients(chunk);
     if (!in.s.causal || c + 1 == chunks) continue;
     __syncthreads();  // all threads have read the state
     add_tokens<Tiles, kReverse, kWidth>(memory, head, chunk, chunk + kTokens, false, state);
@@ -375,40 +382,43 @@ __global__ void __launch_bounds__(Tiles::kThreads, kWalkBlocks<Tiles, kWalk, kWi
   }
 }
 
-// Returns the shape of a launch with its work. `features` and `values` are the numbers of accessed tensors of
-// width dim and value_dim, `numbers` is the number of accessed values per token and head, and `states` the
-// number of accessed states. `multiply_adds` is the number of multiply-adds per token and head.
+// Returns `shape` with its memory traffic and its operations. `features` and `values` are the numbers of
+// accessed tensors of width dim and value_dim, and `states` is the number of accessed states. `scalars` and
+// `multiply_adds` are the numbers of other accessed elements and of multiply-adds per token and head.
 template <class Tiles, class S>
 Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length, int64_t features,
-                 int64_t values, int64_t numbers, int64_t states, int64_t multiply_adds) {
+                 int64_t values, int64_t scalars, int64_t states, int64_t multiply_adds) {
   constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;  // products of operand parts
   const int64_t tokens = in.s.batch * in.s.heads * length;
   const int64_t elements = tokens * (features * in.s.dim + values * in.s.value_dim);
   return shape
       .moving(elements * static_cast<int64_t>(sizeof(S)) +
-              (tokens * numbers + states * in.state_size()) * static_cast<int64_t>(sizeof(Compute<S>)))
+              (tokens * scalars + states * in.state_size()) * static_cast<int64_t>(sizeof(Compute<S>)))
       .template multiplying<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
 }
 
-// Returns the segments of a head with `length` tokens: enough to occupy a large device, up to the number
-// whose states a walk sums. The number depends only on the shape, so that sums are the same on every device.
+// Returns the segments of a head with `length` tokens, without states. There are enough segments to occupy a
+// large device, but at most kMaxSegments, because each block sums the states of other segments. The number
+// depends only on the shape, so results are equal on all devices.
 template <class T>
 LinearSegments<T> segments_of(const LinearAttentionShape& s, int64_t length) {
-  constexpr int64_t kBlocks = 512, kMaxSegments = 16;  // blocks that occupy a large device
+  constexpr int64_t kBlocks = 512;  // number of blocks that occupy a large device
+  constexpr int64_t kMaxSegments = 16;
   const int64_t chunks = std::max<int64_t>(tiles_of(length, kTokens), 1);
   const int64_t wanted = kBlocks / std::max<int64_t>(s.batch * s.heads, 1);
   const int64_t tokens = tiles_of(chunks, std::clamp<int64_t>(wanted, 1, kMaxSegments)) * kTokens;
   return {.count = std::max<int64_t>(tiles_of(length, tokens), 1), .tokens = tokens};
 }
 
-// Launches a walk, and before it segment_kernel if the walk reads the states of segments.
-template <class Tiles, Walk kWalk, class T = typename Tiles::Value, class S = typename Tiles::Stored>
-void walk(const LinearInputs<S>& in, const LinearTargets<S>& targets) {
-  constexpr bool kReverse = kWalk == Walk::key_value_gradients;
+// Launches a scan. If the scan reads the states of segments, launches segment_state_kernel before it.
+template <class Tiles, Scan kScan, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+void scan_segments(const LinearInputs<S>& in, const LinearTargets<S>& targets) {
+  constexpr bool kReverse = kScan == Scan::key_value_gradients;
   constexpr size_t kMaxShared = 24 << 10;  // bytes of a state in shared memory
   const LinearAttentionShape& s = in.s;
   const int64_t length = kReverse ? s.key_length : s.query_length, heads = s.batch * s.heads;
-  const int64_t summed = kReverse ? s.query_length : s.key_length;  // tokens that states sum
+  // Number of tokens that the states of a head sum.
+  const int64_t summed = kReverse ? s.query_length : s.key_length;
   LinearSegments<T> segments = segments_of<T>(s, length);
   const LinearSegments<T> sums = segments_of<T>(s, summed);
   if (heads == 0 || length == 0) return;
@@ -420,17 +430,18 @@ void walk(const LinearInputs<S>& in, const LinearTargets<S>& targets) {
   const Scratch<T> workspace(is_shared ? 0 : heads * segments.count * in.state_size());
   segments.workspace = workspace.data();
   const int64_t causal = s.causal ? 1 : 0, state_products = s.dim * s.value_dim;
-  const int64_t reading = state_products + causal * kTokens * (s.dim + s.value_dim);
-  // Numbers of readings, and of tensors of each width, without those that only the causal form reads.
-  const bool recomputes = kWalk == Walk::query_gradient && std::is_same_v<S, BFloat16>;
-  const int64_t readings = kWalk == Walk::result ? 1 : kWalk == Walk::query_gradient && !recomputes ? 1 : 2;
-  const int64_t features = kWalk == Walk::result ? 1 : 2;
-  const int64_t values = kWalk == Walk::result || recomputes ? 1 : 2;
+  const int64_t read_products = state_products + causal * kTokens * (s.dim + s.value_dim);
+  // Numbers of read_chunk() calls per chunk, and of accessed tensors of each width. With a causal mask, the
+  // scan accesses one more tensor of each width.
+  const bool recomputes = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
+  const int64_t reads = kScan == Scan::result ? 1 : kScan == Scan::query_gradient && !recomputes ? 1 : 2;
+  const int64_t features = kScan == Scan::result ? 1 : 2;
+  const int64_t values = kScan == Scan::result || recomputes ? 1 : 2;
   with_tile_width<T>(std::max(s.dim, s.value_dim), [&](auto tile) {
     constexpr int kWidth = decltype(tile)::value;
     if (segments.state_count > 0) {
       const int64_t blocks = heads * sums.count;
-      launch(segment_kernel<Tiles, kReverse, kWidth>,
+      launch(segment_state_kernel<Tiles, kReverse, kWidth>,
              with_work<Tiles, S>(over_rows(blocks, Tiles::kThreads, Tiles::Memory::kSliceBytes), in, summed,
                                  1, 1, kReverse ? 2 : 0, blocks, state_products),
              in, sums, states.data());
@@ -438,10 +449,10 @@ void walk(const LinearInputs<S>& in, const LinearTargets<S>& targets) {
     const int64_t blocks = heads * segments.count;
     const Launch shape =
         over_rows(blocks, Tiles::kThreads, Tiles::Memory::kBytes + (is_shared ? state_bytes : 0));
-    launch(walk_kernel<Tiles, kWalk, kWidth>,
+    launch(segment_scan_kernel<Tiles, kScan, kWidth>,
            with_work<Tiles, S>(shape, in, length, features + causal, values + causal,
-                               kWalk == Walk::result ? 1 : 2, blocks * segments.state_count / (1 + causal),
-                               readings * reading + causal * state_products),
+                               kScan == Scan::result ? 1 : 2, blocks * segments.state_count / (1 + causal),
+                               reads * read_products + causal * state_products),
            in, segments, targets);
   });
 }
@@ -452,7 +463,7 @@ template <class S>
 void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionRows<const S> q,
                               AttentionRows<const S> k, AttentionRows<const S> v, S* out,
                               Compute<S>* inverse_denominators) {
-  walk<TilesFor<S>, Walk::result>(
+  scan_segments<TilesFor<S>, Scan::result>(
       LinearInputs<S>{s, q, k, v, {}, {}, nullptr, nullptr},
       {.out = contiguous_rows(out, s.query_length, s.heads, s.value_dim), .inverse = inverse_denominators});
 }
@@ -462,16 +473,16 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
                                const Compute<S>* inverse_denominators, AttentionRows<const S> g,
                                AttentionGradients<S> gradients) {
-  // See ChunkWalk::store_query_gradient().
+  // ChunkScan::store_query_gradient() explains the use of SplitTensorTiles.
   using Exact = std::conditional_t<std::is_same_v<S, BFloat16>, SplitTensorTiles, PlainTiles<S>>;
   const Scratch<Compute<S>> dd(s.batch * s.heads * s.query_length);
   const LinearInputs<S> in{
       s,        q, k, v, g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), inverse_denominators,
       dd.data()};
-  walk<Exact, Walk::query_gradient>(in,
-                                    {.gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim)});
+  scan_segments<Exact, Scan::query_gradient>(
+      in, {.gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim)});
   if (!gradients.gk && !gradients.gv) return;
-  walk<TilesFor<S>, Walk::key_value_gradients>(
+  scan_segments<TilesFor<S>, Scan::key_value_gradients>(
       in, {.gk = contiguous_rows(gradients.gk, s.key_length, s.heads, s.dim),
            .gv = contiguous_rows(gradients.gv, s.key_length, s.heads, s.value_dim)});
 }

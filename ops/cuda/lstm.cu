@@ -1,6 +1,6 @@
 // Valid frames are packed by step. Step s has one row for each sequence longer than s, from the longest to
-// the shortest. The row contains frame s of the sequence, counted from the end in the reverse direction. Both
-// directions have the same rows at each step.
+// the shortest. The row contains frame s of the sequence, counted from the end in the reverse direction. At
+// each step, both directions have the same rows.
 //
 // The products that do not depend on the previous step are computed as one product over all packed rows. Each
 // step runs one product for both directions and one kernel for the gates.

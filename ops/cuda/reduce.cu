@@ -55,8 +55,8 @@ __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t 
 
 }  // namespace
 
-// Computes sums in double, as on the CPU, so that sums of many float32 terms are accurate. This costs little,
-// because the kernel is memory bound.
+// Computes sums in double, as on the CPU, so that sums of many float32 terms are accurate. Arithmetic in
+// double costs little time, because the kernel is memory bound.
 template <class T>
 void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (inner != 1) {

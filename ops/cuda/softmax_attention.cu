@@ -88,8 +88,8 @@ class DroppedTile {
   };
   __device__ DroppedTile(const DropoutFactors<T>& dropout, Kept& kept) : dropout_(dropout), kept_(kept) {}
 
-  // Draws the dropout mask of a tile. All threads of the block call this function. It begins with a barrier,
-  // because threads may still read the mask of the previous tile.
+  // Draws the dropout mask of a tile. All threads of the block call this function. The function begins with a
+  // barrier, because threads may still read the mask of the previous tile.
   template <class S>
   __device__ void draw(const SoftmaxHead<S>& head, int64_t query, int64_t key) {
     if (dropout_.threshold == 0) return;

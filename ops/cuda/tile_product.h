@@ -36,7 +36,7 @@ struct PlainMemory {
   static constexpr size_t kSliceBytes = 2 * kSliceElements<kTokens> * sizeof(T);
   static constexpr size_t kBytes = kSliceBytes + kTokens * kTileStride<kTokens> * sizeof(T);
   T *left, *right;
-  T* weights;  // [column][row]
+  T* weights;  // indexed by [column][row]
 
   __device__ PlainMemory()
       : left(dynamic_shared<T>()),
@@ -194,7 +194,7 @@ inline int64_t tiles_of(int64_t size, int64_t tile) {
 }
 
 // Computes dots (batch, heads, length) = sign * multipliers * (a . b) over rows of `dim` elements, one warp
-// per row. multipliers has the shape of dots; null means ones.
+// per row. `multipliers` has the shape of dots; if it is null, all multipliers are 1.
 template <class A, class B, class T = Compute<A>>
 __global__ void row_dots_kernel(AttentionRows<const A> a, AttentionRows<const B> b, const T* multipliers,
                                 T sign, int64_t length, int64_t heads, int64_t dim, int64_t count, T* dots) {

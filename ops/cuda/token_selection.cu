@@ -11,7 +11,7 @@ namespace {
 constexpr int kSelectThreads = 256;
 constexpr int kRadixBits = 8, kRadix = 1 << kRadixBits;
 
-// Returns a number whose order is the order of the elements, with NaN above infinity.
+// Returns an integer that is larger for larger x and equal for equal x. NaN has the largest integer.
 __device__ uint32_t order_key(float x) {
   if (x != x) return 0xFFFFFFFF;
   const auto bits = std::bit_cast<uint32_t>(x == 0 ? 0.0F : x);
@@ -23,8 +23,9 @@ __device__ uint64_t order_key(double x) {
   return bits >> 63 ? ~bits : bits | uint64_t{1} << 63;
 }
 
-// Replaces the counters of the threads by the sums of the counters of the previous threads.
-__device__ void sums_before(int* counters) {
+// Replaces each of the kSelectThreads counters by the sum of the counters before it. All threads of the block
+// call the function.
+__device__ void exclusive_sum(int* counters) {
   __syncthreads();
   if (threadIdx.x == 0) {
     int sum = 0;
@@ -37,8 +38,8 @@ __device__ void sums_before(int* counters) {
   __syncthreads();
 }
 
-// Selects the largest elements of one row per block. A radix search finds the key of the smallest selected
-// element, and the number of elements with this key that are selected.
+// Selects the largest elements of a row. Each block processes one row. A radix search finds the key of the
+// smallest selected element (`prefix`), and how many elements with this key are selected (`remaining`).
 template <class T>
 __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t* positions) {
   __shared__ int histogram[kRadix], larger[kSelectThreads], equal[kSelectThreads];
@@ -76,8 +77,8 @@ __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t
     larger[thread] += key > prefix;
     equal[thread] += key == prefix;
   }
-  sums_before(larger);
-  sums_before(equal);
+  exclusive_sum(larger);
+  exclusive_sum(equal);
   int larger_before = larger[thread], equal_before = equal[thread];
   int64_t* const to = positions + blockIdx.x * count;
   for (int64_t i = begin; i < end; ++i) {

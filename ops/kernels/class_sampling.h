@@ -17,7 +17,7 @@ struct ClassScore {
   int64_t classes;
   bool greedy;
   double inverse_temperature;
-  int64_t top_k;  // 0: all classes
+  int64_t top_k;  // number of classes to sample from; 0: all classes
   double top_p;
 
   bool restricts() const { return !greedy && (top_k > 0 || top_p < 1); }

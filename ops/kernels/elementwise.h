@@ -30,7 +30,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class Function, class T>
     void unary_backward(Backend, const T* g, const T* x, const T* y, T* gx, int64_t n);
     template <class Function, class T> void binary_forward(Backend, const T* a, const T* b, T* y, int64_t n);
-    // Computes the gradients ga and gb from g. Each may be null.
+    // Computes the gradients ga and gb from g. Either pointer may be null.
     template <class Function, class T>
     void binary_backward(Backend, const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n);
     // Computes y = scale x + offset.

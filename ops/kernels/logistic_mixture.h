@@ -14,7 +14,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes nll (rows,), the negative log-likelihoods of targets in [0, levels). A target out of range,
     // which can occur only on CUDA, gives NaN. If `gradient` (rows, 3 * mixtures) is not null, it receives
-    // the derivatives of nll multiplied by scale[row]. A null `scale` means ones.
+    // the derivatives of nll multiplied by scale[row]. If `scale` is null, all elements are 1.
     template <class T>
     void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
                           const int64_t* targets, const T* scale, T* nll, T* gradient);

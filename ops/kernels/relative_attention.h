@@ -11,7 +11,7 @@ namespace tapeformer {
 struct RelativeScoresShape {
   int64_t rows, queries, keys, distances;
 
-  // Returns the column of the distance from a key to a query. It may be `distances` or more.
+  // Returns the column of the distance from a key to a query. The column may be `distances` or more.
   TAPEFORMER_HOST_DEVICE int64_t column(int64_t query, int64_t key) const {
     return key + queries - 1 - query;
   }

@@ -12,7 +12,7 @@ namespace tapeformer {
 struct RoundedArray {
   const float* from;
   BFloat16* to;
-  int64_t n;  // elements
+  int64_t n;  // number of elements
 };
 
 namespace cuda {

@@ -1,4 +1,4 @@
-// Selections of tokens (ops/token_selection.h).
+// Kernels for selections of tokens (ops/token_selection.h).
 #pragma once
 
 #include <cstdint>
@@ -9,39 +9,41 @@
 
 namespace tapeformer {
 
+// A selection, and the sizes of the tensors with the rows of all tokens and of the selected tokens.
 struct TokenSelection {
   int64_t batch = 0, length = 0, heads = 0, clusters = 0, count = 0, dim = 0;
   const int64_t* positions = nullptr;  // (batch, heads, clusters, count), increasing within a cluster
 
-  // Returns the index of a token in a cluster, or -1. `list` is a batch index times heads plus a head.
-  TAPEFORMER_HOST_DEVICE int64_t find(int64_t list, int64_t cluster, int64_t token) const {
-    const int64_t* const all = positions + (list * clusters + cluster) * count;
+  // Returns the index of `token` in a cluster, or -1 if the cluster does not contain it. `batch_head` is
+  // example * heads + head.
+  TAPEFORMER_HOST_DEVICE int64_t find(int64_t batch_head, int64_t cluster, int64_t token) const {
+    const int64_t* const members = positions + (batch_head * clusters + cluster) * count;
     int64_t begin = 0, end = count;
     while (begin < end) {
       const int64_t middle = (begin + end) / 2;
-      if (all[middle] < token)
+      if (members[middle] < token)
         begin = middle + 1;
       else
         end = middle;
     }
-    return begin < count && all[begin] == token ? begin : -1;
+    return begin < count && members[begin] == token ? begin : -1;
   }
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Writes the positions of the `count` largest elements of each row of x (rows, length), in increasing
-    // order. Of equal elements, selects the first.
+    // order. Among equal elements, selects the first ones. NaN is treated as larger than all numbers.
     template <class T>
     void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions);
 
-    // Copies the selected rows of x (batch, length, heads, dim) to y (batch, clusters, count, heads, dim),
-    // multiplied by weights (batch, length, heads) unless `weights` is null.
+    // Copies the selected rows of x (batch, length, heads, dim) to y (batch, clusters, count, heads, dim). If
+    // weights (batch, length, heads) are not null, multiplies each row by the weight of its token.
     template <class T> void gather_selected(Backend, const TokenSelection& selection, const T* x,
                                             const Compute<T>* weights, T* y);
-    // Writes to y (batch, length, heads, dim) the sum of the rows of x (batch, clusters, count, heads, dim)
-    // of each token, in the order of the clusters. Unless `weights` is null, writes the inverse number of
-    // clusters of each token, or 0, to weights (batch, length, heads), and multiplies the sums by it.
+    // Sums the rows of each token in x (batch, clusters, count, heads, dim), in the order of the clusters,
+    // and writes the sums to y (batch, length, heads, dim). If weights (batch, length, heads) are not null,
+    // writes 1 / n for a token in n clusters, or 0 for n = 0, and multiplies the sums by it.
     template <class T>
     void scatter_selected(Backend, const TokenSelection& selection, const T* x, Compute<T>* weights, T* y);
 

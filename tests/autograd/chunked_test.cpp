@@ -162,7 +162,7 @@ TEST_CASE("the peak memory of a chunked function decreases with the number of ch
     peaks.push_back(device_allocator().stats().peak - before);
   }
   const int64_t hidden_bytes = rows * hidden * 8;
-  CHECK(peaks[1] > 2 * hidden_bytes);  // the hidden units and their gradient
+  CHECK(peaks[1] > 2 * hidden_bytes);  // one chunk stores the hidden units and their gradient
   CHECK(peaks[2] < peaks[1] / 3);
   CHECK(peaks[3] < peaks[1] / 10);
 }

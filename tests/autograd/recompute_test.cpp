@@ -12,7 +12,7 @@ TEST_CASE("recompute() gives the gradients of inputs and parameters, also in nes
   const Tensor x = leaf(2), weight = leaf(5);
   auto inner = [&](const std::vector<Tensor>& in) { return times(times(in[0], in[0]), weight); };
   auto outer = [&](const std::vector<Tensor>& in) { return times(recompute(inner, in, {weight}), in[0]); };
-  const Tensor below = plus(x, x);                // value 4
+  const Tensor below = plus(x, x);                // its value is 4
   backward(recompute(outer, {below}, {weight}));  // computes below^3 * weight
   CHECK(gradient(x).item() == 2 * 3 * 16 * 5);
   CHECK(gradient(weight).item() == 64);

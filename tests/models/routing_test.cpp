@@ -1,4 +1,4 @@
-// Tests of the attention of Routing Transformers against a direct computation, and of its centroids.
+// Tests of routing attention against a direct computation, and of its centroids.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -51,8 +51,8 @@ Tensor centroids_of(const Attention& attention) {
   return attention.saved_tensors().front().second;
 }
 
-// Returns softmax attention of the queries at `from` to the queries at the positions for which attends() is
-// true, for one head of one sequence.
+// Returns the result of query i in softmax attention to the queries j for which attends(j) is true. Queries
+// are also the keys. b is a sequence, and h a head.
 template <class Attends>
 std::vector<double> attention_row(const RoutingInputs& in, int64_t b, int64_t h, int64_t i, Attends attends) {
   const auto at = [&](const Tensor& x, int64_t token, int64_t d) {
@@ -72,7 +72,8 @@ std::vector<double> attention_row(const RoutingInputs& in, int64_t b, int64_t h,
   return out;
 }
 
-// Returns the tokens of each cluster of a head of a sequence with `valid` tokens.
+// Returns, for each cluster of head h of sequence b, whether each token belongs to it. The sequence has
+// `valid` tokens without padding. The centroids of the head have the index `state_head`.
 std::vector<std::vector<bool>> members_of(const Attention& attention, const RoutingInputs& in, int64_t b,
                                           int64_t h, int64_t state_head, int64_t size, int64_t valid) {
   const Tensor centroids = centroids_of(attention);
@@ -97,7 +98,7 @@ std::vector<std::vector<bool>> members_of(const Attention& attention, const Rout
   return clusters;
 }
 
-// Returns the largest difference of the results for the valid tokens from the direct computation.
+// Returns the largest difference between the results of the valid tokens and the direct computation.
 double routing_error(const Attention& attention, const RoutingInputs& in, int64_t size, int64_t local_heads,
                      bool causal, const Tensor& lengths = {}) {
   const Tensor out = run_routing(attention, in, causal, lengths);
@@ -133,7 +134,7 @@ double routing_error(const Attention& attention, const RoutingInputs& in, int64_
 
 }  // namespace
 
-TEST_CASE("routing: results equal the direct computation") {
+TEST_CASE("routing: attention equals the direct computation") {
   const Tensor lengths = Tensor::from<int64_t>({17, 9}, {2});
   for (const int64_t clusters : {1, 2, 5})
     for (const int64_t size : {1, 3, 6, 17})
@@ -145,7 +146,7 @@ TEST_CASE("routing: results equal the direct computation") {
           CHECK(routing_error(*attention, in, size, local, causal) < 1e-12);
           CHECK(routing_error(*attention, in, size, local, causal, lengths) < 1e-12);
         }
-  // Negative control: another cluster size.
+  // Negative control: the direct computation has another cluster size.
   CHECK(routing_error(*make_routing(2, 6, 0), RoutingInputs(17), 5, 0, true) > 1e-3);
 }
 
@@ -157,7 +158,7 @@ TEST_CASE("routing: one cluster with all tokens gives softmax attention with sha
           1e-12);
 }
 
-TEST_CASE("routing: padding equals truncation, and rows without keys are 0") {
+TEST_CASE("routing: padding does not change results, and sequences without keys have the result 0") {
   const auto attention = make_routing(2, 6, 0.5);
   RoutingInputs in(17, 3);
   const Tensor lengths = Tensor::from<int64_t>({17, 5, 0}, {3});
@@ -174,18 +175,18 @@ TEST_CASE("routing: padding equals truncation, and rows without keys are 0") {
   }
 }
 
-TEST_CASE("routing: causal attention gives no weight to later tokens, but later tokens may change clusters") {
+TEST_CASE("routing: causal attention excludes later keys, but later queries may change clusters") {
   const auto attention = make_routing(3, 6, 0.5);
   const RoutingInputs in(17);
   const Tensor before = run_routing(*attention, in, true);
   int64_t moved = 0;
   for (int64_t changed = 1; changed < 17; ++changed) {
-    // A later value has no weight.
+    // A later value does not change earlier results.
     RoutingInputs other(17);
     slice(other.v, 1, changed, changed + 1).fill(7);
     const Tensor after = run_routing(*attention, other, true);
     CHECK(max_difference(slice(before, 1, 0, changed), slice(after, 1, 0, changed)) == 0);
-    // A later query may take the place of an earlier token in a cluster.
+    // A later query may replace an earlier token in a cluster.
     RoutingInputs another(17);
     slice(another.q, 1, changed, changed + 1).fill(7);
     const Tensor changed_query = run_routing(*attention, another, true);
@@ -197,7 +198,7 @@ TEST_CASE("routing: causal attention gives no weight to later tokens, but later 
   CHECK(moved > 0);
 }
 
-TEST_CASE("routing: centroids follow the means of their queries, only in training and at the end of a step") {
+TEST_CASE("routing: update_state() moves centroids towards their mean queries, only in training") {
   constexpr double kDecay = 0.9;
   const auto attention = make_routing(2, 6, 0, {{"decay", kDecay}});
   const RoutingInputs in(17);
@@ -207,7 +208,7 @@ TEST_CASE("routing: centroids follow the means of their queries, only in trainin
   attention->update_state();
   CHECK(max_difference(centroids, initial) == 0);
 
-  // The direction of the mean unit query of each centroid. The second run of a step adds to the same mean.
+  // Sums of the unit queries nearest to each centroid. The sums and the means have equal directions.
   Tensor means = Tensor::zeros(initial.shape(), DType::float64);
   for (int64_t b = 0; b < 2; ++b)
     for (int64_t i = 0; i < 17; ++i)
@@ -235,7 +236,7 @@ TEST_CASE("routing: centroids follow the means of their queries, only in trainin
   Decisions decisions;
   const ForwardContext training{.training = true, .decisions = &decisions};
   run_routing(*attention, in, true, {}, training);
-  run_routing(*attention, in, true, {}, training);  // a replay adds nothing
+  run_routing(*attention, in, true, {}, training);  // the replay adds nothing to the statistics
   CHECK(max_difference(centroids, initial) == 0);
   REQUIRE(attention->statistics().size() == 1);
   double tokens = 0;
@@ -265,7 +266,7 @@ TEST_CASE("routing: masked tokens do not change centroids") {
   CHECK(updated(in) != updated(other));
 }
 
-TEST_CASE("routing: options that contradict the length are errors") {
+TEST_CASE("routing: clusters and cluster_size above the sequence length are errors") {
   const auto problem = [](const RoutingChoices& options) {
     return message_of<OptionError>(
         [&] { check_attention_length("routing", attention_kind("routing").values(options), 100); });
@@ -276,5 +277,5 @@ TEST_CASE("routing: options that contradict the length are errors") {
         "attention_options.cluster_size: expected at most the length of the sequences, 100, got 101");
   CHECK(problem({}).empty());
   CHECK_THROWS_WITH_AS(make_attention("routing", attention_kind("routing").defaults()),
-                       "routing: clusters of equal size need a maximum length", std::invalid_argument);
+                       "routing: the default cluster size needs a maximum length", std::invalid_argument);
 }

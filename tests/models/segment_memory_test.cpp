@@ -33,7 +33,7 @@ std::unique_ptr<AutoregressiveModel> xl_model(const AutoregressiveOptions& optio
   auto model = std::make_unique<AutoregressiveModel>(options);
   model->initialize(4);
   model->convert(DType::float64);
-  // The initial biases are small. Larger ones show errors in their use.
+  // The initial biases are too small to reveal errors in their use, so they are replaced.
   for (const auto& [name, parameter] : model->parameters())
     if (name.ends_with("_bias")) parameter.copy_from(normal(parameter.shape(), 8));
   return model;
@@ -90,7 +90,7 @@ TEST_CASE("a memory that is shorter or longer than a segment has the newest toke
       if (first > 0)
         CHECK(max_difference(found, slice(x, 1, std::max<int64_t>(first - tokens, 0), first)) == 0);
       memory.write("layer", slice(x, 1, first, last));
-      memory.write("layer", Tensor::zeros({2, 4, 3}, DType::float64));  // a replay
+      memory.write("layer", Tensor::zeros({2, 4, 3}, DType::float64));  // a replay stores nothing
     }
     memory.start_segment(0);
     CHECK(!memory.read("layer", 2).defined());

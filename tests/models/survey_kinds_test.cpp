@@ -91,7 +91,7 @@ void clear_parameter(const Attention& attention, const std::string& name) {
   parameter_of(attention, name).fill(0);
 }
 
-// Returns for each query the mean of the values that the mask lets it attend to.
+// Returns for each query the mean of the values that are not masked.
 Tensor mean_of_visible(const AttentionMask& mask) {
   return plain_softmax_attention(Tensor::zeros_like(kSurveyQueries), kSurveyKeys, kSurveyValues,
                                  {.causal = mask.causal, .key_lengths = mask.key_lengths});

@@ -44,7 +44,7 @@ class PrecisionScope {
 };
 
 // Returns the result of a linear layer and the gradients of x, weight and bias, in float64 on the CPU.
-// `inputs` are x, weight and bias, `dtype` is the dtype of x, and `result` that of the result.
+// `inputs` are x, weight and bias, `dtype` is the dtype of x, and `result` is the dtype of the result.
 std::vector<Tensor> outcome_of(const std::vector<Tensor>& inputs, Device device, DType dtype,
                                Activation activation, double dropout, std::optional<DType> result = {}) {
   std::vector<Tensor> leaves;

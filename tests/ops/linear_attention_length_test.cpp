@@ -1,6 +1,6 @@
-// Tests that compare linear attention with its quadratic form. The lengths are those of MNIST and CIFAR-10,
-// and the longest in figure 1 of "Transformers are RNNs". The quadratic form computes only some rows, in
-// float64.
+// Tests that compare linear attention with its quadratic form, for the lengths of MNIST and CIFAR-10 and for
+// the largest length in figure 1 of "Transformers are RNNs". The quadratic form is computed for some rows
+// only, in float64.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ std::vector<double> weights_of(const Tensor& q, const Tensor& k, int64_t i) {
   return weights;
 }
 
-// Returns the positions at which the forms are compared. They are around the end of the first chunk of 96
+// Returns the positions at which the forms are compared. The rows are around the end of the first chunk of 96
 // tokens, in the middle, at the end, and at growing distances.
 std::vector<int64_t> rows_of(int64_t length) {
   std::vector<int64_t> rows = {0, 1, 95, 96, 97, length / 2, length - 2, length - 1};

@@ -277,8 +277,9 @@ TEST_CASE(
   CHECK(lsh_bucket_count(options, 65) == 2);
   CHECK(lsh_bucket_count(options, 1024) == 32);
   CHECK(lsh_bucket_count(options, 4096) == 128);
-  CHECK(lsh_bucket_count(options, 65536) == 2048);             // 65536 / 64 chunks with two buckets each
-  options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});  // one chunk, and 150 / 64 chunks: 4 buckets
+  CHECK(lsh_bucket_count(options, 65536) == 2048);  // 65536 / 64 chunks with two buckets each
+  // 3 keys are one chunk and have one bucket. 150 keys are three chunks and have four buckets.
+  options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});
   const Tensor ids = lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const bool second = i >= ids.numel() / 2;

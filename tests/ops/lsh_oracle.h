@@ -17,7 +17,7 @@
 
 namespace tapeformer::test {
 
-// counts[i * length + j] is the number of times that query i meets key j.
+// counts[i * length + j] is the multiplicity of key j for query i: how often it finds the key.
 using KeyCounts = std::vector<double>;
 
 // Returns the counts of one head for each round. ids (rounds, length) are bucket ids. Positions from `valid`
@@ -66,9 +66,9 @@ inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int
   return counts;
 }
 
-// Writes log weights (length, length) to `out`. A key that a query meets n times has the log weight log(n) if
-// `multiplicities` is true and else 0; other keys have -inf. A query attends to itself only if it meets no
-// other key.
+// Writes log weights (length, length) to `out`. A key with multiplicity n > 0 has the log weight log(n) if
+// `multiplicities` is true, and 0 otherwise. Other keys have -inf. A query attends to itself only if all
+// other keys have multiplicity 0.
 inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, bool multiplicities,
                         double* out) {
   for (int64_t i = 0; i < length; ++i) {

@@ -14,6 +14,7 @@ using namespace tapeformer::test;
 
 namespace {
 
+// Returns the positions of the `count` largest elements in increasing order.
 std::vector<int64_t> largest_of(const std::vector<double>& row, int64_t count) {
   std::vector<int64_t> order(row.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
@@ -27,10 +28,8 @@ std::vector<int64_t> largest_of(const std::vector<double>& row, int64_t count) {
 
 }  // namespace
 
-TEST_CASE("top_positions returns the positions of the largest elements in order, on all devices") {
-  std::vector<Device> devices = {kCpu};
-  for (const Device device : other_devices()) devices.push_back(device);
-  for (const Device device : devices)
+TEST_CASE("top_positions returns the positions of the largest elements in increasing order, on all devices") {
+  for (const Device device : all_devices())
     for (const DType dtype : {DType::float32, DType::float64})
       for (const int64_t length : {1, 2, 31, 300, 1025}) {
         // Rounded elements, so that many are equal.
@@ -51,10 +50,8 @@ TEST_CASE("top_positions returns the positions of the largest elements in order,
       }
 }
 
-TEST_CASE("top_positions selects NaN first and -inf last, and equal zeros in order") {
-  std::vector<Device> devices = {kCpu};
-  for (const Device device : other_devices()) devices.push_back(device);
-  for (const Device device : devices) {
+TEST_CASE("top_positions selects NaN first, -inf last, and the first of equal zeros") {
+  for (const Device device : all_devices()) {
     const Tensor x = Tensor::from<double>({-INFINITY, 0.0, -0.0, NAN, INFINITY, -1}, {6}).to(device);
     const auto top = [&](int64_t count) { return top_positions(x, count).to_vector(); };
     CHECK(top(1) == std::vector<double>{3});
@@ -64,7 +61,7 @@ TEST_CASE("top_positions selects NaN first and -inf last, and equal zeros in ord
   }
 }
 
-TEST_CASE("scatter_mean_tokens returns means of the clusters, and 0 for tokens in no cluster") {
+TEST_CASE("scatter_mean_tokens returns the mean over the clusters of a token, and 0 without clusters") {
   const Tensor selection = Tensor::from<int64_t>({0, 2, 2, 3}, {1, 1, 2, 2});
   const Tensor x = Tensor::from<double>({1, 2, 4, 8}, {1, 2, 2, 1, 1});
   CHECK(scatter_mean_tokens(x, selection, 5).to_vector() == std::vector<double>{1, 0, 3, 8, 0});
@@ -72,10 +69,12 @@ TEST_CASE("scatter_mean_tokens returns means of the clusters, and 0 for tokens i
   CHECK(gather_tokens(y, selection).to_vector() == std::vector<double>{10, 30, 30, 40});
 }
 
-TEST_CASE("selections of tokens with mismatched shapes are errors") {
+TEST_CASE("selections of tokens throw ShapeError for mismatched shapes") {
   const Tensor x = normal({2, 7, 3, 4});
-  CHECK_THROWS_WITH_AS(top_positions(x, 5), "top_positions: 5 positions of shape (2, 7, 3, 4)", ShapeError);
+  CHECK_THROWS_WITH_AS(top_positions(x, 5),
+                       "top_positions: count must be from 1 to 4 for x (2, 7, 3, 4), not 5", ShapeError);
   CHECK_THROWS_AS(top_positions(x, 0), ShapeError);
+  CHECK_THROWS_AS(top_positions(Tensor::zeros({}), 1), ShapeError);
   CHECK_THROWS_WITH_AS(gather_tokens(x, Tensor::zeros({2, 2, 1, 5}, DType::int64)),
                        "gather_tokens: x (2, 7, 3, 4) does not match the selection (2, 2, 1, 5)", ShapeError);
   CHECK_THROWS_WITH_AS(scatter_mean_tokens(x, Tensor::zeros({2, 3, 1, 5}, DType::int64), 7),
@@ -83,10 +82,9 @@ TEST_CASE("selections of tokens with mismatched shapes are errors") {
                        ShapeError);
 }
 
-TEST_CASE("selections of bfloat16 tokens add in float32, on all devices") {
-  std::vector<Device> devices = {kCpu};
-  for (const Device device : other_devices()) devices.push_back(device);
-  for (const Device device : devices) {
+TEST_CASE(
+    "scatter_mean_tokens sums bfloat16 rows in float32, and gather_tokens copies them, on all devices") {
+  for (const Device device : all_devices()) {
     const Tensor selection = Tensor::from<int64_t>({0, 2, 4, 1, 2, 4, 0, 2, 3}, {1, 1, 3, 3}).to(device);
     const Tensor x = normal({1, 3, 3, 1, 33}, 1, DType::bfloat16).to(device);
     const Tensor sums = scatter_mean_tokens(x.to(DType::float32), selection, 5);
@@ -95,7 +93,6 @@ TEST_CASE("selections of bfloat16 tokens add in float32, on all devices") {
     CHECK(max_difference(gather_tokens(y, selection), gather_tokens(y.to(DType::float32), selection)) == 0);
     require_grad(x);
     backward(scatter_mean_tokens(x, selection, 5), y);
-    require_grad(y);
     CHECK(gradient(x).dtype() == DType::bfloat16);
   }
 }

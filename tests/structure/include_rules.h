@@ -18,8 +18,8 @@ std::vector<std::string> include_problems(const SourceFile& file, const std::vec
 // internal header contains "Internal to".
 std::vector<std::string> internal_problems(const SourceFile& file, const std::vector<SourceFile>& tree);
 
-// The last two functions return the cycles of includes as texts "A -> B -> A". They may leave out cycles that
-// share files with a returned cycle.
+// The last two functions return the cycles of includes as texts "A -> B -> A". The result may lack cycles
+// that share files with a returned cycle.
 //
 // Finds cycles between units. A unit consists of the files whose paths differ only in the extension, for
 // example a header and its source file.

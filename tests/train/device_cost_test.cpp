@@ -112,7 +112,7 @@ TEST_CASE("the estimated time is the largest of three limits plus the time betwe
   // The time of a copy assumes 0.9 of the memory bandwidth.
   const cuda::WorkRecord copy{.kind = cuda::WorkKind::copy, .op = {}, .where = {}, .bytes = 4'800'000'000};
   CHECK(seconds_of_work(copy, h200) == doctest::Approx(1e-3 / 0.9 + kLaunch));
-  // The time of a product that uses all multiprocessors assumes 0.7 of the matrix rate.
+  // For a product that uses all multiprocessors, the estimate is the time at 0.7 of the matrix rate.
   cuda::WorkRecord product{.kind = cuda::WorkKind::product,
                            .op = {},
                            .where = {},

@@ -150,8 +150,8 @@ TEST_CASE("each schedule gives its learning rates") {
 
 TEST_CASE("the plateau schedule equals ReduceLROnPlateau of PyTorch, including min_lr") {
   // The expected values were computed by hand from the documentation of
-  // torch.optim.lr_scheduler.ReduceLROnPlateau(factor=0.5, patience=n, threshold=1e-4, min_lr=0.2 lr). It
-  // halves the rate after more than n consecutive evaluations without an improvement.
+  // torch.optim.lr_scheduler.ReduceLROnPlateau(factor=0.5, patience=n, threshold=1e-4, min_lr=0.2 lr). The
+  // schedule halves the rate after more than n consecutive evaluations without an improvement.
   const std::vector<double> losses = {1.0, 1.0, 0.99995, 1.2, 0.5, 0.6, 0.5, 0.5, 0.7, 0.49, 1, 1};
   const std::vector<double> by_patience[] = {
       {1, 0.5, 0.25, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2},

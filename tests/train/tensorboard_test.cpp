@@ -93,7 +93,7 @@ TEST_CASE("TensorBoard: event files contain checked records of scalars, images a
   std::vector<std::string> texts;
   for (const std::string& event : events) {
     const std::string text = decoded(event);
-    CHECK(std::stod(text.substr(text.find(' '))) > 1.6e9);  // wall_time
+    CHECK(std::stod(text.substr(text.find(' '))) > 1.6e9);  // field wall_time, in seconds since 1970
     texts.push_back(text.substr(text.find('\n') + 1));
   }
   CHECK(texts[0] == "step: 0\nfile_version: \"brain.Event:2\"\n");

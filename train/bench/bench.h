@@ -1,7 +1,7 @@
-// Benchmarks of `tapeformer bench`. Each has a name, options and a function that measures and returns a
-// report. Times are medians over repeats, unless their name says otherwise. Ratios compare measurements of
-// the same process with the same threads. To add a benchmark, write its file, declare it here, and list it in
-// benchmarks() and in CMakeLists.txt.
+// Benchmarks of `tapeformer bench`. Each benchmark has a name, options and a function that measures and
+// returns a report. Times are medians over repeats, unless their name says otherwise. Ratios compare
+// measurements of the same process with the same threads. To add a benchmark, write its file, declare it
+// here, and list it in benchmarks() and in CMakeLists.txt.
 #pragma once
 
 #include <string>

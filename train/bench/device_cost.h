@@ -13,7 +13,7 @@ namespace tapeformer {
 struct DeviceWork {
   std::vector<cuda::WorkRecord> records;
   int64_t parameters = 0;
-  int64_t peak_bytes = 0;  // highest number of bytes in live tensors
+  int64_t peak_bytes = 0;  // peak memory of live tensors in bytes
 
   int64_t launches() const { return static_cast<int64_t>(records.size()); }
   int64_t bytes() const;

@@ -1,5 +1,5 @@
 // The benchmark "device-cost": a table of the launches of a training step or of a decoded token, with
-// estimated times on a device. It measures nothing.
+// estimated times on a device. The benchmark measures nothing.
 #include <algorithm>
 #include <map>
 

@@ -1,6 +1,6 @@
-// A benchmark of data-parallel training. It compares a step of all processes together with independent steps
-// of the processes, and with a step of one process on all threads. It also compares the bandwidths of
-// all_reduce and of a copy in memory.
+// A benchmark of data-parallel training. The benchmark compares a step of all processes together with
+// independent steps of the processes, and with a step of one process on all threads. It also compares the
+// bandwidths of all_reduce and of a copy in memory.
 #include <algorithm>
 
 #include "autograd/tape.h"

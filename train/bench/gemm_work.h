@@ -59,8 +59,8 @@ class GemmWork {
  private:
   std::vector<GemmShape> products_;
   Tensor a_, b_, c_;
-  // The weight, or the gradient of the weight, in float32. It is defined if the products run with the kernels
-  // of linear layers: on the CPU in bfloat16, or in float32 with oneDNN.
+  // The weight, or the gradient of the weight, in float32. The tensor is defined if the products run with the
+  // kernels of linear layers: on the CPU in bfloat16, or in float32 with oneDNN.
   Tensor weight_;
 };
 

@@ -1,5 +1,5 @@
-// A benchmark of the time and memory of reversible layers, recomputation and chunks. It compares training
-// steps of small models that are otherwise equal.
+// A benchmark of the time and memory of reversible layers, recomputation and chunks. The benchmark compares
+// training steps of small models that are otherwise equal.
 #include <algorithm>
 #include <ctime>
 

@@ -1,5 +1,5 @@
-// The file state.json of a checkpoint. It contains the state of a run without its tensors and its config, and
-// the checksums of the other files.
+// The file state.json of a checkpoint. The file contains the state of a run without its tensors and its
+// config, and the checksums of the other files.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ struct TrainingState {
   std::optional<double> best_loss = {};  // lowest TaskEvaluation::criterion of all evaluations
   double seconds = 0;                    // training time in seconds
   // Seconds of wall-clock and processor time of the current epoch, and of wall-clock time of the last
-  // complete epoch. They are set only for tasks that report epochs.
+  // complete epoch. The times are set only for tasks that report epochs.
   struct Epochs {
     double seconds = 0, cpu_seconds = 0, last_seconds = 0;
   };

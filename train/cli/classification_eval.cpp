@@ -1,4 +1,4 @@
-// The command "tapeformer eval" for classifiers. It prints the loss and the accuracy.
+// The command "tapeformer eval" for classifiers. The command prints the loss and the accuracy.
 #include "train/build.h"
 #include "train/cli/classification_commands.h"
 #include "train/cli/run_options.h"

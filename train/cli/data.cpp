@@ -63,7 +63,7 @@ void fetch_action(const std::vector<std::string>& names, const CommandLine& line
     rows.push_back(Report()
                        .add("name", name)
                        .add("files", static_cast<int64_t>(set.files.size()))
-                       .add("good", set.good())
+                       .add("good", set.is_valid())
                        .add("folder", set.folder ? set.folder->string() : ""));
   }
   print_report(Report().add("sets", rows), line.common);

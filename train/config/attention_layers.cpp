@@ -65,7 +65,7 @@ bool has_option(const AttentionCatalogue& catalogue, const std::string& kind, co
   return std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == key; });
 }
 
-// An applier of the [attention] tables of layers. It checks them and copies their options to
+// An applier of the [attention] tables of layers. It checks the tables and copies their options to
 // config.attention.
 class AttentionApplier {
  public:

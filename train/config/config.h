@@ -49,7 +49,7 @@ struct DataConfig {
   int64_t vocabulary = 2000;             // tokens of a trained SentencePiece model
   int64_t sequence_length = 256;
   int64_t eval_context = 0;
-  bool streams = false;  // batches continue each other; see LoaderOptions::streams
+  bool streams = false;  // each batch continues the previous batch; see LoaderOptions::streams
   // For texts, the path is a file, a folder or a pattern. For pictures and speech, it is a folder. If it is
   // empty, the folder in the data directories is used.
   std::string path = {};
@@ -191,7 +191,7 @@ struct AttentionCatalogue {
 // The purpose for which a command reads a config. It determines the keys that the command uses. A --set
 // option for another key is an error.
 enum class ConfigUse {
-  training,       // all keys
+  training,       // all keys of the config
   evaluation,     // keys of the model and the data set
   drawing,        // keys of the model
   transcription,  // keys of the model and of speech features

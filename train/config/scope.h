@@ -44,7 +44,7 @@ KeyScope generated_sequences();
 KeyScope listops();
 KeyScope known_images_or_speech();
 KeyScope texts();
-KeyScope independent_examples();  // data sets whose batches do not continue each other
+KeyScope independent_examples();  // data sets whose batches do not continue the previous batches
 KeyScope shared_splits();         // data sets whose validation and test splits are shares of the data
 KeyScope sentencepiece();
 KeyScope trained_sentencepiece();

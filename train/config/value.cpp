@@ -76,8 +76,8 @@ std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const Op
   return texts;
 }
 
-// Converts a value. If it does not match, returns nothing. If an element of a list is the reason, sets
-// `culprit` to a description of the element.
+// Converts a value to the type of the option. Returns nothing if the types do not match. If the type of a
+// list element does not match, sets `culprit` to a description of the element.
 std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
                                    std::string& culprit) {
   const OptionValue& type = spec.default_value;

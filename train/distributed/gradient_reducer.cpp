@@ -77,7 +77,7 @@ void GradientReducer::start_next() {
   processes_.start_all_reduce(buckets_[next_++].sent);
 }
 
-// Sets Slot::used. It is computed only once, because the same parameters have gradients in all steps.
+// Sets Slot::used. The function runs only once, because the same parameters have gradients in all steps.
 void GradientReducer::find_used() {
   const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
   for (size_t i = 0; i < slots_.size(); ++i)

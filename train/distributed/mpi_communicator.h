@@ -1,4 +1,4 @@
-// A communicator that uses MPI. It exists only in builds with MPI.
+// A communicator that uses MPI. The class exists only in builds with MPI.
 //
 // MPI reduces tensors in host memory. Tensors on a device are copied to the host and back. One thread makes
 // all MPI calls, so a reduction overlaps with the work of the caller.

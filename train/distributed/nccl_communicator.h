@@ -1,5 +1,5 @@
-// A communicator that uses NCCL for the tensors of one CUDA device per process. It exists only in builds with
-// NCCL.
+// A communicator that uses NCCL for the tensors of one CUDA device per process. The communicator exists only
+// in builds with NCCL.
 #pragma once
 
 #include <memory>

@@ -67,8 +67,8 @@ int local_rank_of(const std::vector<ProcessLocation>& locations, int rank) {
 
 MpiCommunicator* mpi_communicator = nullptr;  // null for a run with one process
 
-// A function object that throws ProcessLostError if another process of the run on this host has ended. It
-// does not check processes in other PID namespaces, which are not visible.
+// A function object that throws ProcessLostError if another process of the run on this host has ended.
+// Processes in other PID namespaces are not visible and are not checked.
 class Watch {
  public:
   Watch(const std::vector<ProcessLocation>& locations, int own_rank) {

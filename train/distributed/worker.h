@@ -29,7 +29,7 @@ class Worker {
   void wait(const std::function<void()>& check = nullptr);
 
  private:
-  // The state of the thread. It is shared, because an abandoned thread uses it after the Worker is destroyed.
+  // The state of the thread. An abandoned thread shares the state and uses it after the Worker's destruction.
   struct Queue {
     std::mutex mutex;
     std::condition_variable changed;

@@ -25,7 +25,7 @@ class RunLog {
   // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning. It
   // then keeps the record in memory until the file can be written.
   void write(const MetricRecord& record);
-  // Writes the records that wait in memory, and logs a warning if this fails.
+  // Writes the records that are still in memory. If this fails, logs a warning.
   void flush();
 
   void show(const ProgressSample& sample) { progress_.update(sample); }

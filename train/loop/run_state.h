@@ -7,11 +7,11 @@
 namespace tapeformer {
 
 struct RunState {
-  int64_t step = 0;  // completed steps
+  int64_t step = 0;  // number of completed steps
   int64_t total_steps = 0;
   int64_t saved_step = -1;                                     // step of the last checkpoint; -1: none
   int64_t evaluated_step = -1;                                 // step of the last evaluation; -1: none
-  double best_loss = std::numeric_limits<double>::infinity();  // lowest TaskEvaluation::criterion
+  double best_loss = std::numeric_limits<double>::infinity();  // smallest TaskEvaluation::criterion so far
   double seconds = 0;                                          // training time, without evaluations
 };
 

@@ -96,12 +96,12 @@ void EventWriter::write(int64_t step, const std::string& field) {
 }
 
 EventWriter::EventWriter(const Folder& folder) : file_(folder.create_file(file_name())) {
-  write(0, bytes_field(3, "brain.Event:2"));  // file_version
+  write(0, bytes_field(3, "brain.Event:2"));  // field file_version
 }
 
 void EventWriter::start(int64_t step) {
   constexpr int kStart = 1;
-  write(step, bytes_field(7, integer_field(1, kStart)));  // session_log.status
+  write(step, bytes_field(7, integer_field(1, kStart)));  // field session_log.status
 }
 
 void EventWriter::scalars(const MetricRecord& record) {
@@ -128,7 +128,7 @@ void EventWriter::text(const std::string& name, int64_t step, const std::string&
   constexpr int kString = 7;
   const std::string shape = bytes_field(2, integer_field(1, 1));  // one dimension of size 1
   const std::string tensor = integer_field(1, kString) + bytes_field(2, shape) + bytes_field(8, markdown);
-  const std::string metadata = bytes_field(1, bytes_field(1, "text"));  // plugin_data.plugin_name
+  const std::string metadata = bytes_field(1, bytes_field(1, "text"));  // field plugin_data.plugin_name
   const std::string value = bytes_field(1, name) + bytes_field(8, tensor) + bytes_field(9, metadata);
   write(step, bytes_field(5, bytes_field(1, value)));
 }

@@ -29,7 +29,7 @@ struct TrainerOptions {
   std::filesystem::path run_dir;
   std::string data_dir;
   bool resume = false;          // continues from the last checkpoint of run_dir, if there is one
-  bool quiet = false;           // prints no progress
+  bool quiet = false;           // disables the printing of progress
   bool allow_commands = false;  // runs the shell commands in wav.scp of Kaldi directories
   Processes processes = {};     // the processes that train together
 };
@@ -37,7 +37,7 @@ struct TrainerOptions {
 struct TrainResult {
   int64_t step = 0;
   int64_t total_steps = 0;
-  std::optional<TaskEvaluation> evaluation;  // last evaluation
+  std::optional<TaskEvaluation> evaluation;  // result of the last evaluation
   double best_loss = 0;                      // lowest TaskEvaluation::criterion of all evaluations
   double seconds = 0;                        // training time before and after resumes, without evaluations
   double seconds_per_epoch = 0;              // time of the last complete epoch, if the task reports epochs

@@ -50,7 +50,7 @@ bool is_evaluation(const MetricRecord& record) {
   return !split.empty() && split != "train" && split != "epoch";
 }
 
-// Returns at most kMaxPoints points: means over groups of successive points. This limits the size of the
+// Returns at most kMaxPoints points: means over groups of successive points. The groups limit the size of the
 // page.
 std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<double, double>>& points) {
   const size_t group = (points.size() + kMaxPoints - 1) / kMaxPoints;

@@ -44,7 +44,7 @@ struct GenerationSpeed {
   bool latency = false;
   std::vector<std::string> rows = {};
 };
-// Returns a measurement of the speed of generation. It runs only for the first seed.
+// Returns a measurement of the speed of generation. The measurement runs only for the first seed.
 Measurement generation_speed(const GenerationSpeed& speed);
 
 // Returns the exponent of a power law that is fitted to (x, y): the slope of a least-squares line through

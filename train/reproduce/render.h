@@ -1,5 +1,5 @@
-// A writer of the files of a table: table.md, table.csv, table.html, and an SVG file per figure. Their
-// contents come only from table.json.
+// A writer of the files of a table: table.md, table.csv, table.html, and an SVG file per figure. All contents
+// are read from table.json.
 #pragma once
 
 #include <filesystem>

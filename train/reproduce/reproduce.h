@@ -29,7 +29,7 @@ struct ReproductionOptions {
   int64_t jobs = 1;                    // trainings at the same time
   Device device = kCpu;                // device of all trainings, evaluations and measurements
   DataAccess data = {""};
-  bool quiet = false;  // prints no progress
+  bool quiet = false;  // disables the printing of progress
   // Overrides of all configs. read_settings() removes the settings measure.NAME from `overrides.sets` and
   // sets `measure`.
   ConfigOverrides overrides = {};

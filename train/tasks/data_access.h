@@ -1,5 +1,5 @@
-// Options for access to data sets. They are not part of a config, because a config may come from an untrusted
-// source.
+// Options for access to data sets. The options are not part of a config, because a config may come from an
+// untrusted source.
 #pragma once
 
 #include <string>

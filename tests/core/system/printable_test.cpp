@@ -16,11 +16,11 @@ TEST_CASE("printable escapes control characters and keeps all other text") {
 
 TEST_CASE("printable escapes the bytes of invalid UTF-8 one by one") {
   CHECK(printable("\x9b\xff") == "\\x9b\\xff");
-  CHECK(printable("\xc3") == "\\xc3");                             // a truncated sequence
+  CHECK(printable("\xc3") == "\\xc3");                             // a truncated UTF-8 sequence
   CHECK(printable("\xc3(") == "\\xc3(");                           // a missing continuation byte
-  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");                    // an overlong form
-  CHECK(printable("\xe0\x80\xaf") == "\\xe0\\x80\\xaf");           // an overlong form
-  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // a surrogate
+  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");                    // an overlong UTF-8 sequence
+  CHECK(printable("\xe0\x80\xaf") == "\\xe0\\x80\\xaf");           // an overlong UTF-8 sequence
+  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // a UTF-16 surrogate
   CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // a code point above 0x10FFFF
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("WAV, FLAC, Ogg and SPHERE files give the written samples") {
       {"b.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 1e-4},
       {"c.sph", kSphere, 1e-4},
       {"d.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, 0},
-      {"e.ogg", SF_FORMAT_OGG | SF_FORMAT_VORBIS, 0.1}};  // lossy
+      {"e.ogg", SF_FORMAT_OGG | SF_FORMAT_VORBIS, 0.1}};  // Vorbis is lossy
   for (const auto& [name, format, tolerance] : formats) {
     const char* const file = name;  // clang 14 cannot capture structured bindings
     CAPTURE(file);

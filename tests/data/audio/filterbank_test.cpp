@@ -148,7 +148,7 @@ TEST_CASE("filterbanks are at least 200 times faster than real time") {
   }
   MESSAGE("filterbanks: " << best << " times real time on one core");
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
-  CHECK(best > 200);  // about 1,000 on an idle machine
+  CHECK(best > 200);  // the value on an idle machine is about 1,000
 #endif
 }
 

@@ -85,7 +85,8 @@ TEST_CASE("every permutation is equally likely") {
   std::map<std::vector<int64_t>, int> count;
   for (int64_t epoch = 0; epoch < 24000; ++epoch) ++count[epoch_order(1, epoch, 4)];
   CHECK(count.size() == 24);
-  for (const auto& [order, times] : count) CHECK(std::abs(times - 1000) < 160);  // 5 standard deviations
+  for (const auto& [order, times] : count)
+    CHECK(std::abs(times - 1000) < 160);  // 160 is about 5 standard deviations
 }
 
 TEST_CASE("a batch depends on its step only, not on earlier calls") {
@@ -171,7 +172,7 @@ TEST_CASE("an exception of the thread is thrown after the complete batches") {
   CHECK_THROWS_WITH_AS(prefetcher.next(), "example 13 is bad", DataError);
 }
 
-TEST_CASE("streams are equal parts of consecutive examples, in order, in each epoch") {
+TEST_CASE("batches of streams continue the examples of the previous batch, equally in each epoch") {
   const auto dataset = std::make_shared<Counting>(11);
   const Loader loader(dataset, {.batch_size = 3, .shuffle = true, .seed = 1, .streams = true});
   CHECK(loader.batches_per_epoch() == 3);
@@ -179,7 +180,7 @@ TEST_CASE("streams are equal parts of consecutive examples, in order, in each ep
   CHECK(loader.indices_at(0) == Indices{0, 4, 8});
   CHECK(loader.indices_at(2) == Indices{2, 6, 10});
   CHECK(loader.indices_at(3) == loader.indices_at(0));
-  // With the last batch, every example is in exactly one batch.
+  // If the last batch is kept, each example is in exactly one batch.
   const Loader all(dataset,
                    {.batch_size = 3, .shuffle = false, .seed = 1, .last = LastBatch::keep, .streams = true});
   CHECK(all.batches_per_epoch() == 4);

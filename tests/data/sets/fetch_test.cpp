@@ -139,14 +139,14 @@ TEST_CASE("fetch from a folder copies verified files, replaces damaged files and
   const auto data_dir = dir / "data";
   const SetReport report =
       fetch_set("fashion-mnist", data_dir.string(), std::string("file://") + kPackage + "/");
-  CHECK(report.good());
+  CHECK(report.is_valid());
   CHECK(report.folder == folder);
   CHECK(entries(folder) == 4);
 
   write_file(folder / "t10k-labels-idx1-ubyte", std::string("not the labels"));
   const auto images = folder / "train-images-idx3-ubyte.gz";
   const auto written = std::filesystem::last_write_time(images);
-  CHECK(fetch_set("fashion-mnist", data_dir.string(), kPackage).good());
+  CHECK(fetch_set("fashion-mnist", data_dir.string(), kPackage).is_valid());
   CHECK(entries(folder) == 4);
   CHECK(std::filesystem::last_write_time(images) == written);
 }
@@ -198,7 +198,7 @@ TEST_CASE("fetch downloads over http from this machine") {
   const ScopedVariable no_proxy("no_proxy", "127.0.0.1");
   const TempDir dir;
   const TinyServer server(kPackage);
-  CHECK(fetch_set("fashion-mnist", dir.path().string(), server.url).good());
+  CHECK(fetch_set("fashion-mnist", dir.path().string(), server.url).is_valid());
   CHECK(contains(fetch_error("cifar10", dir.path(), server.url), "data_batch_1.bin: no such file, neither"));
 }
 
@@ -250,7 +250,7 @@ TEST_CASE("fetch unpacks only the known files of an archive") {
                                  "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"})
     tar += tar_member("../set/" + name, unpacked(package + "/" + name + ".gz"));
   write_file(archive, tar + std::string(1024, '\0'));
-  CHECK(fetch_set("fashion-mnist", (dir / "data").string(), archive).good());
+  CHECK(fetch_set("fashion-mnist", (dir / "data").string(), archive).is_valid());
   CHECK(entries(dir / "data/fashion-mnist") == 4);
   CHECK(!std::filesystem::exists(dir / "escaped"));
 

@@ -25,11 +25,11 @@ TEST_CASE("list reports the folder of every data set, or the searched folders") 
       CHECK(report.files.at(0).path == dir / "mnist" / "train-images-idx3-ubyte.gz");
       CHECK(report.files.at(0).problem.empty());
       CHECK(report.files.at(3).problem == "t10k-labels-idx1-ubyte: missing");
-      CHECK(!report.good());
+      CHECK(!report.is_valid());
     } else if (report.name == "cifar10") {
       CHECK(!report.folder);
       CHECK(report.files.size() == 6);
-      CHECK(!report.good());
+      CHECK(!report.is_valid());
     }
   }
 }
@@ -41,7 +41,7 @@ TEST_CASE("verify reports files that differ, are corrupt or are missing") {
   write_file(folder / "t10k-images-idx3-ubyte.gz", Bytes{0x1F, 0x8B, 8});
   std::filesystem::remove(folder / "t10k-labels-idx1-ubyte");
   const SetReport report = verify_set("mnist", dir.path().string());
-  CHECK(!report.good());
+  CHECK(!report.is_valid());
   CHECK(report.files.at(1).bytes == 10);
   const std::string message = message_of<DataError>([&] { check_set_report(report); });
   CHECK(contains(message, "mnist: not as published, in " + folder.string() + "\n"));
@@ -65,14 +65,14 @@ TEST_CASE("verify reports a data set that is missing, and refuses an unknown nam
 TEST_CASE("Fashion-MNIST of the Debian package has the published checksums, and a changed byte is found") {
   const TempDir dir;
   const SetReport package = verify_set("fashion-mnist", dir.path().string());
-  CHECK(package.good());
+  CHECK(package.is_valid());
   CHECK_NOTHROW(check_set_report(package));
   // Unpacked copies of the files also pass.
   for (const FileReport& file : package.files) {
     Bytes bytes = read_unpacked(file.path, 1 << 30);
     write_file(dir / "fashion-mnist" / file.name, bytes);
   }
-  CHECK(verify_set("fashion-mnist", dir.path().string()).good());
+  CHECK(verify_set("fashion-mnist", dir.path().string()).is_valid());
   const auto labels = dir / "fashion-mnist" / "t10k-labels-idx1-ubyte";
   std::string bytes = read_file(labels);
   bytes[5000] ^= 1;
@@ -102,7 +102,7 @@ TEST_CASE("generated MNIST and CIFAR-10 have the published sizes and other check
   write_stand_in_cifar10(dir / "cifar10");
   for (const std::string name : {"mnist", "cifar10"}) {
     const SetReport report = verify_set(name, dir.path().string());
-    CHECK(!report.good());
+    CHECK(!report.is_valid());
     REQUIRE(report.files.size() == (name == "mnist" ? 4 : 6));
     for (const FileReport& file : report.files) {
       CAPTURE(file.name);

@@ -104,7 +104,7 @@ TEST_CASE("SpecAugment masks bands and spans within its limits and depends on it
       }
       bands += empty;
     }
-    CHECK(frames <= 12);  // two masks of at most a tenth
+    CHECK(frames <= 12);  // two masks, each of at most a tenth of the frames
     CHECK(bands <= 16);
     masked += static_cast<double>(frames + bands);
   }

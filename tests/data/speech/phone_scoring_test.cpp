@@ -25,9 +25,8 @@ Words random_phones(uint64_t salt, uint64_t longest) {
   return phones;
 }
 
-// Returns the Levenshtein distance, by its recursive definition, between two suffixes: `a` from index i and
-// `b`
-// from index j.
+// Returns the Levenshtein distance between the suffix of `a` from index i and the suffix of `b` from index j,
+// by its recursive definition.
 int64_t distance(const Words& a, const Words& b, size_t i = 0, size_t j = 0) {
   if (i == a.size() || j == b.size()) return static_cast<int64_t>(a.size() - i + b.size() - j);
   return std::min({distance(a, b, i + 1, j + 1) + (a[i] != b[j]), distance(a, b, i + 1, j) + 1,
@@ -128,7 +127,7 @@ std::vector<ScoredUtterance> random_pairs(uint64_t count) {
 }
 
 // Returns the numbers of substitutions, deletions and insertions that sclite counts, by the id of the
-// utterance. They are in lines "Scores: (#C #S #D #I) c s d i" after lines "id: (spk-7)".
+// utterance. The counts are in lines "Scores: (#C #S #D #I) c s d i" after lines "id: (spk-7)".
 std::map<std::string, std::array<int64_t, 3>> sclite_counts(const std::filesystem::path& folder) {
   const std::string command =
       "cd '" + folder.string() +

@@ -21,8 +21,8 @@ CtcLabels collapse(const CtcLabels& path, int64_t blank) {
   return labels;
 }
 
-// Returns the log-probability of every sequence of labels that is possible for logits (frames, classes). It
-// adds the probabilities of all paths.
+// Returns the log-probability of every sequence of labels that is possible for logits (frames, classes). The
+// search adds the probabilities of all paths.
 std::map<CtcLabels, double> all_labels(const double* logits, int64_t frames, int64_t classes, int64_t blank) {
   int64_t paths = 1;
   for (int64_t t = 0; t < frames; ++t) paths *= classes;

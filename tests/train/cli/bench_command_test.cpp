@@ -137,7 +137,7 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
                                            "--longest", "64", "--repeats", "1", "--json"}));
   CHECK(linear["lengths"].size() == 1);
   // Linear attention has a state of 64 × 64 per head. Each token needs two multiply-adds per element of the
-  // state, and the gradients need twice as many.
+  // state, and the gradients need four.
   const auto& row = linear["lengths"][0];
   CHECK(row["gflops"].get<double>() * row["seconds"].get<double>() ==
         doctest::Approx(1e-9 * 3 * 2 * 2 * 64 * 64 * 64 * 8));

@@ -1,4 +1,5 @@
-// Tests of keys without effect. They are errors if the user sets them, and are ignored if they are inherited.
+// Tests of keys without effect. Unused keys are errors if the user sets them, and are ignored if they are
+// inherited.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -97,10 +97,12 @@ TEST_CASE("processes that may use the same processors divide them") {
   const std::vector<ProcessLocation> unbound(2, location("a", {0, 1, 2, 3}));
   CHECK(processor_share(unbound, 0) == 2);
   CHECK(processor_share({location("a", {0, 1, 2, 3}), location("b", {0, 1, 2, 3})}, 1) == 4);
-  CHECK(processor_share({location("a", {0}), location("a", {1})}, 1) == 1);  // bound by mpirun
+  // Each process is bound to one processor.
+  CHECK(processor_share({location("a", {0}), location("a", {1})}, 1) == 1);
   CHECK(processor_share({location("a", {0, 1, 2}), location("a", {0, 1, 2}), location("a", {0, 1, 2})}, 2) ==
         1);
-  CHECK(processor_share(std::vector<ProcessLocation>(4, location("a", {0, 1})), 3) == 1);  // oversubscribed
+  // There are more processes than processors.
+  CHECK(processor_share(std::vector<ProcessLocation>(4, location("a", {0, 1})), 3) == 1);
 }
 
 TEST_CASE("shared_settings() has the keys of a config, except keys that may differ between machines") {

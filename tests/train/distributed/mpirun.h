@@ -35,8 +35,8 @@ inline std::vector<std::string> mpirun(int processes, const std::vector<std::str
 // file pid.RANK in a temporary folder.
 class Job {
  public:
-  // Starts the processes. `prefix` is shell code that each process runs before `words`. It may read $rank,
-  // the number of the process, and change the arguments with `set --`.
+  // Starts the processes. `prefix` is shell code that each process runs before `words`. The script may read
+  // $rank, the number of the process, and change the arguments with `set --`.
   Job(int processes, std::vector<std::string> words, const std::string& prefix = "") {
     const std::string code = "rank=$OMPI_COMM_WORLD_RANK; echo $$ > '" + dir_.path().string() +
                              "/pid.'$rank; " + prefix + " exec \"$@\"";

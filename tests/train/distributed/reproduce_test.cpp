@@ -42,7 +42,7 @@ TEST_CASE("two processes reproduce the table of one process, and name the failur
   const ProgramResult result = Job(2, reproduce_words(dir / "shared", "softmax,linear", "4")).result();
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
-  // Only process 0 writes a log. It trains the first seed of each row.
+  // Only process 0 writes a log. Only the first seed of each row is trained.
   CHECK(contains(result.err, "running softmax-seed-1"));
   CHECK(contains(result.err, "running linear-seed-1"));
   CHECK_FALSE(contains(result.err, "seed-2"));

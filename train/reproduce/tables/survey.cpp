@@ -56,11 +56,12 @@ Table survey_table(const ReproductionOptions& options) {
   Table table{
       .title = "Attention kinds of the survey: ListOps, MNIST, time and memory",
       .source =
-          "\"Efficient Transformers: A Survey\", table 1, lists the kinds and no measurements. The published "
+          "\"Efficient Transformers: A Survey\", table 1, lists the kinds without measurements. The "
+          "published "
           "values are accuracies on ListOps in \"Long Range Arena\".",
       .notes =
-          {"The models of the Long Range Arena differ in size and recipe, and some compute other attention "
-           "than their papers. Accuracies are therefore comparable with row softmax of this table only.",
+          {"The models of the Long Range Arena have other sizes and recipes, and some of their kinds of "
+           "attention differ from the papers. Compare accuracies only with the row softmax of this table.",
            "Kinds without length masks have no row on ListOps, and kinds without a causal form have no row "
            "on MNIST.",
            "Time and memory are measured for attention alone, forward and backward, and causal if the kind "

@@ -47,7 +47,7 @@ struct SpeechPart {
   // model.max_frames frames (Transformers only), and those in `too_short` have fewer frames than one step of
   // the model.
   std::vector<int64_t> usable, too_long, too_short;
-  // The number of utterances without usable sound or labels. It does not depend on the model.
+  // The number of utterances without usable sound or labels. The number does not depend on the model.
   int64_t left_out = 0;
 
   std::vector<int64_t> frames() const;  // numbers of frames of the usable utterances

@@ -1,6 +1,6 @@
 // The plan of the batches of a training run on speech. A batch has utterances of similar length and a limited
 // number of frames, so epochs can differ in their number of batches. The plan depends only on the lengths and
-// the options. It is not thread-safe, because it caches epochs.
+// the options. The class is not thread-safe, because it caches epochs.
 #pragma once
 
 #include <cstdint>
