@@ -307,7 +307,7 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   with_operand<X>([&](auto tag) {
     using Operand = decltype(tag);
     constexpr bool kRounds = !std::is_same_v<Operand, Y>;
-    // gz is the gradient with respect to x wᵀ + bias, as an operand. It is g itself, or the result of
+    // gz is the gradient with respect to x wᵀ + bias, as an operand. gz is g itself, or the result of
     // start_kernel, which then also sums gz for the gradient of the bias.
     const bool plain = activation == Activation::none && !dropout.active() && !kRounds;
     const Scratch<Operand> buffer(plain ? 0 : rows * out);

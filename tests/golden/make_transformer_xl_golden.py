@@ -1,8 +1,7 @@
 """Writes transformer_xl.safetensors: attention with relative positions and a memory, in PyTorch and float64.
 
-The function follows the published steps of Dai et al. (2019): scores of all distances, then the shift that reads the
-(queries, distances) matrix as rows of one element more. README.md lists the keys. Run this script with the Python of
-tests/bench/peers/setup.sh.
+attention() follows Dai et al. (2019): it computes the scores of all distances and then shifts the rows of the (queries,
+distances) matrix. README.md lists the keys. Run this script with the Python of tests/bench/peers/setup.sh.
 """
 
 from pathlib import Path
@@ -16,7 +15,7 @@ WIDTH = HEADS * DIM
 
 
 def shifted(x: Tensor) -> Tensor:
-    """Moves row i of x (…, queries, keys) to the left by queries - 1 - i; what enters from the right is arbitrary."""
+    """Shifts row i of x (…, queries, keys) left by queries - 1 - i. Elements that enter from the right are arbitrary."""
     queries, keys = x.shape[-2:]
     padded = torch.cat((x.new_zeros(*x.shape[:-1], 1), x), -1)
     return padded.reshape(*x.shape[:-2], keys + 1, queries)[..., 1:, :].reshape(*x.shape[:-2], queries, keys)
@@ -29,7 +28,10 @@ def sinusoids(distances: Tensor) -> Tensor:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, u: Tensor, w: Tensor, projection: Tensor, clamp: int) -> Tensor:
-    """q (batch, SEGMENT, heads, dim); k, v (batch, keys, heads, dim); biases u, w (heads, dim)."""
+    """Returns causal attention of q (batch, SEGMENT, heads, dim) to k and v (batch, keys, heads, dim).
+
+    u and w are biases (heads, dim). Distances above clamp are replaced by clamp unless it is 0.
+    """
     keys = k.shape[1]
     distances = torch.arange(keys - 1, -1, -1, dtype=torch.float64)
     table = sinusoids(distances.clamp(max=clamp) if clamp else distances) @ projection.T

@@ -104,7 +104,8 @@ TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a 
   CHECK(cost("lsh", lsh, 64) == cost("softmax", {}, 64));  // one chunk is exact attention
 }
 
-TEST_CASE("attention kinds with the capability cross_lengths take more keys than queries, others throw") {
+TEST_CASE(
+    "attention kinds with the capability cross_lengths take more keys than queries, other kinds throw") {
   const Tensor q = normal({2, 5, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2), v = normal({2, 9, 2, 4}, 3);
   const AttentionMask mask{.causal = false, .key_lengths = {}};
   for (const AttentionKind* kind : built_in_kinds()) {

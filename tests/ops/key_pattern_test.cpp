@@ -66,7 +66,7 @@ Tensor dense_attention(const AttentionInputs& in, const PatternCase& c, bool cau
 
 }  // namespace
 
-TEST_CASE("runs of a pattern contain the keys of its definition and no others") {
+TEST_CASE("runs of a pattern contain exactly the keys of its definition") {
   for (const int64_t length : {1, 9, 61, 130})
     for (const int64_t unit : {2, 5, 32})
       for (const PatternCase& c : pattern_cases(length, 2, unit))

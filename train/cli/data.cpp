@@ -156,8 +156,8 @@ void check_options(const CommandLine& line) {
                         "\" and has no effect on \"tapeformer data " + action + "\"");
 }
 
-// Returns the names of the data sets without published checksums, separated by ", " and " or ". "data verify"
-// checks the contents of their files.
+// Returns the names of the data sets without published checksums, separated by ", " and " or ". For these
+// sets, "data verify" checks the contents of the files.
 std::string checked_sets() {
   const auto names =
       set_names([](const KnownSet& set) { return !set.files.empty() && !set.has_checksums(); });

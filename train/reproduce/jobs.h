@@ -23,9 +23,9 @@ struct JobResult {
 
 // Runs the jobs in order, at most `parallel` at a time, and calls `finished` with the index and the result of
 // each job that ends. Unless `quiet` is true, logs the last line of each running job every 15 seconds. If
-// `signal` returns a number other than 0, sends SIGTERM to the running jobs and starts no further jobs. It
-// then returns when the running jobs have ended. Throws FileError if an output file cannot be created, and
-// std::system_error if a process cannot be started.
+// `signal` returns a number other than 0, sends SIGTERM to the running jobs and starts no further jobs. The
+// function then returns when the running jobs have ended. Throws FileError if an output file cannot be
+// created, and std::system_error if a process cannot be started.
 void run_jobs(const std::vector<Job>& jobs, int64_t parallel, bool quiet, const std::function<int()>& signal,
               const std::function<void(size_t job, const JobResult&)>& finished);
 

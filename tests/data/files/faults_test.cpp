@@ -10,7 +10,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("shown_faults() shows the first faults of each kind and the number of the others") {
+TEST_CASE("shown_faults() shows the first faults of each kind and the number of further faults") {
   Faults faults;
   for (int i = 0; i < 100; ++i) {
     faults.push_back(

@@ -177,7 +177,7 @@ TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded i
   CHECK(characters->info().vocabulary == 5);  // NUL and the letters a, r, s and t
 }
 
-TEST_CASE("segments follow each other, and the last one is padded with masked tokens") {
+TEST_CASE("segments follow each other, and the last segment is padded with masked tokens") {
   const TempDir dir;
   write_file(dir / "text", counted(200));
   DatasetOptions options = text_of(dir / "text", "test", 10);  // the bytes 150 to 199

@@ -83,7 +83,7 @@ TEST_CASE("report writes one page with the curves, samples and config difference
   CHECK(!contains(html, "refresh"));
 }
 
-TEST_CASE("report names damaged lines of metrics.jsonl and shows the others") {
+TEST_CASE("report names damaged lines of metrics.jsonl and shows all other lines") {
   const TempDir dir;
   train(dir / "run", "0.001");
   std::ofstream(dir / "run/metrics.jsonl", std::ios::app) << "{\"step\": 5, \n[1]\n\x00\xff\n";

@@ -113,7 +113,7 @@ TEST_CASE("the error about a value out of range names the range or the choices, 
   CHECK(error_of("[data]\nlimit = 99999999999999999999\n").starts_with("a.toml:4:"));
 }
 
-TEST_CASE("the error about a duplicate key or table has the position of the second one") {
+TEST_CASE("the error about a duplicate key or table has the position of the second occurrence") {
   CHECK(error_of("[data]\nlimit = 3\n  limit = 4\n") == "a.toml:5:3: duplicate key limit");
   CHECK(error_of("[data]\nlimit = 3\n[model]\n[data]\nshuffle = true\n") ==
         "a.toml:6:1: duplicate table [data]");
