@@ -193,7 +193,7 @@ EncoderOptions encoder_options(const Config& config) {
   options.feedforward = m.feedforward;
   options.attention.clear();
   for (const std::string& kind : m.attention) options.attention.push_back({kind, config.attention.at(kind)});
-  options.rotary = m.type != "speech" && m.positions == "rotary";
+  options.rotary = m.positions == "rotary";
   options.dropout = m.dropout;
   const bool drops_weights = supports(options.attention, &AttentionCapabilities::weight_dropout);
   options.attention_dropout = drops_weights ? m.attention_dropout : 0;

@@ -61,10 +61,12 @@ SpeechModel::SpeechModel(const SpeechModelOptions& options)
     EncoderOptions encoder_options = options.encoder;
     encoder_options.max_length = options.max_steps();
     encoder = std::make_unique<Encoder>(encoder_options);
-    positions = sinusoidal_positions(options.max_steps(), width).to(DType::float32);
     add_child("input_projection", *input_projection);
     add_child("", *encoder);
-    add_buffer("positions", positions);
+    if (options.sinusoidal) {
+      positions = sinusoidal_positions(options.max_steps(), width).to(DType::float32);
+      add_buffer("positions", positions);
+    }
   }
   add_child("head", head);
 }
@@ -80,7 +82,8 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
   if (lstm) return {head.forward(lstm->forward(x, lengths, context)), lengths};
   check(x.size(1) <= options_.max_steps(), "speech model", "utterances of ", features.size(1),
         " frames are longer than the maximum of ", options_.max_frames);
-  const Tensor y = add(input_projection->forward(x), slice(positions, 0, 0, x.size(1)));
+  const Tensor projected = input_projection->forward(x);
+  const Tensor y = options_.sinusoidal ? add(projected, slice(positions, 0, 0, x.size(1))) : projected;
   // Causal attention needs no lengths: padding follows the frames of an utterance.
   const AttentionMask mask{.causal = options_.causal, .key_lengths = options_.causal ? Tensor{} : lengths};
   return {head.forward(encoder->forward(y, mask, context)), lengths};

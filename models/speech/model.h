@@ -30,6 +30,7 @@ struct SpeechModelOptions {
   SubsamplingKind subsampling_kind = SubsamplingKind::stack;
   SpeechEncoder kind = SpeechEncoder::transformer;
   EncoderOptions encoder = {.layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768};
+  bool sinusoidal = true;     // Transformer: sinusoids of the step are added to the input of the encoder
   bool causal = false;        // Transformer: a step does not depend on later frames
   int64_t max_frames = 2400;  // Transformer: maximum length of an utterance
   int64_t lstm_hidden = 320, lstm_layers = 3;
@@ -70,7 +71,7 @@ class SpeechModel final : public Module {
   std::unique_ptr<Encoder> encoder;          // null for LSTMs
   std::unique_ptr<LstmStack> lstm;           // null for Transformers
   Linear head;
-  Tensor positions;  // sinusoids (max_steps, width), not trained; undefined for LSTMs
+  Tensor positions;  // sinusoids (max_steps, width), not trained; undefined if the model adds none
 
  private:
   SpeechModelOptions options_;

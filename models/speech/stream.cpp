@@ -45,12 +45,14 @@ bool SpeechStream::push(const Tensor& frame) {
         " exceeds the maximum length, ", std::min(o.max_frames, capacity_ * o.subsampling));
   ++frames_;
   if (!subsampling_.push(frame)) return false;
-  const int64_t width = position_.numel();
   const Tensor& x = encoder_.input();
   projection_.into(subsampling_.step(), Activation::none, x);
-  write_sinusoids(frames_ / o.subsampling - 1, width, position_.data<double>());
-  device_position_.copy_from(position_);
-  x.add_from(device_position_.view({batch_, width}, {0, 1}));
+  if (o.sinusoidal) {
+    const int64_t width = position_.numel();
+    write_sinusoids(frames_ / o.subsampling - 1, width, position_.data<double>());
+    device_position_.copy_from(position_);
+    x.add_from(device_position_.view({batch_, width}, {0, 1}));
+  }
   head_.into(encoder_.step(), Activation::none, logits_);
   return true;
 }

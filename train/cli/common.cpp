@@ -101,6 +101,7 @@ OptionValue typed(const OptionSpec& spec, const std::string& text) {
   const auto wrong = [&](const std::string& expected) {
     return ConfigError("--" + spec.name + ": expected " + expected + ", got \"" + text + "\"");
   };
+  if (text.empty()) throw ConfigError("--" + spec.name + ": the value is empty");
   if (std::holds_alternative<int64_t>(spec.default_value)) {
     int64_t number = 0;
     if (!parse_number(text, number) || static_cast<double>(number) < spec.min ||
@@ -258,6 +259,8 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
     set_threads(static_cast<int>(line.common.threads));
     choose_device(line.common.device);  // throws for invalid names, also in commands that use no device
     return line;
+  } catch (const cxxopts::exceptions::missing_argument&) {
+    throw ConfigError("\"tapeformer " + spec.name + "\": " + words.back() + " needs a value");
   } catch (const cxxopts::exceptions::exception& error) {
     throw ConfigError("\"tapeformer " + spec.name + "\": " + error.what());
   }

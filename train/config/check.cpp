@@ -38,6 +38,8 @@ void check_data(const Config& config, const KnownSet& set, const Require& requir
                       data.max_length));
   require(images || config.model.positions != "grid", "model.positions",
           "\"grid\" needs a data set of images");
+  require(config.model.type != "speech" || config.model.positions != "axial", "model.positions",
+          "\"axial\" needs a model of type \"image\" or \"sequence\"");
   const bool text = set.type == DatasetType::text;
   require(!data.path.empty() || !set.needs_path, "data.path",
           "data set " + name + " needs " +

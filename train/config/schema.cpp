@@ -101,7 +101,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
 void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
   table.used_by_benchmarks();
-  table.keys_of(scope::autoregressive_models(), KeyRole::model);
+  table.keys_of(scope::models_with_positions(), KeyRole::model);
   table
       .add(
           "positions", &ModelConfig::positions,

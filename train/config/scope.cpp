@@ -180,6 +180,11 @@ KeyScope speech_models() {
   return of_types({"speech"});
 }
 
+// Returns the scope of model.positions: LSTMs and classifiers have no choice of positions.
+KeyScope models_with_positions() {
+  return both(of_types({"image", "sequence", "speech"}), transformers());
+}
+
 KeyScope transformers() {
   return {{"Transformers", "model.encoder",
            [](const Config& c) { return c.model.type != "speech" || c.model.encoder == "transformer"; }}};

@@ -60,6 +60,7 @@ KeyScope spec_augment();
 KeyScope image_models();
 KeyScope sequence_models();
 KeyScope autoregressive_models();
+KeyScope models_with_positions();
 KeyScope speech_models();
 KeyScope transformers();
 KeyScope causal_choice();

@@ -214,17 +214,22 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
     std::string kind;
     SubsamplingKind subsampling_kind;
     int64_t subsampling;
+    bool is_rotary;
   };
   std::vector<Case> cases;
-  for (const std::string& kind : recurrent_kinds())
+  for (const std::string& kind : recurrent_kinds()) {
     for (const SubsamplingKind how : {SubsamplingKind::stack, SubsamplingKind::conv})
-      for (const int64_t subsampling : {1, 2, 4}) cases.push_back({kind, how, subsampling});
+      for (const int64_t subsampling : {1, 2, 4}) cases.push_back({kind, how, subsampling, false});
+    cases.push_back({kind, SubsamplingKind::stack, 2, true});
+  }
   for (const Case& c : cases) {
     CAPTURE(c.kind);
     CAPTURE(c.subsampling);
     const int64_t subsampling = c.subsampling;
     SpeechModelOptions options = small(c.kind, subsampling, c.subsampling_kind);
     options.causal = true;
+    options.sinusoidal = !c.is_rotary;
+    options.encoder.rotary = c.is_rotary;
     SpeechModel model(options);
     model.initialize(3);
     const Tensor features = normal({3, 24, 5}, 2, DType::float32);
@@ -268,6 +273,29 @@ TEST_CASE("a stream with linear attention continues after the maximum length wit
   for (int64_t t = 0; t < 60; ++t)
     if (stream.push(features.view({1, 5}, {5, 1}, t * 5)))
       CHECK(max_difference(stream.logits(), expected.alias({1, 6}, {6, 1}, t / 2 * 6).clone()) < 1e-5);
+}
+
+TEST_CASE(
+    "without positions, a permutation of the frames permutes the logits; sinusoids and rotations prevent "
+    "it") {
+  enum class Kind { sinusoidal, rotary, none };
+  for (const Kind kind : {Kind::sinusoidal, Kind::rotary, Kind::none}) {
+    SpeechModelOptions options = small("linear");
+    options.sinusoidal = kind == Kind::sinusoidal;
+    options.encoder.rotary = kind == Kind::rotary;
+    SpeechModel model(options);
+    model.initialize(3);
+    CHECK(model.positions.defined() == options.sinusoidal);
+    const Tensor features = normal({1, 2, 5}, 2, DType::float32),
+                 lengths = Tensor::full({1}, 2, DType::int64);
+    const Tensor swapped = Tensor::empty(features.shape(), DType::float32);
+    for (int64_t i = 0; i < 10; ++i) swapped.data<float>()[i] = features.data<float>()[(i + 5) % 10];
+    const auto a = model.forward(features, lengths, {}).logits.to_vector(),
+               b = model.forward(swapped, lengths, {}).logits.to_vector();
+    double difference = 0;
+    for (size_t i = 0; i < 12; ++i) difference = std::max(difference, std::abs(a[i] - b[(i + 6) % 12]));
+    CHECK((difference < 1e-5) == (kind == Kind::none));
+  }
 }
 
 TEST_CASE("logits depend on later frames unless the model is causal") {

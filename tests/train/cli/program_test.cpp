@@ -88,6 +88,18 @@ TEST_CASE("errors about empty arguments name the argument") {
   }
 }
 
+TEST_CASE("errors about options without a value name the option") {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"bench", "small-op", "--repeats"}, "error: \"tapeformer bench small-op\": --repeats needs a value"},
+      {{"bench", "small-op", "--repeats", ""}, "error: --repeats: the value is empty"},
+      {{"reproduce", "mnist-table", "--out", ""}, "error: --out: the value is empty"}};
+  for (const auto& [words, expected] : cases) {
+    const auto result = run_program(words);
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, expected));
+  }
+}
+
 TEST_CASE("two dashes end the options") {
   CHECK(run_program({"info", "--"}).code == 0);
   CHECK(contains(run_program({"info", "--", "--json"}).err, "does not take the argument \"--json\""));

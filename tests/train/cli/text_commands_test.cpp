@@ -135,7 +135,7 @@ TEST_CASE("prompts that the model cannot continue are usage errors") {
   CHECK(contains(error({"--prompt", "the Cat"}),
                  "the prompt, byte 4: the character \"C\" is not in the vocabulary of the training text"));
   CHECK(contains(error({"--prompt", "the \xFF"}), "the prompt, byte 4: is not valid UTF-8"));
-  CHECK(contains(error({"--prompt", ""}), "the prompt is empty"));
+  CHECK(contains(error({"--prompt", ""}), "--prompt: the value is empty"));
   CHECK(contains(error({"--prompt", std::string(41, 'a')}),
                  "the prompt has 41 tokens, expected at most 40: the model has sinusoidal positions"));
   CHECK(contains(error({"--prompt", "the ", "--length", "38"}),

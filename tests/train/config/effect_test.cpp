@@ -83,7 +83,8 @@ OptionValue other_value(const SchemaKey& key, const Config& config) {
   if (auto* text = std::get_if<std::string>(&value)) {
     const auto& choices = key.spec.choices;
     if (key.name() == "schedule.kind") return std::string(*text == "cosine" ? "constant" : "cosine");
-    if (key.name() == "model.positions") return std::string("axial");
+    if (key.name() == "model.positions")
+      return std::string(config.model.type == "speech" ? "rotary" : "axial");
     *text = choices.empty() ? "other" : *text == choices.front() ? choices.back() : choices.front();
   }
   return value;
@@ -113,7 +114,7 @@ void complete(const std::string& name, Config& config) {
   if (name == "model.tied_embeddings") config.model.positions = "none";
   if (name == "data.streams") config.data.eval_context = 0;
   if (name == "optimizer.clip_value") config.optimizer.clip_norm = 0;
-  if (name != "model.positions") return;
+  if (name != "model.positions" || config.model.type == "speech") return;
   config.model.axial_shape = {4, 4};
   config.model.axial_dims = {8, 8};
 }

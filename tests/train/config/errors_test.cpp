@@ -270,6 +270,18 @@ TEST_CASE("contradictions between keys of the length, the data set, the schedule
   CHECK(error_of("[model]\nvalue_dim = 256\n").find("= 256), got 256") != std::string::npos);
 }
 
+TEST_CASE("positions that a speech model does not have are errors") {
+  const std::string speech = "[data]\ndataset = \"an4\"\n[model]\ntype = \"speech\"\npositions = ";
+  const auto errors_of = [&](const std::string& positions) {
+    return error_of(speech + "\"" + positions + "\"\n");
+  };
+  CHECK(errors_of("rotary").find("model.positions") == std::string::npos);
+  CHECK(
+      errors_of("axial").find("model.positions: \"axial\" needs a model of type \"image\" or \"sequence\"") !=
+      std::string::npos);
+  CHECK(errors_of("grid").find("model.positions: \"grid\" needs a data set of images") != std::string::npos);
+}
+
 TEST_CASE("contradictions between keys of reversible layers, chunks or axial positions are errors") {
   CHECK(error_of("[model]\nreversible = true\n") ==
         "a.toml:3:2: model.norm: reversible layers require pre-norm: expected \"pre\"");

@@ -95,7 +95,7 @@ TEST_CASE("--set of a key that the config does not use is an error") {
            {kSpeech, "data.cmvn_variance=false data.cmvn=none", "normalised features"},
            {kSpeech, "model.bidirectional=false", "LSTMs, and model.encoder is \"transformer\""},
            {kSpeech, "model.subsampling_kind=conv", "subsampling by 2 or 4"},
-           {kSpeech, "model.positions=sinusoidal", "models of type \"image\" and \"sequence\""},
+           {kLstm, "model.positions=rotary", "Transformers, and model.encoder is \"lstm\""},
            {kLstm, "model.heads=3", "Transformers, and model.encoder is \"lstm\""},
            {kLstm, "model.causal=true", "an LSTM is causal if model.bidirectional = false"},
            {kLstm, "attention.chunk=8", "Transformers, and model.encoder is \"lstm\""},
@@ -287,10 +287,9 @@ TEST_CASE("configs of images and sequences have the expected keys without effect
 
 TEST_CASE("configs of speech have the expected keys without effect") {
   const Names defaults = joined(unused_by_defaults(), unused_by_all());
-  const Names no_speech =
-      joined({"data.downscale", "data.max_length", "data.symbols", "model.mixtures", "model.value_dim",
-              "model.positions", "model.loss_chunks", "run.cuda_graphs"},
-             sequence_keys());
+  const Names no_speech = joined({"data.downscale", "data.max_length", "data.symbols", "model.mixtures",
+                                  "model.value_dim", "model.loss_chunks", "run.cuda_graphs"},
+                                 sequence_keys());
   const Names no_recordings = {"data.max_seconds", "data.sample_rate",  "data.resample",
                                "data.channel",     "data.num_mel_bins", "data.dither"};
   const Names parts = {"data.train_part", "data.valid_part", "data.test_part"};
@@ -303,10 +302,10 @@ TEST_CASE("configs of speech have the expected keys without effect") {
   CHECK(text(unused_keys(kSpeech)) == text(joined(an4, augment)));
   CHECK(text(unused_keys(kSpeech, {"data.spec_augment=true", "data.cmvn=none"})) ==
         text(joined(an4, {"data.cmvn_variance"})));
-  Names lstm =
-      joined(joined(an4, augment), {"model.attention", "model.heads", "model.head_dim", "model.feedforward",
-                                    "model.norm", "model.activation", "model.recompute", "model.reversible",
-                                    "model.feedforward_chunks", "model.causal", "model.max_frames"});
+  Names lstm = joined(joined(an4, augment),
+                      {"model.attention", "model.heads", "model.head_dim", "model.feedforward", "model.norm",
+                       "model.activation", "model.positions", "model.recompute", "model.reversible",
+                       "model.feedforward_chunks", "model.causal", "model.max_frames"});
   for (const char* key : {"model.hidden", "model.bidirectional"}) lstm.erase(key);
   CHECK(text(unused_keys(kLstm)) == text(lstm));
 

@@ -247,6 +247,7 @@ SpeechModelOptions speech_model_options(const Config& config, const SpeechDescri
     options.lstm_dropout = m.dropout;
   } else {
     options.encoder = encoder_options(config);
+    options.sinusoidal = m.positions == "sinusoidal";
     options.causal = m.causal;
     options.max_frames = m.max_frames;
   }
