@@ -35,20 +35,31 @@ void check_step(const RelativeBias& bias, const RelativeCache& cache, const Shap
   check_defined(kStep, "keys", cache.keys, "values", cache.values, "scores", cache.scores);
   const int64_t capacity = cache.keys.rank() == 4 ? cache.keys.size(1) : 0;
   const Shape rows{batch, capacity, heads, dim};
+  check_defined(kStep, "content_bias", bias.content_bias, "position_bias", bias.position_bias, "distances",
+                bias.distances);
   check(cache.keys.shape() == rows && cache.values.shape() == rows && cache.keys.is_contiguous() &&
-            cache.values.is_contiguous() && cache.scores.shape() == Shape{batch, heads, capacity},
+            cache.values.is_contiguous() &&
+            cache.scores.shape() == Shape{batch, heads, bias.distances.size(0)},
         kStep, "the cache has ", cache.keys.shape(), ", ", cache.values.shape(), " and ",
         cache.scores.shape(), ", and a token has ", token);
   check(cache.length < capacity || capacity >= cache.window.span(), kStep, "the cache is full: capacity ",
         capacity, ", length ", cache.length);
-  check_defined(kStep, "content_bias", bias.content_bias, "position_bias", bias.position_bias, "distances",
-                bias.distances);
   check(bias.content_bias.shape() == Shape{heads, dim} && bias.position_bias.shape() == Shape{heads, dim} &&
             bias.distances.rank() == 3 && bias.distances.size(0) >= capacity &&
             bias.distances.size(1) == heads && bias.distances.size(2) == dim &&
             bias.distances.is_contiguous(),
         kStep, "biases ", bias.content_bias.shape(), ", ", bias.position_bias.shape(), " and distances ",
         bias.distances.shape(), " do not match a cache of ", cache.keys.shape());
+  if (cache.max_compressed == 0) return;
+  check_defined(kStep, "compressed_keys", cache.compressed_keys, "compressed_values",
+                cache.compressed_values);
+  const Shape& compressed = cache.compressed_keys.shape();
+  check(compressed == Shape{batch, compressed[1], heads, dim} &&
+            cache.compressed_values.shape() == compressed && cache.compressed_keys.is_contiguous() &&
+            cache.compressed_values.is_contiguous() && compressed[1] >= cache.max_compressed &&
+            cache.rate > 0,
+        kStep, "compressed keys ", compressed, " and values ", cache.compressed_values.shape(),
+        " do not match a token of ", token);
 }
 
 }  // namespace
@@ -86,13 +97,22 @@ void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, 
                                 cache.keys.size(1),
                                 cache.length,
                                 cache.window,
+                                cache.rate,
+                                cache.max_compressed,
+                                cache.max_compressed > 0 ? cache.compressed_keys.size(1) : 1,
+                                bias.distances.size(0),
                                 1 / std::sqrt(static_cast<double>(q.size(2)))};
   dispatch(kStep, q, [&]<class T>(auto backend) {
     const RelativeStepInputs<T> inputs{attention_rows<const T>(q),   attention_rows<const T>(k),
                                        attention_rows<const T>(v),   bias.content_bias.data<T>(),
                                        bias.position_bias.data<T>(), bias.distances.data<T>()};
-    relative_attention_step(backend, shape, inputs, attention_rows<T>(cache.keys),
-                            attention_rows<T>(cache.values), cache.scores.data<T>(), attention_rows<T>(out));
+    const auto ring = [&](const Tensor& newest, const Tensor& compressed) {
+      return RelativeRing<T>{attention_rows<T>(newest),
+                             compressed.defined() ? attention_rows<T>(compressed) : AttentionRows<T>()};
+    };
+    relative_attention_step(backend, shape, inputs, ring(cache.keys, cache.compressed_keys),
+                            ring(cache.values, cache.compressed_values), cache.scores.data<T>(),
+                            attention_rows<T>(out));
   });
 }
 

@@ -15,19 +15,26 @@ namespace tapeformer {
 // -inf, as the gradient of softmax() is.
 Tensor relative_scores(const Tensor& content, const Tensor& position);
 
-// Keys and values of the previous tokens, a ring with memory for `capacity` tokens.
+// Keys and values of the previous tokens, a ring with memory for `capacity` tokens, and a second ring of
+// compressed rows. Row r describes the tokens rate * r to rate * (r + 1) - 1. A query also attends to the
+// newest `max_compressed` rows whose tokens are before its window.
 struct RelativeCache {
   Tensor keys, values;  // (batch, capacity, heads, dim), contiguous
   KeyWindow window;     // causal window of a query; its span is at most `capacity`
-  Tensor scores;        // workspace, (batch, heads, capacity)
+  int64_t rate = 1;     // divides the first key of each window
+  int64_t max_compressed = 0;
+  // (batch, rows, heads, dim), contiguous. The caller writes them. Undefined if max_compressed is 0.
+  Tensor compressed_keys, compressed_values;
+  Tensor scores;  // workspace, (batch, heads, distances)
   int64_t length = 0;
 };
 
 // The learned parts of the scores. Query q_i and key k_j have the score
 //   ((q_i + content_bias) · k_j + (q_i + position_bias) · distances[i - j]) / sqrt(dim).
+// Compressed rows have the positions before the window.
 struct RelativeBias {
   Tensor content_bias, position_bias;  // (heads, dim)
-  Tensor distances;                    // (distances, heads, dim), at least as many as the cache has rows
+  Tensor distances;                    // (distances, heads, dim), at least as many as a query has keys
 };
 
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to

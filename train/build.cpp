@@ -167,7 +167,7 @@ std::vector<KeyProblem> model_problems(const Config& config) {
   for (const OptionProblem& problem : found) problems.push_back(key_problem(problem));
   const AttentionPattern attention = encoder_options(config).attention;
   for (const AttentionChoice& choice : attention) {
-    const int64_t memory = attention_kind(choice.kind).memory_of(choice.options);
+    const int64_t memory = attention_kind(choice.kind).memory_of(choice.options).span();
     if (memory == 0 || config.data.streams) continue;
     const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
     problems.push_back({table + ".memory",

@@ -10,6 +10,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent form";
+constexpr const char* kNoCompressedMemory = "this attention kind has no compressed memory";
 
 // Returns whether the default of an option is within its range and its choices.
 bool accepts_default(const OptionSpec& option) {
@@ -49,12 +50,13 @@ void check_used(const AttentionKind& kind, const OptionValues& options) {
 
 std::deque<AttentionKind>& registry() {
   static auto& kinds = *new std::deque<AttentionKind>{
-      linear_attention_kind(),    softmax_attention_kind(),        lsh_attention_kind(),
-      local_attention_kind(),     shared_softmax_attention_kind(), performer_attention_kind(),
-      linformer_attention_kind(), synthesizer_attention_kind(),    memory_compressed_attention_kind(),
-      sparse_attention_kind(),    longformer_attention_kind(),     big_bird_attention_kind(),
-      image_attention_kind(),     sinkhorn_attention_kind(),       routing_attention_kind(),
-      axial_row_attention_kind(), axial_column_attention_kind(),   transformer_xl_attention_kind()};
+      linear_attention_kind(),     softmax_attention_kind(),        lsh_attention_kind(),
+      local_attention_kind(),      shared_softmax_attention_kind(), performer_attention_kind(),
+      linformer_attention_kind(),  synthesizer_attention_kind(),    memory_compressed_attention_kind(),
+      sparse_attention_kind(),     longformer_attention_kind(),     big_bird_attention_kind(),
+      image_attention_kind(),      sinkhorn_attention_kind(),       routing_attention_kind(),
+      axial_row_attention_kind(),  axial_column_attention_kind(),   transformer_xl_attention_kind(),
+      compressive_attention_kind()};
   return kinds;
 }
 
@@ -66,6 +68,14 @@ std::unique_ptr<AttentionState> Attention::make_state(const StateShape&) const {
 
 void Attention::step(const Tensor&, const Tensor&, const Tensor&, AttentionState&, const Tensor&) const {
   throw std::invalid_argument(kNoRecurrentForm);
+}
+
+Tensor Attention::compress(const Tensor&) const {
+  throw std::invalid_argument(kNoCompressedMemory);
+}
+
+void Attention::append_compressed(const Tensor&, const Tensor&, AttentionState&) const {
+  throw std::invalid_argument(kNoCompressedMemory);
 }
 
 OptionValues AttentionKind::values(const std::vector<std::pair<std::string, OptionValue>>& replaced) const {

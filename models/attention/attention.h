@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/options.h"
-#include "models/layers/module.h"
+#include "models/layers/segment_memory.h"
 
 namespace tapeformer {
 
@@ -107,6 +107,14 @@ class Attention : public Module {
   // Allocates no memory. Throws std::invalid_argument if the kind has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
+
+  // Only for kinds with a compressed memory. Returns x (batch, count, width), inputs of the layer that leave
+  // the memory of tokens, compressed to (batch, count / rate, width).
+  virtual Tensor compress(const Tensor& x) const;
+  // Only for kinds with a compressed memory and a recurrent form. Appends a compressed row to the state after
+  // the step of its last token. k and v are the key and the value of the row, (batch, heads, dim). Queries
+  // attend to it when its tokens have left the memory of tokens.
+  virtual void append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const;
 };
 
 // Properties of the layer for which AttentionKind::make makes an attention.
@@ -149,9 +157,9 @@ struct AttentionKind {
   std::function<AttentionInputs(const OptionValues& options)> inputs = nullptr;
   // Throws OptionError if the options are invalid for sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
-  // Returns the number of tokens of earlier segments that an attention with these options attends to; see
-  // models/layers/segment_memory.h. Optional: kinds without it have no segment memory.
-  std::function<int64_t(const OptionValues& options)> memory = nullptr;
+  // Returns the size of the segment memory that an attention with these options attends to. Optional: kinds
+  // without it have no segment memory.
+  std::function<SegmentMemorySize(const OptionValues& options)> memory = nullptr;
   // Returns the number of multiply-adds in a causal forward pass of one head over one sequence: scores,
   // weighted sums and state updates. Optional; benchmarks need it to report rates.
   std::function<double(const OptionValues& options, const AttentionSize& size)> multiply_adds = nullptr;
@@ -166,8 +174,10 @@ struct AttentionKind {
   AttentionInputs inputs_of(const OptionValues& values) const {
     return inputs ? inputs(values) : AttentionInputs{true, !capabilities.shared_query_key};
   }
-  // Returns the number of tokens in the segment memory of an attention with these options.
-  int64_t memory_of(const OptionValues& values) const { return memory ? memory(values) : 0; }
+  // Returns the size of the segment memory of an attention with these options.
+  SegmentMemorySize memory_of(const OptionValues& values) const {
+    return memory ? memory(values) : SegmentMemorySize();
+  }
   // Returns the defaults of the options.
   OptionValues defaults() const { return OptionValues(options); }
   // Returns the defaults with some options replaced. Throws OptionError for an unknown option or a wrong
@@ -201,6 +211,7 @@ std::string unsupported_text(const AttentionKind& kind, const std::string& what,
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout);
 
 // Return the built-in attention kinds.
+AttentionKind compressive_attention_kind();
 AttentionKind linear_attention_kind();
 AttentionKind linformer_attention_kind();
 AttentionKind local_attention_kind();

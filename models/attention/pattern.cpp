@@ -67,7 +67,7 @@ std::string unsupported_text(const AttentionPattern& pattern, const std::string&
 int64_t longest_memory(const AttentionPattern& pattern) {
   int64_t longest = 0;
   for (const AttentionChoice& choice : pattern)
-    longest = std::max(longest, attention_kind(choice.kind).memory_of(choice.options));
+    longest = std::max(longest, attention_kind(choice.kind).memory_of(choice.options).span());
   return longest;
 }
 

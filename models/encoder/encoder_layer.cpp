@@ -1,9 +1,12 @@
 #include "models/encoder/encoder_layer.h"
 
 #include "autograd/chunked.h"
-#include "models/layers/segment_memory.h"
+#include "models/layers/loss_terms.h"
 #include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/losses.h"
 #include "ops/rotary.h"
+#include "ops/softmax_attention.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -14,14 +17,6 @@ void check_attended(const Tensor& attended, const Shape& expected, DType dtype, 
   check(attended.defined(), name, "the attention kind returned an undefined tensor");
   check(attended.shape() == expected && attended.dtype() == dtype, name, "the attention kind must return ",
         expected, " ", name_of(dtype), ", not ", attended.shape(), " ", name_of(attended.dtype()));
-}
-
-// Returns the memory of the layer `name` followed by x, or x if there is no memory. Stores x for the next
-// segment.
-Tensor with_memory(const Tensor& x, const ForwardContext& context, const std::string& name) {
-  context.memory->write(name, x);
-  const Tensor memory = context.memory->read(name, x.size(0));
-  return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
 }
 
 }  // namespace
@@ -101,6 +96,37 @@ struct MultiHeadAttention::OnTape {
     return a.out_projection.forward(as_operand(x), Activation::none, {}, result);
   }
 };
+
+Tensor MultiHeadAttention::with_memory(const Tensor& x, const ForwardContext& context,
+                                       const std::string& name) const {
+  const Tensor evicted = context.memory->write(name, x);
+  if (evicted.defined()) compress_memory(x, evicted, context, name);
+  const Tensor memory = context.memory->read(name, x.size(0));
+  return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
+}
+
+// Recomputed and reversible layers run with recording off. The loss term is recorded nevertheless, because
+// replays do not compute it again.
+void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
+                                         const ForwardContext& context, const std::string& name) const {
+  const RecordingScope scope(context.terms != nullptr);
+  const Tensor rows = attention_->compress(evicted);
+  context.memory->write_compressed(name, rows);
+  if (requires_grad(rows)) context.terms->add(reconstruction_loss(detach(x), evicted, rows));
+}
+
+Tensor MultiHeadAttention::reconstruction_loss(const Tensor& x, const Tensor& evicted,
+                                               const Tensor& compressed) const {
+  const auto heads = [&](const Linear& projection, const Tensor& rows) {
+    return reshape(linear(rows, detach(projection.weight), detach(projection.bias)),
+                   {rows.size(0), rows.size(1), heads_, head_dim_});
+  };
+  const Tensor q = heads(query_projection, x);
+  const auto attended = [&](const Tensor& rows) {
+    return softmax_attention(q, heads(key_projection, rows), heads(value_projection, rows));
+  };
+  return mse_loss(attended(compressed), attended(evicted));
+}
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
                                    const std::string& name, DType result) const {

@@ -112,6 +112,16 @@ class MultiHeadAttention final : public Module {
  private:
   struct OnTape;
 
+  // Returns the memory of the layer followed by x, or x if there is no memory. Stores x for the next segment.
+  Tensor with_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
+  // Compresses `evicted`, inputs that leave the memory of the segment x, and stores the result.
+  void compress_memory(const Tensor& x, const Tensor& evicted, const ForwardContext& context,
+                       const std::string& name) const;
+  // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2): the mean squared difference
+  // between the attention of x to `evicted` and to `compressed`. Its softmax attention has no positions and
+  // no masks. Gradients reach only `compressed`.
+  Tensor reconstruction_loss(const Tensor& x, const Tensor& evicted, const Tensor& compressed) const;
+
   int64_t heads_, head_dim_;
   AttentionInputs inputs_;
   bool takes_bfloat16_, is_rotary_;

@@ -1,5 +1,6 @@
 #include "models/encoder/encoder_step.h"
 
+#include "ops/linear.h"
 #include "ops/rotary.h"
 #include "ops/view.h"
 
@@ -18,6 +19,10 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
   for (const auto& layer : encoder.layers) {
     shape.name = layer->name();
     layers_.push_back(make_layer(*layer, shape, projections));
+    const AttentionChoice& choice = choice_of_layer(o.attention, static_cast<int64_t>(layers_.size()) - 1);
+    const SegmentMemorySize memory = attention_kind(choice.kind).memory_of(choice.options);
+    if (memory.compressed > 0)
+      layers_.back().span = Tensor::zeros({batch, memory.rate, o.width()}, like.dtype(), like.device());
   }
   const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
   for (Tensor* t : {&x_, &normalized_, &change_}) *t = buffer({batch, o.width()});
@@ -73,7 +78,8 @@ EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const St
           .linear1 = prepare(weights.feedforward.linear1),
           .linear2 = prepare(weights.feedforward.linear2),
           .projected = projected,
-          .state = a.kind().make_state(shape)};
+          .state = a.kind().make_state(shape),
+          .span = {}};
 }
 
 int64_t EncoderStep::state_bytes() const {
@@ -115,11 +121,29 @@ struct EncoderStep::OneToken {
     const Tensor& x = step.branch_operand_.defined() ? step.branch_operand_ : input;
     if (branch == Branch::attention) {
       layer.projections.into(x, Activation::none, layer.projected.rows);
-      return run_attention(*this, x);
+      const Tensor change = run_attention(*this, x);
+      if (layer.span.defined()) compress(input);
+      return change;
     }
     layer.linear1.into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
     layer.linear2.into(step.hidden_, Activation::none, step.change_);
     return step.change_;
+  }
+
+  // Stores the input of the attention. At the end of a span, appends its compressed row to the state. A
+  // captured graph repeats the slots of the captured step. This has no effect, because graphs decode at most
+  // one segment, and the segment after it is the first that reads compressed rows.
+  void compress(const Tensor& x) const {
+    const int64_t batch = x.size(0), width = x.size(1), rate = layer.span.size(1);
+    const int64_t slot = step.position_ % rate;
+    slice(layer.span, 1, slot, slot + 1).copy_from(reshape(x, {batch, 1, width}));
+    if (slot + 1 < rate) return;
+    const MultiHeadAttention& a = layer.weights.attention;
+    const Tensor row = reshape(a.kind().compress(layer.span), {batch, width});
+    const auto heads = [&](const Linear& projection) {
+      return reshape(linear(row, projection.weight, projection.bias), layer.projected.value.shape());
+    };
+    a.kind().append_compressed(heads(a.key_projection), heads(a.value_projection), *layer.state);
   }
 
   AttentionInputs inputs() const { return layer.weights.attention.inputs(); }
@@ -143,6 +167,7 @@ struct EncoderStep::OneToken {
 };
 
 const Tensor& EncoderStep::step() {
+  const NoGrad no_grad;
   const ResidualForm form = residual_form(encoder_.options());
   LayerState state{x_, {}};
   if (form == ResidualForm::reversible) {

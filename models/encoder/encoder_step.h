@@ -2,7 +2,8 @@
 // al. 2020, section 3.4).
 //
 // An EncoderStep borrows the weights of the encoder and owns the attention states and all buffers, so that a
-// step allocates no memory. Its results equal the results of the parallel form up to rounding.
+// step allocates no memory, except to compress the inputs of a compressed memory. Its results equal the
+// results of the parallel form up to rounding.
 #pragma once
 
 #include <memory>
@@ -45,6 +46,7 @@ class EncoderStep {
     DecodingLinear projections, out, linear1, linear2;
     Projected projected;
     std::unique_ptr<AttentionState> state;
+    Tensor span;  // newest inputs, (batch, rate, width); undefined without a compressed memory
   };
   // `buffer` has room for the projections of a layer. All layers share it.
   static Layer make_layer(const EncoderLayer& weights, const StateShape& shape, const Tensor& buffer);

@@ -33,6 +33,7 @@ class Decisions {
   std::map<std::string, Tensor> decisions_;
 };
 
+class LossTerms;      // models/layers/loss_terms.h
 class SegmentMemory;  // models/layers/segment_memory.h
 
 // Settings of a forward pass.
@@ -48,6 +49,7 @@ struct ForwardContext {
   // Memory of the earlier segments of the sequences, or null. It must outlive backward(), because replays
   // read it.
   SegmentMemory* memory = nullptr;
+  LossTerms* terms = nullptr;      // collects terms that layers add to the loss, or null
   Decisions* decisions = nullptr;  // decisions to store or to repeat; null if the pass is not replayed
 
   // Returns a dropout mask with probability p. `name` is the name of its random stream: the full name of a

@@ -6,44 +6,82 @@
 
 namespace tapeformer {
 
-void SegmentMemory::add_layer(const std::string& name, int64_t tokens, int64_t width) {
-  if (tokens == 0) return;
-  const auto zeros = [&] { return Tensor::zeros({batch_, tokens, width}, like_.dtype(), like_.device()); };
-  layers_[name] = {zeros(), zeros()};
+SegmentMemory::Rows SegmentMemory::make_rows(int64_t capacity, int64_t width) const {
+  if (capacity == 0) return {};
+  const auto zeros = [&] { return Tensor::zeros({batch_, capacity, width}, like_.dtype(), like_.device()); };
+  return {zeros(), zeros()};
+}
+
+void SegmentMemory::add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width) {
+  check(size.compressed == 0 || size.tokens > 0, "SegmentMemory", "a compressed memory of ", size.compressed,
+        " rows needs a memory of tokens");
+  if (size.tokens == 0) return;
+  layers_[name] = {size, make_rows(size.tokens, width), make_rows(size.compressed, width)};
 }
 
 void SegmentMemory::start_segment(int64_t preceding) {
   preceding_ = preceding;
   for (auto& [name, layer] : layers_) {
-    layer.previous.copy_from(layer.next);
+    for (const Rows* rows : {&layer.tokens, &layer.compressed})
+      if (rows->next.defined()) rows->previous.copy_from(rows->next);
     layer.is_written = false;
   }
+}
+
+int64_t SegmentMemory::valid_tokens(const Layer& layer) const {
+  return std::min(layer.size.tokens, preceding_);
+}
+
+Tensor SegmentMemory::newest(const Rows& rows, int64_t batch, int64_t valid) {
+  const int64_t capacity = rows.previous.size(1);
+  return slice(slice(rows.previous, 0, 0, batch), 1, capacity - valid, capacity);
 }
 
 Tensor SegmentMemory::read(const std::string& name, int64_t batch) const {
   const auto found = layers_.find(name);
   if (found == layers_.end() || preceding_ == 0) return {};
-  const Tensor& memory = found->second.previous;
   check(batch <= batch_, "SegmentMemory", "a batch of ", batch, " segments, and memory for ", batch_);
-  const int64_t tokens = memory.size(1), valid = std::min(tokens, preceding_);
-  return slice(slice(memory, 0, 0, batch), 1, tokens - valid, tokens);
+  const Layer& layer = found->second;
+  const Tensor tokens = newest(layer.tokens, batch, valid_tokens(layer));
+  const int64_t older = (preceding_ - valid_tokens(layer)) / layer.size.rate;
+  const int64_t compressed = std::min(layer.size.compressed, older);
+  return compressed > 0 ? concat({newest(layer.compressed, batch, compressed), tokens}, 1) : tokens;
 }
 
-void SegmentMemory::write(const std::string& name, const Tensor& x) {
+void SegmentMemory::append(const Rows& rows, const Tensor& x) {
+  const int64_t batch = x.size(0), length = x.size(1), capacity = rows.next.size(1);
+  const int64_t added = std::min(length, capacity), kept = capacity - added;
+  const Tensor next = slice(rows.next, 0, 0, batch), previous = slice(rows.previous, 0, 0, batch);
+  slice(next, 1, kept, capacity).copy_from(slice(x, 1, length - added, length));
+  if (kept > 0) slice(next, 1, 0, kept).copy_from(slice(previous, 1, added, capacity));
+}
+
+Tensor SegmentMemory::write(const std::string& name, const Tensor& recorded) {
   const auto found = layers_.find(name);
-  if (found == layers_.end() || found->second.is_written) return;
+  if (found == layers_.end() || found->second.is_written) return {};
+  const NoGrad no_grad;
   Layer& layer = found->second;
   layer.is_written = true;
-  const int64_t batch = x.size(0), length = x.size(1), tokens = layer.next.size(1);
-  const int64_t added = std::min(length, tokens), kept = tokens - added;
-  const Tensor next = slice(layer.next, 0, 0, batch), previous = slice(layer.previous, 0, 0, batch);
-  slice(next, 1, kept, tokens).copy_from(slice(detach(x), 1, length - added, length));
-  if (kept > 0) slice(next, 1, 0, kept).copy_from(slice(previous, 1, added, tokens));
+  const Tensor x = detach(recorded);
+  append(layer.tokens, x);
+  const int64_t valid = valid_tokens(layer), excess = valid + x.size(1) - layer.size.tokens;
+  const int64_t evicted = excess / layer.size.rate * layer.size.rate;
+  if (layer.size.compressed == 0 || evicted <= 0) return {};
+  const Tensor inputs = valid > 0 ? concat({newest(layer.tokens, x.size(0), valid).to(x.dtype()), x}, 1) : x;
+  return slice(inputs, 1, 0, evicted).clone();
+}
+
+void SegmentMemory::write_compressed(const std::string& name, const Tensor& rows) {
+  const NoGrad no_grad;
+  append(layers_.at(name).compressed, detach(rows));
 }
 
 NamedTensors SegmentMemory::state() const {
   NamedTensors tensors;
-  for (const auto& [name, layer] : layers_) tensors.emplace_back(name, layer.next);
+  for (const auto& [name, layer] : layers_) {
+    tensors.emplace_back(name, layer.tokens.next);
+    if (layer.compressed.next.defined()) tensors.emplace_back(name + ".compressed", layer.compressed.next);
+  }
   return tensors;
 }
 

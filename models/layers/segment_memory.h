@@ -1,6 +1,7 @@
-// Segment memory (Dai et al. 2019, "Transformer-XL", section 3.2): inputs of attention layers that pass,
-// without gradients, from a segment of a text to the next one. Example i of each batch is the segment that
-// follows example i of the previous batch.
+// Segment memory: inputs of attention layers that pass, without gradients, from a segment of a text to the
+// next one (Dai et al. 2019, "Transformer-XL", section 3.2). Example i of each batch is the segment that
+// follows example i of the previous batch. The inputs that leave the memory may be compressed to fewer rows,
+// which form a second, older memory (Rae et al. 2020, "Compressive Transformers").
 #pragma once
 
 #include <map>
@@ -10,34 +11,61 @@
 
 namespace tapeformer {
 
+// Sizes of the segment memory of a layer.
+struct SegmentMemorySize {
+  int64_t tokens = 0;      // newest inputs that the layer remembers
+  int64_t compressed = 0;  // rows of compressed inputs before them; requires tokens > 0
+  int64_t rate = 1;        // number of inputs in a compressed row
+
+  // Returns the largest number of rows that a segment reads.
+  int64_t rows() const { return tokens + compressed; }
+  // Returns the largest number of tokens that these rows describe.
+  int64_t span() const { return tokens + compressed * rate; }
+};
+
 // The memories of the layers of a model for a batch of texts. The tensors keep their addresses, so that
 // captured graphs read and write them.
 class SegmentMemory {
  public:
   // Makes memories for `batch` texts. `like` has the dtype and the device of the inputs.
   SegmentMemory(int64_t batch, const Tensor& like) : batch_(batch), like_(like) {}
-  // Adds the memory of a layer: its last `tokens` inputs, which have `width` features.
-  void add_layer(const std::string& name, int64_t tokens, int64_t width);
+  // Adds the memory of a layer whose inputs have `width` features.
+  void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
   // Starts a segment. The inputs of the previous segment become readable. `preceding` is the number of tokens
   // of each text before the segment; older inputs belong to other texts and are not read.
   void start_segment(int64_t preceding);
-  // Returns the newest earlier inputs of a layer for the first `batch` texts, (batch, tokens, width).
-  // Undefined if the layer has no memory or no earlier input.
+  // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width): compressed rows,
+  // then tokens. Undefined if the layer has no memory or no earlier input.
   Tensor read(const std::string& layer, int64_t batch) const;
   // Stores the inputs x (batch, length, width) of a layer for the next segment. The values are copied, so no
-  // gradient passes. A replay of the layer in the same segment stores nothing.
-  void write(const std::string& layer, const Tensor& x);
+  // gradient passes. If the layer has a compressed memory, returns a copy of the inputs that leave the memory
+  // of tokens, (batch, count, width), which the layer then compresses; undefined if there are none. `count`
+  // is a multiple of the rate, and so is the length of each segment except the last one of a text. A replay
+  // of the layer in the same segment stores and returns nothing.
+  Tensor write(const std::string& layer, const Tensor& x);
+  // Appends rows (batch, count, width) to the compressed memory of a layer for the next segment.
+  void write_compressed(const std::string& layer, const Tensor& rows);
 
-  // Returns the inputs for the next segment, under the names of the layers. Checkpoints store these tensors
-  // and load them in place.
+  // Returns the memory for the next segment, under the names of the layers, with the suffix ".compressed" for
+  // compressed rows. Checkpoints store these tensors and load them in place.
   NamedTensors state() const;
 
  private:
+  struct Rows {
+    Tensor previous, next;  // (batch, capacity, width); undefined if the capacity is 0
+  };
   struct Layer {
-    Tensor previous, next;  // (batch, tokens, width)
+    SegmentMemorySize size;
+    Rows tokens, compressed;
     bool is_written = false;
   };
+  Rows make_rows(int64_t capacity, int64_t width) const;
+  // Returns the newest `valid` previous rows for the first `batch` texts.
+  static Tensor newest(const Rows& rows, int64_t batch, int64_t valid);
+  // Sets the next rows to the newest rows of the previous rows followed by x.
+  static void append(const Rows& rows, const Tensor& x);
+  int64_t valid_tokens(const Layer& layer) const;
 
   int64_t batch_;
   Tensor like_;

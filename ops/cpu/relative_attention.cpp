@@ -18,38 +18,36 @@ int64_t relative_grain(int64_t work) {
   return std::max<int64_t>(kMinElements / std::max<int64_t>(work, 1), 1);
 }
 
-// Computes the attention of one query and head to the keys [begin, length) of a ring.
+// Computes the attention of one query and head to the keys in the rings.
 template <class T>
 class RelativeStep {
  public:
-  RelativeStep(const RelativeStepShape& shape, const RelativeStepInputs<T>& inputs, AttentionRows<T> keys,
-               AttentionRows<T> values, AttentionRows<T> out)
+  RelativeStep(const RelativeStepShape& shape, const RelativeStepInputs<T>& inputs,
+               const RelativeRing<T>& keys, const RelativeRing<T>& values, AttentionRows<T> out)
       : s_(shape), in_(inputs), keys_(keys), values_(values), out_(out) {}
 
   void run(int64_t batch, int64_t head, T* scores, T* content, T* position) const {
-    const int64_t last = s_.length - 1, begin = s_.window.begin(last), slot = last % s_.capacity;
-    std::copy_n(in_.k.row(batch, 0, head), s_.dim, keys_.row(batch, slot, head));
-    std::copy_n(in_.v.row(batch, 0, head), s_.dim, values_.row(batch, slot, head));
+    const int64_t query = s_.length - 1, count = s_.keys(query);
+    std::copy_n(in_.k.row(batch, 0, head), s_.dim, keys_.row(s_, query, 0, batch, head));
+    std::copy_n(in_.v.row(batch, 0, head), s_.dim, values_.row(s_, query, 0, batch, head));
     const T* const q = in_.q.row(batch, 0, head);
     for (int64_t d = 0; d < s_.dim; ++d) {
       content[d] = q[d] + in_.content_bias[head * s_.dim + d];
       position[d] = q[d] + in_.position_bias[head * s_.dim + d];
     }
     T maximum = -std::numeric_limits<T>::infinity();
-    for (int64_t j = begin; j <= last; ++j) {
-      const T* const distance = in_.distances + ((last - j) * s_.heads + head) * s_.dim;
-      const T score = static_cast<T>(s_.scale) *
-                      (dot(content, static_cast<const T*>(keys_.row(batch, j % s_.capacity, head)), s_.dim) +
-                       dot(position, distance, s_.dim));
-      scores[j - begin] = score;
-      maximum = std::max(maximum, score);
+    for (int64_t j = 0; j < count; ++j) {
+      const T* const key = keys_.row(s_, query, j, batch, head);
+      const T* const distance = in_.distances + (j * s_.heads + head) * s_.dim;
+      scores[j] = static_cast<T>(s_.scale) * (dot(content, key, s_.dim) + dot(position, distance, s_.dim));
+      maximum = std::max(maximum, scores[j]);
     }
     T* const out = out_.row(batch, 0, head);
     std::fill_n(out, s_.dim, T{0});
     T sum = 0;
-    for (int64_t j = begin; j <= last; ++j) {
-      const T weight = vmath::exp(scores[j - begin] - maximum);
-      const T* const value = values_.row(batch, j % s_.capacity, head);
+    for (int64_t j = 0; j < count; ++j) {
+      const T weight = vmath::exp(scores[j] - maximum);
+      const T* const value = values_.row(s_, query, j, batch, head);
       sum += weight;
 #pragma omp simd
       for (int64_t d = 0; d < s_.dim; ++d) out[d] += weight * value[d];
@@ -60,7 +58,8 @@ class RelativeStep {
  private:
   const RelativeStepShape& s_;
   const RelativeStepInputs<T>& in_;
-  const AttentionRows<T> keys_, values_, out_;
+  const RelativeRing<T>&keys_, &values_;
+  const AttentionRows<T> out_;
 };
 
 }  // namespace
@@ -94,14 +93,14 @@ void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gr
 
 template <class T>
 void relative_attention_step(Backend, const RelativeStepShape& s, const RelativeStepInputs<T>& inputs,
-                             AttentionRows<T> keys, AttentionRows<T> values, T* scores,
+                             const RelativeRing<T>& keys, const RelativeRing<T>& values, T* scores,
                              AttentionRows<T> out) {
-  const int64_t count = s.length - s.window.begin(s.length - 1);
+  const int64_t count = s.keys(s.length - 1);
   const RelativeStep<T> step(s, inputs, keys, values, out);
   parallel_for(s.batch * s.heads, relative_grain(3 * count * s.dim), [&](int64_t first, int64_t last) {
     std::vector<T> content(static_cast<size_t>(s.dim)), position(content);
     for (int64_t i = first; i < last; ++i)
-      step.run(i / s.heads, i % s.heads, scores + i * s.capacity, content.data(), position.data());
+      step.run(i / s.heads, i % s.heads, scores + i * s.distances, content.data(), position.data());
   });
 }
 

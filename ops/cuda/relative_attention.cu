@@ -32,40 +32,39 @@ __global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* 
 // computes some columns of the result.
 template <class T>
 __global__ void relative_step_kernel(RelativeStepShape s, GraphStep newest, RelativeStepInputs<T> in,
-                                     AttentionRows<T> keys, AttentionRows<T> values, T* all_scores,
+                                     RelativeRing<T> keys, RelativeRing<T> values, T* all_scores,
                                      AttentionRows<T> out) {
   const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
-  const int64_t last = newest.now(), begin = s.window.begin(last), slot = last % s.capacity;
-  T* const scores = all_scores + int64_t{blockIdx.x} * s.capacity;
+  const int64_t query = newest.now(), count = s.keys(query);
+  T* const scores = all_scores + int64_t{blockIdx.x} * s.distances;
   const T* const q = in.q.row(example, 0, head);
   const T *const u = in.content_bias + head * s.dim, *const w = in.position_bias + head * s.dim;
   for (int64_t d = thread; d < s.dim; d += kStepThreads) {
-    keys.row(example, slot, head)[d] = in.k.row(example, 0, head)[d];
-    values.row(example, slot, head)[d] = in.v.row(example, 0, head)[d];
+    keys.row(s, query, 0, example, head)[d] = in.k.row(example, 0, head)[d];
+    values.row(s, query, 0, example, head)[d] = in.v.row(example, 0, head)[d];
   }
   __syncthreads();
   T maximum = -std::numeric_limits<T>::infinity();
-  for (int64_t j = begin + thread / kWarp; j <= last; j += kStepThreads / kWarp) {
-    const T* const key = keys.row(example, j % s.capacity, head);
-    const T* const distance = in.distances + ((last - j) * s.heads + head) * s.dim;
+  for (int64_t j = thread / kWarp; j < count; j += kStepThreads / kWarp) {
+    const T* const key = keys.row(s, query, j, example, head);
+    const T* const distance = in.distances + (j * s.heads + head) * s.dim;
     T product = 0;
     for (int64_t d = thread % kWarp; d < s.dim; d += kWarp)
       product += (q[d] + u[d]) * key[d] + (q[d] + w[d]) * distance[d];
     const T score = static_cast<T>(s.scale) * warp_reduce<Plus>(product);
-    if (thread % kWarp == 0) scores[j - begin] = score;
+    if (thread % kWarp == 0) scores[j] = score;
     if (maximum < score) maximum = score;
   }
   maximum = block_max(maximum);
   T sum = 0;
-  for (int64_t j = begin + thread; j <= last; j += kStepThreads) {
-    scores[j - begin] = std::exp(scores[j - begin] - maximum);
-    sum += scores[j - begin];
+  for (int64_t j = thread; j < count; j += kStepThreads) {
+    scores[j] = std::exp(scores[j] - maximum);
+    sum += scores[j];
   }
   sum = block_sum(sum);
   for (int64_t d = thread; d < s.dim; d += kStepThreads) {
     T result = 0;
-    for (int64_t j = begin; j <= last; ++j)
-      result += scores[j - begin] * values.row(example, j % s.capacity, head)[d];
+    for (int64_t j = 0; j < count; ++j) result += scores[j] * values.row(s, query, j, example, head)[d];
     out.row(example, 0, head)[d] = result / sum;
   }
 }
@@ -86,7 +85,7 @@ void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gr
 
 template <class T>
 void relative_attention_step(Backend, const RelativeStepShape& s, const RelativeStepInputs<T>& inputs,
-                             AttentionRows<T> keys, AttentionRows<T> values, T* scores,
+                             const RelativeRing<T>& keys, const RelativeRing<T>& values, T* scores,
                              AttentionRows<T> out) {
   launch(relative_step_kernel<T>, over_rows(s.batch * s.heads, kStepThreads), s, GraphStep(s.length - 1),
          inputs, keys, values, scores, out);

@@ -17,12 +17,38 @@ struct RelativeScoresShape {
   }
 };
 
-// Token `length` - 1 is the query. Position p of the text has row p % capacity of the ring.
+// Token `length` - 1 is the query. Its keys have the distances 0, 1, …: the tokens of its window from the
+// newest to the oldest, then at most `max_compressed` rows for `rate` earlier tokens each.
 struct RelativeStepShape {
   int64_t batch, heads, dim, capacity;
   int64_t length;  // a GraphStep on CUDA
   KeyWindow window;
+  int64_t rate, max_compressed, compressed_capacity;
+  int64_t distances;  // at least the largest number of keys
   double scale;
+
+  // Returns the number of tokens in the window of a query.
+  TAPEFORMER_HOST_DEVICE int64_t tokens(int64_t query) const { return query - window.begin(query) + 1; }
+  // Returns the number of keys of a query.
+  TAPEFORMER_HOST_DEVICE int64_t keys(int64_t query) const {
+    const int64_t rows = window.begin(query) / rate;
+    return tokens(query) + (rows < max_compressed ? rows : max_compressed);
+  }
+};
+
+// A ring of the rows of tokens, and a ring of compressed rows. Position p has row p % capacity of its ring.
+template <class T>
+struct RelativeRing {
+  AttentionRows<T> tokens, compressed;
+
+  // Returns the row of the key at `distance` from a query.
+  TAPEFORMER_HOST_DEVICE T* row(const RelativeStepShape& s, int64_t query, int64_t distance, int64_t batch,
+                                int64_t head) const {
+    const int64_t count = s.tokens(query);
+    if (distance < count) return tokens.row(batch, (query - distance) % s.capacity, head);
+    const int64_t position = s.window.begin(query) / s.rate - 1 - (distance - count);
+    return compressed.row(batch, position % s.compressed_capacity, head);
+  }
 };
 
 // Inputs of a step: rows of one token, biases (heads, dim) and distances (distances, heads, dim), contiguous.
@@ -43,11 +69,11 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T>
     void relative_scores_backward(Backend, const RelativeScoresShape& shape, const T* gradient, T* gposition);
 
-    // Stores a key and a value in the rings, and computes the attention of the query. `scores` (batch, heads,
-    // capacity) is a workspace.
+    // Stores a key and a value in the rings of tokens, and computes the attention of the query. `scores` is a
+    // workspace, (batch, heads, shape.distances).
     template <class T>
     void relative_attention_step(Backend, const RelativeStepShape& shape, const RelativeStepInputs<T>& inputs,
-                                 AttentionRows<T> keys, AttentionRows<T> values, T* scores,
+                                 const RelativeRing<T>& keys, const RelativeRing<T>& values, T* scores,
                                  AttentionRows<T> out);)
 
 }  // namespace tapeformer

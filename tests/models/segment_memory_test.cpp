@@ -6,50 +6,18 @@
 #include "autograd/gradcheck.h"
 #include "models/decoder.h"
 #include "ops/sum.h"
-#include "ops/view.h"
-#include "tests/models/small_model.h"
-#include "tests/support/random.h"
+#include "tests/models/segments.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
 
-constexpr int64_t kText = 12, kSegment = 4;
 constexpr const char* kXl = "transformer-xl";
 
 // Returns the options of a model of symbols whose layers remember `memory` tokens.
 AutoregressiveOptions xl_options(int64_t memory, int64_t max_length = kText) {
-  AutoregressiveOptions options = small_options(kXl, Head::categorical);
-  options.encoder.attention = {{kXl, attention_kind(kXl).values({{"memory", memory}})}};
-  options.positions = Positions::none;
-  options.vocabulary = 2 * kText;
-  options.max_length = max_length;
-  return options;
-}
-
-// Returns a model in float64. Models with equal options except the memory have equal parameters.
-std::unique_ptr<AutoregressiveModel> xl_model(const AutoregressiveOptions& options) {
-  auto model = std::make_unique<AutoregressiveModel>(options);
-  model->initialize(4);
-  model->convert(DType::float64);
-  // The initial biases are too small to reveal errors in their use, so they are replaced.
-  for (const auto& [name, parameter] : model->parameters())
-    if (name.ends_with("_bias")) parameter.copy_from(normal(parameter.shape(), 8));
-  return model;
-}
-
-// Returns the outputs for tokens (batch, length), computed segment by segment.
-Tensor by_segments(const AutoregressiveModel& model, const Tensor& tokens) {
-  const NoGrad no_grad;
-  const auto memory = model.encoder.make_memory(tokens.size(0));
-  std::vector<Tensor> outputs;
-  for (int64_t first = 0; first < tokens.size(1); first += kSegment) {
-    memory->start_segment(first);
-    const int64_t last = std::min(first + kSegment, tokens.size(1));
-    outputs.push_back(model.forward(slice(tokens, 1, first, last), {.memory = memory.get()}));
-  }
-  return concat(outputs, 1);
+  return segment_options(kXl, {{"memory", memory}}, max_length);
 }
 
 // Returns the attention of the layer `queries` to `keys`, with the options and all parameters set to `value`.
@@ -69,11 +37,11 @@ TEST_CASE("segments with a memory as long as the text equal one causal pass over
   for (const bool pre_norm : {false, true}) {
     AutoregressiveOptions options = xl_options(kText);
     options.encoder.pre_norm = pre_norm;
-    const auto model = xl_model(options);
+    const auto model = segment_model(options);
     const Tensor whole = model->forward(tokens, {});
     CHECK(max_difference(by_segments(*model, tokens), whole) < 1e-12);
     options.encoder.attention = xl_options(kSegment - 1).encoder.attention;
-    CHECK(max_difference(by_segments(*xl_model(options), tokens), whole) > 1e-3);
+    CHECK(max_difference(by_segments(*segment_model(options), tokens), whole) > 1e-3);
   }
 }
 
@@ -82,7 +50,7 @@ TEST_CASE("a memory that is shorter or longer than a segment has the newest toke
   for (const int64_t tokens : {1, 3, 4, 7}) {
     CAPTURE(tokens);
     SegmentMemory memory(2, x);
-    memory.add_layer("layer", tokens, 3);
+    memory.add_layer("layer", {.tokens = tokens}, 3);
     for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 4}, {4, 8}, {8, 11}}) {
       memory.start_segment(first);
       const Tensor found = memory.read("layer", 2);
@@ -99,7 +67,7 @@ TEST_CASE("a memory that is shorter or longer than a segment has the newest toke
 }
 
 TEST_CASE("outputs depend on the memory, and no gradient passes through it") {
-  const auto model = xl_model(xl_options(kText));
+  const auto model = segment_model(xl_options(kText));
   // The symbols 0 to 3 are in the first segment only.
   const Tensor first = Tensor::from<uint8_t>({0, 1, 2, 3}, {1, 4}),
                second = Tensor::from<uint8_t>({7, 8, 9, 8, 7}, {1, 5}),
@@ -131,7 +99,7 @@ TEST_CASE("recomputed and reversible layers read the memory of the forward pass 
     options.encoder.pre_norm = true;
     const auto run = [&](bool replayed) {
       (reversible ? options.encoder.reversible : options.encoder.recompute) = replayed || reversible;
-      const auto model = xl_model(options);
+      const auto model = segment_model(options);
       const auto memory = model->encoder.make_memory(2);
       std::vector<double> values;
       for (const int64_t first : {int64_t{0}, kSegment}) {
@@ -201,7 +169,7 @@ TEST_CASE("decoding with a ring of constant size equals the parallel form over m
   const Tensor tokens = random_tokens(3, 5 * kSegment + 2, 2 * kText);
   for (const int64_t memory : {1, 3, 4, 9, 40}) {
     CAPTURE(memory);
-    const auto model = xl_model(xl_options(memory, kSegment));
+    const auto model = segment_model(xl_options(memory, kSegment));
     const Tensor expected = by_segments(*model, tokens);
     Decoder decoder(*model, 3, tokens.size(1));
     CHECK(decoder.state_bytes() <= 2 * 2 * 3 * (memory + kSegment) * 8 * 8);

@@ -204,7 +204,7 @@ TEST_CASE(
       return [&sum, amount] {
         const Tensor more = Tensor::full({}, amount, DType::float64, sum.device());
         sum.add_from(more);
-        return StepOutputs{{sum.clone()}, more};
+        return StepOutputs{.losses = {sum.clone()}, .terms = {}, .grad_norm = more};
       };
     };
     // Returns the layout of a step with one batch of `length` tokens.

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "models/autoregressive_model.h"
+#include "models/layers/loss_terms.h"
 #include "ops/elementwise.h"
 #include "ops/logistic_mixture.h"
 #include "ops/losses.h"
@@ -251,5 +252,43 @@ TEST_CASE("attention of transformer-xl equals PyTorch with the published shift, 
       CAPTURE(name);
       CHECK(relative_difference(gradient(leaf), read("gradient." + name)) < 1e-6);
     }
+  }
+}
+
+TEST_CASE("a layer of a compressive model equals PyTorch over five segments, in value and gradients") {
+  constexpr int64_t kSegment = 4;
+  const SafetensorsFile file = golden("compressive");
+  EncoderOptions options{.layers = 1, .heads = 2, .head_dim = 4, .max_length = kSegment};
+  const OptionValues values =
+      attention_kind("compressive")
+          .values({{"memory", int64_t{6}}, {"compressed_memory", int64_t{3}}, {"rate", int64_t{2}}});
+  options.attention = {{"compressive", values}};
+  MultiHeadAttention attention(options);
+  attention.convert(DType::float64);
+  for (const auto& [name, parameter] : attention.parameters()) parameter.copy_from(file.read(name));
+  const Tensor text = file.read("text"), cotangent = file.read("cotangent");
+  SegmentMemory memory(text.size(0), text);
+  memory.add_layer("layer", attention_kind("compressive").memory_of(values), text.size(2));
+  double loss = 0;
+  for (int64_t first = 0; first < text.size(1); first += kSegment) {
+    const auto segment = [&](const Tensor& x) { return slice(x, 1, first, first + kSegment).clone(); };
+    memory.start_segment(first);
+    LossTerms terms;
+    const ForwardContext context{.memory = &memory, .terms = &terms};
+    const Tensor out = attention.forward(segment(text), {}, context, "layer", DType::float64);
+    // The sinusoids of the layer are rounded to float32.
+    CHECK(relative_difference(out, segment(file.read("out"))) < 1e-6);
+    backward(out, segment(cotangent));
+    if (!terms.sum().defined()) continue;
+    backward(terms.sum());
+    loss += terms.sum().item();
+  }
+  CHECK(loss == doctest::Approx(file.read("loss").item()).epsilon(1e-12));
+  for (const auto& [name_bound, parameter] : attention.parameters()) {
+    const auto& name = name_bound;
+    CAPTURE(name);
+    CHECK(max_difference(gradient(parameter), file.read("gradient." + name)) < 1e-5);
+    if (name.find("compression") != std::string::npos)
+      CHECK(relative_difference(gradient(parameter), file.read("gradient." + name)) < 1e-11);
   }
 }

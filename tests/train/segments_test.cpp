@@ -1,14 +1,17 @@
 // Tests of training and evaluation with a segment memory.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include "tests/support/temp_dir.h"
 #include "tests/train/quiet_training.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/evaluate.h"
 #include "train/inference/text.h"
+#include "train/metrics.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -22,10 +25,10 @@ constexpr int64_t kSegmentTokens = 4, kMemoryTokens = 10;
 // segment of 4 bytes does not contain that byte, and its memory does.
 class PeriodicText {
  public:
-  PeriodicText() {
+  explicit PeriodicText(uint64_t parts = 60) {
     const RandomStream stream(5, "text");
     std::string text;
-    for (uint64_t part = 0; part < 60; ++part)
+    for (uint64_t part = 0; part < parts; ++part)
       for (uint64_t i = 0; i < 64; ++i) text += static_cast<char>('a' + stream.below(part * 8 + i % 8, 8));
     write_file(dir / "text", text);
   }
@@ -55,6 +58,19 @@ class PeriodicText {
     return config;
   }
 
+  // Returns the config of a model whose memory of tokens does not contain the byte 8 positions before. Its
+  // compressed memory does.
+  Config compressive_config(int64_t steps, const std::string& compression = "convolution") const {
+    Config compressive = config(steps);
+    compressive.model.attention = {"compressive"};
+    compressive.attention = {{"compressive", attention_kind("compressive")
+                                                 .values({{"memory", int64_t{kSegmentTokens}},
+                                                          {"compressed_memory", int64_t{4}},
+                                                          {"rate", int64_t{2}},
+                                                          {"compression", compression}})}};
+    return compressive;
+  }
+
   TempDir dir;
 };
 
@@ -64,13 +80,14 @@ std::string checkpoint_bytes(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns the model of a run, with a memory of `tokens`.
-std::unique_ptr<AutoregressiveModel> model_with_memory(Config config, const fs::path& run_dir, int64_t tokens,
+// Returns the model of a run with another value of an option of its attention kind.
+std::unique_ptr<AutoregressiveModel> model_with_option(Config config, const fs::path& run_dir,
+                                                       const std::string& option, int64_t value,
                                                        const DatasetInfo& data) {
-  config.attention.at("transformer-xl").set("memory", tokens);
+  config.attention.begin()->second.set(option, value);
   auto model = make_model(config, data);
-  SafetensorsFile((run_dir / "checkpoints/latest/model.safetensors").string())
-      .load_into(model->saved_tensors());
+  const SafetensorsFile file((run_dir / "checkpoints/latest/model.safetensors").string());
+  for (const auto& [name, tensor] : model->saved_tensors()) tensor.copy_from(file.read(name));
   return model;
 }
 
@@ -79,7 +96,13 @@ std::unique_ptr<AutoregressiveModel> model_with_memory(Config config, const fs::
 TEST_CASE("a run with a segment memory resumes within an epoch with the same bits") {
   const PeriodicText text;
   Config config = text.config(120);
+  Shape compressed;
   SUBCASE("one batch per step") {}
+  SUBCASE("compressed memory") {
+    config = text.compressive_config(120);
+    config.train.accumulate = 2;
+    compressed = {8, 4, 16};
+  }
   SUBCASE("micro-batches") {
     config.train.accumulate = 2;
   }
@@ -100,7 +123,10 @@ TEST_CASE("a run with a segment memory resumes within an epoch with the same bit
     CHECK(checkpoint_bytes(whole / "checkpoints/latest" / name) ==
           checkpoint_bytes(cut / "checkpoints/latest" / name));
   const SafetensorsFile saved((whole / "checkpoints/latest/optimizer.safetensors").string());
-  CHECK(saved.read("state.layers.1").shape() == Shape{8, kMemoryTokens, 16});
+  if (compressed.rank() > 0)
+    CHECK(saved.read("state.layers.1.compressed").shape() == compressed);
+  else
+    CHECK(saved.read("state.layers.1").shape() == Shape{8, kMemoryTokens, 16});
 }
 
 TEST_CASE("a memory improves bits/byte in training and at evaluation") {
@@ -109,7 +135,7 @@ TEST_CASE("a memory improves bits/byte in training and at evaluation") {
   const double with_memory = train(config, text.dir / "run").evaluation->criterion;
   const auto dataset = make_split(config, "valid");
   const auto nats = [&](int64_t memory, int64_t batch) {
-    const auto model = model_with_memory(config, text.dir / "run", memory, dataset->info());
+    const auto model = model_with_option(config, text.dir / "run", "memory", memory, dataset->info());
     return evaluate(*model, *dataset, batch).nats_per_dim;
   };
   CHECK(nats(kMemoryTokens, 8) == with_memory);
@@ -118,10 +144,95 @@ TEST_CASE("a memory improves bits/byte in training and at evaluation") {
   // A single stream has one start without a memory, and 8 streams have 8.
   CHECK(nats(kMemoryTokens, 1) < with_memory);
   // The recurrent form carries the same memory.
-  const auto model = model_with_memory(config, text.dir / "run", kMemoryTokens, dataset->info());
+  const auto model = model_with_option(config, text.dir / "run", "memory", kMemoryTokens, dataset->info());
   const auto& tokens = dynamic_cast<const TextDataset&>(*dataset);
   CHECK(evaluate_carried(*model, tokens, 1, 0).nats_per_dim ==
         doctest::Approx(nats(kMemoryTokens, 1)).epsilon(1e-5));
+}
+
+TEST_CASE("a compressed memory improves bits/byte in training and at evaluation") {
+  const PeriodicText text(400);
+  const auto dataset = make_split(text.config(1), "valid");
+  for (const char* compression : {"convolution", "mean"}) {
+    CAPTURE(compression);
+    const Config config = text.compressive_config(1500, compression);
+    const fs::path run = text.dir / compression;
+    const double with_memory = train(config, run).evaluation->criterion;
+    const auto model = model_with_option(config, run, "compressed_memory", 4, dataset->info());
+    // Without compressed rows, the kind equals transformer-xl.
+    Config tokens_only = config;
+    tokens_only.model.attention = {"transformer-xl"};
+    tokens_only.attention = text.config(1).attention;
+    const double without =
+        evaluate(*model_with_option(tokens_only, run, "memory", kSegmentTokens, dataset->info()), *dataset, 8)
+            .nats_per_dim;
+    CHECK(evaluate(*model, *dataset, 8).nats_per_dim == with_memory);
+    CHECK(with_memory < std::log(8));  // the loss of the best predictions without the compressed memory
+    CHECK(without > 1.05 * with_memory);
+    CHECK(evaluate_carried(*model, dynamic_cast<const TextDataset&>(*dataset), 1, 0).nats_per_dim ==
+          doctest::Approx(evaluate(*model, *dataset, 1).nats_per_dim).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("lines that are longer than a segment are scored with the memory, like the recurrent form") {
+  const PeriodicText text;
+  for (const Config& config : {text.config(60), text.compressive_config(60)}) {
+    CAPTURE(config.model.attention[0]);
+    train(config, text.dir / config.model.attention[0]);
+    const auto dataset = make_split(config, "valid");
+    const auto model =
+        model_with_option(config, text.dir / config.model.attention[0], "clamp", 0, dataset->info());
+    const TokenSequence& all = dynamic_cast<const TextDataset&>(*dataset).tokens();
+    std::vector<int64_t> tokens(static_cast<size_t>(all.size()));
+    all.read(0, all.size(), tokens.data());
+    const auto nats = token_nats(*model, tokens);
+    REQUIRE(nats.size() == tokens.size() - 1);
+    const double mean = std::accumulate(nats.begin(), nats.end(), 0.0) / static_cast<double>(nats.size());
+    CHECK(mean == doctest::Approx(
+                      evaluate_carried(*model, dynamic_cast<const TextDataset&>(*dataset), 1, 0).nats_per_dim)
+                      .epsilon(1e-5));
+  }
+}
+
+TEST_CASE("a segment memory in a run with two processes is a config error") {
+  // A communicator of process 0 of 2 whose collective functions do nothing.
+  class Two final : public Communicator {
+   public:
+    Two() : Communicator(0, 2) {}
+    void start_all_reduce(const Tensor&) override {}
+    void wait() override {}
+    void broadcast(const Tensor&) override {}
+    void barrier() override {}
+  };
+  const PeriodicText text;
+  Two processes;
+  for (Config config : {text.config(1), text.compressive_config(1)}) {
+    CHECK_THROWS_WITH_AS(make_task(config, "", kCpu, processes),
+                         "attention.memory: a segment memory needs a run with one process, got 2 processes",
+                         ConfigError);
+    const AttentionKind& kind = attention_kind(config.model.attention[0]);
+    config.attention = {{kind.name, kind.values(kind.short_options)}};
+    CHECK_NOTHROW(make_task(config, "", kCpu, processes));
+  }
+}
+
+TEST_CASE("the terms that layers add to the loss are in metrics.jsonl beside the loss") {
+  const PeriodicText text;
+  Config config = text.compressive_config(40);
+  train(config, text.dir / "run");
+  config.attention.at("compressive").set("compression", std::string("mean"));
+  train(config, text.dir / "mean");
+  const auto values = [&](const char* run) {
+    std::vector<double> found;
+    for (const MetricRecord& record : read_metrics((text.dir / run / "metrics.jsonl").string()))
+      if (metric_number(record, "lr", -1) >= 0) found.push_back(metric_number(record, "auxiliary_loss", -1));
+    return found;
+  };
+  const auto terms = values("run");
+  REQUIRE(terms.size() == 4);
+  CHECK(terms[3] > 0);
+  CHECK(terms[3] < terms[0]);
+  CHECK(values("mean") == std::vector<double>(4, -1));
 }
 
 TEST_CASE("a segment memory needs consecutive segments and no other positions") {

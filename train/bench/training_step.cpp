@@ -32,7 +32,7 @@ StepOutputs TrainingStep::launch() {
   const Tensor loss =
       model_.loss(batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_)});
   backward(loss);
-  return StepOutputs{{detach(loss)}, optimizer_->apply()};
+  return StepOutputs{.losses = {detach(loss)}, .terms = {}, .grad_norm = optimizer_->apply()};
 }
 
 }  // namespace tapeformer

@@ -117,7 +117,7 @@ int run_score(const Arguments& arguments) {
        .details = "Lines are scored independently: the model reads a line end as context, and predicts the\n"
                   "line and its end. If the vocabulary lacks line ends, the first token of a line is not\n"
                   "predicted. Lines that are longer than data.sequence_length are scored in windows that\n"
-                  "overlap by a half.",
+                  "overlap by a half. A model with a segment memory reads them in segments.",
        .uses_config = true},
       arguments);
   if (!line) return 0;

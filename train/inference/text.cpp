@@ -13,11 +13,13 @@
 namespace tapeformer {
 namespace {
 
-// Returns the losses of tokens[1:], which the model predicts from tokens[:-1].
-std::vector<double> window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
+// Returns the losses of tokens[1:], which the model predicts from tokens[:-1] and from the memory.
+std::vector<double> window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens,
+                                SegmentMemory* memory) {
   const auto length = static_cast<int64_t>(tokens.size()) - 1;
   const Tensor inputs = Tensor::from(std::vector<int64_t>(tokens.begin(), tokens.end() - 1), {1, length});
-  const Tensor logits = model.forward(inputs.to(model.predictor.weight.device()), {.prefix = true});
+  const Tensor logits =
+      model.forward(inputs.to(model.predictor.weight.device()), {.prefix = true, .memory = memory});
   const Tensor log_probabilities = log_softmax(logits.view({length, logits.size(2)})).to(kCpu);
   const auto values = log_probabilities.to_vector();
   std::vector<double> nats(static_cast<size_t>(length));
@@ -50,13 +52,15 @@ void check_carried(const AutoregressiveModel& model, int64_t tokens) {
 std::vector<double> token_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
   const NoGrad no_grad;
   const auto count = static_cast<int64_t>(tokens.size()), longest = model.options().max_length;
+  const auto memory = model.encoder.make_memory(1);
   std::vector<double> nats;
   while (static_cast<int64_t>(nats.size()) + 1 < count) {
     const auto done = static_cast<int64_t>(nats.size());
-    const int64_t first = done == 0 ? 0 : std::max<int64_t>(0, done - longest / 2);
+    const int64_t repeated = memory ? 0 : longest / 2, first = std::max<int64_t>(0, done - repeated);
+    if (memory) memory->start_segment(first);
     const int64_t length = std::min(longest, count - 1 - first);
-    const auto window =
-        window_nats(model, tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(length + 1)));
+    const auto part = tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(length + 1));
+    const auto window = window_nats(model, part, memory.get());
     nats.insert(nats.end(), window.begin() + (done - first), window.end());
   }
   return nats;

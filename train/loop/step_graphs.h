@@ -28,6 +28,7 @@ struct StepLayout {
 // Results of a step on the device. Each replay of a graph overwrites them.
 struct StepOutputs {
   std::vector<Tensor> losses;  // one for each micro-batch
+  std::vector<Tensor> terms;   // sums of the terms that layers add to the losses; undefined without terms
   Tensor grad_norm;
   int64_t tokens = 0;  // sum over the micro-batches; equal for all steps of a layout
 };

@@ -1,5 +1,6 @@
 #include "train/loop/step_runner.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -68,7 +69,8 @@ void StepRunner::compute_weights() {
 }
 
 // Launches the forward pass of a micro-batch. The loss is undefined if the slice of this process is empty.
-BatchLoss StepRunner::forward(int64_t micro, bool with_dropout) {
+// Layers add terms to `terms`.
+BatchLoss StepRunner::forward(int64_t micro, bool with_dropout, LossTerms& terms) {
   const int64_t number = state_.step * config_.train.accumulate + micro;
   const BatchSlice slice = task_.slice(micro);
   if (slice.examples == 0) return {};
@@ -76,7 +78,8 @@ BatchLoss StepRunner::forward(int64_t micro, bool with_dropout) {
                                              .dropout_off = !with_dropout,
                                              .seed = static_cast<uint64_t>(config_.run.seed),
                                              .step = static_cast<uint64_t>(number),
-                                             .first_example = slice.first_example});
+                                             .first_example = slice.first_example,
+                                             .terms = &terms});
   // In a run with several processes, read() checks the losses after the processes have exchanged them.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
     check_loss(batch.loss.item(), state_.step, task_.examples_of(number), state_);
@@ -100,9 +103,11 @@ StepOutputs StepRunner::launch(bool with_dropout) {
   StepOutputs outputs;
   const RoundedWeights::Scope rounded(optimizer_.round_weights());
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
-    const BatchLoss batch = forward(micro, with_dropout);
-    const bool empty = !batch.loss.defined();
+    LossTerms terms;
+    const BatchLoss batch = forward(micro, with_dropout, terms);
+    const bool empty = !batch.loss.defined(), has_terms = terms.sum().defined();
     outputs.losses.push_back(empty ? Tensor::zeros({}, DType::float32, device_) : detach(batch.loss));
+    outputs.terms.push_back(has_terms ? detach(terms.sum()) : Tensor{});
     outputs.tokens += batch.tokens;
     if (reducer_ && micro + 1 == micro_steps) {
       reducer_->begin();
@@ -110,7 +115,7 @@ StepOutputs StepRunner::launch(bool with_dropout) {
       // the step waits only once, for the status and the gradients together.
       if (device_.is_cpu()) processes_.start_all_reduce(status_.emplace(status_of(outputs)).values());
     }
-    if (!empty) run_backward(batch.loss, micro);
+    if (!empty) run_backward(has_terms ? add(batch.loss, terms.sum()) : batch.loss, micro);
   }
   if (reducer_) reducer_->finish();
   outputs.grad_norm = optimizer_.apply();
@@ -121,9 +126,10 @@ StepOutputs StepRunner::launch(bool with_dropout) {
 }
 
 StepStatus StepRunner::status_of(const StepOutputs& outputs) const {
-  std::vector<double> losses;
+  std::vector<double> losses, terms;
   for (const Tensor& loss : outputs.losses) losses.push_back(loss.item());
-  return {processes_, losses, weights_, outputs.tokens, stop_};
+  for (const Tensor& term : outputs.terms) terms.push_back(term.defined() ? term.item() : 0);
+  return {processes_, losses, terms, weights_, outputs.tokens, stop_};
 }
 
 StepResult StepRunner::run(const StopRequest& stop) {
@@ -142,11 +148,14 @@ StepResult StepRunner::run(const StopRequest& stop) {
   PendingStep pending{state_.step,
                       weights_,
                       {},
+                      {},
                       Readback(outputs.grad_norm),
                       outputs.tokens,
                       stop_,
                       std::exchange(status_, std::nullopt)};
   for (const Tensor& loss : outputs.losses) pending.losses.emplace_back(loss);
+  for (const Tensor& term : outputs.terms)
+    pending.terms.push_back(term.defined() ? std::optional<Readback>(term) : std::nullopt);
   pending_.push_back(std::move(pending));
   // The losses of the previous step are read after the launch of this step, so the device stays busy. If a
   // loss is not finite, at most one further step has changed the weights. No checkpoint is written before all
@@ -166,9 +175,10 @@ void StepRunner::read_losses(int64_t end_step) {
 void StepRunner::read(const PendingStep& pending) {
   std::optional<StepStatus> status = pending.status;
   if (!status) {
-    std::vector<double> losses;
+    std::vector<double> losses, terms;
     for (const Readback& loss : pending.losses) losses.push_back(loss.value());
-    status.emplace(processes_, losses, pending.weights, pending.tokens, pending.stop);
+    for (const auto& term : pending.terms) terms.push_back(term ? term->value() : 0);
+    status.emplace(processes_, losses, terms, pending.weights, pending.tokens, pending.stop);
     processes_.all_reduce(status->values());
   }
   if (const auto bad = status->non_finite_loss()) {
@@ -178,6 +188,9 @@ void StepRunner::read(const PendingStep& pending) {
   }
   check_grad_norm(pending.grad_norm.value(), pending.step, state_);
   last_loss_ = status->loss();
+  const bool has_terms = std::any_of(pending.terms.begin(), pending.terms.end(),
+                                     [](const auto& term) { return term.has_value(); });
+  last_terms_ = has_terms ? std::optional(status->terms()) : std::nullopt;
   tokens_ += status->tokens();
   agreed_stop_ = status->stop();
 }

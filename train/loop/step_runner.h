@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/readback.h"
+#include "models/layers/loss_terms.h"
 #include "train/distributed/gradient_reducer.h"
 #include "train/loop/run_state.h"
 #include "train/loop/step_graphs.h"
@@ -39,6 +40,8 @@ class StepRunner {
   void read_losses(int64_t end_step);
   // Returns the loss of the last step whose losses were read.
   std::optional<double> last_loss() const { return last_loss_; }
+  // Returns the terms that layers added to the loss of this step, if there were any.
+  std::optional<double> last_terms() const { return last_terms_; }
   // Returns the number of tokens in the steps whose losses were read since the last call.
   int64_t take_tokens() { return std::exchange(tokens_, 0); }
   // Returns the request to stop in the last step whose losses were read, equal on all processes.
@@ -55,6 +58,7 @@ class StepRunner {
     int64_t step;
     std::vector<double> weights;  // weights of the micro-batches in the loss of the step
     std::vector<Readback> losses;
+    std::vector<std::optional<Readback>> terms;  // empty for a micro-batch without terms
     Readback grad_norm;
     int64_t tokens;
     StopRequest stop;
@@ -65,7 +69,7 @@ class StepRunner {
   std::optional<StepLayout> fetch_batches(bool with_dropout);
   void compute_weights();
   void read(const PendingStep& pending);
-  BatchLoss forward(int64_t micro, bool with_dropout);
+  BatchLoss forward(int64_t micro, bool with_dropout, LossTerms& terms);
   void run_backward(const Tensor& loss, int64_t micro);
   StepOutputs launch(bool with_dropout);
   // Returns the status of this process for the exchange.
@@ -87,7 +91,7 @@ class StepRunner {
   StopRequest stop_;       // request of this process in the current step
   std::optional<StepStatus> status_;  // status of the current step, if it is exchanged during backward()
   std::deque<PendingStep> pending_;
-  std::optional<double> last_loss_;
+  std::optional<double> last_loss_, last_terms_;
   int64_t tokens_ = 0;
   StopRequest agreed_stop_;
 };

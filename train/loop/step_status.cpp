@@ -7,11 +7,13 @@
 namespace tapeformer {
 
 StepStatus::StepStatus(const Communicator& processes, const std::vector<double>& losses,
-                       const std::vector<double>& weights, int64_t tokens, const StopRequest& stop)
+                       const std::vector<double>& terms, const std::vector<double>& weights, int64_t tokens,
+                       const StopRequest& stop)
     : values_(Tensor::zeros({kRows, processes.size()}, DType::float64)) {
   const int rank = processes.rank();
   for (size_t i = 0; i < losses.size(); ++i) {
     at(kLoss, rank) += weights[i] * losses[i];
+    at(kTerms, rank) += weights[i] * terms[i];
     if (!std::isfinite(losses[i]) && at(kBadBatch, rank) == 0)
       at(kBadBatch, rank) = static_cast<double>(i + 1);
   }
@@ -27,6 +29,10 @@ double StepStatus::sum(Row row) const {
 
 double StepStatus::loss() const {
   return sum(kLoss);
+}
+
+double StepStatus::terms() const {
+  return sum(kTerms);
 }
 
 int64_t StepStatus::tokens() const {

@@ -18,10 +18,12 @@ struct StopRequest {
 
 class StepStatus {
  public:
-  // Makes the status of this process. `losses` are the losses of its micro-batches, and `weights` their
-  // weights in the loss of the step. `tokens` is its number of tokens, and `stop` its request to stop.
+  // Makes the status of this process. `losses` are the losses of its micro-batches, `terms` the terms that
+  // layers add to them, and `weights` their weights in the loss of the step. `tokens` is its number of
+  // tokens, and `stop` its request to stop.
   StepStatus(const Communicator& processes, const std::vector<double>& losses,
-             const std::vector<double>& weights, int64_t tokens, const StopRequest& stop);
+             const std::vector<double>& terms, const std::vector<double>& weights, int64_t tokens,
+             const StopRequest& stop);
 
   // Returns the tensor that the caller sums over the processes, of shape (rows, processes) and dtype float64.
   // Call the functions below after the sum.
@@ -29,6 +31,8 @@ class StepStatus {
 
   // Returns the loss of the whole batch.
   double loss() const;
+  // Returns the terms that layers add to the loss of the whole batch.
+  double terms() const;
   // Returns the number of tokens of all processes.
   int64_t tokens() const;
   // Returns the largest signal of all processes, and `time_is_up` of process 0, which measures the time
@@ -44,7 +48,7 @@ class StepStatus {
   std::optional<NonFiniteLoss> non_finite_loss() const;
 
  private:
-  enum Row { kLoss, kBadBatch, kTokens, kSignal, kTimeIsUp, kRows };
+  enum Row { kLoss, kTerms, kBadBatch, kTokens, kSignal, kTimeIsUp, kRows };
   double& at(Row row, int64_t process) const {
     return values_.data<double>()[row * values_.size(1) + process];
   }

@@ -108,6 +108,7 @@ void Trainer::report(const StepResult& step) {
   check_weights(task_->model().parameters(), state_);
   MetricRecord record{{"step", state_.step}, {"split", "train"}, {"loss_nats", loss}};
   task_->add_metrics(loss, record);
+  if (const auto terms = steps_->last_terms()) record.emplace_back("auxiliary_loss", *terms);
   const MetricRecord rest{{"lr", step.lr},
                           {"grad_norm", step.grad_norm.item()},
                           {"tokens_per_second", speed},

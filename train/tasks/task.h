@@ -35,7 +35,7 @@ struct TaskEvaluation {
 };
 
 struct BatchLoss {
-  Tensor loss;         // scalar, recorded on the tape
+  Tensor loss;         // scalar, recorded on the tape, without the terms in ForwardContext::terms
   int64_t tokens = 0;  // number of predictions or frames, for the speed in the progress line
 };
 

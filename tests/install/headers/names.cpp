@@ -19,11 +19,11 @@ Tensor of_tensors(const Tensor& x) {
   return exp(x) + log(x) + sqrt(x) + tanh(x) + max(x, 0) + div(x, x);
 }
 
-// Only functions that have the name of a type of `std` must be called with their namespace.
-Tensor with_namespace(const Tensor& x) {
-  return tapeformer::stack({tapeformer::slice(x, 0, 0, 1)}, 0);
+// slice_in_dim() and stack_tensors() are slice() and stack(), whose names are ambiguous in this file.
+Tensor of_views(const Tensor& x) {
+  return stack_tensors({slice_in_dim(x, 0, 0, 1)}, 0);
 }
-bool without_namespace() {
+bool is_unused() {
   return device_allocator().stats().active == 0;
 }
 

@@ -123,14 +123,15 @@ TEST_CASE("float32 gradients are rounded to bfloat16 for the reduction, and floa
 
 TEST_CASE("the status of a step holds the loss, the tokens, requests to stop and the first non-finite loss") {
   const Echo processes(1);
-  const StepStatus good(processes, {2, 4}, {0.25, 0.75}, 7, {.signal = 15, .time_is_up = true});
+  const StepStatus good(processes, {2, 4}, {8, 4}, {0.25, 0.75}, 7, {.signal = 15, .time_is_up = true});
   CHECK(good.loss() == 3.5);
+  CHECK(good.terms() == 5);
   CHECK(good.tokens() == 7);
   CHECK(good.stop().signal == 15);
   CHECK(good.stop().time_is_up);
   CHECK_FALSE(good.non_finite_loss());
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const StepStatus bad(processes, {1, nan, nan}, {0.2, 0.4, 0.4}, 7, {});
+  const StepStatus bad(processes, {1, nan, nan}, {0, 0, 0}, {0.2, 0.4, 0.4}, 7, {});
   REQUIRE(bad.non_finite_loss());
   CHECK(bad.non_finite_loss()->process == 0);
   CHECK(bad.non_finite_loss()->batch == 1);

@@ -1,0 +1,114 @@
+#include <cmath>
+
+#include "models/attention/relative.h"
+#include "models/layers/option_error.h"
+#include "ops/linear.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kCompressive = "compressive";
+
+// Attention of a Compressive Transformer (Rae et al. 2020): the attention of Transformer-XL with a second
+// memory. Inputs of the layer that leave the memory of tokens are compressed, `rate` tokens to a row. The
+// rows precede the memory of tokens.
+class CompressiveKind final : public RelativeAttention {
+ public:
+  CompressiveKind(const RelativeOptions& options, const std::string& compression, const AttentionSetup& setup)
+      : RelativeAttention(options, setup), compression_(compression) {
+    if (memory().compressed == 0 || compression != "convolution") return;
+    const int64_t width = setup.heads * setup.dim, inputs = memory().rate * width;
+    const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(inputs)));
+    add_parameter("compression.weight", weight_, {width, inputs}, initializer);
+    add_parameter("compression.bias", bias_, {width}, initializer);
+  }
+
+  // The convolution has the kernel size and the stride `rate`, so that it is a linear map of spans of tokens.
+  Tensor compress(const Tensor& x) const override {
+    const int64_t batch = x.size(0), width = x.size(2), rate = memory().rate, rows = x.size(1) / rate;
+    check(x.size(1) == rows * rate, kCompressive, "the number of tokens of ", x.shape(),
+          " is not a multiple of the rate ", rate);
+    if (compression_ == "convolution") return linear(reshape(x, {batch, rows, rate * width}), weight_, bias_);
+    const Tensor spans = reshape(x, {batch, rows, rate, width});
+    return compression_ == "mean" ? mean(spans, 2) : max(spans, 2);
+  }
+
+ private:
+  std::string compression_;
+  Tensor weight_, bias_;  // convolution: (width, rate * width) and (width,), otherwise undefined
+};
+
+SegmentMemorySize compressive_memory(const OptionValues& options) {
+  return {.tokens = options.get<int64_t>("memory"),
+          .compressed = options.get<int64_t>("compressed_memory"),
+          .rate = options.get<int64_t>("rate")};
+}
+
+std::unique_ptr<Attention> make_compressive(const OptionValues& options, const AttentionSetup& setup) {
+  const SegmentMemorySize memory = compressive_memory(options);
+  check_relative_setup(kCompressive, setup);
+  if (memory.compressed > 0 && memory.tokens == 0)
+    throw OptionError("compressed_memory",
+                      concat_text("needs a memory of tokens: expected 0 with memory = 0, "
+                                  "got ",
+                                  memory.compressed));
+  if (memory.compressed > 0 && memory.tokens % memory.rate != 0)
+    throw OptionError("memory",
+                      concat_text("expected a multiple of rate = ", memory.rate, ", got ", memory.tokens));
+  return std::make_unique<CompressiveKind>(RelativeOptions{memory, options.get<int64_t>("clamp")},
+                                           options.get<std::string>("compression"), setup);
+}
+
+void check_segment_length(const OptionValues& options, int64_t length) {
+  const SegmentMemorySize memory = compressive_memory(options);
+  if (memory.compressed > 0 && length % memory.rate != 0)
+    throw OptionError(
+        "rate", concat_text("expected a divisor of the segment length ", length, ", got ", memory.rate));
+}
+
+std::vector<OptionSpec> compressive_options() {
+  constexpr double kMaxTokens = 1 << 20;
+  const OptionCondition compresses{.option = "compressed_memory"};
+  return {{.name = "memory",
+           .default_value = int64_t{768},
+           .help = "tokens of earlier segments that a segment attends to; 0: none",
+           .min = 0,
+           .max = kMaxTokens},
+          {.name = "compressed_memory",
+           .default_value = int64_t{1152},
+           .help = "rows of compressed tokens before the memory; 0: none",
+           .min = 0,
+           .max = kMaxTokens},
+          {.name = "rate",
+           .default_value = int64_t{3},
+           .help = "tokens in a row; divides memory and the length of a segment",
+           .min = 1,
+           .max = kMaxTokens,
+           .used_if = compresses},
+          {.name = "compression",
+           .default_value = std::string("convolution"),
+           .help = "compresses the inputs of the layer",
+           .choices = {"convolution", "mean", "max"},
+           .used_if = compresses},
+          clamp_option()};
+}
+
+}  // namespace
+
+AttentionKind compressive_attention_kind() {
+  return {.name = kCompressive,
+          .help = "transformer-xl with a second memory of compressed tokens",
+          .capabilities = relative_capabilities(),
+          .options = compressive_options(),
+          .make = make_compressive,
+          .check_length = check_segment_length,
+          .memory = compressive_memory,
+          .multiply_adds = relative_multiply_adds,
+          .short_options = {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}},
+          // Charts measure single sequences, which have no memory.
+          .variants = {{kCompressive, {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}}}}};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,165 @@
+#include "models/attention/relative.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/attention/score_masks.h"
+#include "models/layers/positions.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/relative_attention.h"
+#include "ops/softmax.h"
+#include "ops/sum.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kRelative = "relative attention";
+
+Tensor with_heads_first(const Tensor& x) {
+  return permute(x, {0, 2, 1, 3});
+}
+
+class RelativeState final : public AttentionState {
+ public:
+  RelativeState(const StateShape& s, const RelativeCache& sizes, const RelativeBias& relative,
+                int64_t capacity, int64_t compressed)
+      : bias(relative), cache(sizes) {
+    const auto rows = [&](int64_t count) {
+      return Tensor::zeros({s.batch, count, s.heads, s.dim}, s.dtype, s.device);
+    };
+    cache.keys = rows(capacity);
+    cache.values = rows(capacity);
+    if (compressed > 0) {
+      cache.compressed_keys = rows(compressed);
+      cache.compressed_values = rows(compressed);
+    }
+    cache.scores = Tensor::zeros({s.batch, s.heads, bias.distances.size(0)}, s.dtype, s.device);
+  }
+  void reset() override { cache.length = 0; }
+  int64_t bytes() const override {
+    int64_t total = 0;
+    for (const Tensor* rows : {&cache.keys, &cache.values, &cache.compressed_keys, &cache.compressed_values})
+      if (rows->defined()) total += rows->bytes();
+    return total;
+  }
+
+  RelativeBias bias;
+  RelativeCache cache;
+};
+
+}  // namespace
+
+RelativeAttention::RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup)
+    : options_(options), segment_(setup.max_length), dropout_(setup.dropout) {
+  constexpr double kStd = 0.02;  // of the code of Dai et al.
+  const int64_t width = setup.heads * setup.dim;
+  add_parameter("content_bias", content_bias_, {setup.heads, setup.dim}, normal_init(kStd));
+  add_parameter("position_bias", position_bias_, {setup.heads, setup.dim}, normal_init(kStd));
+  add_parameter("position_projection.weight", projection_, {width, width},
+                uniform_init(1 / std::sqrt(static_cast<double>(width))));
+  sinusoids_ = sinusoids(width, max_keys() - 1, max_keys() + segment_ - 1, -1);
+  add_buffer("sinusoids", sinusoids_);
+}
+
+Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const AttentionMask& mask, const ForwardContext& context,
+                                  const std::string& name) const {
+  const int64_t queries = q.size(1), keys = k.size(1);
+  check(queries == keys || (mask.causal && queries < keys && !mask.key_lengths.defined()), kRelative,
+        "only causal attention without masks has more keys than queries, got queries ", q.shape(),
+        " and keys ", k.shape());
+  check(queries <= segment_ && keys - queries <= memory().rows(), kRelative, "queries ", q.shape(),
+        " and keys ", k.shape(), " exceed the maximum length ", segment_, " and the memory of ",
+        memory().rows());
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+  const auto product = [&](const Tensor& bias, const Tensor& rows) {
+    return matmul(with_heads_first(mul(add(q, bias), scale)), rows, {.transpose_b = true});
+  };
+  Tensor scores = relative_scores(product(content_bias_, with_heads_first(k)),
+                                  product(position_bias_, distances(keys, mask.causal ? 0 : queries - 1)));
+  if (mask.key_lengths.defined())
+    scores = add(scores, reshape(length_scores(mask.key_lengths, keys, q), {q.size(0), 1, 1, keys}));
+  const Tensor weights = dropout(softmax(scores), weight_dropout(q, k, dropout_, context, name));
+  return contiguous(with_heads_first(matmul(weights, with_heads_first(v))));
+}
+
+// The compressed ring also holds the rows whose tokens have not yet left the memory of tokens.
+std::unique_ptr<AttentionState> RelativeAttention::make_state(const StateShape& shape) const {
+  const NoGrad no_grad;
+  const SegmentMemorySize& m = memory();
+  const int64_t capacity = std::min(shape.capacity, m.tokens + segment_);
+  const int64_t rows = std::min(shape.capacity, max_keys()), width = projection_.size(0);
+  const Tensor table = sinusoids(width, 0, rows, 1).to(shape.dtype).to(shape.device);
+  const Tensor projected = matmul(table, projection_, {.transpose_b = true});
+  const RelativeBias bias{detach(content_bias_), detach(position_bias_),
+                          reshape(projected, {rows, shape.heads, shape.dim})};
+  RelativeCache sizes;
+  sizes.window = {segment_, m.tokens, 0};
+  sizes.rate = m.rate;
+  sizes.max_compressed = m.compressed;
+  return std::make_unique<RelativeState>(
+      shape, sizes, bias, capacity, m.compressed > 0 ? m.compressed + (m.tokens + segment_) / m.rate : 0);
+}
+
+void RelativeAttention::step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
+                             const Tensor& out) const {
+  auto& relative = static_cast<RelativeState&>(state);
+  relative_attention_step(q, k, v, relative.bias, relative.cache, out);
+}
+
+void RelativeAttention::append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const {
+  const RelativeCache& cache = static_cast<RelativeState&>(state).cache;
+  check(cache.compressed_keys.defined(), kRelative, "the state has no compressed memory");
+  const int64_t row = cache.length / cache.rate - 1, slot = row % cache.compressed_keys.size(1);
+  const Shape one{k.size(0), 1, k.size(1), k.size(2)};
+  slice(cache.compressed_keys, 1, slot, slot + 1).copy_from(reshape(k, one));
+  slice(cache.compressed_values, 1, slot, slot + 1).copy_from(reshape(v, one));
+}
+
+Tensor RelativeAttention::sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const {
+  const int64_t clamp = options_.clamp;
+  const Tensor table = Tensor::empty({count, width}, DType::float64);
+  for (int64_t row = 0; row < count; ++row) {
+    const int64_t distance = first + row * step;
+    write_sinusoids(clamp > 0 ? std::clamp(distance, -clamp, clamp) : distance, width,
+                    table.data<double>() + row * width);
+  }
+  return table.to(DType::float32);
+}
+
+Tensor RelativeAttention::distances(int64_t keys, int64_t later) const {
+  const int64_t first = max_keys() - keys, count = keys + later;
+  const Tensor rows = matmul(slice(sinusoids_, 0, first, first + count), projection_, {.transpose_b = true});
+  return with_heads_first(reshape(rows, {1, count, content_bias_.size(0), content_bias_.size(1)}));
+}
+
+AttentionCapabilities relative_capabilities() {
+  return {.causal = true,
+          .length_masks = true,
+          .cross_lengths = unsupported("distances are between positions of one sequence"),
+          .recurrent = true,
+          .weight_dropout = true,
+          .bfloat16 = unsupported("its scores are a sum of float32 products"),
+          .constant_state = true};
+}
+
+OptionSpec clamp_option() {
+  return {.name = "clamp",
+          .default_value = int64_t{0},
+          .help = "largest distance; larger distances count as this one; 0: no limit",
+          .min = 0,
+          .max = 1 << 21};
+}
+
+double relative_multiply_adds(const OptionValues&, const AttentionSize& size) {
+  const auto length = static_cast<double>(size.length);
+  return 1.5 * static_cast<double>(size.dim) * length * length;
+}
+
+void check_relative_setup(const char* kind, const AttentionSetup& setup) {
+  check(setup.max_length > 0, kind, "the distances need a maximum length");
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,57 @@
+// Softmax attention with relative positions to a segment and to a segment memory (Dai et al. 2019,
+// "Transformer-XL", section 3.3).
+#pragma once
+
+#include "models/attention/attention.h"
+
+namespace tapeformer {
+
+struct RelativeOptions {
+  SegmentMemorySize memory = {};
+  int64_t clamp = 0;  // largest distance; larger distances count as this one; 0: no limit
+};
+
+// For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, with the sinusoids r
+// of the distance. The biases u and w and the matrix W are parameters of the layer. Positions are the indices
+// of keys: the rows of the memory, compressed or not, and the tokens of the segment have the distance 1 to
+// their neighbours.
+class RelativeAttention : public Attention {
+ public:
+  RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup);
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& name) const override;
+  // Text is decoded in segments of the maximum length, as in training. A query attends to its segment and to
+  // the memory before the segment.
+  std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override;
+  void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
+            const Tensor& out) const override;
+  void append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const override;
+
+ protected:
+  const SegmentMemorySize& memory() const { return options_.memory; }
+
+ private:
+  // Returns the largest number of keys of a query.
+  int64_t max_keys() const { return options_.memory.rows() + segment_; }
+  // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
+  Tensor sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
+  // Returns the projected sinusoids of the distances keys - 1 to -later, (1, heads, distances, dim).
+  Tensor distances(int64_t keys, int64_t later) const;
+
+  RelativeOptions options_;
+  int64_t segment_;
+  double dropout_;
+  Tensor content_bias_, position_bias_, projection_;
+  Tensor sinusoids_;  // buffer, of the distances max_keys() - 1 to 1 - segment_
+};
+
+// Return parts of the registered kinds that the kinds share.
+AttentionCapabilities relative_capabilities();
+OptionSpec clamp_option();
+// Counts two products for the scores and one for the weighted sums, for half of the keys.
+double relative_multiply_adds(const OptionValues& options, const AttentionSize& size);
+// Throws ShapeError unless the setup has a maximum length.
+void check_relative_setup(const char* kind, const AttentionSetup& setup);
+
+}  // namespace tapeformer

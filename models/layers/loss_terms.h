@@ -1,0 +1,21 @@
+// Terms that layers add to the loss of a model, such as the reconstruction loss of a compressed memory.
+#pragma once
+
+#include "ops/elementwise.h"
+
+namespace tapeformer {
+
+// Collects the terms of a forward pass. The caller of a model sets ForwardContext::terms and adds sum() to
+// the loss of the model. A layer adds a term once per forward pass and not in replays.
+class LossTerms {
+ public:
+  // Adds a scalar, recorded on the tape.
+  void add(const Tensor& term) { sum_ = sum_.defined() ? tapeformer::add(sum_, term) : term; }
+  // Returns the sum of the terms, or an undefined tensor if there are none.
+  const Tensor& sum() const { return sum_; }
+
+ private:
+  Tensor sum_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,50 @@
+// Small models with a segment memory, and their outputs for a text segment by segment.
+#pragma once
+
+#include "autograd/tape.h"
+#include "ops/view.h"
+#include "tests/models/small_model.h"
+#include "tests/support/random.h"
+
+namespace tapeformer::test {
+
+constexpr int64_t kText = 12, kSegment = 4;
+
+using KindOptions = std::vector<std::pair<std::string, OptionValue>>;
+
+// Returns the options of a model of symbols with a segment memory.
+inline AutoregressiveOptions segment_options(const std::string& kind, const KindOptions& values,
+                                             int64_t max_length = kText) {
+  AutoregressiveOptions options = small_options(kind, Head::categorical);
+  options.encoder.attention = {{kind, attention_kind(kind).values(values)}};
+  options.positions = Positions::none;
+  options.vocabulary = 2 * kText;
+  options.max_length = max_length;
+  return options;
+}
+
+// Returns a model in float64. Parameters of equal names are equal in all models.
+inline std::unique_ptr<AutoregressiveModel> segment_model(const AutoregressiveOptions& options) {
+  auto model = std::make_unique<AutoregressiveModel>(options);
+  model->initialize(4);
+  model->convert(DType::float64);
+  // The initial biases are too small to reveal errors in their use, so they are replaced.
+  for (const auto& [name, parameter] : model->parameters())
+    if (name.ends_with("_bias")) parameter.copy_from(normal(parameter.shape(), 8));
+  return model;
+}
+
+// Returns the outputs for tokens (batch, length), computed segment by segment.
+inline Tensor by_segments(const AutoregressiveModel& model, const Tensor& tokens) {
+  const NoGrad no_grad;
+  const auto memory = model.encoder.make_memory(tokens.size(0));
+  std::vector<Tensor> outputs;
+  for (int64_t first = 0; first < tokens.size(1); first += kSegment) {
+    memory->start_segment(first);
+    const int64_t last = std::min(first + kSegment, tokens.size(1));
+    outputs.push_back(model.forward(slice(tokens, 1, first, last), {.memory = memory.get()}));
+  }
+  return concat(outputs, 1);
+}
+
+}  // namespace tapeformer::test
