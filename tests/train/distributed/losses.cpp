@@ -1,7 +1,10 @@
-// A program for mpirun that prints the losses of 50 training steps of several models in float32 and float64.
-// A test compares runs of 1, 2 and 4 processes. The first argument is a folder with a corpus in the layout of
-// AN4 and with the data set "mnist". The optional second argument selects a fault in process 1. It is "nan"
-// for a weight that is NaN, "drift" for a weight that differs from process 0, or "throw" for an exception.
+// A program for mpirun that prints the losses of 50 training steps of several models in float32 and float64,
+// and sums of the state of the models. A test compares runs of 1, 2 and 4 processes. The first argument is a
+// folder with a corpus in the layout of AN4 and with the data set "mnist". The optional second argument
+// selects a fault in process 1. It is "nan" for a weight that is NaN, "drift" for a weight that differs from
+// process 0, or "throw" for an exception.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "core/system/log.h"
@@ -41,6 +44,10 @@ std::vector<Case> cases(const std::string& folder) {
   reversible.model.norm = "pre";
   reversible.model.reversible = true;
   list.push_back({"copy-lsh-reversible", reversible});
+  Config routing = lsh;
+  set_attention(routing, "routing");
+  routing.attention.at("routing").set("decay", 0.5);  // moves centroids far in each step
+  list.push_back({"copy-routing", routing});
   Config image = tiny_image_config("mnist");
   image.data.batch_size = 8;
   image.model.dropout = 0.2;
@@ -78,6 +85,25 @@ void apply_fault(const std::string& fault, const Communicator& processes, const 
   weight.fill(fault == "nan" ? NAN : 0.25);
 }
 
+void append_number(std::string& line, double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, " %.17g", value);
+  line += text;
+}
+
+// Appends the sum of the magnitudes of each state tensor, such as the centroids of routing attention.
+void append_state(std::string& line, const Module& model) {
+  const NamedTensors parameters = model.parameters();
+  for (const auto& [name_bound, tensor] : model.saved_tensors()) {
+    const auto& name = name_bound;  // clang 14 cannot capture structured bindings
+    const auto is_same = [&](const auto& parameter) { return parameter.first == name; };
+    if (std::any_of(parameters.begin(), parameters.end(), is_same)) continue;
+    double sum = 0;
+    for (const double value : tensor.to_vector()) sum += std::abs(value);
+    append_number(line, sum);
+  }
+}
+
 void print_losses(const Case& test, const std::string& folder, DType dtype, Communicator& processes,
                   const std::string& fault) {
   RunState state{.total_steps = kSteps};
@@ -92,12 +118,11 @@ void print_losses(const Case& test, const std::string& folder, DType dtype, Comm
     runner.run();
     ++state.step;
     runner.read_losses(state.step);
-    char text[32];
-    std::snprintf(text, sizeof text, " %.17g", *runner.last_loss());
-    line += text;
+    append_number(line, *runner.last_loss());
     if (!fault.empty()) require_equal_tensors(processes, task->model().parameters(), state.step);
   }
-  require_equal_tensors(processes, task->model().parameters(), state.step);
+  require_equal_tensors(processes, task->model().saved_tensors(), state.step);
+  append_state(line, task->model());
   if (processes.is_first()) std::printf("%s\n", line.c_str());
 }
 

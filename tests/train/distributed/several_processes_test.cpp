@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Losses = std::map<std::string, std::vector<double>>;  // the key is "CASE DTYPE"
+// Losses of the steps, then a sum for each state tensor of the model. The key is "CASE DTYPE".
+using Losses = std::map<std::string, std::vector<double>>;
 
 Losses losses_of(Job& job) {
   const ProgramResult result = job.result();
@@ -31,7 +32,7 @@ Losses losses_of(Job& job) {
     words >> name >> dtype;
     for (double loss = 0; words >> loss;) losses[name + " " + dtype].push_back(loss);
   }
-  CHECK(losses.size() == 20);
+  CHECK(losses.size() == 24);
   return losses;
 }
 
@@ -96,7 +97,7 @@ void check_resumes(const TempDir& dir, const std::string& config, int64_t saved,
 
 }  // namespace
 
-TEST_CASE("1, 2 and 4 processes have the same losses over 50 steps") {
+TEST_CASE("1, 2 and 4 processes have the same losses over 50 steps, and the same centroids after them") {
   if (without_mpirun()) return;
   const TempDir data;
   write_tiny_an4(data.path(), 18, 3);
@@ -111,7 +112,7 @@ TEST_CASE("1, 2 and 4 processes have the same losses over 50 steps") {
       const auto& name = name_bound;  // clang 14 cannot capture structured bindings
       CAPTURE(name);
       REQUIRE(several.contains(name));
-      CHECK(losses.size() == 50);
+      CHECK((losses.size() > 50) == name.starts_with("copy-routing"));
       const double difference = largest_difference(losses, several.at(name));
       MESSAGE(processes << " processes, " << name << ": largest relative difference " << difference);
       CHECK(difference < (name.ends_with("float64") ? 1e-10 : 1e-5));
