@@ -48,6 +48,19 @@ const AttentionCapabilities& capabilities_of(const SurveyKind& row) {
   return attention_kind(row.only_images ? "axial-row" : name).capabilities;
 }
 
+std::vector<std::string> survey_notes() {
+  return {
+      "The models of the Long Range Arena have other sizes and recipes, and some of their kinds of "
+      "attention differ from the papers. Compare accuracies only with the row softmax of this table.",
+      "Kinds without length masks have no row on ListOps, and kinds without a causal form have no row "
+      "on MNIST. axial attends to rows and columns of images.",
+      "The sequences are single segments, so transformer-xl has no memory. Without memories, "
+      "compressive "
+      "equals transformer-xl and has no row.",
+      "Time and memory are measured for attention alone, forward and backward, and causal if the kind "
+      "supports it. The exponents are fitted to the longer half of the lengths."};
+}
+
 Table survey_table(const ReproductionOptions& options) {
   const std::vector<std::string> smoke = {"train.steps=10", "data.eval_limit=50"};
   const std::vector<std::string> small = {"train.steps=5000", "train.eval_every=1000", "data.eval_limit=0"};
@@ -63,24 +76,14 @@ Table survey_table(const ReproductionOptions& options) {
                          "--shortest", std::to_string(shortest),
                          "--longest",  std::to_string(longest),
                          "--repeats",  std::to_string(options.measured("repeats", 1, 3, 5))};
-  Table table{
-      .title = "Attention kinds of the survey: ListOps, MNIST, time and memory",
-      .source =
-          "\"Efficient Transformers: A Survey\", table 1, lists the kinds without measurements. The "
-          "published "
-          "values are accuracies on ListOps in \"Long Range Arena\".",
-      .notes =
-          {"The models of the Long Range Arena have other sizes and recipes, and some of their kinds of "
-           "attention differ from the papers. Compare accuracies only with the row softmax of this table.",
-           "Kinds without length masks have no row on ListOps, and kinds without a causal form have no row "
-           "on MNIST. axial attends to rows and columns of images.",
-           "The sequences are single segments, so transformer-xl has no memory. Without memories, "
-           "compressive "
-           "equals transformer-xl and has no row.",
-           "Time and memory are measured for attention alone, forward and backward, and causal if the kind "
-           "supports it. The exponents are fitted to the longer half of the lengths."},
-      .reference = "Long Range Arena",
-      .figures = scaling_figures("Attention, forward and backward", "sequence length")};
+  Table table{.title = "Attention kinds of the survey: ListOps, MNIST, time and memory",
+              .source =
+                  "\"Efficient Transformers: A Survey\", table 1, lists the kinds without measurements. The "
+                  "published "
+                  "values are accuracies on ListOps in \"Long Range Arena\".",
+              .notes = survey_notes(),
+              .reference = "Long Range Arena",
+              .figures = scaling_figures("Attention, forward and backward", "sequence length")};
   table.figures.push_back({"loss", "ListOps", {"training step"}, {"cross-entropy, nats", Scale::linear}});
   Measurement attention{
       .name = "attention",
