@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/gpu-check.sh [BIN_DIR]: runs tests, compute-sanitizer and benchmarks on a CUDA device and writes the results to
 # docs/results/gpu.json, from which it makes gpu.md. Needs no network and no compiler. BIN_DIR contains the programs
-# tapeformer, test_core, test_ops, test_models and test_train (default: build/release and its tests). Environment variables:
+# tapeformer, test_core, test_ops, test_models, test_train and test_distributed (default: build/release and its tests).
+# Environment variables:
 #   OUT     the JSON file to write; the page is beside it
 #   PYTHON  an interpreter (default: python3); if it has PyTorch, PyTorch's benchmarks run beside Tapeformer's
 #   PARTS   the parts to run (default: "tests sanitizer training benchmarks")
@@ -21,14 +22,14 @@ for part in $parts; do
     { echo "gpu-check: PARTS has \"$part\", expected tests, sanitizer, training or benchmarks" >&2; exit 2; }
 done
 program() {
-  for path in "$bin/$1" "$bin/bin/$1" "$bin/tests/${1#test_}/$1"; do
+  for path in "$bin/$1" "$bin/bin/$1" "$bin/tests/${1#test_}/$1" "$bin/tests/train/${1#test_}/$1"; do
     [ -x "$path" ] && { echo "$path"; return; }
   done
   echo "gpu-check: no program $1 under $bin" >&2
   exit 2
 }
 tapeformer=$(program tapeformer) test_core=$(program test_core) test_ops=$(program test_ops)
-test_models=$(program test_models) test_train=$(program test_train)
+test_models=$(program test_models) test_train=$(program test_train) test_distributed=$(program test_distributed)
 
 "$tapeformer" info --device "$device" >/dev/null || exit $?  # status 4 means that the device cannot be used
 mkdir -p "$(dirname "$out")"
@@ -72,6 +73,7 @@ part_tests() {
   section "Tests of ops, with a synchronization after each kernel" env TAPEFORMER_CUDA_SYNC=1 "$test_ops" -tc='cuda:*'
   section "Sampling on the device and on the CPU" "$test_models" -tc='cuda:*'
   section "Training on the device and on the CPU, and memory leaks" "$test_train" -tc='cuda:*'
+  section "Training steps with NCCL in one process" "$test_distributed" -tc='cuda:*'
 }
 
 part_sanitizer() {

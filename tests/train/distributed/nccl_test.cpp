@@ -2,16 +2,73 @@
 // tests of a device by this prefix.
 #include <doctest/doctest.h>
 
+#include "autograd/tape.h"
 #include "core/cuda/graph.h"
 #include "ops/elementwise.h"
+#include "ops/reduce.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
+#include "train/distributed/gradient_reducer.h"
 #ifdef TAPEFORMER_NCCL
 #include "train/distributed/nccl_communicator.h"
 #endif
 
 using namespace tapeformer;
 using namespace tapeformer::test;
+
+namespace {
+
+constexpr int kSteps = 5;
+
+// Trains two parameters for kSteps steps and returns their values. If `processes` is not null, it reduces the
+// gradients, and all steps after the first are replays of a captured graph.
+[[maybe_unused]] std::vector<double> trained(Device device, Communicator* processes) {
+  const Tensor x = normal({64, 8}, 1).to(DType::float32).to(device);
+  std::vector<Tensor> weights;
+  for (const int salt : {2, 3})
+    weights.push_back(require_grad(normal({64, 8}, salt).to(DType::float32).to(device)));
+  std::unique_ptr<GradientReducer> reducer;
+  if (processes)  // one bucket per parameter
+    reducer = std::make_unique<GradientReducer>(*processes, weights, ReducerOptions{.bucket_bytes = 1});
+  const auto step = [&] {
+    const Tensor loss = sum(square(mul(mul(x, weights[0]), weights[1])));
+    if (reducer) {
+      reducer->begin();
+      backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer->complete(leaf); }});
+      reducer->finish();
+    } else {
+      backward(loss);
+    }
+    for (const Tensor& weight : weights) {
+      weight.add_from(gradient(weight), -1e-3);
+      set_gradient(weight, {});
+    }
+  };
+  step();
+  if (reducer) {
+    cuda::Graph graph(device, 1, step);
+    for (int i = 1; i < kSteps; ++i) graph.launch(0);
+  } else {
+    for (int i = 1; i < kSteps; ++i) step();
+  }
+  std::vector<double> values = weights[0].to_vector();
+  for (const double value : weights[1].to_vector()) values.push_back(value);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: captured training steps whose gradients NCCL reduces equal steps without reduction") {
+#ifdef TAPEFORMER_NCCL
+  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
+  for (const Device device : other_devices()) {
+    const auto processes = make_nccl_communicator(single_process(), device);
+    CHECK(trained(device, processes.get()) == trained(device, nullptr));
+  }
+#else
+  MESSAGE("skipped: this build has no NCCL");
+#endif
+}
 
 TEST_CASE("cuda: NCCL reduces and broadcasts tensors of a device, also in a graph") {
 #ifdef TAPEFORMER_NCCL
