@@ -87,10 +87,11 @@ void GradientReducer::find_used() {
   used_known_ = true;
 }
 
-void GradientReducer::finish() {
+void GradientReducer::finish(const std::vector<Tensor>& others) {
   for (const Slot& slot : slots_)
     if (!slot.complete) fill(slot);
   while (next_ < buckets_.size()) start_next();
+  for (const Tensor& values : others) processes_.start_all_reduce(values);
   processes_.wait();
   if (!used_known_) find_used();
   for (const Bucket& bucket : buckets_)

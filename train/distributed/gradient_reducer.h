@@ -33,7 +33,8 @@ class GradientReducer {
   void complete(const Tensor& parameter);
   // Starts the reduction of the remaining buckets; a missing gradient counts as 0. Waits for all buckets and
   // replaces the gradients with their sums. A parameter that has no gradient on any process gets no gradient.
-  void finish();
+  // Also replaces each tensor of `others` with its sum over the processes.
+  void finish(const std::vector<Tensor>& others = {});
 
   // Returns the number of bytes that this process contributes to the reductions of a step.
   int64_t bytes_per_step() const;

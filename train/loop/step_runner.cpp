@@ -117,10 +117,8 @@ StepOutputs StepRunner::launch(bool with_dropout) {
     }
     if (!empty) run_backward(has_terms ? add(batch.loss, terms.sum()) : batch.loss, micro);
   }
-  if (reducer_) reducer_->finish();
+  if (reducer_) reducer_->finish(task_.model().statistics());
   outputs.grad_norm = optimizer_.apply();
-  if (reducer_)
-    for (const Tensor& sums : task_.model().statistics()) processes_.all_reduce(sums);
   task_.model().update_state();
   return outputs;
 }

@@ -60,7 +60,10 @@ TEST_CASE("gradients are reduced in buckets from the last parameter to the first
   for (const int i : {2, 1, 0}) loss = add(loss, sum(square(parameters[static_cast<size_t>(i)])));
   backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
   CHECK(processes.started == std::vector<int64_t>{35, 30});
-  reducer.finish();
+  const Tensor other = Tensor::full({2}, 5);
+  reducer.finish({other});
+  CHECK(processes.started.at(2) == 2);
+  CHECK(other.to_vector() == std::vector<double>(2, 3 * 5));
   for (const Tensor& p : parameters) CHECK(gradient(p).to_vector()[0] == 3 * 4);
   CHECK(gradient(parameters[0]).is_contiguous());
 }
