@@ -125,7 +125,7 @@ namespace tape {
 
 // Returns true if an op with these inputs must be recorded.
 bool should_record(std::span<const Tensor* const> inputs);
-// Adds a node for `result` to the tape of this thread. Called by record() below.
+// Adds a node for `result` to the tape of this thread. record() calls this function.
 void push(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
           GradientFunction gradient);
 

@@ -53,7 +53,7 @@ struct Fragments {
 };
 
 // Returns the 16 elements of a row or column from the values of four lanes. Elements k < 8 come from the pair
-// at byte `at` of each lane's Fragments, and the others from the pair `step` bytes later.
+// at byte `at` of each lane's Fragments, and all other elements from the pair `step` bytes later.
 inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_lane, size_t at,
                                              size_t step) {
   std::array<float, 16> elements;

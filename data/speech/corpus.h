@@ -59,7 +59,7 @@ PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownW
 Corpus read_an4(const std::filesystem::path& folder, const std::string& split, Faults* faults = nullptr);
 
 // Reads Free Spoken Digits: recordings/DIGIT_SPEAKER_INDEX.wav at 8 kHz. The split "test" has the indices 0
-// to 4, and "train" all others. The words are the names of the digits.
+// to 4, and "train" has all other indices. The words are the names of the digits.
 Corpus read_spoken_digits(const std::filesystem::path& folder, const std::string& split,
                           Faults* faults = nullptr);
 

@@ -10,7 +10,7 @@ namespace tapeformer {
 
 struct LstmShape {
   int64_t batch, frames, in, hidden;
-  int64_t directions;  // 1, or 2 with the reverse direction second
+  int64_t directions;  // 1 or 2; direction 1 is the reverse direction
 };
 
 template <class T>

@@ -14,7 +14,7 @@ namespace tapeformer::test {
 struct OpCase {
   std::string name;
   std::function<Tensor(const std::vector<Tensor>&)> function;
-  // Floating inputs are float64. Integer inputs such as indices move to the device with the others.
+  // Floating inputs are float64. Integer inputs such as indices move to the device, too.
   std::vector<Tensor> inputs;
   bool large = false;  // too large for the gradient check
   // The factor of the float32 tolerance. It is sqrt(n) if the result depends on sums of n terms that are

@@ -36,8 +36,8 @@ T value_at(const std::string& text, size_t offset) {
   return value;
 }
 
-// Returns `size` bytes of a file from `offset`. Checks the masked checksum that follows them, and moves
-// `offset` behind it.
+// Returns `size` bytes of a file from `offset`. Checks the masked checksum after the bytes, and sets `offset`
+// to the end of the checksum.
 std::string read_checked(const std::string& file, size_t& offset, size_t size) {
   const std::string bytes = file.substr(offset, size);
   const uint32_t sum = crc32c_of(bytes);

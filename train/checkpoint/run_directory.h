@@ -1,4 +1,4 @@
-// The run directory of a training run in progress. A lock excludes other processes from it.
+// The run directory of a training run in progress. A lock excludes other processes.
 #pragma once
 
 #include <filesystem>

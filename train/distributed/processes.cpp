@@ -79,7 +79,7 @@ class Watch {
         watched_.push_back({static_cast<int>(rank), locations[rank]});
   }
   // Throws only if a second call also finds that the process has ended, because its last message may still
-  // arrive after the first.
+  // arrive after the first call.
   void operator()() {
     for (const auto& [rank, location] : watched_) {
       if (is_running(location.pid)) continue;

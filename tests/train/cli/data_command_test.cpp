@@ -225,8 +225,8 @@ TEST_CASE("data verify accepts and refuses the same corpora as training") {
   CHECK(json_of(verify({rate}))["good"] == true);
   CHECK(json_of(verify({"data.resample=true", lexicon}))["good"] == true);
 
-  // Training with the default sample rate refuses all recordings. The error shows five of them and the number
-  // of the others.
+  // Training with the default sample rate refuses all recordings. The error shows five recordings and the
+  // number of further recordings.
   const auto other_rate = verify({});
   CHECK(other_rate.code == 3);
   CHECK(json_of(other_rate)["files"][0]["faults"] == 43);

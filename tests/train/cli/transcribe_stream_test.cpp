@@ -33,7 +33,7 @@ std::string trained_on_tones(const fs::path& dir, int64_t epochs = 15,
 }
 
 // Returns interleaved 16-bit samples of `channels` channels without a header. The channel `heard` contains
-// `samples`, and the others are constant.
+// `samples`, and all other channels are constant.
 std::string raw_samples(const std::vector<float>& samples, int channels = 1, int heard = 0) {
   std::string bytes;
   for (const float sample : samples)
