@@ -230,15 +230,16 @@ TEST_CASE("LSH attention equals trax and fast_transformers") {
 
 TEST_CASE("attention of transformer-xl equals PyTorch with the published shift, in value and gradients") {
   const SafetensorsFile file = golden("transformer_xl");
-  for (const auto& [memory, clamp] : {std::pair<int64_t, int64_t>{0, 0}, {3, 0}, {7, 4}}) {
+  for (const auto& [memory_bound, clamp] : {std::pair<int64_t, int64_t>{0, 0}, {3, 0}, {7, 4}}) {
+    const int64_t memory = memory_bound;  // clang 14 cannot capture structured bindings
     CAPTURE(memory);
     const auto read = [&, prefix = concat_text("memory_", memory, ".")](const std::string& key) {
       return file.read(prefix + key);
     };
     const std::string kind = "transformer-xl";
-    const auto attention = make_attention(
-        kind, attention_kind(kind).values({{"memory", int64_t{memory}}, {"clamp", int64_t{clamp}}}),
-        {.heads = 2, .dim = 4, .max_length = 5});
+    const auto attention =
+        make_attention(kind, attention_kind(kind).values({{"memory", memory}, {"clamp", int64_t{clamp}}}),
+                       {.heads = 2, .dim = 4, .max_length = 5});
     attention->convert(DType::float64);
     for (const auto& [name, parameter] : attention->parameters()) parameter.copy_from(read(name));
     const Tensor q = require_grad(read("q")), k = require_grad(read("k")), v = require_grad(read("v"));
@@ -248,7 +249,8 @@ TEST_CASE("attention of transformer-xl equals PyTorch with the published shift, 
     CHECK(relative_difference(out, read("out")) < 1e-6);
     NamedTensors leaves = attention->parameters();
     for (const auto& [name, leaf] : {std::pair{"q", q}, {"k", k}, {"v", v}}) leaves.emplace_back(name, leaf);
-    for (const auto& [name, leaf] : leaves) {
+    for (const auto& [name_bound, leaf] : leaves) {
+      const auto& name = name_bound;  // clang 14 cannot capture structured bindings
       CAPTURE(name);
       CHECK(relative_difference(gradient(leaf), read("gradient." + name)) < 1e-6);
     }

@@ -59,7 +59,8 @@ TEST_CASE("empty lists of rows and seeds, and empty or repeated words, are error
                                                        {"1,", "a word is empty"},
                                                        {"1,1", "occurs twice"}};
   for (const std::string option : {"--rows", "--seeds"})
-    for (const auto& [list, problem] : lists) {
+    for (const auto& [list_bound, problem] : lists) {
+      const std::string& list = list_bound;  // clang 14 cannot capture structured bindings
       CAPTURE(option);
       CAPTURE(list);
       const auto result = run_program(reproduce("copy-convergence", dir / "out", kTinyCopy, {option, list}));
