@@ -42,7 +42,7 @@ class ThreadPool {
 
   std::mutex owner_;  // held by the caller of a loop
   int workers_ = 0;
-  // The open loop. Its caller changes these members while no worker is inside.
+  // The open loop. The caller of the loop changes these members only while no worker runs it.
   Run function_ = nullptr;
   void* context_ = nullptr;
   std::atomic<int64_t> count_{0};

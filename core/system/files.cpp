@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // bytes; Linux transfers at most 2 GiB per call
 constexpr mode_t kMode = 0666;                        // mode of new files, which the umask reduces
 constexpr std::string_view kTemporaryMark = ".tmp-";
-constexpr size_t kTemporaryDigits = 16;  // random hexadecimal digits in the name of a temporary file
+constexpr size_t kTemporaryDigits = 16;  // number of random digits in a temporary name
 constexpr size_t kLongestStem = 200;     // maximum number of bytes that a temporary name keeps of a name
 
 // Returns the path with all symbolic links resolved.

@@ -44,7 +44,7 @@ class File {
   void read_at(void* data, size_t size, size_t offset) const;
   size_t size() const;  // throws if the file is not a regular file
   void truncate(size_t size);
-  // Writes the data to the disk. A later rename of the file exposes only complete content.
+  // Writes the data to the disk. A file that is renamed after the call never has incomplete content.
   void sync();
 
  private:

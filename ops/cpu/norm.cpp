@@ -69,8 +69,8 @@ void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T
   for (int64_t i = 0; i < dim; ++i) gx[i] = inverse * (g[i] * weight[i] - mean_g - normalized[i] * mean_gn);
 }
 
-// Computes gbranch = gx times the dropout multipliers of the row. `first` is the index of the first element
-// in the tensor. If dropout is not active, `multipliers` is not used.
+// Computes gbranch = gx * m, where m are the dropout multipliers of the row. `first` is the index of the
+// first element in the tensor. If dropout is not active, `multipliers` is not used.
 template <class T, class B>
 void branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* multipliers, B* gbranch,
                      int64_t dim) {

@@ -337,12 +337,13 @@ struct ChunkScan {
   }
 };
 
-// Minimum number of resident blocks of a multiprocessor: the largest number without register spills.
+// Minimum number of resident blocks of a multiprocessor: the largest number without register spills. The
+// emulation does not use the number.
 template <class Tiles, Scan kScan, int kWidth>
-inline constexpr int kScanBlocks = Tiles::kThreads > kTensorThreads || kWidth > 32 ? 2
-                                   : kScan == Scan::result                         ? 4
-                                   : kScan == Scan::key_value_gradients            ? 3
-                                                                                   : 2;
+[[maybe_unused]] inline constexpr int kScanBlocks = Tiles::kThreads > kTensorThreads || kWidth > 32 ? 2
+                                                    : kScan == Scan::result                         ? 4
+                                                    : kScan == Scan::key_value_gradients            ? 3
+                                                                                                    : 2;
 
 // Scans the segments of the heads. Each block scans one segment.
 template <class Tiles, Scan kScan, int kWidth, class T = typename Tiles::Value,

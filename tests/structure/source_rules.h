@@ -1,4 +1,4 @@
-// Rules of single source files: they must not be too long, and a CMakeLists.txt must list them.
+// Rules for source files: a file must not be too long, and a CMakeLists.txt must list it.
 #pragma once
 
 #include <filesystem>

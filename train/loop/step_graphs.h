@@ -30,7 +30,7 @@ struct StepOutputs {
   std::vector<Tensor> losses;  // one for each micro-batch
   std::vector<Tensor> terms;   // sums of the terms that layers add to the losses; undefined without terms
   Tensor grad_norm;
-  int64_t tokens = 0;  // sum over the micro-batches; equal for all steps of a layout
+  int64_t tokens = 0;  // number of tokens in all micro-batches; equal for all steps with the same layout
 };
 
 class StepGraphs {

@@ -34,7 +34,7 @@ struct ReproductionOptions {
   // sets `measure`.
   ConfigOverrides overrides = {};
   std::vector<std::string> given_sets = {};  // all settings of the command line, for the files of the table
-  OptionValues measure = {};                 // values of Reproduction::measure
+  OptionValues measure = {};                 // values of the options in Reproduction::measure
 
   // Returns the value of --device for commands: the name that the user has chosen, such as "cuda-emulated",
   // or the name of `device`.
