@@ -109,12 +109,10 @@ int list_reproductions(const CommonOptions& common) {
 }
 
 // Returns the words of an option, which are separated by commas, or no words if the option is not given.
-// Throws ConfigError if the list or a word is empty, or if a word occurs twice.
+// Throws ConfigError if a word is empty or occurs twice.
 std::vector<std::string> word_list(const CommandLine& line, const std::string& option) {
   if (std::find(line.given.begin(), line.given.end(), option) == line.given.end()) return {};
   const auto& text = line.options.get<std::string>(option);
-  if (text.empty())
-    throw ConfigError("--" + option + ": the list is empty; leave the option out for its default");
   std::vector<std::string> words;
   for (size_t first = 0, comma = 0; comma < text.size(); first = comma + 1) {
     comma = std::min(text.find(',', first), text.size());

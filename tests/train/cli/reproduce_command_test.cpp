@@ -54,7 +54,7 @@ double mean(const Json& table, const std::string& row, const std::string& column
 
 TEST_CASE("empty lists of rows and seeds, and empty or repeated words, are errors") {
   const TempDir dir;
-  const std::pair<std::string, std::string> lists[] = {{"", ": the list is empty"},
+  const std::pair<std::string, std::string> lists[] = {{"", ": the value is empty"},
                                                        {",", "a word is empty"},
                                                        {"1,", "a word is empty"},
                                                        {"1,1", "occurs twice"}};
