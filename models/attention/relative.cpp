@@ -53,7 +53,7 @@ class RelativeState final : public AttentionState {
 
 RelativeAttention::RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup)
     : options_(options), segment_(setup.max_length), dropout_(setup.dropout) {
-  constexpr double kStd = 0.02;  // of the code of Dai et al.
+  constexpr double kStd = 0.02;  // standard deviation in the code of Dai et al.
   const int64_t width = setup.heads * setup.dim;
   add_parameter("content_bias", content_bias_, {setup.heads, setup.dim}, normal_init(kStd));
   add_parameter("position_bias", position_bias_, {setup.heads, setup.dim}, normal_init(kStd));

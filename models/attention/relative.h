@@ -8,7 +8,7 @@ namespace tapeformer {
 
 struct RelativeOptions {
   SegmentMemorySize memory = {};
-  int64_t clamp = 0;  // largest distance; larger distances count as this one; 0: no limit
+  int64_t clamp = 0;  // largest distance; larger distances are replaced by it; 0: no limit
 };
 
 // For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, with the sinusoids r

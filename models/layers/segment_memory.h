@@ -13,8 +13,8 @@ namespace tapeformer {
 
 // Sizes of the segment memory of a layer.
 struct SegmentMemorySize {
-  int64_t tokens = 0;      // newest inputs that the layer remembers
-  int64_t compressed = 0;  // rows of compressed inputs before them; requires tokens > 0
+  int64_t tokens = 0;      // number of newest inputs in the memory
+  int64_t compressed = 0;  // number of rows of compressed older inputs; requires tokens > 0
   int64_t rate = 1;        // number of inputs in a compressed row
 
   // Returns the largest number of rows that a segment reads.
