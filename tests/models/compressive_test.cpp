@@ -110,7 +110,7 @@ TEST_CASE("without a compressed memory, and with means of one token, the model e
 TEST_CASE("compression functions compute the mean, the maximum and a convolution of each span") {
   const AttentionSetup setup{.heads = 2, .dim = 2, .max_length = 6};
   const Tensor x = normal({2, 6, 4}, 1);
-  for (const char* compression : {"mean", "max", "convolution"}) {
+  for (const std::string compression : {"mean", "max", "convolution"}) {
     CAPTURE(compression);
     const auto attention = make_attention(
         kCompressive, attention_kind(kCompressive).values(compressive_values(6, 2, 3, compression)), setup);
@@ -118,9 +118,8 @@ TEST_CASE("compression functions compute the mean, the maximum and a convolution
     attention->convert(DType::float64);
     const Tensor y = attention->compress(x);
     REQUIRE(y.shape() == Shape{2, 2, 4});
-    const auto weight = std::string(compression) == "convolution"
-                            ? attention->parameters()[3].second.to_vector()
-                            : std::vector<double>();
+    const auto weight =
+        compression == "convolution" ? attention->parameters()[3].second.to_vector() : std::vector<double>();
     double worst = 0;
     for (int64_t b = 0; b < 2; ++b)
       for (int64_t row = 0; row < 2; ++row)
@@ -129,7 +128,7 @@ TEST_CASE("compression functions compute the mean, the maximum and a convolution
             return x.data<double>()[(b * 6 + 3 * row + t) * 4 + f];
           };
           double expected = (at(0, c) + at(1, c) + at(2, c)) / 3;
-          if (std::string(compression) == "max") expected = std::max({at(0, c), at(1, c), at(2, c)});
+          if (compression == "max") expected = std::max({at(0, c), at(1, c), at(2, c)});
           if (!weight.empty()) {
             expected = attention->parameters()[4].second.data<double>()[c];
             for (int64_t i = 0; i < 12; ++i)
@@ -149,7 +148,8 @@ TEST_CASE("the gradient of the reconstruction loss reaches only the compression"
   const AutoregressiveOptions options = compressive_options(compressive_values(4, 3, 2));
   const auto with = gradients(options, true), without = gradients(options, false);
   int compressions = 0;
-  for (const auto& [name, values] : without) {
+  for (const auto& [name_bound, values] : without) {
+    const auto& name = name_bound;  // clang 14 cannot capture structured bindings
     CAPTURE(name);
     if (!is_compression(name)) {
       CHECK(values == with.at(name));
@@ -219,9 +219,10 @@ TEST_CASE("recomputed and reversible layers with a compressed memory compute the
 
 TEST_CASE("decoding with a ring of tokens and a ring of compressed rows equals the parallel form") {
   const Tensor tokens = random_tokens(3, 8 * kSegment + 2, 2 * kText);
-  for (const char* compression : {"convolution", "mean", "max"})
-    for (const auto& [memory, compressed, rate] :
+  for (const std::string compression : {"convolution", "mean", "max"})
+    for (const auto& sizes :
          {std::array<int64_t, 3>{4, 3, 2}, {8, 1, 4}, {2, 5, 2}, {4, 7, 1}, {12, 40, 4}}) {
+      const int64_t memory = sizes[0], compressed = sizes[1], rate = sizes[2];
       CAPTURE(compression);
       CAPTURE(memory);
       const auto model =

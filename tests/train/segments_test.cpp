@@ -153,7 +153,7 @@ TEST_CASE("a memory improves bits/byte in training and at evaluation") {
 TEST_CASE("a compressed memory improves bits/byte in training and at evaluation") {
   const PeriodicText text(400);
   const auto dataset = make_split(text.config(1), "valid");
-  for (const char* compression : {"convolution", "mean"}) {
+  for (const std::string compression : {"convolution", "mean"}) {
     CAPTURE(compression);
     const Config config = text.compressive_config(1500, compression);
     const fs::path run = text.dir / compression;
