@@ -22,18 +22,19 @@ struct PublishedRates {
 constexpr std::array<PublishedRates, 4> kSpeechRows = {
     {{"bilstm", 10.94, 1047}, {"softmax", 5.12, 2711}, {"lsh-4", 9.33, 2250}, {"linear", 8.08, 824}}};
 
-// Settings for two CPU cores. All models have the same optimizer, schedule and batches.
+// Settings for two CPU cores. All models have the same optimizer, schedule, batches and subsampling.
 const std::vector<std::string> kSmallSpeech = {
-    "data.max_frames=3000",  "model.subsampling=2",       "model.dropout=0.1",      "train.epochs=50",
-    "optimizer.kind=adam",   "optimizer.lr=2e-3",         "train.keep_last=1",      "optimizer.clip_norm=1",
-    "schedule.kind=cosine",  "schedule.warmup_steps=100", "data.spec_augment=true", "data.time_width=20",
-    "data.frequency_width=3"};
+    "data.max_frames=3000",  "model.subsampling=4",   "model.subsampling_kind=conv", "model.dropout=0.1",
+    "train.epochs=100",      "train.keep_last=1",     "optimizer.kind=adam",         "optimizer.lr=2e-3",
+    "optimizer.clip_norm=1", "schedule.kind=cosine",  "schedule.warmup_steps=100",   "data.spec_augment=true",
+    "data.time_width=20",    "data.frequency_width=3"};
 const std::vector<std::string> kSmokeSpeech = {"train.epochs=1", "data.limit=64", "schedule.warmup_steps=5",
                                                "data.eval_limit=20"};
 const std::vector<std::string> kSmallLstm = {"model.layers=2", "model.hidden=96"};
-const std::vector<std::string> kSmallTransformer = {"model.layers=3",    "model.heads=4",
-                                                    "model.head_dim=32", "model.feedforward=384",
-                                                    "model.norm=pre",    "model.attention_dropout=0"};
+const std::vector<std::string> kSmallTransformer = {"model.layers=3",        "model.heads=4",
+                                                    "model.head_dim=32",     "model.feedforward=384",
+                                                    "model.norm=pre",        "model.attention_dropout=0",
+                                                    "model.positions=rotary"};
 
 std::vector<std::string> speech_settings(const std::string& name, TableScale scale) {
   if (scale == TableScale::paper) return {};
