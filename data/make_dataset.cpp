@@ -5,6 +5,7 @@
 #include "core/options.h"
 #include "data/images/images.h"
 #include "data/listops.h"
+#include "data/set_tasks.h"
 #include "data/sets/catalogue.h"
 #include "data/sets/directory.h"
 #include "data/symbol_tasks.h"
@@ -46,12 +47,13 @@ class ImageDataset : public Dataset {
   DatasetInfo info_;
 };
 
-// Returns the entry of a data set of images, text or symbols in the catalogue. Throws ConfigError for other
-// names.
+// Returns the entry of a data set of images, text, symbols or vectors in the catalogue. Throws ConfigError
+// for other names.
 const KnownSet& token_set(const std::string& name) {
   return known_set(name, [](const KnownSet& set) {
     return set.type == DatasetType::images || set.type == DatasetType::text ||
-           set.type == DatasetType::sequences || set.type == DatasetType::expressions;
+           set.type == DatasetType::sequences || set.type == DatasetType::expressions ||
+           set.type == DatasetType::vectors;
   });
 }
 
@@ -69,6 +71,14 @@ std::shared_ptr<const Dataset> make_symbol_task(const KnownSet& set, const Datas
                                                     .max_args = options.max_args,
                                                     .count = options.limit,
                                                     .seed = options.seed});
+  const SetTaskOptions sets{.split = options.split,
+                            .min_length = options.min_length,
+                            .max_length = options.max_length,
+                            .components = options.components,
+                            .count = options.limit,
+                            .seed = options.seed};
+  if (set.format == DatasetFormat::set_maximum) return std::make_shared<SetMaximum>(sets);
+  if (set.format == DatasetFormat::set_mixture) return std::make_shared<SetMixture>(sets);
   return nullptr;
 }
 

@@ -1,4 +1,4 @@
-// Data sets of images, texts and synthetic sequences by name.
+// Data sets of images, texts, synthetic sequences and sets of vectors by name.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,9 @@ struct DatasetOptions {
   // ListOps, which also uses seed and max_length: see ListOpsOptions.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
 
+  // Sets of vectors, which also use seed, min_length and max_length: see SetTaskOptions.
+  int64_t components = 4;
+
   // Texts. `limit` replaces text.limit. For data sets in a data directory, text.path is ignored.
   TextOptions text = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: result of make_tokenizer()
@@ -42,9 +45,9 @@ struct DatasetOptions {
 // text. Throws ConfigError for an unknown name and an invalid downscale.
 DatasetInfo describe_dataset(const DatasetOptions& options);
 
-// Returns a data set of images, of text or of synthetic sequences. Image data sets have tokens (batch,
-// height * width * channels) uint8, labels (batch,) int64 and no mask. Throws ConfigError for unknown names
-// and invalid options, and DataError for missing or corrupt files.
+// Returns a data set of images, of text, of synthetic sequences or of sets of vectors. Image data sets have
+// tokens (batch, height * width * channels) uint8, labels (batch,) int64 and no mask. Throws ConfigError for
+// unknown names and invalid options, and DataError for missing or corrupt files.
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options);
 
 }  // namespace tapeformer

@@ -1,9 +1,10 @@
 // The classifier of sequences of the Long Range Arena (Tay et al. 2020). It consists of value embeddings plus
 // sinusoidal positions, an encoder that is not causal, the mean over the valid positions, and a linear layer.
+// Learned summary tokens can precede the sequence; the mean is then over them.
 #pragma once
 
-#include "core/batch.h"
 #include "models/encoder/encoder.h"
+#include "models/example_model.h"
 
 namespace tapeformer {
 
@@ -11,10 +12,11 @@ struct ClassifierOptions {
   EncoderOptions encoder;
   int64_t vocabulary = 0;  // number of token values
   int64_t classes = 0;
-  int64_t max_length = 0;  // maximum number of tokens of a sequence
+  int64_t max_length = 0;  // maximum number of tokens of a sequence, without the summary tokens
+  int64_t summary_tokens = 0;
 };
 
-class Classifier final : public Module {
+class Classifier final : public ExampleModel {
  public:
   // Throws OptionError if the options contradict each other or an attention kind does not support them.
   explicit Classifier(const ClassifierOptions& options);
@@ -23,19 +25,18 @@ class Classifier final : public Module {
   // undefined lengths if all tokens are valid. Throws ShapeError if the length exceeds max_length.
   Tensor forward(const Tensor& tokens, const Tensor& lengths, const ForwardContext& context) const;
   // Returns the mean cross entropy of batch.labels in nats, a scalar.
-  Tensor loss(const Batch& batch, const ForwardContext& context) const;
-  // The loss in evaluation, and the share of sequences whose most probable class is correct.
-  struct Scores {
-    double nats = 0, accuracy = 0;
-  };
-  // Computes both scores in one forward pass. `seed` is for attention kinds with random_evaluation.
-  Scores score(const Batch& batch, uint64_t seed = 0) const;
+  Tensor loss(const Batch& batch, const ForwardContext& context) const override;
+  // The scores are nats_per_example, the loss, and accuracy, the share of sequences whose most probable class
+  // is correct.
+  std::vector<std::string> score_names() const override { return {"nats_per_example", "accuracy"}; }
+  std::vector<double> scores(const Batch& batch, uint64_t seed = 0) const override;
 
   const ClassifierOptions& options() const { return options_; }
 
   Embedding value_embedding;
   Encoder encoder;
   Linear predictor;
+  Tensor summary;    // summary tokens (summary_tokens, width), undefined if there are none
   Tensor positions;  // sinusoids (max_length, width), not trained
 
  private:

@@ -65,6 +65,7 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   options.min_length = d.min_length;
   options.max_depth = d.max_depth;
   options.max_args = d.max_args;
+  options.components = d.components;
   options.image_folder = image_folder_options(d);
   options.text = text_options(d);
   options.text.random_windows = use.random_windows && !d.streams;
@@ -139,7 +140,15 @@ KeyProblem key_problem(const OptionProblem& problem) {
   return {problem.option, problem.problem};
 }
 
-// Returns the options of a model without the sizes of its data.
+// Returns the options of a Set Transformer without the sizes of its data.
+SetTransformerOptions set_options_without_data(const Config& config) {
+  const bool is_mixture = known_set(config.data.dataset).format == DatasetFormat::set_mixture;
+  return {.encoder = encoder_options(config),
+          .components = is_mixture ? config.data.components : 0,
+          .decoder_layers = config.model.decoder_layers};
+}
+
+// Returns the options of an autoregressive model without the sizes of its data.
 AutoregressiveOptions options_without_data(const Config& config) {
   AutoregressiveOptions options;
   options.encoder = encoder_options(config);
@@ -161,6 +170,8 @@ std::vector<KeyProblem> model_problems(const Config& config) {
   const std::string& type = config.model.type;
   if (type == "image" || type == "sequence")
     found = option_problems(options_without_data(config));
+  else if (type == "set")
+    found = option_problems(set_options_without_data(config));
   else if (type == "classification" || config.model.encoder == "transformer")
     found = option_problems(encoder_options(config));
   std::vector<KeyProblem> problems;
@@ -259,7 +270,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
 
 std::string evaluation_split(const Config& config) {
   const DatasetType type = known_set(config.data.dataset).type;
-  if (type == DatasetType::expressions) return "valid";
+  if (type == DatasetType::expressions || type == DatasetType::vectors) return "valid";
   const bool can_hold_out = type == DatasetType::images || type == DatasetType::text;
   return can_hold_out && holds_out_examples(config.data) ? "valid" : "test";
 }
@@ -289,12 +300,28 @@ ClassifierOptions classifier_options(const Config& config, const DatasetInfo& da
   return {.encoder = encoder_options(config),
           .vocabulary = data.vocabulary,
           .classes = known_set(config.data.dataset).classes,
-          .max_length = data.length + 1};
+          .max_length = data.length + 1,
+          .summary_tokens = config.model.summary_tokens};
 }
 
-std::unique_ptr<Classifier> make_classifier(const Config& config, const DatasetInfo& data, Device device) {
-  auto model =
-      with_config_keys([&] { return std::make_unique<Classifier>(classifier_options(config, data)); });
+SetTransformerOptions set_transformer_options(const Config& config, const DatasetInfo& data) {
+  SetTransformerOptions options = set_options_without_data(config);
+  options.features = data.features;
+  options.max_length = data.length + 1;
+  return options;
+}
+
+bool predicts_examples(const Config& config) {
+  return config.model.type == "classification" || config.model.type == "set";
+}
+
+std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,
+                                                 Device device) {
+  auto model = with_config_keys([&]() -> std::unique_ptr<ExampleModel> {
+    if (config.model.type == "set")
+      return std::make_unique<SetTransformer>(set_transformer_options(config, data));
+    return std::make_unique<Classifier>(classifier_options(config, data));
+  });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;

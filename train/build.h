@@ -10,6 +10,7 @@
 #include "models/autoregressive_model.h"
 #include "models/classifier.h"
 #include "models/layers/option_error.h"
+#include "models/set_transformer.h"
 #include "train/config/config.h"
 
 namespace tapeformer {
@@ -75,10 +76,16 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
 // Returns the options of a classifier of the data set in the config.
 ClassifierOptions classifier_options(const Config& config, const DatasetInfo& data);
 
-// Returns a classifier with weights initialized from run.seed. Throws ConfigError if the attention kind does
-// not support it.
-std::unique_ptr<Classifier> make_classifier(const Config& config, const DatasetInfo& data,
-                                            Device device = kCpu);
+// Returns the options of a Set Transformer for the data set in the config.
+SetTransformerOptions set_transformer_options(const Config& config, const DatasetInfo& data);
+
+// Returns whether the model predicts one result for each example: model.type "classification" or "set".
+bool predicts_examples(const Config& config);
+
+// Returns a classifier or a Set Transformer with weights initialized from run.seed. Throws ConfigError if the
+// attention kind does not support it.
+std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,
+                                                 Device device = kCpu);
 
 // Returns the device with this name. For "auto", logs the chosen device and the reason, once per process.
 // Throws DeviceError if the device is unavailable, and ConfigError for invalid names.

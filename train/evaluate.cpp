@@ -31,45 +31,21 @@ TextScore text_counts(const Batch& batch, const Tokenizer& tokenizer) {
 // zeros. The totals are added in the order of the batches, so they do not depend on the number of processes.
 class BatchSums {
  public:
-  explicit BatchSums(int64_t batches)
-      : values_(Tensor::zeros({kRows, std::max<int64_t>(batches, 1)}, DType::float64)) {}
+  BatchSums(int64_t results, int64_t batches)
+      : values_(Tensor::zeros({results, std::max<int64_t>(batches, 1)}, DType::float64)) {}
 
-  struct Totals {
-    double nats, correct, tokens;
-  };
-  void set(int64_t batch, const Totals& sums, const TextScore& text) {
-    const double column[kRows] = {sums.nats,
-                                  sums.correct,
-                                  sums.tokens,
-                                  static_cast<double>(text.tokens),
-                                  static_cast<double>(text.bytes),
-                                  static_cast<double>(text.characters)};
-    for (int64_t row = 0; row < kRows; ++row)
-      values_.data<double>()[row * values_.size(1) + batch] = column[row];
+  void set(int64_t batch, const std::vector<double>& sums) {
+    for (size_t i = 0; i < sums.size(); ++i)
+      values_.data<double>()[static_cast<int64_t>(i) * values_.size(1) + batch] = sums[i];
   }
-
   const Tensor& values() const { return values_; }
-  Totals totals() const { return {total(0), total(1), total(2)}; }
-  TextScore text() const {
-    const auto count = [&](int64_t row) { return static_cast<int64_t>(total(row)); };
-    return {.tokens = count(3), .bytes = count(4), .characters = count(5), .nats = total(0)};
-  }
-
- private:
-  static constexpr int64_t kRows = 6;
-
-  double total(int64_t row) const {
-    const double* const first = values_.data<double>() + row * values_.size(1);
+  double total(size_t result) const {
+    const double* const first = values_.data<double>() + static_cast<int64_t>(result) * values_.size(1);
     return std::accumulate(first, first + values_.size(1), 0.0);
   }
 
-  Tensor values_;  // (kRows, batches) float64
-};
-
-// The mean loss in nats and the mean accuracy over the predictions of a batch, and the number of predictions.
-struct BatchScore {
-  double nats = 0, accuracy = 0, count = 0;
-  TextScore text;
+ private:
+  Tensor values_;  // (results, batches) float64
 };
 
 // The examples of an evaluation, and their order.
@@ -88,24 +64,25 @@ struct ScoredExamples {
   }
 };
 
-// Scores the examples in batches by `score`.
+// Scores the examples in batches by score(batch), which returns the sums of `results` results. The first
+// result is the loss in nats.
 template <class Score>
-BatchSums batch_sums(const Dataset& dataset, const ScoredExamples& examples, const Score& score,
-                     const StopCheck& stop, Communicator& processes) {
+BatchSums batch_sums(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
+                     const Score& score, const StopCheck& stop, Communicator& processes) {
   const int64_t batches = (examples.count + examples.batch_size - 1) / examples.batch_size;
   const int64_t workers = examples.in_streams ? 1 : processes.size();
-  BatchSums sums(batches);
+  BatchSums sums(results, batches);
   for (int64_t round = 0; round * workers < batches; ++round) {
     throw_if_stopped(stop);
     const int64_t number = round * workers + processes.rank();
     if (number >= batches || processes.rank() >= workers) continue;
     const std::vector<int64_t> indices = examples.of_batch(number);
-    const BatchScore one = score(dataset.batch(indices));
-    if (!std::isfinite(one.nats))
+    const std::vector<double> one = score(dataset.batch(indices));
+    if (!std::isfinite(one.front()))
       throw DivergedError(concat_text("evaluation of the split \"", dataset.info().split,
                                       "\": the logits of examples ", indices.front(), " to ", indices.back(),
                                       " have no finite loss"));
-    sums.set(number, {one.nats * one.count, one.accuracy * one.count, one.count}, one.text);
+    sums.set(number, one);
   }
   processes.all_reduce(sums.values());
   return sums;
@@ -159,38 +136,51 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
   const auto score = [&](const Batch& batch) {
     if (memory) memory->start_segment(segments++ * dataset.info().length);
     const AutoregressiveModel::Scores scores = model.score(batch, seed, memory.get());
-    return BatchScore{scores.nats, scores.accuracy, unmasked_tokens(batch),
-                      tokenizer ? text_counts(batch, *tokenizer) : TextScore()};
+    const double count = unmasked_tokens(batch);
+    const TextScore text = tokenizer ? text_counts(batch, *tokenizer) : TextScore();
+    return std::vector<double>{scores.nats * count,
+                               scores.accuracy * count,
+                               count,
+                               static_cast<double>(text.tokens),
+                               static_cast<double>(text.bytes),
+                               static_cast<double>(text.characters)};
   };
   Evaluation result;
   result.split = dataset.info().split;
   result.examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
   const BatchSums sums =
-      batch_sums(dataset, {result.examples, batch_size, memory != nullptr}, score, stop, processes);
-  const auto [nats, correct, tokens] = sums.totals();
+      batch_sums(dataset, {result.examples, batch_size, memory != nullptr}, 6, score, stop, processes);
+  const double nats = sums.total(0), correct = sums.total(1), tokens = sums.total(2);
   result.nats_per_dim = tokens > 0 ? nats / tokens : 0;
   result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
   if (model.options().head == Head::categorical) result.accuracy = tokens > 0 ? correct / tokens : 0;
-  if (tokenizer) result.text = sums.text();
+  const auto count_of = [&](size_t i) { return static_cast<int64_t>(sums.total(i)); };
+  if (tokenizer)
+    result.text = {.tokens = count_of(3), .bytes = count_of(4), .characters = count_of(5), .nats = nats};
   result.seconds = seconds_since(start);
   return result;
 }
 
-ClassifierEvaluation evaluate(const Classifier& model, const Dataset& dataset, int64_t batch_size,
-                              int64_t limit, uint64_t seed, const StopCheck& stop, Communicator& processes) {
+ExampleEvaluation evaluate(const ExampleModel& model, const Dataset& dataset, int64_t batch_size,
+                           int64_t limit, uint64_t seed, const StopCheck& stop, Communicator& processes) {
   const auto start = std::chrono::steady_clock::now();
+  const std::vector<std::string> names = model.score_names();
   const auto score = [&](const Batch& batch) {
-    const Classifier::Scores scores = model.score(batch, seed);
-    return BatchScore{scores.nats, scores.accuracy, static_cast<double>(batch.labels.size(0)), TextScore()};
+    std::vector<double> sums = model.scores(batch, seed);
+    const auto count = static_cast<double>(batch.inputs().size(0));
+    for (double& sum : sums) sum *= count;
+    return sums;
   };
-  const int64_t examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
-  const auto [nats, correct, count] =
-      batch_sums(dataset, {examples, batch_size}, score, stop, processes).totals();
-  return {.split = dataset.info().split,
-          .examples = examples,
-          .nats_per_example = count > 0 ? nats / count : 0,
-          .accuracy = count > 0 ? correct / count : 0,
-          .seconds = seconds_since(start)};
+  ExampleEvaluation result{.split = dataset.info().split,
+                           .examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size(),
+                           .scores = {},
+                           .seconds = 0};
+  const BatchSums sums = batch_sums(dataset, {result.examples, batch_size},
+                                    static_cast<int64_t>(names.size()), score, stop, processes);
+  const auto count = static_cast<double>(std::max<int64_t>(result.examples, 1));
+  for (size_t i = 0; i < names.size(); ++i) result.scores.emplace_back(names[i], sums.total(i) / count);
+  result.seconds = seconds_since(start);
+  return result;
 }
 
 }  // namespace tapeformer

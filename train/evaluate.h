@@ -1,4 +1,4 @@
-// Evaluation of an autoregressive model on a data set.
+// Evaluation of a model on a data set.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 #include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
-#include "models/classifier.h"
+#include "models/example_model.h"
 #include "train/distributed/communicator.h"
 #include "train/signals.h"
 
@@ -53,17 +53,17 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *single_process());
 
-struct ClassifierEvaluation {
+struct ExampleEvaluation {
   std::string split;
   int64_t examples = 0;
-  double nats_per_example = 0;  // mean cross entropy in nats
-  double accuracy = 0;          // share of sequences whose most probable class is correct
+  std::vector<std::pair<std::string, double>> scores;  // means over the examples; the first is the loss
   double seconds = 0;
 };
 
-// Evaluates a classifier. For the arguments and errors, see evaluate() of an AutoregressiveModel.
-ClassifierEvaluation evaluate(const Classifier& model, const Dataset& dataset, int64_t batch_size,
-                              int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
-                              Communicator& processes = *single_process());
+// Evaluates a model that predicts one result for each example. For the arguments and errors, see evaluate()
+// of an AutoregressiveModel.
+ExampleEvaluation evaluate(const ExampleModel& model, const Dataset& dataset, int64_t batch_size,
+                           int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
+                           Communicator& processes = *single_process());
 
 }  // namespace tapeformer

@@ -18,6 +18,7 @@ struct DatasetInfo {
   int64_t vocabulary = 0;                       // tokens are in [0, vocabulary)
   int64_t length = 0;                           // predictions per example: number of tokens - 1
   int64_t height = 0, width = 0, channels = 0;  // 0 if the examples are not images
+  int64_t features = 0;                         // numbers in an element of a set; 0 for tokens
 
   bool operator==(const DatasetInfo&) const = default;
 };
@@ -36,8 +37,9 @@ class Dataset {
   virtual int64_t overlap() const { return 1; }
   // Returns the tokenizer of texts (data/text/tokenizer.h), or nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  // Returns the examples with these indices, in this order. The tokens are (number of indices, length + 1);
-  // mask and labels are defined if the data set has them. Throws ShapeError if an index is outside [0, size).
+  // Returns the examples with these indices, in this order. The tokens are (number of indices, length + 1),
+  // or the elements (number of indices, length + 1, features); the other tensors are defined if the data set
+  // has them. Throws ShapeError if an index is outside [0, size).
   virtual Batch batch(std::span<const int64_t> indices) const = 0;
 
  protected:

@@ -52,7 +52,7 @@ constexpr std::array<KnownFile, 1> kCmudictFiles{{{"cmudict.dict"}}};
 
 constexpr std::string_view kCopyCorpus = "copy the corpus into such a folder";
 
-constexpr std::array<KnownSet, 17> kSets{{
+constexpr std::array<KnownSet, 19> kSets{{
     {.name = "mnist",
      .type = DatasetType::images,
      .format = DatasetFormat::idx,
@@ -100,6 +100,8 @@ constexpr std::array<KnownSet, 17> kSets{{
     {.name = "copy", .type = DatasetType::sequences, .format = DatasetFormat::copy_task},
     {.name = "duplication", .type = DatasetType::sequences, .format = DatasetFormat::duplication_task},
     {.name = "listops", .type = DatasetType::expressions, .format = DatasetFormat::listops, .classes = 10},
+    {.name = "set-maximum", .type = DatasetType::vectors, .format = DatasetFormat::set_maximum},
+    {.name = "set-mixture", .type = DatasetType::vectors, .format = DatasetFormat::set_mixture},
     {.name = "text", .type = DatasetType::text, .format = DatasetFormat::text, .needs_path = true},
     {.name = "enwik8",
      .type = DatasetType::text,

@@ -16,6 +16,7 @@ namespace tapeformer {
 enum class DatasetType {
   sequences,    // generated sequences of symbols
   expressions,  // generated sequences with a class
+  vectors,      // generated sets of vectors
   images,
   text,
   speech,
@@ -27,6 +28,8 @@ enum class DatasetFormat {
   copy_task,         // no files; made by CopyTask (data/symbol_tasks.h)
   duplication_task,  // no files; made by DuplicationTask
   listops,           // no files; made by ListOps (data/listops.h)
+  set_maximum,       // no files; made by SetMaximum (data/set_tasks.h)
+  set_mixture,       // no files; made by SetMixture
   image_folder,      // a folder of pictures (data/images/image_folder.h)
   idx,               // MNIST's pairs of IDX files
   cifar,             // CIFAR-10's binary records

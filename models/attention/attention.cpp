@@ -50,13 +50,13 @@ void check_used(const AttentionKind& kind, const OptionValues& options) {
 
 std::deque<AttentionKind>& registry() {
   static auto& kinds = *new std::deque<AttentionKind>{
-      linear_attention_kind(),     softmax_attention_kind(),        lsh_attention_kind(),
-      local_attention_kind(),      shared_softmax_attention_kind(), performer_attention_kind(),
-      linformer_attention_kind(),  synthesizer_attention_kind(),    memory_compressed_attention_kind(),
-      sparse_attention_kind(),     longformer_attention_kind(),     big_bird_attention_kind(),
-      image_attention_kind(),      sinkhorn_attention_kind(),       routing_attention_kind(),
-      axial_row_attention_kind(),  axial_column_attention_kind(),   transformer_xl_attention_kind(),
-      compressive_attention_kind()};
+      linear_attention_kind(),      softmax_attention_kind(),        lsh_attention_kind(),
+      local_attention_kind(),       shared_softmax_attention_kind(), performer_attention_kind(),
+      linformer_attention_kind(),   synthesizer_attention_kind(),    memory_compressed_attention_kind(),
+      sparse_attention_kind(),      longformer_attention_kind(),     big_bird_attention_kind(),
+      image_attention_kind(),       sinkhorn_attention_kind(),       routing_attention_kind(),
+      axial_row_attention_kind(),   axial_column_attention_kind(),   transformer_xl_attention_kind(),
+      compressive_attention_kind(), isab_attention_kind(),           etc_attention_kind()};
   return kinds;
 }
 

@@ -212,6 +212,7 @@ std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, doubl
 
 // Return the built-in attention kinds.
 AttentionKind compressive_attention_kind();
+AttentionKind isab_attention_kind();
 AttentionKind linear_attention_kind();
 AttentionKind linformer_attention_kind();
 AttentionKind local_attention_kind();

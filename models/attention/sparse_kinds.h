@@ -9,6 +9,7 @@ struct AttentionKind;  // models/attention/attention.h
 AttentionKind axial_column_attention_kind();
 AttentionKind axial_row_attention_kind();
 AttentionKind big_bird_attention_kind();
+AttentionKind etc_attention_kind();
 AttentionKind image_attention_kind();
 AttentionKind longformer_attention_kind();
 AttentionKind routing_attention_kind();

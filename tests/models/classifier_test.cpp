@@ -7,6 +7,7 @@
 
 #include "models/layers/option_error.h"
 #include "ops/view.h"
+#include "tests/models/parameter_gradients.h"
 #include "tests/models/small_model.h"
 #include "tests/support/random.h"
 
@@ -57,32 +58,23 @@ TEST_CASE("classifier: gradients of all parameters pass the gradient check, with
     model.convert(DType::float64);
     const Batch batch = labelled_batch();
     const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
-    backward(model.loss(batch, context));
-    for (const auto& [bound_name, parameter] : model.parameters()) {
-      const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
-      CAPTURE(name);
-      const Tensor exact = gradient(parameter);
-      REQUIRE(exact.defined());
-      // The minimum is above 0, because a gradient may be 0: softmax attention does not depend on the key
-      // bias.
-      double largest = 1e-4, error = 0;
-      for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 20) {
-        const NoGrad no_grad;
-        double* const value = parameter.data<double>() + i;
-        const double saved = *value, h = 1e-5;
-        const auto loss_at = [&](double offset) {
-          *value = saved + offset;
-          return model.loss(batch, context).item();
-        };
-        const double numeric =
-            (8 * (loss_at(h) - loss_at(-h)) - (loss_at(2 * h) - loss_at(-2 * h))) / (12 * h);
-        *value = saved;
-        largest = std::max({largest, std::abs(numeric), std::abs(exact.data<double>()[i])});
-        error = std::max(error, std::abs(numeric - exact.data<double>()[i]));
-      }
-      CHECK(error / largest < 1e-6);
-    }
+    check_parameter_gradients(model, [&] { return model.loss(batch, context); });
   }
+}
+
+TEST_CASE("classifier: with summary tokens, padding has no effect and gradients pass the gradient check") {
+  ClassifierOptions options = classifier_options("etc");
+  options.summary_tokens = 2;
+  Classifier model(options);
+  model.initialize(3);
+  model.convert(DType::float64);
+  const Batch batch = labelled_batch();
+  const Tensor logits = model.forward(batch.tokens, batch.lengths, {});
+  const Tensor alone = slice(slice(batch.tokens, 0, 1, 2), 1, 0, 5).clone();
+  CHECK(max_difference(model.forward(alone, {}, {}), slice(logits, 0, 1, 2)) < 1e-10);
+  check_parameter_gradients(model, [&] { return model.loss(batch, {}); });
+  Classifier without(classifier_options("etc"));
+  CHECK(parameter_count(model) == parameter_count(without) + 2 * options.encoder.width());
 }
 
 TEST_CASE("classifier: the loss is the mean cross entropy, and the accuracy counts the largest logits") {
@@ -100,8 +92,8 @@ TEST_CASE("classifier: the loss is the mean cross entropy, and the accuracy coun
     correct += std::max_element(row, row + 3) - row == static_cast<int64_t>(labels[b]);
   }
   CHECK(model.loss(batch, {}).item() == doctest::Approx(nats / 3).epsilon(1e-12));
-  CHECK(model.score(batch).nats == doctest::Approx(nats / 3).epsilon(1e-12));
-  CHECK(model.score(batch).accuracy == doctest::Approx(correct / 3));
+  CHECK(model.scores(batch)[0] == doctest::Approx(nats / 3).epsilon(1e-12));
+  CHECK(model.scores(batch)[1] == doctest::Approx(correct / 3));
 }
 
 TEST_CASE("classifier: invalid options and arguments are errors") {

@@ -1,9 +1,13 @@
-// Tests that models learn the copy task and the duplication task, and that a speech model learns its training
-// sentences, in seconds.
+// Tests that models learn the copy task, the duplication task and the maximum of a set, and that a speech
+// model learns its training sentences, in seconds.
 #include <doctest/doctest.h>
+
+#include <cmath>
+#include <numeric>
 
 #include "tests/train/quiet_training.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
+#include "train/build.h"
 #include "train/inference/run.h"
 #include "train/tasks/speech/evaluate.h"
 
@@ -21,6 +25,18 @@ const Settings kLinear = {"model.attention=linear", "train.steps=1000"};
 const Settings kLsh = {"model.attention=lsh", "attention.preset=trax", "attention.chunk_length=8",
                        "attention.rounds=4", "train.steps=800"};
 
+std::vector<int64_t> indices_below(int64_t count) {
+  std::vector<int64_t> indices(static_cast<size_t>(count));
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
+}
+
+double figure_of(const TrainResult& result, const std::string& figure) {
+  for (const auto& [name, value] : result.evaluation->figures)
+    if (name == figure) return std::get<double>(value);
+  throw std::runtime_error("the evaluation has no " + figure);
+}
+
 // Trains a model and returns the percentage of correctly predicted symbols in 200 test sequences.
 double accuracy(const std::string& task, const Settings& kind) {
   Settings settings = {"data.dataset=" + task,    "data.max_length=16",       "data.symbols=6",
@@ -34,10 +50,7 @@ double accuracy(const std::string& task, const Settings& kind) {
   const Config config = load_config(std::string(SOURCE_DIR) + "/configs/copy/linear.toml", settings,
                                     attention_catalogue(), {.unused = UnusedKeys::ignore});
   const TempDir dir;
-  const TrainResult result = train(config, dir / "run");
-  for (const auto& [name, value] : result.evaluation->figures)
-    if (name == "accuracy") return 100 * std::get<double>(value);
-  throw std::runtime_error("the evaluation has no accuracy");
+  return 100 * figure_of(train(config, dir / "run"), "accuracy");
 }
 
 }  // namespace
@@ -55,6 +68,24 @@ TEST_CASE("learning: linear attention learns to copy and to duplicate") {
 TEST_CASE("learning: LSH attention learns to copy and to duplicate") {
   CHECK(accuracy("copy", kLsh) > 99);
   CHECK(accuracy("duplication", kLsh) > 99);
+}
+
+TEST_CASE("learning: a Set Transformer learns the maximum of a set") {
+  const TempDir dir;
+  for (const char* attention : {"model.attention=softmax", "model.attention=isab"}) {
+    const Config config =
+        load_config(std::string(SOURCE_DIR) + "/configs/survey/set-maximum.toml",
+                    {attention, "data.batch_size=32", "data.eval_limit=500", "run.device=cpu",
+                     "run.threads=1", "optimizer.lr=3e-3", "train.eval_every=0"},
+                    attention_catalogue());
+    const auto targets = make_split(config, "valid")->batch(indices_below(500)).targets.to_vector();
+    const double mean = std::accumulate(targets.begin(), targets.end(), 0.0) / 500;
+    double error_of_mean = 0;
+    for (const double target : targets) error_of_mean += std::abs(target - mean) / 500;
+    const double error = figure_of(train(config, dir / attention), "mean_absolute_error");
+    CHECK(error_of_mean > 0.1);
+    CHECK(error < 0.4 * error_of_mean);
+  }
 }
 
 TEST_CASE("learning: a CTC model recognizes its training sentences") {

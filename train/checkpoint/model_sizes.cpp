@@ -47,6 +47,21 @@ std::vector<SizedTensor> sized_tensors(const ClassifierOptions& options) {
                      setting("data.dataset, model.heads, model.head_dim")});
   tensors.push_back({"predictor.weight", Shape{options.classes, options.encoder.output_width()},
                      setting("data.dataset, model.reversible")});
+  tensors.push_back({"summary_tokens", {}, setting("model.summary_tokens")});
+  if (options.summary_tokens > 0)
+    tensors.back().shape = Shape{options.summary_tokens, options.encoder.width()};
+  return tensors;
+}
+
+std::vector<SizedTensor> sized_tensors(const SetTransformerOptions& options) {
+  std::vector<SizedTensor> tensors;
+  const int64_t width = options.encoder.width();
+  EncoderOptions all_layers = options.encoder;
+  all_layers.layers += options.decoder_layers;
+  add_encoder(all_layers, tensors);
+  tensors.push_back({"input_projection.weight", Shape{width, options.features}, setting("data.dataset")});
+  tensors.push_back({"pooling.seeds.queries", Shape{options.seeds(), width}, setting("data.components")});
+  tensors.push_back({"predictor.weight", Shape{options.outputs(), width}, setting("data.dataset")});
   return tensors;
 }
 

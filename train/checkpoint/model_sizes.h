@@ -8,6 +8,7 @@
 
 #include "models/autoregressive_model.h"
 #include "models/classifier.h"
+#include "models/set_transformer.h"
 #include "models/speech/model.h"
 #include "train/checkpoint/checkpoint.h"
 
@@ -23,6 +24,7 @@ struct SizedTensor {
 // Returns tensors whose shapes together determine the number of parameters of the model.
 std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options);
 std::vector<SizedTensor> sized_tensors(const ClassifierOptions& options);
+std::vector<SizedTensor> sized_tensors(const SetTransformerOptions& options);
 std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options);
 
 // Throws CheckpointError if a tensor of the checkpoint has a different shape. The message names the entry and

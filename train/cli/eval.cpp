@@ -4,8 +4,9 @@
 
 #include "core/errors.h"
 #include "core/system/log.h"
-#include "train/cli/classification_commands.h"
+#include "train/build.h"
 #include "train/cli/commands.h"
+#include "train/cli/example_commands.h"
 #include "train/cli/run_options.h"
 #include "train/cli/speech_commands.h"
 #include "train/distributed/processes.h"
@@ -167,8 +168,8 @@ int run_eval(const Arguments& arguments) {
   const FoundRun found = find_run(*line, ConfigUse::evaluation);
   if (found.is_speech()) return evaluate_speech(found, *line);
   refuse_speech_options(*line);
-  return found.is_classifier() ? evaluate_classification(found, *line)
-                               : evaluate_autoregressive(found, *line);
+  return predicts_examples(found.config) ? evaluate_examples(found, *line)
+                                         : evaluate_autoregressive(found, *line);
 }
 
 }  // namespace tapeformer

@@ -15,6 +15,7 @@ using Require = std::function<void(bool, const std::string&, const std::string&)
 std::vector<std::string> model_types(const KnownSet& set) {
   if (set.type == DatasetType::sequences || set.type == DatasetType::text) return {"sequence"};
   if (set.type == DatasetType::expressions) return {"classification"};
+  if (set.type == DatasetType::vectors) return {"set"};
   if (set.type == DatasetType::speech) return {"speech"};
   return set.classes > 0 ? std::vector<std::string>{"image", "classification"}
                          : std::vector<std::string>{"image"};
@@ -28,7 +29,8 @@ void check_data(const Config& config, const KnownSet& set, const Require& requir
   require(std::find(types.begin(), types.end(), config.model.type) != types.end(), "model.type",
           "data set " + name + " needs type " + quoted(types.front()) +
               (types.size() > 1 ? " or " + quoted(types.back()) : "") + ", got " + quoted(config.model.type));
-  require(set.format != DatasetFormat::listops || data.min_length <= data.max_length, "data.min_length",
+  const bool varied = set.type == DatasetType::expressions || set.type == DatasetType::vectors;
+  require(!varied || data.min_length <= data.max_length, "data.min_length",
           concat_text("expected at most data.max_length = ", data.max_length, ", got ", data.min_length));
   require(!images || set.height == 0 || (set.height % data.downscale == 0 && set.width % data.downscale == 0),
           "data.downscale",

@@ -35,10 +35,11 @@ struct DataConfig {
   int64_t eval_limit = 0;    // maximum number of evaluation examples; 0: all
   int64_t downscale = 1;     // averages blocks of k x k pixels
   int64_t validation = 0;    // examples held out from the end of the training split
-  int64_t max_length = 128;  // for the data sets copy, duplication and listops
+  int64_t max_length = 128;  // for generated data sets
   int64_t symbols = 10;      // for the data sets copy and duplication
-  // The data set listops; see ListOpsOptions (data/listops.h).
+  // The data set listops; see ListOpsOptions (data/listops.h). Sets of vectors also have min_length.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
+  int64_t components = 4;  // for the data set set-mixture
   // The validation and test splits of texts and of the data set "images": shares of the data, or files.
   double valid_share = 0.05, test_share = 0.05;
   std::string valid_path = {}, test_path = {};  // empty: the splits are shares of data.path
@@ -104,6 +105,8 @@ struct ModelConfig {
   int64_t loss_chunks = 1;
   bool tied_embeddings = false;
   double label_smoothing = 0, z_loss = 0;
+  int64_t decoder_layers = 1;  // for models of sets
+  int64_t summary_tokens = 0;  // for classifiers
   std::string init = {};  // a run or checkpoint whose weights a new run starts from; empty: random weights
   // The keys of speech models.
   std::string encoder = "transformer";  // type of the encoder: transformer | lstm

@@ -63,8 +63,10 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
   table
       .add("type", &ModelConfig::type,
            "image: mixture of logistics over bytes; sequence: categorical distribution over tokens; "
-           "classification: one class per sequence; speech: CTC over frames")
-      .one_of({"image", "sequence", "classification", "speech"});
+           "classification: one class per sequence; set: a number or a mixture of Gaussians per set of "
+           "vectors; "
+           "speech: CTC over frames")
+      .one_of({"image", "sequence", "classification", "set", "speech"});
   table.keys_of(scope::transformers(), KeyRole::model);
   auto& attention =
       table.add("attention", &ModelConfig::attention,
@@ -142,6 +144,23 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
       .add("z_loss", &ModelConfig::z_loss,
            "coefficient of the squared log-sum-exp of the logits in the training loss")
       .at_least(0);
+}
+
+void add_example_models(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "model", &Config::model);
+  table.used_by_benchmarks();
+  table.keys_of(scope::set_models(), KeyRole::model);
+  table
+      .add("decoder_layers", &ModelConfig::decoder_layers,
+           "layers of self-attention after the pooling of a set")
+      .range(0, 10000);
+  table.keys_of(scope::classifiers(), KeyRole::model);
+  table
+      .add("summary_tokens", &ModelConfig::summary_tokens,
+           "learned tokens before the sequence, over which the classifier takes the mean; 0: none, the mean "
+           "of "
+           "all tokens")
+      .range(0, 1 << 20);
 }
 
 void add_initial_weights(std::vector<SchemaKey>& keys) {
@@ -316,6 +335,7 @@ std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
   add_speech_features(keys);
   add_model(keys, catalogue);
   add_positions_and_memory(keys);
+  add_example_models(keys);
   add_speech_model(keys);
   add_initial_weights(keys);
   add_optimizer(keys);

@@ -63,11 +63,18 @@ void add_data(std::vector<SchemaKey>& keys) {
   table.add("validation", &DataConfig::validation, "examples held out from the end of the training split")
       .at_least(0);
   table.keys_of(scope::generated_sequences(), KeyRole::model);
-  table.add("max_length", &DataConfig::max_length, "sequence length; listops: largest number of tokens")
+  table
+      .add("max_length", &DataConfig::max_length,
+           "sequence length; listops and sets: largest number of tokens or elements")
       .range(8, kLargestSize);
-  table.keys_of(scope::listops(), KeyRole::data);
-  table.add("min_length", &DataConfig::min_length, "smallest number of tokens; 0: a quarter of max_length")
+  table.keys_of(scope::varied_lengths(), KeyRole::data);
+  table
+      .add("min_length", &DataConfig::min_length,
+           "smallest number of tokens or elements; 0: a quarter of max_length")
       .range(0, kLargestSize);
+  table.keys_of(scope::mixtures_of_gaussians(), KeyRole::model);
+  table.add("components", &DataConfig::components, "components of a mixture of Gaussians").range(1, 1000);
+  table.keys_of(scope::listops(), KeyRole::data);
   table.add("max_depth", &DataConfig::max_depth, "levels of nested operations").range(2, 1000);
   table.add("max_args", &DataConfig::max_args, "largest number of operands of an operation").range(2, 1000);
   table.keys_of(scope::symbols(), KeyRole::model);

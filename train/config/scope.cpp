@@ -40,6 +40,11 @@ bool is_speech(const KnownSet& set) {
   return set.type == DatasetType::speech;
 }
 
+// Returns whether the examples are generated with a random number of tokens or elements.
+bool has_varied_lengths(const KnownSet& set) {
+  return set.type == DatasetType::expressions || set.type == DatasetType::vectors;
+}
+
 KeyScope of_types(const Names& types) {
   return {{"models of type " + listed(types), "model.type",
            [types](const Config& c) { return contains(types, c.model.type); }}};
@@ -75,9 +80,16 @@ KeyScope symbols() {
 }
 
 KeyScope generated_sequences() {
-  return of_sets([](const KnownSet& set) {
-    return set.type == DatasetType::sequences || set.type == DatasetType::expressions;
-  });
+  return of_sets(
+      [](const KnownSet& set) { return set.type == DatasetType::sequences || has_varied_lengths(set); });
+}
+
+KeyScope varied_lengths() {
+  return of_sets(has_varied_lengths);
+}
+
+KeyScope mixtures_of_gaussians() {
+  return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::set_mixture; });
 }
 
 KeyScope listops() {
@@ -170,6 +182,14 @@ KeyScope image_models() {
 
 KeyScope sequence_models() {
   return of_types({"sequence"});
+}
+
+KeyScope set_models() {
+  return of_types({"set"});
+}
+
+KeyScope classifiers() {
+  return of_types({"classification"});
 }
 
 KeyScope autoregressive_models() {

@@ -42,6 +42,8 @@ KeyScope own_images();    // pictures of the user
 KeyScope symbols();
 KeyScope generated_sequences();
 KeyScope listops();
+KeyScope varied_lengths();  // generated data sets with data.min_length
+KeyScope mixtures_of_gaussians();
 KeyScope known_images_or_speech();
 KeyScope texts();
 KeyScope independent_examples();  // data sets whose batches do not continue the previous batches
@@ -59,6 +61,8 @@ KeyScope spec_augment();
 
 KeyScope image_models();
 KeyScope sequence_models();
+KeyScope set_models();
+KeyScope classifiers();
 KeyScope autoregressive_models();
 KeyScope models_with_positions();
 KeyScope speech_models();

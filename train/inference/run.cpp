@@ -115,9 +115,10 @@ LoadedRun load_run(const FoundRun& found) {
     throw ConfigError(found.checkpoint.string() +
                       ": expected a model of images or sequences, found a speech "
                       "model, which \"eval\" and \"transcribe\" take");
-  if (found.is_classifier())
-    throw ConfigError(found.checkpoint.string() +
-                      ": expected a model of images or sequences, found a classifier, which \"eval\" takes");
+  if (predicts_examples(found.config))
+    throw ConfigError(concat_text(
+        found.checkpoint.string(), ": expected a model of images or sequences, found a ",
+        found.config.model.type == "set" ? "model of sets" : "classifier", ", which \"eval\" takes"));
   return load_fitting(found, [&](const Config& config) {
     LoadedRun run;
     run.config = config;
@@ -135,17 +136,21 @@ LoadedRun load_run(const RunChoice& choice) {
   return load_run(find_run(choice));
 }
 
-LoadedClassifierRun load_classifier_run(const FoundRun& found) {
-  if (!found.is_classifier())
-    throw ConfigError(found.checkpoint.string() + ": expected a classifier, found a model of type \"" +
+LoadedExampleRun load_example_run(const FoundRun& found) {
+  if (!predicts_examples(found.config))
+    throw ConfigError(found.checkpoint.string() +
+                      ": expected a classifier or a model of sets, found a model of type \"" +
                       found.config.model.type + "\"");
   return load_fitting(found, [&](const Config& config) {
-    LoadedClassifierRun run;
+    LoadedExampleRun run;
     run.config = config;
     run.checkpoint = found.checkpoint;
     const DatasetInfo data = describe_data(config);
-    load_weights(run, found.device, classifier_options(config, data),
-                 [&] { return make_classifier(config, data, found.device); });
+    const auto make = [&] { return make_example_model(config, data, found.device); };
+    if (config.model.type == "set")
+      load_weights(run, found.device, set_transformer_options(config, data), make);
+    else
+      load_weights(run, found.device, classifier_options(config, data), make);
     return run;
   });
 }

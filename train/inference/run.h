@@ -9,7 +9,7 @@
 
 #include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
-#include "models/classifier.h"
+#include "models/example_model.h"
 #include "train/config/config.h"
 #include "train/tasks/speech/data.h"
 
@@ -31,7 +31,6 @@ struct FoundRun {
   Device device = kCpu;
 
   bool is_speech() const { return config.model.type == "speech"; }
-  bool is_classifier() const { return config.model.type == "classification"; }
 };
 
 struct LoadedRun {
@@ -46,9 +45,9 @@ struct LoadedRun {
   std::filesystem::path samples_folder() const;
 };
 
-struct LoadedClassifierRun {
+struct LoadedExampleRun {
   Config config;
-  std::unique_ptr<Classifier> model;
+  std::unique_ptr<ExampleModel> model;
   std::filesystem::path checkpoint;
 };
 
@@ -61,12 +60,13 @@ struct LoadedSpeechRun {
 
 // find_run() finds a checkpoint, and the next four functions load it. All five throw CheckpointError if there
 // is no run at the path or the checkpoint is damaged. They throw ConfigError if `sets` do not match the
-// config or the weights. load_speech_run() loads speech models, load_classifier_run() classifiers, and
-// load_run() the other models. The functions throw ConfigError for a model of another type.
+// config or the weights. load_speech_run() loads speech models, load_example_run() classifiers
+// and models of sets, and load_run() the other models. The functions throw ConfigError for a model of another
+// type.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);
-LoadedClassifierRun load_classifier_run(const FoundRun& found);
+LoadedExampleRun load_example_run(const FoundRun& found);
 LoadedSpeechRun load_speech_run(const FoundRun& found);
 
 }  // namespace tapeformer

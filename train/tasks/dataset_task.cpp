@@ -27,7 +27,7 @@ std::string digest_of(const Dataset& set) {
   const int64_t count = std::min(set.size(), kExamples);
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < count; ++i) indices.push_back(i * set.size() / count);
-  const Tensor tokens = set.batch(indices).tokens;
+  const Tensor tokens = set.batch(indices).inputs();
   Checksum checksum;
   checksum.append(tokens.raw(), static_cast<size_t>(tokens.bytes()));
   return concat_text(set.size(), " examples of ", set.info().name, " ", set.info().split, ", CRC-32 ",

@@ -1,5 +1,7 @@
 #include "train/tasks/task.h"
 
+#include "train/build.h"
+
 namespace tapeformer {
 
 std::pair<int64_t, int64_t> slice_range(int64_t count, int rank, int size) {
@@ -9,8 +11,8 @@ std::pair<int64_t, int64_t> slice_range(int64_t count, int rank, int size) {
 std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device,
                                 Communicator& processes) {
   if (config.model.type == "speech") return make_speech_task(config, data, device, processes);
-  return config.model.type == "classification" ? make_classification_task(config, data, device, processes)
-                                               : make_autoregressive_task(config, data, device, processes);
+  return predicts_examples(config) ? make_example_task(config, data, device, processes)
+                                   : make_autoregressive_task(config, data, device, processes);
 }
 
 }  // namespace tapeformer

@@ -120,8 +120,8 @@ std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, De
                                 Communicator& processes = *single_process());
 std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device,
                                                Communicator& processes);
-std::unique_ptr<Task> make_classification_task(const Config& config, const DataAccess& data, Device device,
-                                               Communicator& processes);
+std::unique_ptr<Task> make_example_task(const Config& config, const DataAccess& data, Device device,
+                                        Communicator& processes);
 std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device,
                                        Communicator& processes);
 

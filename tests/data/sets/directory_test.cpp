@@ -53,8 +53,8 @@ TEST_CASE("a missing data set is a data error with the searched folders and its 
   CHECK(contains(message, "in such a folder, run: curl -L https://www.cs.toronto.edu"));
   for (const KnownSet& set : known_sets())
     CHECK(set.how_to_get.empty() ==
-          (set.type == DatasetType::sequences || set.type == DatasetType::expressions || set.name == "text" ||
-           set.name == "images"));
+          (set.type == DatasetType::sequences || set.type == DatasetType::expressions ||
+           set.type == DatasetType::vectors || set.name == "text" || set.name == "images"));
   CHECK(
       contains(std::string(known_set("fashion-mnist").how_to_get), "apt-get install dataset-fashion-mnist"));
 }
@@ -75,5 +75,6 @@ TEST_CASE("an unknown data set is a config error with a suggestion") {
   CHECK(message_of<ConfigError>([] { known_set("zzzzzzzzzzzz"); }) ==
         "\"zzzzzzzzzzzz\" is not a data set; there are mnist, fashion-mnist, cifar10, images, copy, "
         "duplication, "
-        "listops, text, enwik8, text8, an4, fsdd, kaldi, timit, librispeech, synthetic-speech, cmudict");
+        "listops, set-maximum, set-mixture, text, enwik8, text8, an4, fsdd, kaldi, timit, librispeech, "
+        "synthetic-speech, cmudict");
 }

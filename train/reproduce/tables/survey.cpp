@@ -21,6 +21,7 @@ std::vector<SurveyKind> survey_kinds() {
           {"linear", {"model.attention=linear"}, 16.13},
           {"performer", {"model.attention=performer", "attention.features=64"}, 18.01},
           {"linformer", {"model.attention=linformer", "attention.rank=32"}, 35.70},
+          {"isab", {"model.attention=isab"}},
           {"lsh", {"model.attention=lsh", "attention.chunk_length=16", "attention.rounds=2"}, 37.27},
           {"sinkhorn", {"model.attention=sinkhorn", "attention.block=16"}, 33.67},
           {"synthesizer", {"model.attention=synthesizer"}, 36.99},
@@ -40,7 +41,10 @@ std::vector<SurveyKind> survey_kinds() {
             "attention.axial-row.image_width=28", "attention.axial-column.image_width=28",
             "attention.local.window=56"},
            0,
-           true}};
+           true},
+          {"etc",
+           {"model.attention=etc", "attention.radius=16", "attention.global_tokens=8",
+            "model.summary_tokens=8"}}};
 }
 
 const AttentionCapabilities& capabilities_of(const SurveyKind& row) {

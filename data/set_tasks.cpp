@@ -1,0 +1,105 @@
+#include "data/set_tasks.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "core/errors.h"
+#include "data/sets/catalogue.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kMeanRange = 4, kDeviation = 0.3;
+
+struct Component {
+  double share;
+  std::array<double, SetMixture::kFeatures> mean;
+};
+
+// Returns the log-density of a mixture at `point`.
+double log_density(const std::vector<Component>& mixture, const float* point) {
+  double density = 0;
+  for (const Component& component : mixture) {
+    double squares = 0;
+    for (size_t i = 0; i < component.mean.size(); ++i)
+      squares += std::pow((static_cast<double>(point[i]) - component.mean[i]) / kDeviation, 2);
+    density += component.share * std::exp(-squares / 2);
+  }
+  return std::log(density) - SetMixture::kFeatures * std::log(kDeviation * std::sqrt(2 * std::numbers::pi));
+}
+
+}  // namespace
+
+SetTask::SetTask(const std::string& name, int64_t features, const SetTaskOptions& options)
+    : info_{.name = name, .split = options.split, .length = options.max_length - 1, .features = features},
+      min_length_(options.min_length > 0 ? options.min_length : std::max<int64_t>(1, options.max_length / 4)),
+      size_(options.count),
+      stream_(options.seed, name + ": " + options.split) {
+  const std::vector<std::string> splits = {"train", "valid", "test"};
+  if (std::find(splits.begin(), splits.end(), options.split) == splits.end())
+    throw ConfigError(unknown_name_text(options.split, "a split", splits));
+  const auto require = [&](bool condition, const char* option, int64_t value, const std::string& expected) {
+    if (!condition) throw ConfigError(concat_text(name, ": ", option, " ", value, ", expected ", expected));
+  };
+  require(options.max_length >= 1, "max_length", options.max_length, "at least 1");
+  require(options.min_length >= 0 && options.min_length <= options.max_length, "min_length",
+          options.min_length, concat_text("0 to max_length, ", options.max_length));
+  require(options.count >= 0, "count", options.count, "0 (for all) or more");
+  if (size_ == 0) size_ = options.split == "train" ? kTrainExamples : kEvalExamples;
+}
+
+Batch SetTask::batch(std::span<const int64_t> indices) const {
+  check_indices(indices);
+  const auto count = static_cast<int64_t>(indices.size());
+  const int64_t longest = info_.length + 1;
+  Batch batch;
+  batch.elements = Tensor::zeros({count, longest, info_.features});
+  batch.lengths = Tensor::empty({count}, DType::int64);
+  batch.targets = Tensor::empty({count});
+  for (int64_t i = 0; i < count; ++i) {
+    Draws draws(stream_.at_step(static_cast<uint64_t>(indices[static_cast<size_t>(i)])));
+    const int64_t length = min_length_ + draws.below(longest - min_length_ + 1);
+    batch.lengths.data<int64_t>()[i] = length;
+    batch.targets.data<float>()[i] = static_cast<float>(
+        write_example(draws, length, batch.elements.data<float>() + i * longest * info_.features));
+  }
+  return batch;
+}
+
+double SetMaximum::write_example(Draws& draws, int64_t length, float* elements) const {
+  std::generate_n(elements, length, [&] { return static_cast<float>(draws.uniform()); });
+  return *std::max_element(elements, elements + length);
+}
+
+SetMixture::SetMixture(const SetTaskOptions& options)
+    : SetTask("set-mixture", kFeatures, options), components_(options.components) {
+  if (components_ < 1)
+    throw ConfigError(concat_text("set-mixture: components ", components_, ", expected at least 1"));
+}
+
+double SetMixture::write_example(Draws& draws, int64_t length, float* elements) const {
+  // Shares with a Dirichlet distribution are exponential numbers divided by their sum.
+  std::vector<Component> mixture(static_cast<size_t>(components_));
+  double sum = 0;
+  for (Component& component : mixture) {
+    sum += component.share = -std::log(draws.uniform());
+    for (double& x : component.mean) x = kMeanRange * (2 * draws.uniform() - 1);
+  }
+  for (Component& component : mixture) component.share /= sum;
+  double log_likelihood = 0;
+  for (int64_t i = 0; i < length; ++i) {
+    size_t chosen = 0;
+    for (double rest = draws.uniform() - mixture[0].share; rest > 0 && chosen + 1 < mixture.size();)
+      rest -= mixture[++chosen].share;
+    float* const point = elements + i * kFeatures;
+    for (size_t j = 0; j < mixture[chosen].mean.size(); ++j)
+      point[j] = static_cast<float>(mixture[chosen].mean[j] + kDeviation * draws.normal());
+    log_likelihood += log_density(mixture, point);
+  }
+  return log_likelihood / static_cast<double>(length);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,87 @@
+// Synthetic sets of vectors from "Set Transformer" (Lee et al. 2019). An example depends only on the options,
+// the split and its index, and is generated when it is read. All classes are thread-safe.
+#pragma once
+
+#include <string>
+
+#include "core/rng.h"
+#include "data/batches/dataset.h"
+
+namespace tapeformer {
+
+struct SetTaskOptions {
+  std::string split = "train";  // "train", "valid" and "test" use separate random streams
+  // Smallest and largest number of elements, which is uniformly distributed. If min_length is 0, the smallest
+  // number is a quarter of max_length.
+  int64_t min_length = 0, max_length = 10;
+  int64_t components = 4;  // components of a mixture; only for SetMixture
+  int64_t count = 0;       // number of examples; 0: kTrainExamples or kEvalExamples
+  uint64_t seed = 0;
+};
+
+// Base class of the tasks.
+class SetTask : public Dataset {
+ public:
+  static constexpr int64_t kTrainExamples = 1'000'000, kEvalExamples = 2000;
+
+  const DatasetInfo& info() const override { return info_; }
+  int64_t size() const override { return size_; }
+  // Returns elements (batch, max_length, features) with zeros after the last element of a set, lengths, and
+  // targets.
+  Batch batch(std::span<const int64_t> indices) const override;
+
+ protected:
+  // Throws ConfigError for options that are out of range.
+  SetTask(const std::string& name, int64_t features, const SetTaskOptions& options);
+
+  // The random numbers of an example, drawn in order.
+  class Draws {
+   public:
+    explicit Draws(const RandomStream& stream) : stream_(stream) {}
+    double uniform() { return stream_.uniform(number_++); }
+    double normal() { return stream_.normal(number_++); }
+    int64_t below(int64_t n) {
+      return static_cast<int64_t>(stream_.below(number_++, static_cast<uint64_t>(n)));
+    }
+
+   private:
+    RandomStream stream_;
+    uint64_t number_ = 0;
+  };
+
+ private:
+  // Writes `length` elements, and returns the target.
+  virtual double write_example(Draws& draws, int64_t length, float* elements) const = 0;
+
+  DatasetInfo info_;
+  int64_t min_length_, size_;
+  RandomStream stream_;
+};
+
+// Sets of numbers with uniform distribution in (0, 1) (section 5.1 of the paper, whose numbers are 100 times
+// as large). The target is the maximum.
+class SetMaximum final : public SetTask {
+ public:
+  explicit SetMaximum(const SetTaskOptions& options) : SetTask("set-maximum", 1, options) {}
+
+ private:
+  double write_example(Draws& draws, int64_t length, float* elements) const override;
+};
+
+// Sets of points in the plane, drawn from a mixture of Gaussians (section 5.3 of the paper). The shares of
+// the components have a Dirichlet distribution with parameter 1. The means are uniform in the square from -4
+// to 4, and the standard deviation is 0.3. The target is the mean log-likelihood of the points under this
+// mixture.
+class SetMixture final : public SetTask {
+ public:
+  static constexpr int64_t kFeatures = 2;
+
+  explicit SetMixture(const SetTaskOptions& options);
+
+ private:
+  double write_example(Draws& draws, int64_t length, float* elements) const override;
+
+  int64_t components_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,258 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "models/attention/attention.h"
+#include "models/attention/score_masks.h"
+#include "models/attention/sparse_pattern.h"
+#include "ops/elementwise.h"
+#include "ops/index.h"
+#include "ops/matmul.h"
+#include "ops/relative_attention.h"
+#include "ops/softmax.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kEtc = "etc";
+constexpr double kEtcMasked = -std::numeric_limits<double>::infinity();
+
+struct EtcOptions {
+  int64_t global_tokens, radius, max_distance;
+  bool segment_mask;
+};
+
+// Global-local attention (Ainslie et al. 2020, "ETC: Encoding long and structured inputs in transformers").
+// The first tokens are global, and the others are long tokens. Global tokens attend to all tokens. A long
+// token attends to the global tokens and to the long tokens at a distance of at most `radius`, in one
+// softmax. The score of query i and key j is q_i · (k_j + a(i, j)) / √dim with a learned label a(i, j).
+class EtcKind final : public Attention {
+ public:
+  EtcKind(const EtcOptions& options, const AttentionSetup& setup)
+      : options_(options),
+        block_(options.radius),
+        segment_((setup.max_length - 1) / options.global_tokens),
+        dropout_(setup.dropout) {
+    const Initializer initializer = normal_init(0.02);  // as in the authors' code
+    const Shape distances{2 * options.max_distance + 1, setup.heads, setup.dim};
+    add_parameter("long_labels", long_labels_, distances, initializer);
+    add_parameter("global_labels", global_labels_, distances, initializer);
+    add_parameter("segment_labels", segment_labels_, {4, setup.heads, setup.dim}, initializer);
+  }
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& name) const override {
+    check(!mask.causal, kEtc, "global tokens attend to all tokens, so there is no causal form");
+    check(q.size(1) == k.size(1), kEtc, "queries ", q.shape(), " and keys ", k.shape(),
+          " must have equal lengths");
+    const auto heads_first = [](const Tensor& x) { return permute(x, {0, 2, 1, 3}); };
+    const int64_t length = q.size(1), globals = std::min(options_.global_tokens, length);
+    const Tensor queries = heads_first(mul(q, 1 / std::sqrt(static_cast<double>(q.size(3)))));
+    const Inputs x{queries, heads_first(k), heads_first(v),
+                   mask.key_lengths.defined() ? length_scores(mask.key_lengths, length, q)
+                                              : Tensor::zeros({1, length}, q.dtype(), q.device()),
+                   globals};
+    const auto dropped = [&](const Tensor& weights, const char* part) {
+      const DropoutMask drop = context.dropout(dropout_, name + part);
+      return dropout(weights, drop.from(context.first_example * weights.numel() / weights.size(0)));
+    };
+    const Tensor global_weights = dropped(softmax(global_scores(x)), ".global.weights");
+    const Tensor global_out = matmul(global_weights, x.values);
+    if (length == globals) return contiguous(heads_first(global_out));
+    const Tensor long_weights = dropped(softmax(long_scores(x)), ".long.weights");
+    return contiguous(heads_first(concat({global_out, long_output(x, long_weights)}, 2)));
+  }
+
+ private:
+  // Inputs with heads first, (batch, heads, length, dim). The queries are divided by √dim. masks (batch or 1,
+  // length) is -inf for masked keys and otherwise 0. The first `globals` tokens are global.
+  struct Inputs {
+    Tensor queries, keys, values, masks;
+    int64_t globals;
+
+    Tensor global_part(const Tensor& x) const { return slice(x, 2, 0, globals); }
+    Tensor long_part(const Tensor& x) const { return slice(x, 2, globals, x.size(2)); }
+    int64_t long_length() const { return keys.size(2) - globals; }
+  };
+
+  // Returns the labels of the distances -`reach` to `reach`, (1, heads, 2 reach + 1, dim).
+  Tensor labels_of_distances(const Tensor& labels, int64_t reach) const {
+    const Tensor rows = Tensor::empty({2 * reach + 1}, DType::int64);
+    for (int64_t i = 0; i < rows.numel(); ++i)
+      rows.data<int64_t>()[i] =
+          options_.max_distance + std::clamp(i - reach, -options_.max_distance, options_.max_distance);
+    const int64_t heads = labels.size(1), dim = labels.size(2);
+    const Tensor found = embedding(reshape(labels, {labels.size(0), heads * dim}), rows);
+    return permute(reshape(found, {1, rows.numel(), heads, dim}), {0, 2, 1, 3});
+  }
+
+  // Returns a (globals, length) tensor: 1 if a global token summarises the long token, otherwise 0. A global
+  // token summarises `segment_` long tokens, and the last one also the rest.
+  Tensor segments(const Inputs& x) const {
+    const int64_t length = x.long_length();
+    const Tensor result = Tensor::zeros({x.globals, length}, DType::float64);
+    for (int64_t i = 0; i < length; ++i) {
+      const int64_t owner = std::min(i / std::max<int64_t>(segment_, 1), x.globals - 1);
+      result.data<double>()[owner * length + i] = 1;
+    }
+    return result.to(x.keys.dtype()).to(x.keys.device());
+  }
+
+  // Returns the scores (batch, heads, queries, keys) of two rows of segment_labels_, which begin at `first`:
+  // the label of a pair in different segments, and of a pair in one segment. `same` (queries, keys) is 1 for
+  // pairs in one segment.
+  Tensor segment_scores(const Tensor& queries, const Tensor& same, int64_t first) const {
+    const Tensor labels = permute(slice(segment_labels_, 0, first, first + 2), {1, 0, 2});
+    const Tensor scores =
+        matmul(queries, reshape(labels, {1, labels.size(0), 2, labels.size(2)}), {.transpose_b = true});
+    const Tensor different = slice(scores, 3, 0, 1);
+    return add(different, mul(sub(slice(scores, 3, 1, 2), different), same));
+  }
+
+  // Returns the scores of the global queries and all keys, (batch, heads, globals, length).
+  Tensor global_scores(const Inputs& x) const {
+    const Tensor queries = x.global_part(x.queries);
+    const Tensor labels = labels_of_distances(global_labels_, x.globals - 1);
+    const Tensor to_globals = relative_scores(matmul(queries, x.global_part(x.keys), {.transpose_b = true}),
+                                              matmul(queries, labels, {.transpose_b = true}));
+    const Tensor same = segments(x);
+    Tensor to_long =
+        add(matmul(queries, x.long_part(x.keys), {.transpose_b = true}), segment_scores(queries, same, 0));
+    if (options_.segment_mask) to_long = add(to_long, log(same));
+    const Tensor scores = concat({to_globals, to_long}, 3);
+    return add(scores, reshape(x.masks, {x.masks.size(0), 1, 1, x.masks.size(1)}));
+  }
+
+  int64_t blocks(const Inputs& x) const { return (x.long_length() + block_ - 1) / block_; }
+
+  // Returns x (…, length, n) in blocks, (…, blocks, block, n). Zeros fill up the last block.
+  Tensor in_blocks(const Tensor& x, int64_t count) const {
+    const int64_t missing = count * block_ - x.size(2);
+    const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), missing, x.size(3)}, x.dtype(), x.device());
+    return reshape(missing > 0 ? concat({x, zeros}, 2) : x, {x.size(0), x.size(1), count, block_, x.size(3)});
+  }
+
+  // Returns the block of each query with the blocks before and after it, (batch, heads, blocks, 3 block, n),
+  // for x (batch, heads, long length, n).
+  Tensor windows(const Tensor& x, int64_t count) const {
+    const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), 1, block_, x.size(3)}, x.dtype(), x.device());
+    const Tensor rows = concat({zeros, in_blocks(x, count), zeros}, 2);
+    return concat({slice(rows, 2, 0, count), slice(rows, 2, 1, count + 1), slice(rows, 2, 2, count + 2)}, 3);
+  }
+
+  // Returns the masks of the keys of windows(), (batch or 1, 1, blocks, 1, 3 block): -inf for masked keys and
+  // outside the sequence, otherwise 0.
+  Tensor window_masks(const Inputs& x, int64_t count) const {
+    const int64_t batch = x.masks.size(0), length = x.long_length();
+    const Tensor valid = exp(slice(x.masks, 1, x.globals, x.globals + length));
+    const Tensor in_windows = windows(reshape(valid, {batch, 1, length, 1}), count);
+    return log(reshape(in_windows, {batch, 1, count, 1, 3 * block_}));
+  }
+
+  // Returns a row of 4 block - 1 numbers for the distances of relative_scores(): -inf beyond the radius,
+  // otherwise 0.
+  Tensor radius_masks(const Tensor& like) const {
+    const Tensor row = Tensor::zeros({4 * block_ - 1}, DType::float64);
+    for (int64_t c = 0; c < row.numel(); ++c)
+      if (std::abs(c - (2 * block_ - 1)) > options_.radius) row.data<double>()[c] = kEtcMasked;
+    return row.to(like.dtype()).to(like.device());
+  }
+
+  // Returns the scores of the long queries, (batch, heads, blocks, block, 3 block + globals): for the keys of
+  // windows() and for the global keys.
+  Tensor long_scores(const Inputs& x) const {
+    const int64_t count = blocks(x), batch = x.keys.size(0), heads = x.keys.size(1);
+    const Tensor queries = x.long_part(x.queries), query_blocks = in_blocks(queries, count);
+    const Tensor content = matmul(query_blocks, windows(x.long_part(x.keys), count), {.transpose_b = true});
+    const Tensor labels = labels_of_distances(long_labels_, 2 * block_ - 1);
+    const Tensor position =
+        add(matmul(reshape(query_blocks, {batch, heads, count * block_, -1}), labels, {.transpose_b = true}),
+            radius_masks(x.keys));
+    const Tensor local =
+        reshape(relative_scores(reshape(content, {batch * heads, count, block_, 3 * block_}),
+                                reshape(position, {batch * heads, count, block_, 4 * block_ - 1})),
+                content.shape());
+    const Tensor masks = slice(x.masks, 1, 0, x.globals);
+    const Tensor to_globals = add(add(matmul(queries, x.global_part(x.keys), {.transpose_b = true}),
+                                      segment_scores(queries, transpose(segments(x), 0, 1), 2)),
+                                  reshape(masks, {masks.size(0), 1, 1, x.globals}));
+    return concat({add(local, window_masks(x, count)), in_blocks(to_globals, count)}, 4);
+  }
+
+  // Returns the weighted sums (batch, heads, long length, dim) for weights with the shape of long_scores().
+  Tensor long_output(const Inputs& x, const Tensor& weights) const {
+    const int64_t batch = weights.size(0), heads = weights.size(1), count = weights.size(2);
+    const Tensor local = matmul(slice(weights, 4, 0, 3 * block_), windows(x.long_part(x.values), count));
+    const Tensor from_globals = matmul(
+        reshape(slice(weights, 4, 3 * block_, weights.size(4)), {batch, heads, count * block_, x.globals}),
+        x.global_part(x.values));
+    const Tensor rows = add(reshape(local, from_globals.shape()), from_globals);
+    return slice(rows, 2, 0, x.long_length());
+  }
+
+  EtcOptions options_;
+  int64_t block_, segment_;
+  double dropout_;
+  Tensor long_labels_, global_labels_;  // labels of clipped distances, (2 max_distance + 1, heads, dim)
+  // Labels of pairs of a global and a long token, (4, heads, dim). Rows 0 and 1: the query is global, and the
+  // tokens are in different segments or in one segment. Rows 2 and 3: the query is long.
+  Tensor segment_labels_;
+};
+
+void check_etc_length(const OptionValues& options, int64_t length) {
+  check_at_most_length(options, "global_tokens", length);
+  check_at_most_length(options, "radius", length);
+}
+
+}  // namespace
+
+AttentionKind etc_attention_kind() {
+  constexpr const char* kNotCausal = "global tokens attend to all tokens";
+  return {
+      .name = kEtc,
+      .help = "ETC: global tokens, a window of long tokens, and learned labels of relative positions",
+      .capabilities = {.causal = unsupported(kNotCausal),
+                       .length_masks = true,
+                       .cross_lengths = unsupported("distances are between positions of one sequence"),
+                       .recurrent = unsupported(kNotCausal),
+                       .weight_dropout = true,
+                       .bfloat16 = unsupported("its scores are sums of float32 products")},
+      .options = {{.name = "global_tokens",
+                   .default_value = int64_t{16},
+                   .help = "first tokens of a sequence, which are global",
+                   .min = 1,
+                   .max = 1 << 20},
+                  {.name = "radius",
+                   .default_value = int64_t{84},
+                   .help = "largest distance between long tokens that attend to each other",
+                   .min = 1,
+                   .max = 1 << 20},
+                  {.name = "max_distance",
+                   .default_value = int64_t{12},
+                   .help =
+                       "largest distance with a separate label; larger distances have the label of this one",
+                   .min = 0,
+                   .max = 1 << 16},
+                  {.name = "segment_mask",
+                   .default_value = false,
+                   .help = "mask the long tokens outside the segment of a global token"}},
+      .make = [](const OptionValues& options, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
+        check(setup.max_length > 0, kEtc, "the segments of the global tokens need a maximum length");
+        return std::make_unique<EtcKind>(
+            EtcOptions{options.get<int64_t>("global_tokens"), options.get<int64_t>("radius"),
+                       options.get<int64_t>("max_distance"), options.get<bool>("segment_mask")},
+            setup);
+      },
+      .check_length = check_etc_length,
+      // Counts the scores and the weighted sums of long tokens, and those of global tokens.
+      .multiply_adds =
+          [](const OptionValues& options, const AttentionSize& size) {
+            const auto keys = static_cast<double>(2 * options.get<int64_t>("radius") + 1 +
+                                                  2 * options.get<int64_t>("global_tokens"));
+            return 2 * keys * static_cast<double>(size.dim) * static_cast<double>(size.length);
+          },
+      .short_options = {{"global_tokens", int64_t{2}}, {"radius", int64_t{2}}, {"max_distance", int64_t{1}}}};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,28 @@
+// The base class of models that predict one result for each example of a batch, such as a class or a number.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/batch.h"
+#include "models/layers/module.h"
+
+namespace tapeformer {
+
+class ExampleModel : public Module {
+ public:
+  // Returns the mean of the loss over the examples of the batch, a scalar.
+  virtual Tensor loss(const Batch& batch, const ForwardContext& context) const = 0;
+  // Returns the names of the scores of an evaluation. The first score is the loss.
+  virtual std::vector<std::string> score_names() const = 0;
+  // Returns the mean of each score over the examples of the batch, in the order of score_names(). `seed` is
+  // for attention kinds with random_evaluation.
+  virtual std::vector<double> scores(const Batch& batch, uint64_t seed = 0) const = 0;
+};
+
+// Returns the mean of the valid rows of x (batch, length, width), (batch, width). lengths (batch,) int64 are
+// the numbers of valid rows; if they are undefined, all rows are valid. A sequence without valid rows gives
+// zeros. Copies the lengths to the CPU.
+Tensor mean_of_valid(const Tensor& x, const Tensor& lengths);
+
+}  // namespace tapeformer

@@ -1,0 +1,152 @@
+#include "models/set_transformer.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "models/layers/option_error.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kSmallestDeviation = 1e-3;
+
+const SetTransformerOptions& checked(const SetTransformerOptions& options) {
+  const std::vector<OptionProblem> problems = option_problems(options);
+  if (!problems.empty()) throw OptionError(problems.front());
+  check_attention_length(options.encoder.attention, options.max_length);
+  return options;
+}
+
+EncoderOptions encoder_options(const SetTransformerOptions& options) {
+  EncoderOptions encoder = options.encoder;
+  encoder.max_length = options.max_length;
+  return encoder;
+}
+
+EncoderOptions decoder_options(const SetTransformerOptions& options) {
+  EncoderOptions decoder = options.encoder;
+  decoder.attention = {{"softmax", attention_kind("softmax").defaults()}};
+  decoder.pre_norm = false;
+  decoder.max_length = options.seeds();
+  return decoder;
+}
+
+LearnedQueriesOptions seed_options(const SetTransformerOptions& options) {
+  return {.count = options.seeds(),
+          .heads = options.encoder.heads,
+          .dim = options.encoder.head_dim,
+          .feedforward = options.encoder.feedforward,
+          .dropout = options.encoder.attention_dropout};
+}
+
+// Returns the log-likelihood (batch, length) of each element x (batch, length, features) under the mixture of
+// its set. outputs (batch, components, 1 + 2 features) hold the logits of the shares, the means, and the
+// inputs of softplus for the deviations.
+Tensor log_likelihoods(const Tensor& x, const Tensor& outputs) {
+  const int64_t batch = x.size(0), length = x.size(1), features = x.size(2), components = outputs.size(1);
+  const Tensor log_shares = log_softmax(reshape(slice(outputs, 2, 0, 1), {batch, components}));
+  const auto part = [&](int64_t first) {
+    return reshape(slice(outputs, 2, first, first + features), {batch, 1, components, features});
+  };
+  const Tensor deviations = add(softplus(part(1 + features)), kSmallestDeviation);
+  const Tensor distances = div(sub(reshape(x, {batch, length, 1, features}), part(1)), deviations);
+  const double constant = 0.5 * static_cast<double>(features) * std::log(2 * std::numbers::pi);
+  const Tensor log_scales = add(sum(log(deviations), -1), constant);  // (batch, 1, components)
+  const Tensor log_densities = sub(mul(sum(square(distances), -1), -0.5), log_scales);
+  return logsumexp(add(log_densities, reshape(log_shares, {batch, 1, components})));
+}
+
+}  // namespace
+
+std::vector<OptionProblem> option_problems(const SetTransformerOptions& options) {
+  std::vector<OptionProblem> problems = option_problems(options.encoder);
+  if (options.encoder.reversible)
+    problems.push_back({"reversible", "models of sets have no reversible layers, expected false"});
+  if (const std::string text =
+          unsupported_text(options.encoder.attention, "length masks, which sets of different sizes need",
+                           &AttentionCapabilities::length_masks);
+      !text.empty())
+    problems.push_back({"attention", text});
+  return problems;
+}
+
+AttentionPooling::AttentionPooling(const LearnedQueriesOptions& options)
+    : feedforward(options.heads * options.dim, options.feedforward, Activation::relu),
+      key_projection(options.heads * options.dim, options.heads * options.dim),
+      value_projection(options.heads * options.dim, options.heads * options.dim),
+      seeds(options) {
+  add_child("linear1", feedforward.linear1);
+  add_child("linear2", feedforward.linear2);
+  add_child("key_projection", key_projection);
+  add_child("value_projection", value_projection);
+  add_child("seeds", seeds);
+}
+
+Tensor AttentionPooling::forward(const Tensor& z, const Tensor& lengths,
+                                 const ForwardContext& context) const {
+  const Tensor rows = feedforward.forward(z, {}, z.dtype());
+  const int64_t heads = seeds.options().heads, dim = seeds.options().dim;
+  const auto projected = [&](const Linear& projection) {
+    return reshape(projection.forward(rows), {z.size(0), z.size(1), heads, dim});
+  };
+  return seeds.forward(projected(key_projection), projected(value_projection), lengths, context, "pooling");
+}
+
+SetTransformer::SetTransformer(const SetTransformerOptions& options)
+    : input_projection(checked(options).features, options.encoder.width()),
+      encoder(encoder_options(options)),
+      pooling(seed_options(options)),
+      predictor(options.encoder.width(), options.outputs()),
+      options_(options) {
+  add_child("input_projection", input_projection);
+  add_child("", encoder);
+  add_child("pooling", pooling);
+  for (int64_t i = 0; i < options.decoder_layers; ++i) {
+    decoder.push_back(std::make_unique<EncoderLayer>(decoder_options(options), options.encoder.layers + i));
+    add_child(decoder.back()->name(), *decoder.back());
+  }
+  add_child("predictor", predictor);
+}
+
+Tensor SetTransformer::forward(const Tensor& elements, const Tensor& lengths,
+                               const ForwardContext& context) const {
+  check(elements.rank() == 3 && elements.size(1) <= options_.max_length &&
+            elements.size(2) == options_.features,
+        "set transformer", "elements ", elements.shape(), " must be (batch, length, ", options_.features,
+        ") with length at most ", options_.max_length);
+  const Tensor& weight = predictor.weight;
+  const Tensor x = input_projection.forward(elements.to(weight.dtype()).to(weight.device()));
+  const Tensor encoded = encoder.forward(x, {.causal = false, .key_lengths = lengths}, context);
+  Tensor y = pooling.forward(encoded, lengths, context);
+  for (const auto& layer : decoder) y = layer->forward(y, {.causal = false, .key_lengths = {}}, context);
+  return predictor.forward(y);
+}
+
+Tensor SetTransformer::loss(const Batch& batch, const ForwardContext& context) const {
+  const Tensor outputs = forward(batch.elements, batch.lengths, context);
+  const auto like_outputs = [&](const Tensor& x) { return x.to(outputs.dtype()).to(outputs.device()); };
+  if (options_.components > 0) {
+    const Tensor each = log_likelihoods(like_outputs(batch.elements), outputs);
+    return neg(mean(mean_of_valid(reshape(each, {each.size(0), each.size(1), 1}), batch.lengths)));
+  }
+  const Tensor error = sub(reshape(outputs, {outputs.size(0)}), like_outputs(batch.targets));
+  return mean(add(relu(error), relu(neg(error))));
+}
+
+std::vector<std::string> SetTransformer::score_names() const {
+  if (options_.components == 0) return {"mean_absolute_error"};
+  return {"nats_per_element", "log_likelihood", "oracle_log_likelihood"};
+}
+
+std::vector<double> SetTransformer::scores(const Batch& batch, uint64_t seed) const {
+  const NoGrad no_grad;
+  const double result = loss(batch, {.seed = seed}).item();
+  if (options_.components == 0) return {result};
+  return {result, -result, mean(batch.targets).item()};
+}
+
+}  // namespace tapeformer

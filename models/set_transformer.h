@@ -1,0 +1,75 @@
+// The Set Transformer (Lee et al. 2019): a linear layer on the elements, an encoder without positions,
+// pooling by attention of learned seeds, a decoder of self-attention over the seeds, and a linear layer. If
+// the attention kinds of the encoder ignore the order of the keys, as "softmax" (SAB) and "isab" do, then the
+// encoder is permutation equivariant and the result is permutation invariant.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/attention/learned_queries.h"
+#include "models/encoder/encoder.h"
+#include "models/example_model.h"
+
+namespace tapeformer {
+
+struct SetTransformerOptions {
+  EncoderOptions encoder;
+  int64_t features = 0;  // numbers in an element
+  // Components of the mixture of Gaussians that the model predicts for a set, with one seed for each
+  // component. 0: the model predicts a number with one seed.
+  int64_t components = 0;
+  int64_t decoder_layers = 0;  // layers of self-attention over the seeds
+  int64_t max_length = 0;      // maximum number of elements
+
+  int64_t seeds() const { return components > 0 ? components : 1; }
+  // Returns the number of outputs per seed: a number, or the logit of the share, the mean and the deviation
+  // of a component.
+  int64_t outputs() const { return components > 0 ? 1 + 2 * features : 1; }
+};
+
+// Returns the problems of options that contradict each other.
+std::vector<OptionProblem> option_problems(const SetTransformerOptions& options);
+
+// Pooling by multi-head attention, PMA(Z) = MAB(S, feedforward(Z)) with learned seeds S (section 3.2).
+class AttentionPooling final : public Module {
+ public:
+  explicit AttentionPooling(const LearnedQueriesOptions& seeds);
+  // Pools z (batch, length, width) with lengths (batch,) int64 or undefined to (batch, seeds, width).
+  Tensor forward(const Tensor& z, const Tensor& lengths, const ForwardContext& context) const;
+
+  FeedForward feedforward;
+  Linear key_projection, value_projection;
+  LearnedQueries seeds;
+};
+
+class SetTransformer final : public ExampleModel {
+ public:
+  // Throws OptionError if the options contradict each other or an attention kind does not support them.
+  explicit SetTransformer(const SetTransformerOptions& options);
+
+  // Returns (batch, seeds, outputs) for elements (batch, length, features) floating with lengths (batch,)
+  // int64, or undefined lengths if all elements are valid. Throws ShapeError for mismatched shapes.
+  Tensor forward(const Tensor& elements, const Tensor& lengths, const ForwardContext& context) const;
+  // Returns the mean absolute error of the predictions of batch.targets. For mixtures, returns the mean
+  // negative log-likelihood of an element in nats, averaged over the sets.
+  Tensor loss(const Batch& batch, const ForwardContext& context) const override;
+  // Numbers have the score mean_absolute_error. Mixtures have the scores nats_per_element, log_likelihood and
+  // oracle_log_likelihood, the mean of batch.targets.
+  std::vector<std::string> score_names() const override;
+  std::vector<double> scores(const Batch& batch, uint64_t seed = 0) const override;
+
+  const SetTransformerOptions& options() const { return options_; }
+
+  Linear input_projection;
+  Encoder encoder;
+  AttentionPooling pooling;
+  // Layers of softmax attention in post-norm form. Their names continue the numbers of the encoder's layers.
+  std::vector<std::unique_ptr<EncoderLayer>> decoder;
+  Linear predictor;
+
+ private:
+  SetTransformerOptions options_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,61 @@
+// The task of models that predict one result for each example: classifiers and models of sets.
+#include "train/build.h"
+#include "train/evaluate.h"
+#include "train/tasks/dataset_task.h"
+
+namespace tapeformer {
+namespace {
+
+class ExampleTask final : public DatasetTask {
+ public:
+  ExampleTask(const Config& config, const std::string& data_dir, Device device, Communicator& processes)
+      : DatasetTask(config, data_dir, processes,
+                    [](const Batch& batch) { return static_cast<double>(batch.inputs().size(0)); }),
+        model_(make_example_model(config, training_set().info(), device)) {}
+
+  const Module& model() const override { return *model_; }
+
+  // Returns no layout: the host reads the lengths of the sequences in each step, which a graph cannot repeat.
+  std::optional<BatchLayout> fetch(int64_t number, int64_t slot) override {
+    batches_[slot] = next_batch(number, slot);
+    return std::nullopt;
+  }
+  BatchLoss loss(int64_t slot, const ForwardContext& context) override {
+    const Batch& batch = batches_[slot];
+    return {model_->loss(batch, context), batch.inputs().size(0) * batch.inputs().size(1)};
+  }
+
+  TaskEvaluation evaluate(const StopCheck& stop) const override {
+    const ExampleEvaluation e =
+        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch(), 0, 0, stop, processes());
+    TaskEvaluation result{.split = e.split,
+                          .examples = e.examples,
+                          .criterion = e.scores.front().second,
+                          .seconds = e.seconds,
+                          .metrics = {{"loss_nats", e.scores.front().second}},
+                          .figures = {},
+                          .text = {}};
+    for (size_t i = 0; i < e.scores.size(); ++i) {
+      const auto& [name, score] = e.scores[i];
+      if (i > 0) result.metrics.emplace_back(name, score);
+      result.figures.emplace_back(name, score);
+      result.text += concat_text(i == 0 ? "" : ", ", name, " ", score);
+    }
+    result.metrics.emplace_back("examples", e.examples);
+    result.metrics.emplace_back("seconds", e.seconds);
+    return result;
+  }
+
+ private:
+  std::map<int64_t, Batch> batches_;  // indexed by slot
+  std::unique_ptr<ExampleModel> model_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_example_task(const Config& config, const DataAccess& data, Device device,
+                                        Communicator& processes) {
+  return std::make_unique<ExampleTask>(config, data.data_dir, device, processes);
+}
+
+}  // namespace tapeformer
