@@ -72,20 +72,16 @@ TEST_CASE("learning: LSH attention learns to copy and to duplicate") {
 
 TEST_CASE("learning: a Set Transformer learns the maximum of a set") {
   const TempDir dir;
-  for (const char* attention : {"model.attention=softmax", "model.attention=isab"}) {
-    const Config config =
-        load_config(std::string(SOURCE_DIR) + "/configs/survey/set-maximum.toml",
-                    {attention, "data.batch_size=32", "data.eval_limit=500", "run.device=cpu",
-                     "run.threads=1", "optimizer.lr=3e-3", "train.eval_every=0"},
-                    attention_catalogue());
-    const auto targets = make_split(config, "valid")->batch(indices_below(500)).targets.to_vector();
-    const double mean = std::accumulate(targets.begin(), targets.end(), 0.0) / 500;
-    double error_of_mean = 0;
-    for (const double target : targets) error_of_mean += std::abs(target - mean) / 500;
-    const double error = figure_of(train(config, dir / attention), "mean_absolute_error");
-    CHECK(error_of_mean > 0.1);
-    CHECK(error < 0.4 * error_of_mean);
-  }
+  const Config config =
+      load_config(std::string(SOURCE_DIR) + "/configs/survey/set-maximum.toml",
+                  {"data.eval_limit=500", "run.device=cpu", "run.threads=1", "train.eval_every=0"},
+                  attention_catalogue());
+  const auto targets = make_split(config, "valid")->batch(indices_below(500)).targets.to_vector();
+  const double mean = std::accumulate(targets.begin(), targets.end(), 0.0) / 500;
+  double error_of_mean = 0;
+  for (const double target : targets) error_of_mean += std::abs(target - mean) / 500;
+  CHECK(error_of_mean > 0.1);
+  CHECK(figure_of(train(config, dir / "run"), "mean_absolute_error") < 0.4 * error_of_mean);
 }
 
 TEST_CASE("learning: a CTC model recognizes its training sentences") {

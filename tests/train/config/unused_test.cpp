@@ -239,14 +239,15 @@ Names unused_by_defaults() {
           "optimizer.clip",          "model.attention_dropout"};
 }
 
-// Returns the keys of the data sets "images" and "listops", of texts and of Adafactor, which the configs of
-// this file do not use.
+// Returns the keys of the data sets "images" and "listops", of texts, of classifiers, of models of sets and
+// of Adafactor, which the configs of this file do not use.
 Names unused_by_all() {
-  return {"data.image_size",   "data.color",      "data.bad_images",      "data.image_cache",
-          "data.valid_share",  "data.test_share", "data.valid_path",      "data.test_path",
-          "data.tokenizer",    "data.vocabulary", "data.sequence_length", "data.sentencepiece_model",
-          "data.eval_context", "optimizer.form",  "optimizer.decay_rate", "optimizer.update_clip",
-          "data.min_length",   "data.max_depth",  "data.max_args",        "data.streams"};
+  return {"data.image_size",   "data.color",           "data.bad_images",      "data.image_cache",
+          "data.valid_share",  "data.test_share",      "data.valid_path",      "data.test_path",
+          "data.tokenizer",    "data.vocabulary",      "data.sequence_length", "data.sentencepiece_model",
+          "data.eval_context", "optimizer.form",       "optimizer.decay_rate", "optimizer.update_clip",
+          "data.min_length",   "data.max_depth",       "data.max_args",        "data.streams",
+          "data.components",   "model.decoder_layers", "model.summary_tokens"};
 }
 
 // Returns the keys that only models of type "sequence" use.
