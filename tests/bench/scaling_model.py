@@ -65,7 +65,7 @@ def tables() -> None:
             cells = []
             for n in SIZES:
                 step = step_seconds(n, parameters * width, compute, bandwidth, latency, overlap)
-                cells.append(f"{1e3 * step:.3g} ({100 * compute / step:.0f} %)")
+                cells.append(f"{float(f'{1e3 * step:.3g}'):g} ({100 * compute / step:.0f} %)")
             print(f"| {model} | " + " | ".join(cells) + " |")
 
 

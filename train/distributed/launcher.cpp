@@ -78,7 +78,12 @@ Launch read_launch(const Environment& environment) {
     check_same(*launch, kPmixRank, environment);
     return *launch;
   }
-  if (!is_srun_task(srun, environment)) return {};
+  if (!is_srun_task(srun, environment)) {
+    if (const auto rank = number_in(environment, kPmixRank))
+      throw ConfigError(concat_text("environment variable ", kPmixRank, "=", *rank,
+                                    " is set, but no variable gives the number of processes", kAdvice));
+    return {};
+  }
   const Launch launch = launch_of(srun, environment).value();
   check_same(launch, kPmixRank, environment);
   return launch;

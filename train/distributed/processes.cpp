@@ -189,7 +189,7 @@ int leave_processes(int code, const std::string& error, PrintError print) {
   errors[rank] = static_cast<int64_t>(std::hash<std::string>{}(error) >> 1);
   std::string lost;
   if (!processes.all_reduce_within(ends, error.empty() ? kForever : kShutdownSeconds, lost)) {
-    if (!error.empty()) print(own);
+    print(error.empty() ? concat_text("process ", rank, ": ", lost) : own);
     processes.abort(code == 0 ? kAbortStatus : code);
   }
   const auto worst = static_cast<int>(*std::max_element(codes, codes + size));

@@ -62,6 +62,8 @@ TEST_CASE("contradictory variables of launchers are refused") {
   CHECK(
       contains(error_with({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_RANK", "1"}}),
                "PMIX_RANK=1, but mpirun started process 0"));
+  CHECK(contains(error_with({{"PMIX_RANK", "1"}}),
+                 "environment variable PMIX_RANK=1 is set, but no variable gives the number of processes"));
   CHECK(contains(error_with({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"PMIX_RANK", "1"}}),
                  "PMIX_RANK=1, but srun started process 0"));
 }
