@@ -8,7 +8,6 @@
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/distributed/processes.h"
-#include "train/loop/process_settings.h"
 #include "train/reproduce/commands.h"
 #include "train/reproduce/render.h"
 #include "train/reproduce/runner.h"
@@ -158,14 +157,6 @@ void print_table(const TableResult& result, const ReproductionOptions& options, 
   log_info("the files are in ", options.out.string(), ": table.html, table.md, table.csv, table.json");
 }
 
-void require_same_command(Communicator& processes, const Arguments& arguments) {
-  std::string text;
-  for (const std::string& word : arguments) text += (text.empty() ? "" : " ") + word;
-  SharedSettings settings = program_settings();
-  settings.emplace_back("arguments", text);
-  require_same(processes, settings);
-}
-
 // Logs the message of a reproduction that a signal stopped. Processes other than 0 log it as an error,
 // because they do not print messages of the level "info".
 void print_stopped(const std::string& text) {
@@ -181,7 +172,6 @@ int run_reproduce(const Arguments& arguments) {
   if (name == "list") return list_reproductions(line->common);
   const Reproduction& chosen = reproduction(name);
   const Processes& processes = join_processes();
-  require_same_command(*processes.communicator, arguments);
   use_processor_share(line->common);
   const ReproductionOptions options = options_of(chosen, *line);
   if (line->options.get<bool>("dry-run")) {

@@ -14,7 +14,9 @@
 #include "train/cli/commands.h"
 #include "train/cli/data_advice.h"
 #include "train/cli/log.h"
+#include "train/distributed/gather.h"
 #include "train/distributed/processes.h"
+#include "train/loop/process_settings.h"
 #include "train/signals.h"
 
 namespace tapeformer::cli {
@@ -95,10 +97,24 @@ std::string text_of(const std::exception& error) {
          "); please report it with the command and its config";
 }
 
+// Throws ConfigError if the processes of a run differ in the version of the program, the command or its
+// arguments. The arguments of "train" may differ: the trainer compares the settings that must be equal.
+void require_same_command(const Arguments& words) {
+  Communicator& processes = *join_processes().communicator;
+  if (processes.size() == 1) return;
+  SharedSettings settings = program_settings();
+  settings.emplace_back("command", words.front());
+  std::string arguments;
+  for (size_t i = 1; i < words.size(); ++i) arguments += (i == 1 ? "" : " ") + words[i];
+  if (words.front() != "train") settings.emplace_back("arguments", arguments);
+  require_same(processes, settings);
+}
+
 int guarded(const Arguments& words) {
   try {
     join_processes();  // first, so that process 0 alone prints the help and errors of all processes
     if (words.empty()) throw ConfigError("which command?\n" + help_text());
+    require_same_command(words);
     return leave_processes(run_command(words.front(), Arguments(words.begin() + 1, words.end())));
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);

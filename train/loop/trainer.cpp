@@ -36,7 +36,12 @@ void wait_for(Device device) {
 Trainer::Trainer(Config config, TrainerOptions options)
     : config_(std::move(config)), options_(std::move(options)) {
   Communicator& hosts = *options_.processes.communicator;
-  if (hosts.size() > 1) require_same(hosts, shared_settings(config_));
+  if (hosts.size() > 1) {
+    SharedSettings settings = shared_settings(config_);
+    settings.emplace_back("run directory", options_.run_dir.string());
+    settings.emplace_back("resume", options_.resume ? "true" : "false");
+    require_same(hosts, settings);
+  }
   require_utf8(config_, options_.run_dir.string());
   device_ = prepare_device(process_settings(config_.run, options_.processes));
   if (hosts.size() > 1) log_info(hosts.size(), " processes, threads of process 0: ", threads());

@@ -105,6 +105,33 @@ TEST_CASE("different configs and data are refused before the first step, with th
   CHECK_FALSE(fs::exists(dir / "run"));
 }
 
+TEST_CASE("different commands, arguments or run directories of the processes are refused") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  const auto train = train_words(dir, write_config(dir, 2));
+  REQUIRE(Job(2, train).wait() == 0);
+  const std::string run = dir / "run";
+  struct Case {
+    std::vector<std::string> words;
+    std::string change;  // shell command that changes the words of process 1
+    std::string message;
+  };
+  const std::string program = train.front();
+  for (const Case& c :
+       {Case{train, "set -- \"$1\" eval '" + run + "'", "process 1: command = eval, but process 0 has train"},
+        Case{{program, "eval", run},
+             "set -- \"$@\" --limit 1",
+             "process 1: arguments = " + run + " --limit 1, but"},
+        Case{train, "set -- \"$@\" --resume", "process 1: resume = true, but process 0 has false"},
+        Case{train, "set -- \"$@\" --run-dir other",
+             "process 1: run directory = other, but process 0 has "}}) {
+    const ProgramResult result = Job(2, c.words, "if [ $rank = 1 ]; then " + c.change + "; fi;").result();
+    CAPTURE(result.err);
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, c.message));
+  }
+}
+
 TEST_CASE("programs from different commits are refused before the first step") {
   if (without_mpirun()) return;
   const TempDir dir;
