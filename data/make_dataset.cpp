@@ -58,7 +58,7 @@ const KnownSet& token_set(const std::string& name) {
 }
 
 // Returns the synthetic data set that `set` describes, or nullptr if `set` is not synthetic.
-std::shared_ptr<const Dataset> make_symbol_task(const KnownSet& set, const DatasetOptions& options) {
+std::shared_ptr<const Dataset> make_synthetic_dataset(const KnownSet& set, const DatasetOptions& options) {
   const SymbolTaskOptions task{options.split, options.max_length, options.symbols, options.limit,
                                options.seed};
   if (set.format == DatasetFormat::copy_task) return std::make_shared<CopyTask>(task);
@@ -101,7 +101,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const KnownSet& set, const Dataset
 
 DatasetInfo describe_dataset(const DatasetOptions& options) {
   const KnownSet& set = token_set(options.name);
-  if (const auto task = make_symbol_task(set, options)) return task->info();
+  if (const auto task = make_synthetic_dataset(set, options)) return task->info();
   if (set.format == DatasetFormat::image_folder) {
     const ImageFolderOptions& o = options.image_folder;
     return {options.name, options.split, kByteValues, o.size * o.size * o.channels - 1,
@@ -118,7 +118,7 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
 
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
   const KnownSet& set = token_set(options.name);
-  if (auto task = make_symbol_task(set, options)) return task;
+  if (auto task = make_synthetic_dataset(set, options)) return task;
   if (set.type == DatasetType::text)
     return std::make_shared<TextDataset>(text_options(set, options), options.name, options.split,
                                          tokenizer_of(set, options));

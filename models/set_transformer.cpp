@@ -43,9 +43,9 @@ LearnedQueriesOptions seed_options(const SetTransformerOptions& options) {
           .dropout = options.encoder.attention_dropout};
 }
 
-// Returns the log-likelihood (batch, length) of each element x (batch, length, features) under the mixture of
-// its set. outputs (batch, components, 1 + 2 features) hold the logits of the shares, the means, and the
-// inputs of softplus for the deviations.
+// Returns the log-likelihoods (batch, length) of the elements x (batch, length, features) under the mixtures
+// of their sets. A row of `outputs` (batch, components, 1 + 2 features) contains the logit of a share, the
+// mean, and the input of softplus for the deviation.
 Tensor log_likelihoods(const Tensor& x, const Tensor& outputs) {
   const int64_t batch = x.size(0), length = x.size(1), features = x.size(2), components = outputs.size(1);
   const Tensor log_shares = log_softmax(reshape(slice(outputs, 2, 0, 1), {batch, components}));

@@ -22,8 +22,8 @@ inline constexpr float kRound = 0x1.8p23f, kRoundBiased = kRound + 127;
 inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // n * kLn2High is exact
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// exp(-104) rounds to 0 and exp(89) overflows. The values are defined in another file. If they were constants
-// in this file, compilers would replace the clamping by branches, which are slower.
+// Limits of the argument of exp: exp(-104) rounds to 0, and exp(89) overflows. Another file defines them,
+// because compilers replace the clamping to constants by branches, which are slower.
 extern const float kExpLow, kExpHigh;
 
 template <class V>

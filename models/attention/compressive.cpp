@@ -71,11 +71,7 @@ void check_segment_length(const OptionValues& options, int64_t length) {
 std::vector<OptionSpec> compressive_options() {
   constexpr double kMaxTokens = 1 << 20;
   const OptionCondition compresses{.option = "compressed_memory"};
-  return {{.name = "memory",
-           .default_value = int64_t{768},
-           .help = "tokens of earlier segments that a segment attends to; 0: none",
-           .min = 0,
-           .max = kMaxTokens},
+  return {memory_option(768),
           {.name = "compressed_memory",
            .default_value = int64_t{1152},
            .help = "rows of compressed tokens before the memory; 0: none",

@@ -30,10 +30,7 @@ struct EtcOptions {
 class EtcKind final : public Attention {
  public:
   EtcKind(const EtcOptions& options, const AttentionSetup& setup)
-      : options_(options),
-        block_(options.radius),
-        segment_((setup.max_length - 1) / options.global_tokens),
-        dropout_(setup.dropout) {
+      : options_(options), segment_((setup.max_length - 1) / options.global_tokens), dropout_(setup.dropout) {
     const Initializer initializer = normal_init(0.02);  // as in the authors' code
     const Shape distances{2 * options.max_distance + 1, setup.heads, setup.dim};
     add_parameter("long_labels", long_labels_, distances, initializer);
@@ -49,9 +46,12 @@ class EtcKind final : public Attention {
     const auto heads_first = [](const Tensor& x) { return permute(x, {0, 2, 1, 3}); };
     const int64_t length = q.size(1), globals = std::min(options_.global_tokens, length);
     const Tensor queries = heads_first(mul(q, 1 / std::sqrt(static_cast<double>(q.size(3)))));
-    const Inputs x{queries, heads_first(k), heads_first(v),
+    const Inputs x{queries,
+                   heads_first(k),
+                   heads_first(v),
                    mask.key_lengths.defined() ? length_scores(mask.key_lengths, length, q)
                                               : Tensor::zeros({1, length}, q.dtype(), q.device()),
+                   segments(globals, length - globals).to(q.dtype()).to(q.device()),
                    globals};
     const auto dropped = [&](const Tensor& weights, const char* part) {
       const DropoutMask drop = context.dropout(dropout_, name + part);
@@ -66,9 +66,10 @@ class EtcKind final : public Attention {
 
  private:
   // Inputs with heads first, (batch, heads, length, dim). The queries are divided by √dim. masks (batch or 1,
-  // length) is -inf for masked keys and otherwise 0. The first `globals` tokens are global.
+  // length) is -inf for masked keys and otherwise 0. The first `globals` tokens are global. segments
+  // (globals, long length) is 1 if the long token is in the segment of the global token, and otherwise 0.
   struct Inputs {
-    Tensor queries, keys, values, masks;
+    Tensor queries, keys, values, masks, segments;
     int64_t globals;
 
     Tensor global_part(const Tensor& x) const { return slice(x, 2, 0, globals); }
@@ -87,16 +88,14 @@ class EtcKind final : public Attention {
     return permute(reshape(found, {1, rows.numel(), heads, dim}), {0, 2, 1, 3});
   }
 
-  // Returns a (globals, length) tensor: 1 if a global token summarises the long token, otherwise 0. A global
-  // token summarises `segment_` long tokens, and the last one also the rest.
-  Tensor segments(const Inputs& x) const {
-    const int64_t length = x.long_length();
-    const Tensor result = Tensor::zeros({x.globals, length}, DType::float64);
-    for (int64_t i = 0; i < length; ++i) {
-      const int64_t owner = std::min(i / std::max<int64_t>(segment_, 1), x.globals - 1);
-      result.data<double>()[owner * length + i] = 1;
+  // Returns Inputs::segments in float64 on the CPU.
+  Tensor segments(int64_t globals, int64_t long_length) const {
+    const Tensor result = Tensor::zeros({globals, long_length}, DType::float64);
+    for (int64_t i = 0; i < long_length; ++i) {
+      const int64_t owner = std::min(i / std::max<int64_t>(segment_, 1), globals - 1);
+      result.data<double>()[owner * long_length + i] = 1;
     }
-    return result.to(x.keys.dtype()).to(x.keys.device());
+    return result;
   }
 
   // Returns the scores (batch, heads, queries, keys) of two rows of segment_labels_, which begin at `first`:
@@ -116,27 +115,29 @@ class EtcKind final : public Attention {
     const Tensor labels = labels_of_distances(global_labels_, x.globals - 1);
     const Tensor to_globals = relative_scores(matmul(queries, x.global_part(x.keys), {.transpose_b = true}),
                                               matmul(queries, labels, {.transpose_b = true}));
-    const Tensor same = segments(x);
-    Tensor to_long =
-        add(matmul(queries, x.long_part(x.keys), {.transpose_b = true}), segment_scores(queries, same, 0));
-    if (options_.segment_mask) to_long = add(to_long, log(same));
+    Tensor to_long = add(matmul(queries, x.long_part(x.keys), {.transpose_b = true}),
+                         segment_scores(queries, x.segments, 0));
+    if (options_.segment_mask) to_long = add(to_long, log(x.segments));
     const Tensor scores = concat({to_globals, to_long}, 3);
     return add(scores, reshape(x.masks, {x.masks.size(0), 1, 1, x.masks.size(1)}));
   }
 
-  int64_t blocks(const Inputs& x) const { return (x.long_length() + block_ - 1) / block_; }
+  // Returns the number of long tokens in a block, and the number of blocks.
+  int64_t block() const { return options_.radius; }
+  int64_t blocks(const Inputs& x) const { return (x.long_length() + block() - 1) / block(); }
 
   // Returns x (…, length, n) in blocks, (…, blocks, block, n). Zeros fill up the last block.
   Tensor in_blocks(const Tensor& x, int64_t count) const {
-    const int64_t missing = count * block_ - x.size(2);
+    const int64_t missing = count * block() - x.size(2);
     const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), missing, x.size(3)}, x.dtype(), x.device());
-    return reshape(missing > 0 ? concat({x, zeros}, 2) : x, {x.size(0), x.size(1), count, block_, x.size(3)});
+    return reshape(missing > 0 ? concat({x, zeros}, 2) : x,
+                   {x.size(0), x.size(1), count, block(), x.size(3)});
   }
 
-  // Returns the block of each query with the blocks before and after it, (batch, heads, blocks, 3 block, n),
-  // for x (batch, heads, long length, n).
+  // Returns the rows of the previous, the same and the next block for each block of x (batch, heads, long
+  // length, n): (batch, heads, blocks, 3 block, n). Rows outside x are zeros.
   Tensor windows(const Tensor& x, int64_t count) const {
-    const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), 1, block_, x.size(3)}, x.dtype(), x.device());
+    const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), 1, block(), x.size(3)}, x.dtype(), x.device());
     const Tensor rows = concat({zeros, in_blocks(x, count), zeros}, 2);
     return concat({slice(rows, 2, 0, count), slice(rows, 2, 1, count + 1), slice(rows, 2, 2, count + 2)}, 3);
   }
@@ -147,15 +148,15 @@ class EtcKind final : public Attention {
     const int64_t batch = x.masks.size(0), length = x.long_length();
     const Tensor valid = exp(slice(x.masks, 1, x.globals, x.globals + length));
     const Tensor in_windows = windows(reshape(valid, {batch, 1, length, 1}), count);
-    return log(reshape(in_windows, {batch, 1, count, 1, 3 * block_}));
+    return log(reshape(in_windows, {batch, 1, count, 1, 3 * block()}));
   }
 
   // Returns a row of 4 block - 1 numbers for the distances of relative_scores(): -inf beyond the radius,
   // otherwise 0.
   Tensor radius_masks(const Tensor& like) const {
-    const Tensor row = Tensor::zeros({4 * block_ - 1}, DType::float64);
+    const Tensor row = Tensor::zeros({4 * block() - 1}, DType::float64);
     for (int64_t c = 0; c < row.numel(); ++c)
-      if (std::abs(c - (2 * block_ - 1)) > options_.radius) row.data<double>()[c] = kEtcMasked;
+      if (std::abs(c - (2 * block() - 1)) > options_.radius) row.data<double>()[c] = kEtcMasked;
     return row.to(like.dtype()).to(like.device());
   }
 
@@ -165,17 +166,17 @@ class EtcKind final : public Attention {
     const int64_t count = blocks(x), batch = x.keys.size(0), heads = x.keys.size(1);
     const Tensor queries = x.long_part(x.queries), query_blocks = in_blocks(queries, count);
     const Tensor content = matmul(query_blocks, windows(x.long_part(x.keys), count), {.transpose_b = true});
-    const Tensor labels = labels_of_distances(long_labels_, 2 * block_ - 1);
+    const Tensor labels = labels_of_distances(long_labels_, 2 * block() - 1);
     const Tensor position =
-        add(matmul(reshape(query_blocks, {batch, heads, count * block_, -1}), labels, {.transpose_b = true}),
+        add(matmul(reshape(query_blocks, {batch, heads, count * block(), -1}), labels, {.transpose_b = true}),
             radius_masks(x.keys));
     const Tensor local =
-        reshape(relative_scores(reshape(content, {batch * heads, count, block_, 3 * block_}),
-                                reshape(position, {batch * heads, count, block_, 4 * block_ - 1})),
+        reshape(relative_scores(reshape(content, {batch * heads, count, block(), 3 * block()}),
+                                reshape(position, {batch * heads, count, block(), 4 * block() - 1})),
                 content.shape());
     const Tensor masks = slice(x.masks, 1, 0, x.globals);
     const Tensor to_globals = add(add(matmul(queries, x.global_part(x.keys), {.transpose_b = true}),
-                                      segment_scores(queries, transpose(segments(x), 0, 1), 2)),
+                                      segment_scores(queries, transpose(x.segments, 0, 1), 2)),
                                   reshape(masks, {masks.size(0), 1, 1, x.globals}));
     return concat({add(local, window_masks(x, count)), in_blocks(to_globals, count)}, 4);
   }
@@ -183,16 +184,16 @@ class EtcKind final : public Attention {
   // Returns the weighted sums (batch, heads, long length, dim) for weights with the shape of long_scores().
   Tensor long_output(const Inputs& x, const Tensor& weights) const {
     const int64_t batch = weights.size(0), heads = weights.size(1), count = weights.size(2);
-    const Tensor local = matmul(slice(weights, 4, 0, 3 * block_), windows(x.long_part(x.values), count));
+    const Tensor local = matmul(slice(weights, 4, 0, 3 * block()), windows(x.long_part(x.values), count));
     const Tensor from_globals = matmul(
-        reshape(slice(weights, 4, 3 * block_, weights.size(4)), {batch, heads, count * block_, x.globals}),
+        reshape(slice(weights, 4, 3 * block(), weights.size(4)), {batch, heads, count * block(), x.globals}),
         x.global_part(x.values));
     const Tensor rows = add(reshape(local, from_globals.shape()), from_globals);
     return slice(rows, 2, 0, x.long_length());
   }
 
   EtcOptions options_;
-  int64_t block_, segment_;
+  int64_t segment_;  // number of long tokens in a segment; the last segment also contains the rest
   double dropout_;
   Tensor long_labels_, global_labels_;  // labels of clipped distances, (2 max_distance + 1, heads, dim)
   // Labels of pairs of a global and a long token, (4, heads, dim). Rows 0 and 1: the query is global, and the
@@ -245,7 +246,7 @@ AttentionKind etc_attention_kind() {
             setup);
       },
       .check_length = check_etc_length,
-      // Counts the scores and the weighted sums of long tokens, and those of global tokens.
+      // Counts the scores and the weighted sums of the long and the global queries.
       .multiply_adds =
           [](const OptionValues& options, const AttentionSize& size) {
             const auto keys = static_cast<double>(2 * options.get<int64_t>("radius") + 1 +

@@ -21,7 +21,7 @@ class LearnedQueries final : public Module {
 
   // Returns (batch, count, heads * dim): norm2(h + feedforward(h)) with h = norm1(I + attention(I, X)). The
   // keys and the values of X, (batch, length, heads, dim), are projected by the caller. Keys at positions
-  // key_lengths[b] and later are masked. The random stream of the dropout has a name that begins with `name`.
+  // key_lengths[b] and later are masked. `name` is a prefix of the name of the random stream of dropout.
   Tensor forward(const Tensor& k, const Tensor& v, const Tensor& key_lengths, const ForwardContext& context,
                  const std::string& name) const;
 

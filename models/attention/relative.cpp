@@ -145,6 +145,14 @@ AttentionCapabilities relative_capabilities() {
           .constant_state = true};
 }
 
+OptionSpec memory_option(int64_t default_value) {
+  return {.name = "memory",
+          .default_value = default_value,
+          .help = "tokens of earlier segments that a segment attends to; 0: none",
+          .min = 0,
+          .max = 1 << 20};
+}
+
 OptionSpec clamp_option() {
   return {.name = "clamp",
           .default_value = int64_t{0},

@@ -48,6 +48,7 @@ class RelativeAttention : public Attention {
 
 // Return parts of the registered kinds that the kinds share.
 AttentionCapabilities relative_capabilities();
+OptionSpec memory_option(int64_t default_value);
 OptionSpec clamp_option();
 // Counts two products for the scores and one for the weighted sums, for half of the keys.
 double relative_multiply_adds(const OptionValues& options, const AttentionSize& size);

@@ -79,7 +79,7 @@ class RoutingKind final : public Attention {
     };
     AttentionMask cluster_mask{.causal = mask.causal, .key_lengths = {}};
     if (mask.key_lengths.defined()) {
-      // A cluster contains masked tokens only if it contains all other tokens. Masked tokens are then last.
+      // A cluster selects masked tokens only after all valid tokens, so masked tokens are last in a cluster.
       const Tensor lengths = checked_lengths(kRouting, "key length", mask.key_lengths, batch, length);
       cluster_mask.key_lengths = Tensor::empty({batch * clusters}, DType::int64);
       for (int64_t i = 0; i < batch * clusters; ++i)
@@ -118,7 +118,7 @@ class RoutingKind final : public Attention {
     const Tensor sums = matmul(members, permute(unit, {0, 2, 1, 3}));
     sums_.add_from(sum(concat({sums, sum(members, 3, true)}, 3), 0));
   }
-  // Moves each centroid that has queries towards the direction of their mean.
+  // Moves each centroid towards the direction of the mean of its queries. Keeps centroids without queries.
   void update_centroids() {
     const int64_t dim = centroids_.size(2);
     const Tensor means = unit_rows(slice(sums_, 2, 0, dim));

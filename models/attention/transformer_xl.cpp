@@ -8,7 +8,6 @@ constexpr const char* kTransformerXl = "transformer-xl";
 }  // namespace
 
 AttentionKind transformer_xl_attention_kind() {
-  constexpr double kMaxTokens = 1 << 20;
   const auto memory = [](const OptionValues& options) {
     return SegmentMemorySize{.tokens = options.get<int64_t>("memory")};
   };
@@ -16,12 +15,7 @@ AttentionKind transformer_xl_attention_kind() {
       .name = kTransformerXl,
       .help = "softmax attention with relative positions to a segment and to the memory of earlier segments",
       .capabilities = relative_capabilities(),
-      .options = {{.name = "memory",
-                   .default_value = int64_t{512},
-                   .help = "tokens of earlier segments that a segment attends to; 0: none",
-                   .min = 0,
-                   .max = kMaxTokens},
-                  clamp_option()},
+      .options = {memory_option(512), clamp_option()},
       .make = [memory](const OptionValues& options,
                        const AttentionSetup& setup) -> std::unique_ptr<Attention> {
         check_relative_setup(kTransformerXl, setup);

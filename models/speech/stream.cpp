@@ -27,6 +27,7 @@ SpeechStream::SpeechStream(const SpeechModel& model, int64_t batch, int64_t capa
   const SpeechModelOptions& o = model.options();
   const Tensor& like = model.head.weight;
   logits_ = Tensor::zeros({batch, o.classes}, like.dtype(), like.device());
+  if (!o.sinusoidal) return;
   position_ = Tensor::empty({o.encoder.width()}, DType::float64);
   device_position_ = Tensor::empty({o.encoder.width()}, like.dtype(), like.device());
 }

@@ -42,7 +42,7 @@ Batch set_batch() {
   return batch;
 }
 
-// Returns the rows of x (batch, length, …) in the order `order`.
+// Returns x (batch, length, …) with its rows permuted: row i of the result is row order[i] of x.
 Tensor reordered(const Tensor& x, const std::vector<int64_t>& order) {
   std::vector<Tensor> rows;
   for (const int64_t row : order) rows.push_back(slice(x, 1, row, row + 1));

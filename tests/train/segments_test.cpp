@@ -58,8 +58,8 @@ class PeriodicText {
     return config;
   }
 
-  // Returns the config of a model whose memory of tokens does not contain the byte 8 positions before. Its
-  // compressed memory does.
+  // Returns the config of a model whose memory of tokens ends less than 8 positions before a byte. Only the
+  // compressed memory describes the byte 8 positions before.
   Config compressive_config(int64_t steps, const std::string& compression = "convolution") const {
     Config compressive = config(steps);
     compressive.model.attention = {"compressive"};
