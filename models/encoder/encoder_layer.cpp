@@ -68,7 +68,7 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
 }
 
 // Executor of run_attention() that records the ops on the tape.
-struct MultiHeadAttention::OnTape {
+struct MultiHeadAttention::TapeExecutor {
   const MultiHeadAttention& a;
   const AttentionMask& mask;
   const ForwardContext& context;
@@ -133,7 +133,7 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, c
   const Tensor operand = as_operand(x);
   const DType head_dtype = takes_bfloat16_ ? operand.dtype() : x.dtype();
   const Tensor source = context.memory ? as_operand(with_memory(x, context, name)) : operand;
-  return run_attention(OnTape{*this, mask, context, name, source, x.shape(), head_dtype, result}, operand);
+  return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result}, operand);
 }
 
 EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number, const Attention* first)
@@ -154,7 +154,7 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number, const 
 
 // Executor of run_layer() that records the ops on the tape. The input of the feed-forward branch starts at
 // row `first_row` of the random streams.
-struct EncoderLayer::OnTape {
+struct EncoderLayer::TapeExecutor {
   const EncoderLayer& layer;
   const AttentionMask& mask;
   const ForwardContext& context;
@@ -191,7 +191,7 @@ struct EncoderLayer::OnTape {
 
 // Computes the feed-forward branch in chunks. The lambdas do not refer to this object, because backward()
 // calls them after it is destroyed.
-Tensor EncoderLayer::OnTape::chunked_feedforward(const Tensor& x, DType result) const {
+Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType result) const {
   const FeedForward& block = layer.feedforward;
   const auto mask_from = [&block, mask = hidden_mask(first_row)](int64_t row) {
     return mask.from(row * block.linear1.weight.size(0));
@@ -212,20 +212,20 @@ Tensor EncoderLayer::OnTape::chunked_feedforward(const Tensor& x, DType result) 
 Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
                              const ForwardContext& context) const {
   LayerState state{x, {}};
-  run_layer(form_, OnTape{*this, mask, context, context.first_example * x.size(1), chunks_}, state);
+  run_layer(form_, TapeExecutor{*this, mask, context, context.first_example * x.size(1), chunks_}, state);
   return state.first;
 }
 
 Tensor EncoderLayer::attention_change(const Tensor& x, const AttentionMask& mask,
                                       const ForwardContext& context) const {
-  return residual_change(OnTape{*this, mask, context, context.first_example * x.size(1)}, Branch::attention,
+  return residual_change(TapeExecutor{*this, mask, context, context.first_example * x.size(1)}, Branch::attention,
                          x);
 }
 
 Tensor EncoderLayer::feedforward_change(const Tensor& x, int64_t first_row,
                                         const ForwardContext& context) const {
   const AttentionMask no_mask;
-  return residual_change(OnTape{*this, no_mask, context, first_row}, Branch::feedforward, x);
+  return residual_change(TapeExecutor{*this, no_mask, context, first_row}, Branch::feedforward, x);
 }
 
 }  // namespace tapeformer

@@ -110,7 +110,7 @@ class MultiHeadAttention final : public Module {
   Linear query_projection, key_projection, value_projection, out_projection;
 
  private:
-  struct OnTape;
+  struct TapeExecutor;
 
   // Returns the memory of the layer followed by x, or x if there is no memory. Stores x for the next segment.
   Tensor with_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
@@ -150,7 +150,7 @@ class EncoderLayer final : public Module {
   LayerNorm norm1, norm2;
 
  private:
-  struct OnTape;
+  struct TapeExecutor;
 
   ResidualForm form_;
   double dropout_;

@@ -94,7 +94,7 @@ void EncoderStep::reset() {
 }
 
 // Executor of run_layer() for one token. Results are buffers of the EncoderStep, or views of them.
-struct EncoderStep::OneToken {
+struct EncoderStep::TokenExecutor {
   const EncoderStep& step;
   const Layer& layer;
 
@@ -175,7 +175,7 @@ const Tensor& EncoderStep::step() {
     state.second = second_;
   }
   if (form == ResidualForm::post_norm && branch_operand_.defined()) branch_operand_.copy_from(x_);
-  for (const Layer& layer : layers_) run_layer(form, OneToken{*this, layer}, state);
+  for (const Layer& layer : layers_) run_layer(form, TokenExecutor{*this, layer}, state);
   ++position_;
   if (form == ResidualForm::reversible) {
     joined_first_.copy_from(state.first);

@@ -31,7 +31,7 @@ class EncoderStep {
   int64_t state_bytes() const;
 
  private:
-  struct OneToken;
+  struct TokenExecutor;
 
   // Queries, keys and values of a token: adjacent views of `rows`. Queries and keys are undefined if the
   // attention does not read them.

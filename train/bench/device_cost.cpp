@@ -1,47 +1,11 @@
 #include "train/bench/device_cost.h"
 
-#include <optional>
-
-#include "core/allocator.h"
 #include "core/cuda/devices.h"
 #include "models/generation.h"
 #include "train/bench/training_step.h"
 
 namespace tapeformer {
 namespace {
-
-// Settings of the device during a count. An emulated device skips the work and has a memory limit.
-class Counting {
- public:
-  Counting(Device device, int64_t memory_bytes)
-      : memory_(device_allocator(device)), previous_limit_(memory_.limit()) {
-    if (!cuda::emulated()) return;
-    skipped_.emplace();
-    memory_.trim();
-    memory_.set_limit(memory_bytes);
-  }
-  ~Counting() {
-    memory_.set_limit(previous_limit_);
-    memory_.trim();
-  }
-  Counting(const Counting&) = delete;
-  Counting& operator=(const Counting&) = delete;
-
-  // Returns the work of a call of f.
-  template <class F>
-  DeviceWork work_of(F&& f) const {
-    memory_.reset_peak();
-    const cuda::WorkLog log;
-    f();
-    return {log.records(), 0, memory_.stats().peak};
-  }
-
- private:
-  CachingAllocator& memory_;
-  int64_t previous_limit_;
-  BlockRecording recording_;
-  std::optional<cuda::SkippedWork> skipped_;
-};
 
 // Throws DeviceError unless the device is a CUDA device of this build.
 void check_device(Device device) {
@@ -77,10 +41,10 @@ DeviceWork training_work(const ModelChoice& choice, Device device, int64_t memor
   check_device(device);
   DeviceWork work;
   if constexpr (kHasCuda) {
-    const Counting counting(device, memory_bytes);
+    const WorkCounter counter(device, memory_bytes);
     TrainingStep step(choice, device);
     step.run_launches();
-    work = counting.work_of([&] { step.run_launches(); });
+    work = counter.work_of([&] { step.run_launches(); });
     work.parameters = parameter_count(step.model());
   }
   return work;
@@ -90,7 +54,7 @@ DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device
   check_device(device);
   DeviceWork work;
   if constexpr (kHasCuda) {
-    const Counting counting(device, memory_bytes);
+    const WorkCounter counter(device, memory_bytes);
     const NoGrad no_grad;
     AutoregressiveModel model(choice.model);
     model.initialize(choice.seed);
@@ -104,7 +68,7 @@ DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device
       advance_tokens(columns, position + 1, 1, tokens);
     };
     step(0);
-    work = counting.work_of([&] { step(1); });
+    work = counter.work_of([&] { step(1); });
     work.parameters = parameter_count(model);
   }
   return work;

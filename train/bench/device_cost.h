@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "core/allocator.h"
+#include "core/cuda/devices.h"
 #include "core/cuda/work_log.h"
 #include "train/bench/model_choice.h"
 
@@ -18,6 +21,41 @@ struct DeviceWork {
   int64_t launches() const { return static_cast<int64_t>(records.size()); }
   int64_t bytes() const;
   double flop() const;
+};
+
+// Counts the work of a CUDA device. The bytes include only arrays that were allocated during the lifetime of
+// the object. Meanwhile, an emulated device skips the work and has a memory limit. The functions are inline
+// because builds without CUDA cannot link them.
+class WorkCounter {
+ public:
+  WorkCounter(Device device, int64_t memory_bytes)
+      : memory_(device_allocator(device)), previous_limit_(memory_.limit()) {
+    if (!cuda::emulated()) return;
+    skipped_.emplace();
+    memory_.trim();
+    memory_.set_limit(memory_bytes);
+  }
+  ~WorkCounter() {
+    memory_.set_limit(previous_limit_);
+    memory_.trim();
+  }
+  WorkCounter(const WorkCounter&) = delete;
+  WorkCounter& operator=(const WorkCounter&) = delete;
+
+  // Returns the work that a call of f submits, without the number of parameters.
+  template <class F>
+  DeviceWork work_of(F&& f) const {
+    memory_.reset_peak();
+    const cuda::WorkLog log;
+    f();
+    return {log.records(), 0, memory_.stats().peak};
+  }
+
+ private:
+  CachingAllocator& memory_;
+  int64_t previous_limit_;
+  BlockRecording recording_;
+  std::optional<cuda::SkippedWork> skipped_;
 };
 
 // training_work() returns the work of the second training step. decoding_work() returns the work of decoding

@@ -1,7 +1,10 @@
 // The command "tapeformer train": trains a model from a config file, or continues a run.
 #include <filesystem>
 
+#include "core/cuda/devices.h"
 #include "core/system/log.h"
+#include "train/bench/device_cost.h"
+#include "train/bench/device_model.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/distributed/processes.h"
@@ -27,7 +30,8 @@ CommandSpec train_spec() {
                    .help = "continue from the last checkpoint of the run directory"},
                   {.name = "dry-run",
                    .default_value = false,
-                   .help = "check config and data and run two steps, without writing files"},
+                   .help = "check config and data and run two steps, without writing files; on an emulated "
+                           "device, count the work of the steps and estimate their time on an H200"},
                   allow_commands_option()},
       .details =
           "\"tapeformer train --help KEY\" prints the keys whose names contain KEY, or the table KEY.\n\n" +
@@ -44,20 +48,45 @@ Config load_config(const std::string& path, const CommonOptions& common) {
   return config;
 }
 
-int dry_run(Trainer& trainer, const CommonOptions& common) {
-  const DryRun r = trainer.dry_run();
+// Returns the device that an emulated device stands for in a dry run, or null for other devices.
+const DeviceModel* modelled_device(const std::string& device) {
+  if constexpr (kHasCuda)
+    if (cuda::emulated() && !choose_device(device).device.is_cpu()) return &device_model("h200");
+  return nullptr;
+}
+
+// Runs a dry run on an emulated device, which counts the work of the steps and does not compute them. The
+// times are those of `model`.
+DryRun counted_dry_run(const Config& config, const TrainerOptions& options, const DeviceModel& model) {
+  if constexpr (kHasCuda) {
+    const WorkCounter counter(choose_device(config.run.device).device, model.memory_bytes);
+    return Trainer(config, options).dry_run([&](const std::function<void()>& step) {
+      double seconds = 0;
+      for (const cuda::WorkRecord& record : counter.work_of(step).records)
+        seconds += seconds_of_work(record, model);
+      return seconds;
+    });
+  }
+  return {};
+}
+
+int dry_run(const Config& config, const TrainerOptions& options, const CommonOptions& common) {
+  const DeviceModel* model = modelled_device(config.run.device);
+  const DryRun r = model ? counted_dry_run(config, options, *model) : Trainer(config, options).dry_run();
   Report report;
   report.add("parameters", r.parameters)
       .add("training_examples", r.training_examples)
       .add("evaluation_examples", r.evaluation_examples)
       .add("steps", r.total_steps)
-      .add("loss_nats", r.loss)
+      .add("loss_nats", r.loss ? Report::Value(*r.loss) : std::monostate{})
       .add("memory_bytes", r.memory_bytes)
       .add("seconds_per_step", r.seconds_per_step)
       .add("estimated_seconds", r.estimated_seconds);
+  if (model) report.add("device_model", model->name);
   print_report(report, common);
   if (!common.json)
-    print_text("about " + duration_text(r.estimated_seconds) + " of training, without evaluations\n");
+    print_text("about " + duration_text(r.estimated_seconds) + " of training" +
+               (model ? " on the device of this model" : "") + ", without evaluations\n");
   return 0;
 }
 
@@ -99,14 +128,16 @@ int run_train(const Arguments& arguments) {
   const Config config = load_config(line->positionals[0], line->common);
   const auto& run_dir = line->options.get<std::string>("run-dir");
   try {
-    Trainer trainer(config, {.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name
-                                                        : std::filesystem::path(run_dir),
-                             .data_dir = line->common.data_dir,
-                             .resume = line->options.get<bool>("resume"),
-                             .quiet = line->common.quiet,
-                             .allow_commands = line->options.get<bool>("allow-commands"),
-                             .processes = processes});
-    return line->options.get<bool>("dry-run") ? dry_run(trainer, line->common) : train(trainer, *line);
+    const TrainerOptions options{.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name
+                                                            : std::filesystem::path(run_dir),
+                                 .data_dir = line->common.data_dir,
+                                 .resume = line->options.get<bool>("resume"),
+                                 .quiet = line->common.quiet,
+                                 .allow_commands = line->options.get<bool>("allow-commands"),
+                                 .processes = processes};
+    if (line->options.get<bool>("dry-run")) return dry_run(config, options, line->common);
+    Trainer trainer(config, options);
+    return train(trainer, *line);
   } catch (const RunDirectoryError& error) {
     throw_with_options(error, "--run-dir");
   }

@@ -38,6 +38,8 @@ class StepRunner {
   // Waits for the losses of the steps before `end_step`. Throws DivergedError if a loss or a gradient norm is
   // not finite.
   void read_losses(int64_t end_step);
+  // Discards the losses that were not read, for example because the work of the steps was skipped.
+  void discard_losses() { pending_.clear(); }
   // Returns the loss of the last step whose losses were read.
   std::optional<double> last_loss() const { return last_loss_; }
   // Returns the terms that layers added to the loss of this step, if there were any.

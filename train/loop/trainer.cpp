@@ -264,8 +264,8 @@ TrainResult Trainer::run() {
   return result;
 }
 
-DryRun Trainer::dry_run() {
-  const int warm_up = graphs() ? 2 : 1;  // the second step is captured as a graph
+DryRun Trainer::dry_run(const StepTimeModel& time_model) {
+  const int warm_up = graphs() && !time_model ? 2 : 1;  // the second step is captured as a graph
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
   DryRun report{.parameters = parameter_count(task_->model()),
                 .total_steps = state_.total_steps,
@@ -274,16 +274,21 @@ DryRun Trainer::dry_run() {
   device_allocator(device_).reset_peak();
   const auto step = [&] {
     steps_->run();
+    if (time_model) steps_->discard_losses();
     ++state_.step;
   };
   for (int i = 0; i < warm_up; ++i) step();
   wait_for(device_);
-  const StepTimer timer;
-  step();
-  wait_for(device_);
-  steps_->read_losses(state_.step);
-  report.loss = *steps_->last_loss();
-  report.seconds_per_step = timer.seconds();
+  if (time_model) {
+    report.seconds_per_step = time_model(step);
+  } else {
+    const StepTimer timer;
+    step();
+    wait_for(device_);
+    report.seconds_per_step = timer.seconds();
+    steps_->read_losses(state_.step);
+    report.loss = steps_->last_loss();
+  }
   report.memory_bytes = device_allocator(device_).stats().peak;
   report.estimated_seconds = report.seconds_per_step * static_cast<double>(report.total_steps);
   if (time_limit() > 0) report.estimated_seconds = std::min(report.estimated_seconds, time_limit());

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,10 +48,14 @@ struct TrainResult {
 
 struct DryRun {
   int64_t parameters = 0, total_steps = 0, training_examples = 0, evaluation_examples = 0;
-  int64_t memory_bytes = 0;  // peak memory of a step
-  double loss = 0, seconds_per_step = 0;
+  int64_t memory_bytes = 0;         // peak memory of a step
+  std::optional<double> loss = {};  // loss of the last step; nothing if a StepTimeModel gave its time
+  double seconds_per_step = 0;
   double estimated_seconds = 0;  // estimated training time, at most the time limit
 };
+
+// Calls a function that submits a training step to the device, and returns the estimated seconds of the step.
+using StepTimeModel = std::function<double(const std::function<void()>& step)>;
 
 class Trainer {
  public:
@@ -66,8 +71,9 @@ class Trainer {
   // saved. Throws DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are
   // kept.
   TrainResult run();
-  // Runs a few steps without writing files, and measures the last one.
-  DryRun dry_run();
+  // Runs a few steps without writing files, and measures the last one. If there is a time model, it estimates
+  // the time of the second step instead, and the results of the steps are not read.
+  DryRun dry_run(const StepTimeModel& time_model = {});
 
   const Module& model() const { return task_->model(); }
   const std::filesystem::path& run_dir() const { return options_.run_dir; }

@@ -74,7 +74,8 @@ Report estimate(const Table& table, const ReproductionOptions& options, const Co
       .add("training_seconds", training)
       .add("measuring_seconds", measuring)
       .add("memory_bytes", output.value("memory_bytes", int64_t{0}))
-      .add("disk_bytes", run_bytes(trial.config, parameters) * seeds);
+      .add("disk_bytes", run_bytes(trial.config, parameters) * seeds)
+      .add("device_model", output.value("device_model", std::string()));
 }
 
 double number_of(const Report& row, const std::string& name) {

@@ -118,15 +118,20 @@ class RunningJobs {
       finished(job, {status, status == 0 ? "" : problem_in(jobs_[job], status)});
     }
   }
-  void log_progress() const {
-    for (const auto& [process, job] : running_)
-      if (const auto lines = lines_of(jobs_[job].log); !lines.empty())
-        log_info(jobs_[job].name, ": ", lines.back());
+  // Logs the last line of the log of each running job, unless the line was logged before.
+  void log_progress() {
+    for (const auto& [process, job] : running_) {
+      const auto lines = lines_of(jobs_[job].log);
+      if (lines.empty() || lines.back() == logged_[job]) continue;
+      logged_[job] = lines.back();
+      log_info(jobs_[job].name, ": ", lines.back());
+    }
   }
 
  private:
   const std::vector<Job>& jobs_;
   std::map<pid_t, size_t> running_;
+  std::map<size_t, std::string> logged_;  // the last line of each job that log_progress() logged
 };
 
 }  // namespace
