@@ -133,7 +133,8 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, c
   const Tensor operand = as_operand(x);
   const DType head_dtype = takes_bfloat16_ ? operand.dtype() : x.dtype();
   const Tensor source = context.memory ? as_operand(with_memory(x, context, name)) : operand;
-  return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result}, operand);
+  return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result},
+                       operand);
 }
 
 EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number, const Attention* first)
@@ -218,8 +219,8 @@ Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
 
 Tensor EncoderLayer::attention_change(const Tensor& x, const AttentionMask& mask,
                                       const ForwardContext& context) const {
-  return residual_change(TapeExecutor{*this, mask, context, context.first_example * x.size(1)}, Branch::attention,
-                         x);
+  return residual_change(TapeExecutor{*this, mask, context, context.first_example * x.size(1)},
+                         Branch::attention, x);
 }
 
 Tensor EncoderLayer::feedforward_change(const Tensor& x, int64_t first_row,
