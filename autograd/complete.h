@@ -5,7 +5,7 @@
 
 namespace tapeformer::tape {
 
-// Called by a gradient function after it has accumulated the last term of the gradient of `leaf`. If no
+// Reports that the running gradient function has accumulated the last term of the gradient of `leaf`. If no
 // earlier node of the innermost backward() uses the leaf, calls BackwardOptions::on_complete for the leaf now
 // instead of after the gradient function. `leaf` must be an input of the node. Does nothing outside of
 // backward().

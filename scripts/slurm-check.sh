@@ -51,10 +51,16 @@ if ! munge -n 2>/dev/null | unmunge >/dev/null 2>&1; then
 fi
 slurmctld
 slurmd
+idle_nodes() { sinfo --noheader --states=idle 2>/dev/null; }
 for ((i = 0; i < 30; i++)); do
-  [ -n "$(sinfo --noheader --states=idle 2>/dev/null)" ] && break
+  [ -n "$(idle_nodes)" ] && break
   sleep 1
 done
+if [ -z "$(idle_nodes)" ]; then
+  tail -n 5 "$folder"/slurmctld.log "$folder"/slurmd.log >&2
+  echo "slurm-check: the node is not idle 30 seconds after the start of Slurm" >&2
+  exit 1
+fi
 
 train=("$tapeformer" train configs/copy/linear.toml --quiet --set model.layers=1 --set data.batch_size=8 --set data.eval_limit=8
   --set train.log_every=1)
@@ -77,11 +83,14 @@ agree() {
     awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $1) bad = 1 } END { exit bad || NR != 20 }'
 }
 # signal_process SIGNAL RUN: starts a training and sends a signal to one of its processes after the third step. Returns the
-# exit status of srun.
+# exit status of srun, or 2 if the training ends before the third step.
 signal_process() {
   "${pair[@]}" "${train[@]}" --run-dir "$2" --set train.steps=100000 &
   local job=$!
-  until grep -qs '"step":3,' "$2/metrics.jsonl"; do sleep 0.2; done
+  until grep -qs '"step":3,' "$2/metrics.jsonl"; do
+    kill -0 "$job" 2>/dev/null || return 2
+    sleep 0.2
+  done
   kill "-$1" "$(pgrep -f "^$tapeformer train .*--run-dir $2 " | tail -1)"
   wait "$job"
 }

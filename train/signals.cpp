@@ -10,14 +10,14 @@
 namespace tapeformer {
 namespace {
 
-volatile std::sig_atomic_t stop_signal = 0;
+volatile std::sig_atomic_t stop_signal = 0, sigterm_received = 0, message_omitted = 0;
 struct sigaction old_interrupt, old_terminate;
 
 // Ends the process. As a signal handler, it calls only async-signal-safe functions.
 [[noreturn]] void end_process(int signal) {
   const char* const text =
       signal == SIGINT ? "error: interrupted by SIGINT\n" : "error: interrupted by SIGTERM\n";
-  if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) {
+  if (!message_omitted && ::write(STDERR_FILENO, text, std::strlen(text)) < 0) {
     // A write error is ignored, because the exit status also reports the signal.
   }
   end_running_commands();
@@ -27,6 +27,7 @@ struct sigaction old_interrupt, old_terminate;
 void record(int signal) {
   if (signal == SIGINT && stop_signal == SIGINT) end_process(signal);
   stop_signal = signal;
+  if (signal == SIGTERM) sigterm_received = 1;
 }
 
 struct sigaction action_of(void (*handler)(int)) {
@@ -43,6 +44,14 @@ void end_on_signals() {
   const struct sigaction action = action_of(end_process);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+}
+
+void omit_signal_message() {
+  message_omitted = 1;
+}
+
+bool received_sigterm() {
+  return sigterm_received != 0;
 }
 
 StopSignals::StopSignals() {

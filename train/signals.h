@@ -13,6 +13,12 @@ inline constexpr int kInterrupted = 130;  // exit status of a process that a sig
 // end the programs that CommandOutput runs, and end the process with kInterrupted.
 void end_on_signals();
 
+// Makes the handlers of end_on_signals() omit the line. For processes whose launcher reports signals.
+void omit_signal_message();
+
+// Returns whether the process has received SIGTERM.
+bool received_sigterm();
+
 // A scope in which handlers record SIGINT and SIGTERM. A second SIGINT ends the process at once. The
 // destructor restores the old handlers.
 class StopSignals {

@@ -56,7 +56,7 @@ class Replica {
 template <class F>
 double slowest_seconds(Communicator& processes, F&& f) {
   processes.barrier();
-  return largest(processes, seconds_of(f));
+  return all_reduce_max(processes, seconds_of(f));
 }
 
 struct StepTimes {
@@ -107,9 +107,7 @@ Report run_distributed(const BenchmarkArguments& arguments) {
     throw ConfigError(
         "benchmark \"distributed\" needs several processes: mpirun -n 2 tapeformer bench distributed");
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
-  if (choice.batch % processes.size() != 0)
-    throw ConfigError(
-        concat_text("a batch of ", choice.batch, " cannot be divided by ", processes.size(), " processes"));
+  require_divisible("--batch", choice.batch, processes);
   const bool bfloat16 = arguments.options.get<std::string>("reduce-dtype") == "bfloat16";
   const int own_threads = arguments.overrides.threads > 0 ? static_cast<int>(arguments.overrides.threads)
                                                           : joined.processor_share;

@@ -18,7 +18,7 @@ const std::vector<Command>& commands() {
       {"report", "RUN...", "writes an HTML page with the curves and figures of runs", run_report},
       {"data", "list|fetch|verify|prepare [NAME]", "lists, downloads, checks or prepares data sets",
        run_data},
-      {"info", "", "prints version, compiler, BLAS and threads, devices, memory", run_info},
+      {"info", "", "prints version, compiler, BLAS and threads, devices, memory", run_info, true},
   };
   return *list;
 }

@@ -14,6 +14,7 @@
 #include "core/threads.h"
 #include "train/build.h"
 #include "train/distributed/processes.h"
+#include "train/loop/process_settings.h"
 
 namespace tapeformer {
 namespace {
@@ -23,7 +24,8 @@ const std::vector<OptionSpec>& common_specs() {
       {.name = "device", .default_value = std::string("auto"), .help = "auto, cpu, cuda or cuda:N"},
       {.name = "threads",
        .default_value = int64_t{0},
-       .help = "CPU threads; 0: run.threads of the config, or the processors that the process may use",
+       .help = "CPU threads; 0: run.threads of the config, or the processors that the process may use (of "
+               "several processes, its share)",
        .min = 0,
        .max = 4096},
       {.name = "seed", .default_value = int64_t{0}, .help = "seed of all random numbers", .min = 0},
@@ -284,6 +286,7 @@ void print_report(const Report& report, const CommonOptions& common) {
 void use_processor_share(const CommonOptions& common) {
   const Processes& processes = join_processes();
   if (common.threads == 0 && processes.processor_share > 0) set_threads(processes.processor_share);
+  log_processes(processes);
 }
 
 void print_text(const std::string& raw) {

@@ -47,7 +47,7 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  int64_t threads = 0;  // number of threads; 0: run.threads of the config, or all processors
+  int64_t threads = 0;  // number of threads; 0: run.threads of the config, or the share of the process
   std::optional<int64_t> seed;
   std::string data_dir;  // empty: the default folders of data/sets/directory.h
   std::vector<std::string> sets;
@@ -69,7 +69,7 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
 ConfigOverrides overrides_of(const CommonOptions& common);
 
 // Joins the processes that mpirun or srun started. If there are several and --threads is 0, sets the number
-// of threads to this process's share of the processors.
+// of threads to this process's share of the processors. Logs the processes; see log_processes().
 void use_processor_share(const CommonOptions& common);
 
 // Returns the device in the option --device. For "auto", logs the chosen device; see announced_device().

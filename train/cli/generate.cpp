@@ -22,14 +22,15 @@ namespace tapeformer {
 namespace {
 
 struct Plan {
-  int64_t count, batch;
+  int64_t count, batch;  // number of samples of all processes, and of a batch of one process
   GenerationOptions options;
 };
 
 Plan plan_of(const CommandLine& line, const LoadedRun& run) {
   Plan plan;
   plan.count = line.options.get<int64_t>("count");
-  plan.batch = std::min(line.options.get<int64_t>("batch"), plan.count);
+  const int64_t processes = join_processes().communicator->size();
+  plan.batch = std::min(line.options.get<int64_t>("batch"), (plan.count + processes - 1) / processes);
   plan.options.mode = generation_mode(line, *run.model);
   plan.options.graphs = run.config.run.cuda_graphs;
   if (line.options.get<std::string>("scale") == "exp") plan.options.scale = SamplingScale::exp;
@@ -83,11 +84,12 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
     if (done + now < plan.count) log_info(done + now, " of ", plan.count, " images, ", seconds, " s");
   }
   processes.all_reduce(images);  // images of other processes are 0
-  seconds = largest(processes, seconds);
+  seconds = all_reduce_max(processes, seconds);
   if (processes.is_first()) write_grid(run, path, images, 0);
   print_report(Report()
                    .add("count", plan.count)
                    .add("batch", plan.batch)
+                   .add("processes", processes.size())
                    .add("mode", name_of(plan.options.mode))
                    .add("seconds", seconds)
                    .add("images_per_second", static_cast<double>(plan.count) / seconds)
@@ -131,7 +133,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
     drawn.view({1, width}, {width, 1}, i * width).copy_from(sequence);
   }
   processes.all_reduce(drawn);  // sequences of other processes are 0
-  seconds = largest(processes, seconds);
+  seconds = all_reduce_max(processes, seconds);
   std::vector<Report> rows;
   for (int64_t i = 0; i < plan.count; ++i) {
     const Batch example = examples->batch(std::vector<int64_t>{i});
@@ -144,6 +146,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
   print_report(Report()
                    .add("count", plan.count)
                    .add("batch", plan.batch)
+                   .add("processes", processes.size())
                    .add("mode", name_of(plan.options.mode))
                    .add("seconds", seconds)
                    .add("sequences_per_second", static_cast<double>(plan.count) / seconds)
@@ -154,15 +157,18 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
 }
 
 std::vector<OptionSpec> generate_options() {
-  std::vector<OptionSpec> options = {
-      checkpoint_option(),
-      {.name = "count",
-       .default_value = int64_t{16},
-       .help = "images, sequences or texts (texts: 1 by default)",
-       .min = 1,
-       .max = 1 << 24},
-      {.name = "batch", .default_value = int64_t{64}, .help = "images per batch", .min = 1, .max = 1 << 20},
-      mode_option()};
+  std::vector<OptionSpec> options = {checkpoint_option(),
+                                     {.name = "count",
+                                      .default_value = int64_t{16},
+                                      .help = "images, sequences or texts (texts: 1 by default)",
+                                      .min = 1,
+                                      .max = 1 << 24},
+                                     {.name = "batch",
+                                      .default_value = int64_t{64},
+                                      .help = "images per batch of a process",
+                                      .min = 1,
+                                      .max = 1 << 20},
+                                     mode_option()};
   for (const auto& more : {text_options(), sampling_options()})
     options.insert(options.end(), more.begin(), more.end());
   options.push_back(

@@ -281,8 +281,8 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
       end_text(gathered, i);
     }
   }
-  speed.prompt_seconds = largest(processes, speed.prompt_seconds);
-  speed.seconds = largest(processes, speed.seconds);
+  speed.prompt_seconds = all_reduce_max(processes, speed.prompt_seconds);
+  speed.seconds = all_reduce_max(processes, speed.seconds);
   const auto drawn = static_cast<double>(count * length);
   log_info(drawn, " tokens in ", speed.seconds, " s, ", drawn / speed.seconds, " tokens/s");
   if (!line.common.json) return;

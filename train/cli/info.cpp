@@ -5,6 +5,7 @@
 #include "core/threads.h"
 #include "ops/linear.h"
 #include "train/cli/commands.h"
+#include "train/distributed/processes.h"
 
 namespace tapeformer {
 namespace {
@@ -51,6 +52,7 @@ int run_info(const Arguments& arguments) {
                 " and not OpenMP, so its threads compete with the threads of Tapeformer; install "
                 "libopenblas-openmp-dev and build again");
   if (const std::string advice = blas_advice(); !advice.empty()) log_warning(advice);
+  if (!join_problem().empty()) log_warning(join_problem());
   const CudaReport cuda = cuda_report();
   Report report;
   report.add("version", build.version)
@@ -66,6 +68,8 @@ int run_info(const Arguments& arguments) {
       .add("cpu_products", cpu_product_library())
       .add("cpu_bfloat16_products", has_bfloat16_products(kCpu))
       .add("threads", threads())
+      .add("processes", join_problem().empty() ? std::to_string(join_processes().communicator->size())
+                                               : "1; other processes cannot be joined: " + join_problem())
       .add("cuda", cuda.backend)
       .add("cuda_driver", cuda.driver)
       .add("cuda_architectures", cuda.architectures)

@@ -49,6 +49,17 @@ std::string help_text() {
          "  130  SIGINT or SIGTERM ended a process that had nothing to save\n";
 }
 
+bool asks_for_help(const Arguments& words) {
+  const auto end = std::find(words.begin(), words.end(), "--");
+  return std::find(words.begin(), end, "--help") != end || std::find(words.begin(), end, "-h") != end;
+}
+
+// Returns whether a command needs no other processes, so that it also runs if the process cannot join them.
+bool runs_without_joining(const Arguments& words) {
+  return !words.empty() && (words.front() == "--version" || words.front() == "help" ||
+                            words.front() == "info" || asks_for_help(words));
+}
+
 int run_command(const std::string& name, Arguments arguments) {
   if (name == "help" && !arguments.empty()) {
     const std::string command = std::exchange(arguments.front(), "--help");
@@ -65,7 +76,8 @@ int run_command(const std::string& name, Arguments arguments) {
   std::vector<std::string> names;
   for (const Command& command : commands()) {
     if (command.name == name) {
-      if (!command.several_processes) require_single_process("command \"" + name + "\"");
+      if (!command.several_processes && !asks_for_help(arguments))
+        require_single_process("command \"" + name + "\"");
       return command.run(arguments);
     }
     names.push_back(command.name);
@@ -73,9 +85,13 @@ int run_command(const std::string& name, Arguments arguments) {
   throw ConfigError(unknown_text("command", name, names));
 }
 
+void print_error(const std::string& error) {
+  log_message(LogLevel::error, error);
+}
+
 // Prints an error, unless another process of the run prints the same error, and returns the exit status.
 int report(const char* text, int code) {
-  return leave_processes(code, text, [](const std::string& error) { log_message(LogLevel::error, error); });
+  return leave_processes(code, text, print_error);
 }
 
 // Returns the message for an exception without a dedicated exit status. Runtime errors and argument errors
@@ -100,6 +116,7 @@ std::string text_of(const std::exception& error) {
 // Throws ConfigError if the processes of a run differ in the version of the program, the command or its
 // arguments. The arguments of "train" may differ: the trainer compares the settings that must be equal.
 void require_same_command(const Arguments& words) {
+  if (!join_problem().empty()) return;
   Communicator& processes = *join_processes().communicator;
   if (processes.size() == 1) return;
   SharedSettings settings = program_settings();
@@ -110,12 +127,27 @@ void require_same_command(const Arguments& words) {
   require_same(processes, settings);
 }
 
+// Joins the other processes of the run. The launcher reports signals to one of several processes.
+void join(const Arguments& words) {
+  try {
+    if (join_processes().communicator->size() > 1) omit_signal_message();
+  } catch (const ConfigError&) {
+    if (!runs_without_joining(words)) throw;
+  }
+}
+
 int guarded(const Arguments& words) {
   try {
-    join_processes();  // first, so that process 0 alone prints the help and errors of all processes
+    join(words);  // first, so that process 0 alone prints the help and errors of all processes
     if (words.empty()) throw ConfigError("which command?\n" + help_text());
     require_same_command(words);
-    return leave_processes(run_command(words.front(), Arguments(words.begin() + 1, words.end())));
+    return leave_processes(run_command(words.front(), Arguments(words.begin() + 1, words.end())), "",
+                           print_error);
+  } catch (const FirstProcessError&) {
+    return leave_processes(0, "", print_error);  // process 0 prints its error
+  } catch (const ProcessLostError& error) {
+    // A launcher that sends SIGTERM to the remaining processes also reports the lost process.
+    return leave_processes(kFailed, error.what(), received_sigterm() ? nullptr : print_error);
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);
   } catch (const MissingSetError& error) {

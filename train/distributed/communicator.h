@@ -1,7 +1,8 @@
 // Communication between the processes of a data-parallel run. Process 0 writes files and logs.
 //
 // All processes must call the same collective functions in the same order, with tensors of equal shape and
-// dtype. A collective function throws ProcessLostError if another process of the run has ended.
+// dtype. A collective function throws ProcessLostError if another process of the run has ended, and
+// std::runtime_error after another error of MPI.
 #pragma once
 
 #include <memory>
@@ -14,6 +15,12 @@ namespace tapeformer {
 
 // An exception of a collective function that cannot complete because another process of the run has ended.
 class ProcessLostError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// An exception of all processes except process 0, after an error that process 0 reports.
+class FirstProcessError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -31,7 +38,8 @@ class Communicator {
 
   // Starts a reduction that replaces each element of `values` with its sum over all processes. The tensor
   // must be contiguous, of dtype float32, float64, bfloat16, int64 or uint8, and must not be used before
-  // wait(). Sums of bfloat16 are rounded after each addition. All processes get the same bits.
+  // wait(). Sums of bfloat16 are rounded after each addition. All processes get the same bits, as MPI
+  // requires.
   virtual void start_all_reduce(const Tensor& values) = 0;
   // Waits for all started reductions. If launches_on_device() is true, does not block for reductions of
   // tensors on the device. Instead, later launches on the device wait for these reductions.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <map>
 
 #include "core/errors.h"
@@ -11,7 +12,7 @@ namespace {
 
 // Returns a tensor of zeros with one element per process. Each process writes its own element, and a sum over
 // all processes then gives all elements to every process.
-Tensor slots(const Communicator& processes, DType dtype = DType::int64) {
+Tensor slots(const Communicator& processes, DType dtype) {
   return Tensor::zeros({processes.size()}, dtype);
 }
 
@@ -41,12 +42,9 @@ std::string value_of(const std::map<std::string, std::string>& settings, const s
 }  // namespace
 
 std::vector<std::string> gather_texts(Communicator& processes, const std::string& text) {
-  const Tensor sizes = slots(processes);
-  sizes.data<int64_t>()[processes.rank()] = static_cast<int64_t>(text.size());
-  processes.all_reduce(sizes);
-  const int64_t* const size = sizes.data<int64_t>();
   std::vector<int64_t> starts{0};
-  for (int rank = 0; rank < processes.size(); ++rank) starts.push_back(starts.back() + size[rank]);
+  for (const int64_t size : gather_numbers(processes, static_cast<int64_t>(text.size())))
+    starts.push_back(starts.back() + size);
   const Tensor bytes = Tensor::zeros({std::max<int64_t>(starts.back(), 1)}, DType::uint8);
   auto* const first = bytes.data<uint8_t>();
   std::memcpy(first + starts[static_cast<size_t>(processes.rank())], text.data(), text.size());
@@ -57,16 +55,50 @@ std::vector<std::string> gather_texts(Communicator& processes, const std::string
   return texts;
 }
 
+std::vector<int64_t> gather_numbers(Communicator& processes, int64_t number) {
+  const Tensor numbers = slots(processes, DType::int64);
+  int64_t* const first = numbers.data<int64_t>();
+  first[processes.rank()] = number;
+  processes.all_reduce(numbers);
+  return {first, first + processes.size()};
+}
+
 std::string broadcast_text(Communicator& processes, const std::string& text) {
   return gather_texts(processes, processes.is_first() ? text : "").front();
 }
 
-double largest(Communicator& processes, double value) {
+double all_reduce_max(Communicator& processes, double value) {
   const Tensor values = slots(processes, DType::float64);
   double* const first = values.data<double>();
   first[processes.rank()] = value;
   processes.all_reduce(values);
   return *std::max_element(first, first + processes.size());
+}
+
+bool on_first_process(Communicator& processes, const std::function<bool()>& f) {
+  if (processes.size() == 1) return f();
+  // The first character of `outcome` is '0' or '1' for a result, and 'e' for an exception.
+  std::string outcome;
+  std::exception_ptr failure;
+  try {
+    if (processes.is_first()) outcome = f() ? "1" : "0";
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    outcome = std::string("e") + error.what();
+  }
+  outcome = broadcast_text(processes, outcome);
+  if (failure) std::rethrow_exception(failure);
+  if (outcome.front() == 'e') throw FirstProcessError("process 0: " + outcome.substr(1));
+  return outcome.front() == '1';
+}
+
+void require_divisible(const std::string& name, int64_t batch, const Communicator& processes) {
+  const int64_t size = processes.size();
+  if (batch % size == 0) return;
+  const int64_t below = batch / size * size, above = below + size;
+  throw ConfigError(concat_text(name, " = ", batch, " cannot be divided by ", size,
+                                " processes; the nearest ", below > 0 ? "sizes are " : "size is ",
+                                below > 0 ? concat_text(below, " and ") : "", above));
 }
 
 void require_same(Communicator& processes, const SharedSettings& settings) {

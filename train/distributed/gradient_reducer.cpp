@@ -11,7 +11,7 @@ GradientReducer::GradientReducer(Communicator& processes, std::vector<Tensor> pa
     : processes_(processes) {
   for (Tensor& parameter : parameters) {
     slot_of_[parameter.id()] = slots_.size();
-    slots_.push_back({.parameter = std::move(parameter), .sum = {}, .sent = {}});
+    slots_.push_back({.parameter = std::move(parameter), .sum = {}, .send_buffer = {}});
   }
   std::vector<size_t> slots;
   int64_t bytes = 0;
@@ -36,14 +36,14 @@ void GradientReducer::add_bucket(const std::vector<size_t>& slots, const Reducer
   bucket.slots = slots;
   bucket.sums = Tensor::zeros({elements}, first.dtype(), first.device());
   const bool rounds = options.bfloat16 && first.dtype() == DType::float32;
-  bucket.sent = rounds ? Tensor::zeros({elements}, DType::bfloat16, first.device()) : bucket.sums;
+  bucket.send_buffer = rounds ? Tensor::zeros({elements}, DType::bfloat16, first.device()) : bucket.sums;
   int64_t offset = 0;
   for (const size_t i : slots) {
     Slot& slot = slots_[i];
     const Shape shape = slot.parameter.shape(), strides = shape.contiguous_strides();
     slot.bucket = buckets_.size();
     slot.sum = bucket.sums.view(shape, strides, offset);
-    slot.sent = bucket.sent.view(shape, strides, offset);
+    slot.send_buffer = bucket.send_buffer.view(shape, strides, offset);
     offset += slot.parameter.numel();
   }
   buckets_.push_back(std::move(bucket));
@@ -52,15 +52,15 @@ void GradientReducer::add_bucket(const std::vector<size_t>& slots, const Reducer
 void GradientReducer::begin() {
   next_ = 0;
   for (Slot& slot : slots_) slot.complete = false;
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.slots.size();
+  for (Bucket& bucket : buckets_) bucket.incomplete = bucket.slots.size();
 }
 
 // Copies the gradient of a parameter to its bucket.
 void GradientReducer::fill(const Slot& slot) {
   if (const Tensor g = gradient(slot.parameter); g.defined())
-    slot.sent.copy_from(g);
+    slot.send_buffer.copy_from(g);
   else
-    slot.sent.fill(0);
+    slot.send_buffer.fill(0);
 }
 
 void GradientReducer::complete(const Tensor& parameter) {
@@ -69,39 +69,40 @@ void GradientReducer::complete(const Tensor& parameter) {
   Slot& slot = slots_[found->second];
   fill(slot);
   slot.complete = true;
-  --buckets_[slot.bucket].missing;
-  while (next_ < buckets_.size() && buckets_[next_].missing == 0) start_next();
+  --buckets_[slot.bucket].incomplete;
+  while (next_ < buckets_.size() && buckets_[next_].incomplete == 0) start_next();
 }
 
 void GradientReducer::start_next() {
-  processes_.start_all_reduce(buckets_[next_++].sent);
+  processes_.start_all_reduce(buckets_[next_++].send_buffer);
 }
 
-// Sets Slot::used. The function runs only once, because the same parameters have gradients in all steps.
-void GradientReducer::find_used() {
+// Sets Slot::has_gradient. The function runs only once, because the same parameters have gradients in all
+// steps.
+void GradientReducer::find_gradients() {
   const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
   for (size_t i = 0; i < slots_.size(); ++i)
     counts.data<int64_t>()[i] = gradient(slots_[i].parameter).defined();
   processes_.all_reduce(counts);
-  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].used = counts.data<int64_t>()[i] > 0;
-  used_known_ = true;
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].has_gradient = counts.data<int64_t>()[i] > 0;
+  gradients_known_ = true;
 }
 
-void GradientReducer::finish(const std::vector<Tensor>& others) {
+void GradientReducer::finish(const std::vector<Tensor>& additional) {
   for (const Slot& slot : slots_)
     if (!slot.complete) fill(slot);
   while (next_ < buckets_.size()) start_next();
-  for (const Tensor& values : others) processes_.start_all_reduce(values);
+  for (const Tensor& values : additional) processes_.start_all_reduce(values);
   processes_.wait();
-  if (!used_known_) find_used();
+  if (!gradients_known_) find_gradients();
   for (const Bucket& bucket : buckets_)
-    if (bucket.sent.dtype() != bucket.sums.dtype()) bucket.sums.copy_from(bucket.sent);
-  for (const Slot& slot : slots_) set_gradient(slot.parameter, slot.used ? slot.sum : Tensor{});
+    if (bucket.send_buffer.dtype() != bucket.sums.dtype()) bucket.sums.copy_from(bucket.send_buffer);
+  for (const Slot& slot : slots_) set_gradient(slot.parameter, slot.has_gradient ? slot.sum : Tensor{});
 }
 
 int64_t GradientReducer::bytes_per_step() const {
   int64_t bytes = 0;
-  for (const Bucket& bucket : buckets_) bytes += bucket.sent.bytes();
+  for (const Bucket& bucket : buckets_) bytes += bucket.send_buffer.bytes();
   return bytes;
 }
 

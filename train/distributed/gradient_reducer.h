@@ -23,7 +23,8 @@ struct ReducerOptions {
 
 class GradientReducer {
  public:
-  // The parameters are leaves of the tape, in the same order on all processes.
+  // The parameters are leaves of the tape, in the same order on all processes. `processes` must outlive the
+  // reducer.
   GradientReducer(Communicator& processes, std::vector<Tensor> parameters, const ReducerOptions& options);
 
   // Starts a step. Must be called before the backward() whose gradients are reduced.
@@ -31,10 +32,11 @@ class GradientReducer {
   // Marks the gradient of a parameter as complete and starts the reduction of complete buckets. backward()
   // calls it through BackwardOptions::on_complete.
   void complete(const Tensor& parameter);
-  // Starts the reduction of the remaining buckets; a missing gradient counts as 0. Waits for all buckets and
-  // replaces the gradients with their sums. A parameter that has no gradient on any process gets no gradient.
-  // Also replaces each tensor of `others` with its sum over the processes.
-  void finish(const std::vector<Tensor>& others = {});
+  // Starts the reduction of the remaining buckets; a parameter without a gradient adds 0. Waits for all
+  // buckets and replaces the gradients with their sums. A parameter that has no gradient on any process gets
+  // no gradient. Also replaces each tensor of `additional` with its sum over the processes. Throws the
+  // exceptions of Communicator::wait().
+  void finish(const std::vector<Tensor>& additional = {});
 
   // Returns the number of bytes that this process contributes to the reductions of a step.
   int64_t bytes_per_step() const;
@@ -43,29 +45,29 @@ class GradientReducer {
  private:
   struct Slot {
     Tensor parameter;
-    Tensor sum;   // view of Bucket::sums, in the shape of the parameter
-    Tensor sent;  // view of Bucket::sent
+    Tensor sum;          // view of Bucket::sums, in the shape of the parameter
+    Tensor send_buffer;  // view of Bucket::send_buffer
     size_t bucket = 0;
     bool complete = false;
-    bool used = false;  // whether the parameter has a gradient on any process
+    bool has_gradient = false;  // whether the parameter has a gradient on any process
   };
   struct Bucket {
     std::vector<size_t> slots;
-    Tensor sums;         // gradients of the parameters
-    Tensor sent;         // the tensor that is reduced: `sums`, or its bfloat16 copy
-    size_t missing = 0;  // number of parameters whose gradients are not complete
+    Tensor sums;            // gradients of the parameters
+    Tensor send_buffer;     // the tensor that is reduced: `sums`, or its bfloat16 copy
+    size_t incomplete = 0;  // number of parameters without a complete gradient
   };
   void add_bucket(const std::vector<size_t>& slots, const ReducerOptions& options);
   static void fill(const Slot& slot);
   void start_next();
-  void find_used();
+  void find_gradients();
 
   Communicator& processes_;
   std::vector<Slot> slots_;
   std::unordered_map<const void*, size_t> slot_of_;  // by Tensor::id() of the parameter
   std::vector<Bucket> buckets_;
   size_t next_ = 0;  // first bucket whose reduction has not started
-  bool used_known_ = false;
+  bool gradients_known_ = false;
 };
 
 }  // namespace tapeformer

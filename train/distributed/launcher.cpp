@@ -21,6 +21,7 @@ constexpr LauncherVariables kLaunchers[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "
                                             {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
 
 constexpr const char* kPmixRank = "PMIX_RANK";
+constexpr const char* kSlurmTasks = "SLURM_NTASKS";  // tasks of the allocation, also without srun
 
 constexpr const char* kStartWithPmix = "start with srun --mpi=pmix";
 
@@ -94,7 +95,7 @@ Launch read_launch() {
 }
 
 std::vector<std::string> environment_without_launch() {
-  std::vector<std::string> names{kPmixRank};
+  std::vector<std::string> names{kPmixRank, kSlurmTasks};
   for (const LauncherVariables& variables : kLaunchers)
     names.insert(names.end(), {variables.rank, variables.size});
   std::vector<std::string> kept;
@@ -106,6 +107,21 @@ std::vector<std::string> environment_without_launch() {
   return kept;
 }
 
+std::string unset_advice(const Launch& launch) {
+  for (const LauncherVariables& variables : kLaunchers)
+    if (launch.launcher == variables.launcher)
+      return concat_text(", or unset ", variables.rank, " and ", variables.size);
+  return "";
+}
+
+std::string unused_tasks_text(const Launch& launch, const Environment& environment) {
+  const char* const value = environment(kSlurmTasks);
+  const int64_t tasks = value ? std::strtoll(value, nullptr, 10) : 1;
+  if (tasks < 2 || !launch.launcher.empty()) return "";
+  return concat_text(kSlurmTasks, "=", tasks, ", but srun has not started this process, which runs alone; ",
+                     kStartWithPmix, " for several processes");
+}
+
 void require_pmix(const Launch& launch, const Environment& environment) {
   if (launch.launcher == "srun" && !environment(kPmixRank))
     throw ConfigError(concat_text("srun started process ", launch.rank, " of ", launch.size,
@@ -114,11 +130,12 @@ void require_pmix(const Launch& launch, const Environment& environment) {
 
 void check_world(const Launch& launch, int rank, int size) {
   if (size == launch.size && rank == launch.rank) return;
-  throw ConfigError(concat_text(launch.launcher, " started process ", launch.rank, " of ", launch.size,
-                                ", but MPI reports process ", rank, " of ", size, "; ",
-                                launch.launcher == "srun"
-                                    ? kStartWithPmix
-                                    : "use the mpirun of the MPI library that the program was built with"));
+  throw ConfigError(concat_text(
+      "the environment variables of ", launch.launcher, " describe process ", launch.rank, " of ",
+      launch.size, ", but MPI reports process ", rank, " of ", size, "; ",
+      launch.launcher == "srun" ? kStartWithPmix
+                                : "use the launcher of the MPI library that the program was built with",
+      unset_advice(launch)));
 }
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// Detection of the launcher that started this process: mpirun, a PMI launcher, or srun of Slurm.
+// Detection of the launcher of this process: mpirun, a PMI launcher, or srun of Slurm.
 #pragma once
 
 #include <functional>
@@ -24,12 +24,20 @@ using Environment = std::function<const char*(const char* name)>;
 // differs from the rank.
 Launch read_launch(const Environment& environment);
 
-// Returns the same for the environment of this process.
+// Returns read_launch() for the environment of this process.
 Launch read_launch();
 
 // Returns the environment of this process, as "NAME=value", without the variables that read_launch() reads. A
 // child process with this environment runs alone, as if no launcher had started it.
 std::vector<std::string> environment_without_launch();
+
+// Returns the end of a message for a process that must run alone: "" if `launch` has no launcher, and
+// otherwise the variables to unset.
+std::string unset_advice(const Launch& launch);
+
+// Returns a message if Slurm has allocated several tasks, but the process runs alone because srun has not
+// started it. Otherwise returns "".
+std::string unused_tasks_text(const Launch& launch, const Environment& environment);
 
 // Throws ConfigError if srun started the process without PMIx. Open MPI needs PMIx to connect the tasks of
 // srun, and ends the process in MPI_Init without it.

@@ -27,12 +27,26 @@ MpiState& mpi() {
   return *state;
 }
 
+// Returns whether MPI reports that a process has ended. Versions of MPI without the error class, such as
+// Open MPI 4, do not report it.
+bool is_process_loss([[maybe_unused]] int status) {
+#ifdef MPIX_ERR_PROC_FAILED
+  int error_class = MPI_SUCCESS;
+  MPI_Error_class(status, &error_class);
+  return error_class == MPIX_ERR_PROC_FAILED;
+#else
+  return false;
+#endif
+}
+
 void check_mpi(int status, const char* call) {
   if (status == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(status, text, &length);
-  throw ProcessLostError(concat_text(call, ": ", std::string(text, static_cast<size_t>(length))));
+  const std::string message = concat_text(call, ": ", std::string(text, static_cast<size_t>(length)));
+  if (is_process_loss(status)) throw ProcessLostError(message);
+  throw std::runtime_error(message);
 }
 
 void add_bfloat16(void* in, void* inout, int* count, MPI_Datatype*) {
@@ -166,7 +180,7 @@ void MpiCommunicator::barrier() {
   run([] { wait_for_processes(MPI_COMM_WORLD); });
 }
 
-bool MpiCommunicator::all_reduce_within(const Tensor& values, double seconds, std::string& lost) {
+bool MpiCommunicator::all_reduce_within(const Tensor& values, double seconds, std::string& problem) {
   struct Timeout {};
   const auto start = std::chrono::steady_clock::now();
   worker_->start([values] { reduce_in(mpi().shutdown, values); });
@@ -178,8 +192,8 @@ bool MpiCommunicator::all_reduce_within(const Tensor& values, double seconds, st
     });
     return true;
   } catch (const Timeout&) {
-  } catch (const ProcessLostError& error) {
-    lost = error.what();
+  } catch (const std::runtime_error& error) {
+    problem = error.what();
   }
   return false;
 }

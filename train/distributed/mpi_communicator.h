@@ -5,6 +5,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,15 +29,15 @@ class MpiCommunicator final : public Communicator {
   void broadcast(const Tensor& values) override;
   void barrier() override;
 
-  // Sets a function that is called several times per second while a collective function waits. `check` throws
+  // Sets a function that is called every 200 milliseconds while a collective function waits. `check` throws
   // ProcessLostError if a process has ended.
   void set_check(std::function<void()> check) { check_ = std::move(check); }
 
   // Sums `values`, which must be in host memory, over all processes. Returns true if all processes call the
   // function within `seconds`. Otherwise returns false, and then only abort() may be called. If a process has
-  // ended, sets `lost` to the message of the error and returns false. Uses a separate MPI communicator, so
-  // that MPI does not match the call with another collective function.
-  bool all_reduce_within(const Tensor& values, double seconds, std::string& lost);
+  // ended, or after another error of MPI, sets `problem` to the message and returns false. Uses a separate
+  // MPI communicator, so that MPI does not match the call with another collective function.
+  bool all_reduce_within(const Tensor& values, double seconds, std::string& problem);
   // Ends all processes of the run with an exit status.
   [[noreturn]] void abort(int code);
 

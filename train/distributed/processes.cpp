@@ -24,7 +24,8 @@
 namespace tapeformer {
 namespace {
 
-Processes* this_run = nullptr;  // null before join_processes()
+Processes* this_run = nullptr;              // null before join_processes()
+const std::string* join_failure = nullptr;  // message of the exception of join_processes()
 
 #ifdef TAPEFORMER_MPI
 // A process with an error waits kShutdownSeconds for the other processes to end, and then aborts the run. A
@@ -113,9 +114,11 @@ Processes start_processes(const Launch& launch) {
 }
 #else
 Processes start_processes(const Launch& launch) {
-  throw ConfigError(concat_text(launch.launcher, " started process ", launch.rank, " of ", launch.size,
-                                ", but this program was built without MPI; start it alone, or build it with "
-                                "-DTAPEFORMER_MPI=ON"));
+  throw ConfigError(
+      concat_text(launch.launcher, " started process ", launch.rank, " of ", launch.size,
+                  ", but this program was built without MPI; build it with -DTAPEFORMER_MPI=ON, "
+                  "or start it alone",
+                  unset_advice(launch)));
 }
 #endif
 
@@ -146,11 +149,19 @@ int processor_share(const std::vector<ProcessLocation>& locations, int rank) {
 }
 
 const Processes& join_processes() {
-  if (!this_run) {
+  if (this_run) return *this_run;
+  try {
     const Launch launch = read_launch();
     this_run = new Processes(launch.size > 1 ? start_processes(launch) : Processes{});
+  } catch (const ConfigError& error) {
+    join_failure = new std::string(error.what());
+    throw;
   }
   return *this_run;
+}
+
+std::string join_problem() {
+  return join_failure ? *join_failure : "";
 }
 
 int process_rank() {
@@ -169,13 +180,13 @@ void require_single_process(const std::string& what) {
   const Launch launch = read_launch();
   if (launch.size > 1)
     throw ConfigError(concat_text(launch.launcher, " started ", launch.size, " processes, but ", what,
-                                  " runs in one process"));
+                                  " runs in one process; start it alone", unset_advice(launch)));
 }
 
 #ifdef TAPEFORMER_MPI
 int leave_processes(int code, const std::string& error, PrintError print) {
   if (!mpi_communicator) {
-    if (!error.empty()) print(error);
+    if (print && !error.empty()) print(error);
     return code;
   }
   MpiCommunicator& processes = *mpi_communicator;
@@ -187,22 +198,22 @@ int leave_processes(int code, const std::string& error, PrintError print) {
   int64_t* const errors = codes + size;
   codes[rank] = code;
   errors[rank] = static_cast<int64_t>(std::hash<std::string>{}(error) >> 1);
-  std::string lost;
-  if (!processes.all_reduce_within(ends, error.empty() ? kForever : kShutdownSeconds, lost)) {
-    print(error.empty() ? concat_text("process ", rank, ": ", lost) : own);
+  std::string failure;
+  if (!processes.all_reduce_within(ends, error.empty() ? kForever : kShutdownSeconds, failure)) {
+    if (print) print(error.empty() ? concat_text("process ", rank, ": ", failure) : own);
     processes.abort(code == 0 ? kAbortStatus : code);
   }
   const auto worst = static_cast<int>(*std::max_element(codes, codes + size));
   // After the first process ends with an error, mpirun sends SIGTERM to the processes that are still ending.
   if (worst != 0) signal(SIGTERM, SIG_IGN);
-  if (!error.empty() && (rank == 0 || errors[rank] != errors[0])) print(rank == 0 ? error : own);
+  if (print && !error.empty() && (rank == 0 || errors[rank] != errors[0])) print(rank == 0 ? error : own);
   mpi_communicator = nullptr;
   this_run->communicator.reset();
   return code != 0 ? code : worst;
 }
 #else
 int leave_processes(int code, const std::string& error, PrintError print) {
-  if (!error.empty()) print(error);
+  if (print && !error.empty()) print(error);
   return code;
 }
 #endif

@@ -1,6 +1,7 @@
-// The start and the end of the processes of a run, and their shares of the processors.
+// Startup and shutdown of the processes of a run, and their shares of the processors.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ struct Processes {
   std::shared_ptr<Communicator> communicator = single_process();
   std::vector<ProcessLocation> locations;  // locations of all processes, by rank; empty for one process
   int local_rank = 0;                      // number of processes with a lower rank on the same host
-  int processor_share = 0;                 // see processor_share(); 0: all processors
+  int processor_share = 0;                 // result of processor_share(); 0: all processors
 };
 
 // Joins the processes that mpirun or srun started together with this process. If the process was started
@@ -28,6 +29,9 @@ struct Processes {
 // Throws ConfigError if the environment variables of the launchers contradict each other. Also throws
 // ConfigError if there are several processes and this build has no MPI.
 const Processes& join_processes();
+
+// Returns the message of the exception of join_processes(), or an empty text if the function did not throw.
+std::string join_problem();
 
 // Returns the rank of this process, or 0 before the first call of join_processes().
 int process_rank();
@@ -37,9 +41,10 @@ int process_rank();
 std::shared_ptr<Communicator> communicator_for(const Processes& processes, Device device);
 
 // Leaves the run and returns the exit status of this process: `code` or, if `code` is 0, the largest exit
-// status of all processes. If `error` is not empty, `print` prints it. A process whose error equals the error
-// of process 0 does not print it. A process with an error waits 5 seconds for the other processes to leave,
-// and then aborts the run.
+// status of all processes. If `error` is not empty, calls `print` with it, unless the error equals the error
+// of process 0. A process with an error waits 5 seconds for the other processes to leave, and then aborts the
+// run. If a process without an error waits for a process that has ended, it prints this and also aborts.
+// Prints nothing if `print` is null.
 using PrintError = void (*)(const std::string& error);
 int leave_processes(int code, const std::string& error = "", PrintError print = nullptr);
 
@@ -51,7 +56,7 @@ void require_single_process(const std::string& what);
 // adds 1 / n to the share of each.
 int processor_share(const std::vector<ProcessLocation>& locations, int rank);
 
-// Returns whether a process of this host is running. A zombie process is not running.
+// Returns whether the process with this PID is running on this host. A zombie process is not running.
 bool is_running(int64_t pid);
 
 }  // namespace tapeformer

@@ -44,7 +44,7 @@ void require_equal_tensors(Communicator& processes, const NamedReplicas& tensors
       if (all[rank * count + i] != all[i])
         throw std::runtime_error(
             concat_text("after step ", step, ", the weights of process ", rank,
-                        " differ from those of process 0: ", tensors[static_cast<size_t>(i)].first,
+                        " differ from the weights of process 0: ", tensors[static_cast<size_t>(i)].first,
                         "; the processes must run on processors with the same instruction set"));
 }
 

@@ -1,4 +1,4 @@
-// A thread that runs jobs in order, for libraries whose functions must all be called from the same thread.
+// A thread that runs jobs in order. It serves libraries that require all calls from the same thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@ class Worker {
   using Job = std::function<void()>;
 
   Worker();
-  // Waits for all jobs, unless an exception in wait() has abandoned them.
+  // Waits for all jobs, unless wait() has abandoned them.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;

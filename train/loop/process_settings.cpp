@@ -1,11 +1,17 @@
 #include "train/loop/process_settings.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "core/device.h"
 #include "core/errors.h"
+#include "core/system/log.h"
 #include "core/system/machine.h"
+#include "core/threads.h"
+#include "train/distributed/launcher.h"
 #include "train/version.h"
 
 namespace tapeformer {
@@ -26,6 +32,44 @@ RunConfig process_settings(const RunConfig& run, const Processes& processes) {
   if (run.device == "cuda" || (run.device == "auto" && !choose_device(run.device).device.is_cpu()))
     own.device = "cuda:" + std::to_string(processes.local_rank);
   return own;
+}
+
+std::vector<std::string> oversubscribed_hosts(const std::vector<ProcessLocation>& locations,
+                                              const std::vector<int64_t>& threads) {
+  struct Load {
+    int64_t processes = 0, threads = 0;
+    std::set<int> processors;
+  };
+  std::map<std::string, Load> loads;  // by host
+  for (size_t rank = 0; rank < locations.size(); ++rank) {
+    Load& load = loads[locations[rank].host];
+    ++load.processes;
+    load.threads += threads[rank];
+    load.processors.insert(locations[rank].processors.begin(), locations[rank].processors.end());
+  }
+  std::vector<std::string> texts;
+  for (const auto& [host, load] : loads)
+    if (load.threads > static_cast<int64_t>(load.processors.size()))
+      texts.push_back(concat_text("host ", host, ": ", load.processes, " processes with ", load.threads,
+                                  " threads in total may use only ", load.processors.size(),
+                                  " processors; use fewer threads or processes"));
+  return texts;
+}
+
+void log_processes(const Processes& processes) {
+  Communicator& communicator = *processes.communicator;
+  if (communicator.size() == 1) {
+    const std::string text =
+        unused_tasks_text(read_launch(), [](const char* name) { return std::getenv(name); });
+    if (!text.empty()) log_info(text);
+    return;
+  }
+  const std::vector<int64_t> counts = gather_numbers(communicator, threads());
+  const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+  const std::string range = concat_text(*least, *least < *most ? concat_text(" to ", *most) : "");
+  log_info(communicator.size(), " processes with ", range, *most == 1 ? " thread each" : " threads each");
+  if (!communicator.is_first()) return;
+  for (const std::string& text : oversubscribed_hosts(processes.locations, counts)) log_warning(text);
 }
 
 SharedSettings program_settings() {
@@ -50,7 +94,7 @@ SharedSettings shared_settings(const Config& config) {
 }
 
 int agreed_signal(Communicator& processes, int signal) {
-  return static_cast<int>(largest(processes, signal));
+  return static_cast<int>(all_reduce_max(processes, signal));
 }
 
 bool any_process(Communicator& processes, bool condition) {

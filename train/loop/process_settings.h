@@ -1,6 +1,10 @@
 // Settings of one process of a run, and settings that must be the same on all processes.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "train/config/config.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/processes.h"
@@ -11,6 +15,15 @@ namespace tapeformer {
 // share of this process, and the device "cuda" becomes "cuda:N", where N is Processes::local_rank; so does
 // "auto" if there is a CUDA device.
 RunConfig process_settings(const RunConfig& run, const Processes& processes);
+
+// Returns a text for each host whose processes have more threads than the processors that they may use.
+// `threads` holds the number of threads of each process, ordered by rank.
+std::vector<std::string> oversubscribed_hosts(const std::vector<ProcessLocation>& locations,
+                                              const std::vector<int64_t>& threads);
+
+// Logs the number of processes and of their threads, and warns of oversubscribed_hosts(). In a run with one
+// process, logs only unused_tasks_text(). All processes must call the function.
+void log_processes(const Processes& processes);
 
 // Returns the version of the program, which must be the same on all processes.
 SharedSettings program_settings();

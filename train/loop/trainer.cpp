@@ -44,13 +44,15 @@ Trainer::Trainer(Config config, TrainerOptions options)
   }
   require_utf8(config_, options_.run_dir.string());
   device_ = prepare_device(process_settings(config_.run, options_.processes));
-  if (hosts.size() > 1) log_info(hosts.size(), " processes, threads of process 0: ", threads());
+  log_processes(options_.processes);
   processes_ = communicator_for(options_.processes, device_);
   task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *processes_);
   if (hosts.size() > 1) require_same(hosts, {{"data", task_->data_digest()}});
-  const bool resumes = options_.resume && !checkpoint_steps(options_.run_dir.string()).empty();
-  if (hosts.is_first() && !config_.model.init.empty() && !resumes)
-    load_initial_weights(config_.model.init, task_->model());
+  on_first_process(hosts, [&] {
+    const bool resumes = options_.resume && !checkpoint_steps(options_.run_dir.string()).empty();
+    if (!config_.model.init.empty() && !resumes) load_initial_weights(config_.model.init, task_->model());
+    return true;
+  });
   state_.total_steps = total_steps(config_, *task_);
   description_ = checked_description(*task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
@@ -160,15 +162,14 @@ bool Trainer::evaluate(const StopSignals& signals) {
 }
 
 // Checks that all losses, weights and optimizer states are finite, and saves a checkpoint. If saving fails,
-// throws CheckpointError if `must_succeed` is true, and otherwise logs a warning.
+// throws an exception on all processes if `must_succeed` is true, and otherwise logs a warning.
 void Trainer::save(bool must_succeed) {
   steps_->read_losses(state_.step);
   check_weights(task_->model().parameters(), state_);
   check_weights(optimizer_->state(), state_);
-  if (!processes_->is_first())
-    state_.saved_step = state_.step;  // process 0 writes the checkpoint
-  else if (checkpoints_->save(state(), must_succeed, warn()))
-    state_.saved_step = state_.step;
+  const bool saved =
+      on_first_process(*processes_, [&] { return checkpoints_->save(state(), must_succeed, warn()); });
+  if (saved) state_.saved_step = state_.step;
 }
 
 bool Trainer::finish_step(bool last, const StopSignals& signals) {
@@ -207,32 +208,41 @@ void Trainer::train_step(const StopSignals& signals) {
   if (due(kReplicaInterval)) check_replicas();
 }
 
-void Trainer::start(const RunDirectory* directory) {
+std::string Trainer::open_run(const RunDirectory& directory) {
+  std::optional<TrainingState> saved;
+  if (options_.resume)
+    saved = resume_run(directory, config_, *task_, description_, state_.total_steps, *optimizer_);
+  else
+    start_new_run(directory, config_);
+  if (saved) restore(*saved);
+  log_ = std::make_unique<RunLog>(&directory.folder(), options_.quiet, state_, task_->speed_unit());
+  if (config_.run.tensorboard) log_->write_events(directory.folder(), state_, to_toml(config_));
+  return saved ? to_json(*saved) : "";
+}
+
+void Trainer::start(std::optional<RunDirectory>& directory) {
   std::string state;
-  if (directory && !options_.resume) {
-    start_new_run(*directory, config_);
-  } else if (directory) {
-    const auto saved = resume_run(*directory, config_, *task_, description_, state_.total_steps, *optimizer_);
-    if (saved) state = to_json(*saved);
-    if (saved) restore(*saved);
-  }
+  on_first_process(*processes_, [&] {
+    directory.emplace(options_.run_dir);
+    state = open_run(*directory);
+    return true;
+  });
   if (processes_->size() == 1) return;
-  state = broadcast_text(*options_.processes.communicator, state);
+  state = broadcast_text(*processes_, state);
   broadcast_tensors(*processes_, task_->model().saved_tensors());
   broadcast_tensors(*processes_, optimizer_->state());
-  if (state.empty() || directory) return;
-  const TrainingState shared = parse_training_state(state, "state of process 0");
-  optimizer_->set_steps(shared.optimizer_steps);
-  restore(shared);
+  if (directory) return;
+  if (!state.empty()) {
+    const TrainingState shared = parse_training_state(state, "state of process 0");
+    optimizer_->set_steps(shared.optimizer_steps);
+    restore(shared);
+  }
+  log_ = std::make_unique<RunLog>(nullptr, options_.quiet, state_, task_->speed_unit());
 }
 
 TrainResult Trainer::run() {
   std::optional<RunDirectory> directory;
-  if (processes_->is_first()) directory.emplace(options_.run_dir);
-  start(directory ? &*directory : nullptr);
-  log_ = std::make_unique<RunLog>(directory ? &directory->folder() : nullptr, options_.quiet, state_,
-                                  task_->speed_unit());
-  if (directory && config_.run.tensorboard) log_->write_events(directory->folder(), state_, to_toml(config_));
+  start(directory);
   const StopSignals signals;
   TrainResult result;
   const auto finish = [&](bool last) {

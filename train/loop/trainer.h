@@ -68,8 +68,8 @@ class Trainer {
 
   // Trains until the last step, the time limit or a signal. Throws RunDirectoryError if the run directory
   // cannot be used. Throws CheckpointError if the checkpoint is damaged or the last checkpoint cannot be
-  // saved. Throws DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are
-  // kept.
+  // saved. These exceptions are thrown by process 0, and the other processes then throw FirstProcessError.
+  // Throws DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
   TrainResult run();
   // Runs a few steps without writing files, and measures the last one. If there is a time model, it estimates
   // the time of the second step instead, and the results of the steps are not read.
@@ -81,9 +81,12 @@ class Trainer {
   const StepGraphs* graphs() const { return steps_->graphs(); }
 
  private:
-  // Starts a new run or loads the last checkpoint, and copies the state of process 0 to all processes.
-  // `directory` is null on processes other than 0.
-  void start(const RunDirectory* directory);
+  // Starts a new run or loads the last checkpoint, and opens the log. Returns the state of the checkpoint as
+  // JSON, or "" for a new run.
+  std::string open_run(const RunDirectory& directory);
+  // On process 0, sets `directory` and calls open_run(). Copies the state of process 0 to all processes. If
+  // process 0 cannot open the run, throws an exception on all processes.
+  void start(std::optional<RunDirectory>& directory);
   void restore(const TrainingState& state);
   TrainingState state() const;
   // Runs a step and reports it.

@@ -7,6 +7,7 @@
 #include "core/errors.h"
 #include "core/system/machine.h"
 #include "core/threads.h"
+#include "train/distributed/gather.h"
 #include "train/loop/process_settings.h"
 
 namespace tapeformer {
@@ -70,7 +71,10 @@ Store::Store(const Reproduction& reproduction, const ReproductionOptions& option
       runs_(options.runs.empty() ? options.out / "runs" : options.runs),
       device_(device_of(options, processes)) {
   for (const fs::path& folder : {out_, out_ / "cells", out_ / "logs", runs_}) create_folder(folder);
-  if (processes.communicator->is_first()) lock_.emplace(locked(out_));
+  on_first_process(*processes.communicator, [&] {
+    lock_.emplace(locked(out_));
+    return true;
+  });
   const fs::path manifest = out_ / "reproduce.json";
   const Json identity = identity_of(reproduction, options);
   if (fs::exists(manifest))

@@ -6,19 +6,10 @@
 
 #include "data/files/checksum.h"
 #include "train/build.h"
+#include "train/distributed/gather.h"
 
 namespace tapeformer {
 namespace {
-
-// Throws ConfigError unless `batch` is a multiple of the number of processes. The message contains the
-// nearest valid sizes.
-void require_divisible(int64_t batch, int64_t processes) {
-  if (batch % processes == 0) return;
-  const int64_t below = batch / processes * processes, above = below + processes;
-  throw ConfigError(concat_text("data.batch_size = ", batch, " cannot be divided by ", processes,
-                                " processes; the nearest ", below > 0 ? "sizes are " : "size is ",
-                                below > 0 ? concat_text(below, " and ") : "", above));
-}
 
 // Returns a text with the size of a data set and the checksum of up to 64 examples that are spread over the
 // set.
@@ -39,7 +30,7 @@ std::string digest_of(const Dataset& set) {
 DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Communicator& processes,
                          LossCount loss_count)
     : processes_(processes), loss_count_(std::move(loss_count)) {
-  require_divisible(config.data.batch_size, processes.size());
+  require_divisible("data.batch_size", config.data.batch_size, processes);
   check_evaluation_files(config);
   const auto training_set =
       make_split(config, "train", {.data_dir = data_dir, .random_windows = config.data.shuffle});

@@ -78,6 +78,8 @@ TEST_CASE("a process that cannot read its data is named, and all end with 3") {
   CHECK(result.code == 3);
   CHECK(contains(result.err, "process 1: "));
   CHECK(contains(result.err, "/nowhere"));
+  CHECK(error_count(result.err) == 1);
+  CHECK_FALSE(contains(result.err, "interrupted"));
   CHECK_FALSE(fs::exists(dir / "run"));
 }
 
@@ -157,8 +159,8 @@ TEST_CASE("a program without MPI trains alone, and ends with a message if mpirun
   CHECK(two.code == 2);
   for (const char* process : {"0", "1"})
     CHECK(contains(two.err, std::string("mpirun started process ") + process +
-                                " of 2, but this program was built without MPI; start it alone, or build it "
-                                "with -DTAPEFORMER_MPI=ON"));
+                                " of 2, but this program was built without MPI; build it with "
+                                "-DTAPEFORMER_MPI=ON, or start it alone"));
   CHECK_FALSE(fs::exists(dir / "run"));
   CHECK(Job(1, words).wait() == 0);
 }
@@ -187,15 +189,81 @@ TEST_CASE("a batch that the processes cannot divide is an error that names the n
                  "data.batch_size = 4 cannot be divided by 3 processes; the nearest sizes are 3 and 6"));
 }
 
-TEST_CASE("a full disk on process 0 ends all processes with 1") {
+TEST_CASE("an error of process 0 alone ends all processes at once with its exit status and one message") {
   if (without_mpirun()) return;
   const TempDir dir;
-  const ProgramResult result =
-      Job(2, train_words(dir, write_config(dir, 3)), "trap '' XFSZ; if [ $rank = 0 ]; then ulimit -f 12; fi;")
-          .result();
+  const std::string config = write_config(dir, 2), file = (dir / "file").string();
+  write_file(dir / "file", std::string());
+  fs::create_directories(dir / "used");
+  write_file(dir / "used/file", std::string());
+  struct Case {
+    std::string run_dir, message;
+    int code;
+  };
+  for (const Case& c : {Case{(dir / "used").string(), "used is not empty: continue it with --resume", 2},
+                        Case{file + "/run", "cannot use " + file, 1}}) {
+    Job job(2, {PROGRAM, "train", config, "--run-dir", c.run_dir, "--quiet"}, kRecordStatus);
+    const ProgramResult result = job.result();
+    CAPTURE(result.err);
+    CHECK(result.code == c.code);
+    CHECK(contains(result.err, c.message));
+    CHECK(error_count(result.err) == 1);
+    CHECK_FALSE(contains(result.err, "MPI_ABORT"));
+    for (const int rank : {0, 1}) CHECK(job.status_of(rank) == c.code);
+  }
+}
+
+TEST_CASE("a full disk on process 0 ends all processes with 1 and one message") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  Job job(2, train_words(dir, write_config(dir, 3)),
+          "trap '' XFSZ; if [ $rank = 0 ]; then ulimit -f 12; fi;" + std::string(kRecordStatus));
+  const ProgramResult result = job.result();
   CAPTURE(result.err);
   CHECK(result.code == 1);
+  CHECK(contains(result.err, "error: checkpoint of step 3 not saved: "));
   CHECK(contains(result.err, "safetensors"));
+  CHECK(error_count(result.err) == 1);
+  CHECK_FALSE(contains(result.err, "has ended"));
+  for (const int rank : {0, 1}) CHECK(job.status_of(rank) == 1);
+}
+
+TEST_CASE("an error of MPI that is no lost process is not reported as one") {
+  if (without_mpirun()) return;
+  const ProgramResult result = faulty("mismatch");
+  CAPTURE(result.err);
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "MPI_Allreduce: "));
+  CHECK_FALSE(contains(result.err, "process lost: MPI_"));
+}
+
+TEST_CASE("a benchmark with a batch that the processes cannot divide names the nearest sizes") {
+  if (without_mpirun()) return;
+  const ProgramResult result = Job(2, {PROGRAM, "bench", "distributed", "--batch", "3"}).result();
+  CAPTURE(result.err);
+  CHECK(result.code == 2);
+  CHECK(contains(result.err, "--batch = 3 cannot be divided by 2 processes; the nearest sizes are 2 and 4"));
+}
+
+TEST_CASE("the version, the help and info need no other processes") {
+  setenv("OMPI_COMM_WORLD_RANK", "5", 1);
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--version"}, {"--help"}, {"train", "--help"}, {"score", "-h"}}) {
+    const ProgramResult result = run_program(words);
+    CAPTURE(words);
+    CHECK(result.code == 0);
+    CHECK(result.err.empty());
+  }
+  const ProgramResult info = run_program({"info"});
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  CHECK(info.code == 0);
+  CHECK(contains(info.out, "OMPI_COMM_WORLD_RANK=5 is not below OMPI_COMM_WORLD_SIZE=2"));
+  if (without_mpirun()) return;
+  CHECK(json_of(Job(2, {PROGRAM, "info", "--json"}).result())["processes"] == "2");
+  const ProgramResult help = Job(2, {PROGRAM, "score", "--help"}).result();
+  CHECK(help.code == 0);
 }
 
 TEST_CASE("a loss that is not finite on one process ends all with 5 and names the process") {
@@ -212,7 +280,8 @@ TEST_CASE("weights that differ between processes end the run, with the step and 
   const ProgramResult result = faulty("drift");
   CAPTURE(result.err);
   CHECK(result.code == 1);
-  CHECK(contains(result.err, "after step 26, the weights of process 1 differ from those of process 0: "));
+  CHECK(
+      contains(result.err, "after step 26, the weights of process 1 differ from the weights of process 0: "));
 }
 
 TEST_CASE("an exception on one process names it and ends the others") {
@@ -231,18 +300,14 @@ TEST_CASE("a process ends with a message if its launcher and MPI report differen
   setenv("OMPI_COMM_WORLD_RANK", "1", 1);
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
   const ProgramResult alone = run_program({"train", write_config(dir, 2)});
-  const ProgramResult info = run_program({"info"});
   unsetenv("OMPI_COMM_WORLD_RANK");
   unsetenv("OMPI_COMM_WORLD_SIZE");
   CHECK(wrong_rank.code == 2);
   CHECK(contains(wrong_rank.err, "OMPI_COMM_WORLD_RANK=5 is not below OMPI_COMM_WORLD_SIZE=2"));
   CAPTURE(alone.err);
-  CAPTURE(info.err);
-  for (const ProgramResult& result : {alone, info}) {
-    CHECK(result.code == 2);
-    const bool without_mpi = contains(result.err, "this program was built without MPI");
-    const bool other_mpi =
-        contains(result.err, "mpirun started process 1 of 2, but MPI reports process 0 of 1");
-    CHECK((without_mpi || other_mpi));
-  }
+  CHECK(alone.code == 2);
+  const bool without_mpi = contains(alone.err, "this program was built without MPI");
+  const bool other_mpi = contains(alone.err, "process 1 of 2, but MPI reports process 0 of 1");
+  CHECK((without_mpi || other_mpi));
+  CHECK(contains(alone.err, "or unset OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE"));
 }

@@ -73,7 +73,13 @@ TEST_CASE("a launcher and MPI that report different numbers of processes are ref
   CHECK(contains(message_of<ConfigError>([] {
                    check_world({"mpirun", 1, 4}, 0, 1);
                  }),
-                 "mpirun started process 1 of 4, but MPI reports process 0 of 1; use the mpirun of the MPI"));
+                 "the environment variables of mpirun describe process 1 of 4, but MPI reports process 0 of "
+                 "1; use the launcher of the MPI library that the program was built with, or unset "
+                 "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE"));
+  CHECK(contains(message_of<ConfigError>([] {
+                   check_world({"a PMI launcher", 1, 4}, 0, 1);
+                 }),
+                 "variables of a PMI launcher describe process 1 of 4"));
   CHECK(contains(message_of<ConfigError>([] { check_world({"srun", 1, 4}, 0, 1); }), "srun --mpi=pmix"));
 }
 
@@ -90,6 +96,29 @@ TEST_CASE("tasks of srun without PMIx are refused, because Open MPI cannot conne
                "srun started process 1 of 4 without PMIx, which Open MPI needs; start with srun --mpi=pmix"));
   CHECK_NOTHROW(require_pmix({"srun", 1, 4}, environment(true)));
   CHECK_NOTHROW(require_pmix({"mpirun", 1, 4}, environment(false)));
+}
+
+TEST_CASE("a process that runs alone in an allocation of several tasks of Slurm gets a hint") {
+  const auto text_with = [](const Variables& variables) {
+    const Environment environment = [&](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    };
+    return unused_tasks_text(read_launch(environment), environment);
+  };
+  CHECK(contains(text_with({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}}),
+                 "SLURM_NTASKS=2, but srun has not started this process"));
+  CHECK(text_with({}).empty());
+  CHECK(text_with({{"SLURM_NTASKS", "1"}}).empty());
+  CHECK(text_with({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}}).empty());
+}
+
+TEST_CASE("hosts with more threads than processors are found") {
+  const std::vector<ProcessLocation> locations = {{"a", 1, {0, 1}}, {"b", 1, {0, 1}}, {"a", 2, {1, 2}}};
+  CHECK(oversubscribed_hosts(locations, {2, 2, 1}).empty());
+  const auto texts = oversubscribed_hosts(locations, {2, 2, 2});
+  REQUIRE(texts.size() == 1);
+  CHECK(contains(texts.front(), "host a: 2 processes with 4 threads in total may use only 3 processors"));
 }
 
 TEST_CASE("processes that may use the same processors divide them") {

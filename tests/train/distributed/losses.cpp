@@ -2,7 +2,7 @@
 // and sums of the state of the models. A test compares runs of 1, 2 and 4 processes. The first argument is a
 // folder with a corpus in the layout of AN4 and with the data set "mnist". The optional second argument
 // selects a fault in process 1. It is "nan" for a weight that is NaN, "drift" for a weight that differs from
-// process 0, or "throw" for an exception.
+// process 0, or "throw" for an exception. "mismatch" is a reduction whose size differs between the processes.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -76,9 +76,9 @@ std::vector<Case> cases(const std::string& folder) {
   return list;
 }
 
-// In process 1, causes the fault that the second argument of the program names. In other processes, and
-// without a fault, does nothing.
-void apply_fault(const std::string& fault, const Communicator& processes, const Module& model) {
+// Causes the fault that the second argument of the program names. Does nothing without a fault.
+void apply_fault(const std::string& fault, Communicator& processes, const Module& model) {
+  if (fault == "mismatch") processes.all_reduce(Tensor::zeros({processes.is_first() ? 10 : 100}));
   if (processes.rank() != 1 || fault.empty()) return;
   if (fault == "throw") throw std::runtime_error("a fault of the test");
   const Tensor weight = model.parameters().front().second;
@@ -148,6 +148,8 @@ int main(int argc, char** argv) {
     return leave_processes(run(argc, argv));
   } catch (const DivergedError& error) {
     return leave_processes(5, error.what(), print_error);
+  } catch (const ProcessLostError& error) {
+    return leave_processes(1, std::string("process lost: ") + error.what(), print_error);
   } catch (const std::exception& error) {
     return leave_processes(1, error.what(), print_error);
   }

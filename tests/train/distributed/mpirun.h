@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -31,15 +32,28 @@ inline std::vector<std::string> mpirun(int processes, const std::vector<std::str
   return all;
 }
 
+// Returns the number of errors that programs have printed to standard error.
+inline int64_t error_count(const std::string& err) {
+  int64_t count = 0;
+  for (size_t at = err.find("error: "); at != std::string::npos; at = err.find("error: ", at + 1)) ++count;
+  return count;
+}
+
+// Shell code for Job that records the exit status of each process; see Job::status_of(). The PID is then the
+// PID of a shell, which waits for the process, also after the SIGTERM that mpirun sends.
+constexpr const char* kRecordStatus =
+    " trap : TERM; \"$@\"; code=$?; echo $code > $folder/status.$rank; exit $code;";
+
 // A command that runs in several processes. Before it starts the command, each process writes its PID to the
 // file pid.RANK in a temporary folder.
 class Job {
  public:
   // Starts the processes. `prefix` is shell code that each process runs before `words`. The script may read
-  // $rank, the number of the process, and change the arguments with `set --`.
+  // $rank, the number of the process, and $folder, the temporary folder, and change the arguments with
+  // `set --`.
   Job(int processes, std::vector<std::string> words, const std::string& prefix = "") {
-    const std::string code = "rank=$OMPI_COMM_WORLD_RANK; echo $$ > '" + dir_.path().string() +
-                             "/pid.'$rank; " + prefix + " exec \"$@\"";
+    const std::string code = "rank=$OMPI_COMM_WORLD_RANK; folder='" + dir_.path().string() +
+                             "'; echo $$ > $folder/pid.$rank; " + prefix + " exec \"$@\"";
     words.insert(words.begin(), {"sh", "-c", code, "sh"});
     start_ = std::chrono::steady_clock::now();
     child_ = start_command(mpirun(processes, words), out().string(), err().string());
@@ -53,9 +67,9 @@ class Job {
     result.err = read_file(err());
     return result;
   }
-  pid_t pid_of(int rank) const {
-    return static_cast<pid_t>(std::stol(read_file(dir_ / ("pid." + std::to_string(rank)))));
-  }
+  pid_t pid_of(int rank) const { return static_cast<pid_t>(number_in("pid", rank)); }
+  // Returns the exit status of a process. The prefix must contain kRecordStatus.
+  int status_of(int rank) const { return static_cast<int>(number_in("status", rank)); }
   // Waits until a file exists and contains a text. Returns false after 60 seconds.
   static bool wait_for(const std::filesystem::path& file, const std::string& text = "") {
     for (int i = 0; i < 6000; ++i) {
@@ -69,6 +83,9 @@ class Job {
   }
 
  private:
+  long number_in(const std::string& file, int rank) const {
+    return std::stol(read_file(dir_ / (file + "." + std::to_string(rank))));
+  }
   std::filesystem::path out() const { return dir_ / "out"; }
   std::filesystem::path err() const { return dir_ / "err"; }
 

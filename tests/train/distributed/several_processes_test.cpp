@@ -166,6 +166,36 @@ TEST_CASE("several processes draw the same sequences as one process") {
   CHECK(alone["sequences"] == shared["sequences"]);
 }
 
+TEST_CASE("several processes draw images in batches of equal size, and the report contains the size") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  write_run(dir / "run", tiny_image_config());
+  const auto generate = [&](int processes, const std::string& file) {
+    return json_of(
+        Job(processes, {PROGRAM, "generate", (dir / "run").string(), "--count", "5", "--json", "--quiet",
+                        "--data-dir", dir.path().string(), "--out", (dir / file).string()})
+            .result());
+  };
+  const auto alone = generate(1, "alone.png"), shared = generate(2, "shared.png");
+  CHECK(alone["batch"] == 5);
+  CHECK(shared["batch"] == 3);
+  CHECK(shared["processes"] == 2);
+  CHECK(read_file(dir / "alone.png") == read_file(dir / "shared.png"));
+}
+
+TEST_CASE("a host with more threads than processors is named in a warning") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  auto words = train_words(dir, config_file(dir, 1), "run");
+  words.insert(words.end(), {"--threads", "64"});
+  const ProgramResult result = Job(2, words).result();
+  CAPTURE(result.err);
+  CHECK(result.code == 0);
+  const std::string warning = ": 2 processes with 128 threads in total may use only ";
+  CHECK(contains(result.err, warning));
+  CHECK(result.err.find(warning) == result.err.rfind(warning));
+}
+
 TEST_CASE("several processes draw the texts of one process") {
   if (without_mpirun()) return;
   const TempDir dir;
@@ -243,7 +273,7 @@ TEST_CASE("only process 0 writes the log, which contains the number of threads")
       Job(2, {PROGRAM, "train", config_file(dir, 2), "--run-dir", (dir / "run").string()}).result();
   CHECK(result.code == 0);
   CAPTURE(result.err);
-  const std::string line = "2 processes, threads of process 0: ";
+  const std::string line = "2 processes with ";
   CHECK(contains(result.err, line));
   CHECK(result.err.find(line) == result.err.rfind(line));
   CHECK(read_metrics((dir / "run/metrics.jsonl").string()).size() == 3);  // two steps, one evaluation
