@@ -273,7 +273,7 @@ TEST_CASE("only process 0 writes the log, which contains the number of threads")
       Job(2, {PROGRAM, "train", config_file(dir, 2), "--run-dir", (dir / "run").string()}).result();
   CHECK(result.code == 0);
   CAPTURE(result.err);
-  const std::string line = "2 processes with ";
+  const std::string line = "2 processes with 1 thread each";
   CHECK(contains(result.err, line));
   CHECK(result.err.find(line) == result.err.rfind(line));
   CHECK(read_metrics((dir / "run/metrics.jsonl").string()).size() == 3);  // two steps, one evaluation
