@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "autograd/chunked.h"
 #include "autograd/complete.h"
@@ -24,6 +25,18 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
   });
 }
 
+// Records branch(x) on the tape and subtracts it from `target`. Returns a scalar for backward(), whose
+// elements are not initialized: its gradient function starts the branch's backward pass with `g`. The memory
+// of branch(x) is free when this function returns.
+Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t first, const Tensor& target,
+                        const Tensor& g) {
+  const RecordingScope record_again(true);
+  const Tensor result = branch.function(x, first);
+  target.add_from(detach(result), -1);
+  return record("reversible", Tensor::empty({}, result.dtype(), result.device()), {&result},
+                [g](const Tensor&) { return Gradients{g}; });
+}
+
 // Replays one branch of a block and subtracts the result from `target`, which restores the input of the
 // block. Computes the gradient of the branch's input x from `g`, the gradient of its result, and adds the
 // gradient to `gx`.
@@ -34,13 +47,10 @@ void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& targe
   for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
     const Tensor leaf = rows_of(x, first, last);
     require_grad(leaf);
-    const Tensor part = [&] {
-      const RecordingScope record_again(true);
-      return branch.function(leaf, first);
-    }();
-    rows_of(target, first, last).add_from(part, -1);
-    if (!requires_grad(part)) return;
-    backward(part, rows_of(g, first, last));
+    const Tensor end =
+        run_and_subtract(branch, leaf, first, rows_of(target, first, last), rows_of(g, first, last));
+    if (!requires_grad(end)) return;
+    backward(end, detach(end));
     if (const Tensor added = gradient(leaf); added.defined()) rows_of(gx, first, last).add_from(added);
   });
 }
@@ -65,6 +75,11 @@ std::vector<ReversibleBlock> with_distinct_parameters(std::vector<ReversibleBloc
   for (ReversibleBlock& block : blocks)
     std::erase_if(block.parameters, [&](const Tensor& leaf) { return !seen.insert(leaf.id()).second; });
   return blocks;
+}
+
+// Copies both halves of the last dimension of a tensor, and releases the tensor.
+ReversibleState split_halves(Tensor joined) {
+  return {half_of(joined, 0).clone(), half_of(joined, 1).clone()};
 }
 
 // Returns the gradients of the stack's inputs; `g` holds the gradients of the outputs. Overwrites the data of
@@ -109,11 +124,12 @@ Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, 
     parameters.insert(parameters.end(), block.parameters.begin(), block.parameters.end());
   const std::vector<Tensor> sources = replay_sources({x1, x2}, parameters);
   return record("reversible", joined, sources,
-                [blocks = with_distinct_parameters(blocks), joined = detach(joined),
-                 count = sources.size()](const Tensor& g) {
-                  const ReversibleState outputs{half_of(joined, 0).clone(), half_of(joined, 1).clone()};
-                  const ReversibleState gx =
-                      backward_through(blocks, outputs, {half_of(g, 0).clone(), half_of(g, 1).clone()});
+                [blocks = with_distinct_parameters(blocks), joined = detach(joined), count = sources.size()](
+                    Tensor g, Needs needs) mutable {
+                  const ReversibleState outputs =
+                      split_halves(needs.retained() ? joined : std::exchange(joined, {}));
+                  ReversibleState gy = split_halves(std::exchange(g, {}));
+                  const ReversibleState gx = backward_through(blocks, outputs, std::move(gy));
                   Gradients gradients(count);
                   gradients[0] = gx.first;
                   gradients[1] = gx.second;

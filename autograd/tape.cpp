@@ -233,7 +233,7 @@ void backward_node(Tape& tape, int64_t id, bool retain) {
   const char* const op = tape[id].op;
   check(!tape[id].freed, "backward", "an earlier backward() freed the recorded op ", op, kRetainAdvice);
   const size_t inputs = tape[id].inputs.size();
-  const Needs needs(tape[id].inputs.data());
+  const Needs needs(tape[id].inputs.data(), retain);
   Gradients gradients = tape[id].gradient_function(std::exchange(tape[id].gradient, {}), needs);
   check(gradients.size() == inputs, op, "returned ", gradients.size(), " gradients for ", inputs, " inputs");
   for (size_t i = 0; i < inputs; ++i) {

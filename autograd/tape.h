@@ -34,11 +34,14 @@ struct Edge;
 // the other inputs. The object is valid only during the call of the gradient function.
 class Needs {
  public:
-  explicit Needs(const tape::Edge* inputs) : inputs_(inputs) {}
+  Needs(const tape::Edge* inputs, bool retained) : inputs_(inputs), retained_(retained) {}
   bool operator[](int input) const;
+  // Returns whether backward() keeps the function for another call.
+  bool retained() const { return retained_; }
 
  private:
   const tape::Edge* inputs_;  // one edge per input
+  bool retained_;
 };
 
 // A move-only function (Tensor gradient, Needs) -> Gradients.
@@ -48,21 +51,22 @@ class GradientFunction {
   template <class F>
   explicit GradientFunction(F&& f) : call_(std::make_unique<Holder<std::decay_t<F>>>(std::forward<F>(f))) {}
   explicit operator bool() const { return static_cast<bool>(call_); }
-  Gradients operator()(const Tensor& gradient, Needs needs) const { return call_->run(gradient, needs); }
+  // A function that takes its gradient by value owns it, and can release it before it returns.
+  Gradients operator()(Tensor gradient, Needs needs) const { return call_->run(std::move(gradient), needs); }
 
  private:
   struct Base {
     virtual ~Base() = default;
-    virtual Gradients run(const Tensor& gradient, Needs needs) = 0;
+    virtual Gradients run(Tensor gradient, Needs needs) = 0;
   };
   template <class F>
   struct Holder final : Base {
     explicit Holder(F f) : function(std::move(f)) {}
-    Gradients run(const Tensor& gradient, Needs needs) override {
-      if constexpr (std::is_invocable_v<F, const Tensor&, Needs>)
-        return function(gradient, needs);
+    Gradients run(Tensor gradient, Needs needs) override {
+      if constexpr (std::is_invocable_v<F, Tensor, Needs>)
+        return function(std::move(gradient), needs);
       else
-        return function(gradient);
+        return function(std::move(gradient));
     }
     F function;
   };

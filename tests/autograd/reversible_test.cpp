@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 
 #include "autograd/gradcheck.h"
+#include "core/allocator.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 #include "tests/support/random.h"
 
@@ -118,6 +120,32 @@ TEST_CASE(
   for (size_t i = 0; i < once.size(); ++i) CHECK(gradient(w.f).to_vector()[i] == 2 * once[i]);
   const NoGrad no_grad;
   CHECK_FALSE(requires_grad(reversible({block_of(w)}, x, x)));
+}
+
+TEST_CASE("backward() of a reversible stack releases the outputs and their gradient") {
+  constexpr int64_t kRows = 8192;
+  const Weights a(1);
+  const Tensor x1 = require_grad(normal({kRows, kWidth}, 10)), x2 = require_grad(normal({kRows, kWidth}, 11));
+  const Tensor loss = mean(reversible({block_of(a, 64)}, x1, x2));
+  CachingAllocator& memory = device_allocator();
+  const int64_t before = memory.stats().active, half = kRows * kWidth * 8;
+  memory.reset_peak();
+  backward(loss);
+  // The peak contains the gradient of the outputs, and copies of one of both tensors. The whole tensor of f
+  // adds its result and two gradients.
+  CHECK(memory.stats().peak - before < 8 * half);
+}
+
+TEST_CASE("backward() with retain runs a reversible stack again") {
+  const Weights a(1);
+  const Tensor x1 = require_grad(normal({kTokens, kWidth}, 10)),
+               x2 = require_grad(normal({kTokens, kWidth}, 11));
+  const Tensor y = reversible({block_of(a), block_of(a)}, x1, x2),
+               cotangent = normal({kTokens, 2 * kWidth}, 12);
+  backward(y, cotangent, {.retain = true});
+  const Tensor once = gradient(a.f).clone();
+  backward(y, cotangent);
+  CHECK(max_difference(gradient(a.f), mul(once, 2)) < 1e-12);
 }
 
 TEST_CASE("halves of different shapes are an error") {
