@@ -169,7 +169,7 @@ std::string cell_text(const Json& cell, int digits) {
 // Returns the header and the rows of the printed table. Each printed column has measured values, followed by
 // a column of published values if any row has a published value.
 Json printed(const Json& json) {
-  Json header = {""}, lines = Json::array();
+  Json header = Json::array({""}), lines = Json::array();
   std::vector<std::pair<Json, bool>> columns;  // column, and whether its published values are printed
   for (const Json& column : json["columns"]) {
     if (!column["printed"].get<bool>()) continue;
@@ -182,7 +182,7 @@ Json printed(const Json& json) {
     if (paper) header.push_back(json["reference"]);
   }
   for (const Json& row : json["rows"]) {
-    Json line = {row["name"]};
+    Json line = Json::array({row["name"]});  // {row["name"]} is not an array with clang
     for (const auto& [column, paper] : columns) {
       const auto cell = row["cells"].find(column["name"].get<std::string>());
       const bool exists = cell != row["cells"].end();
