@@ -33,7 +33,7 @@ ReversibleBlock block_of(const Weights& w, int64_t chunks = 1) {
 
 // Returns the result of the blocks, computed without reversible(), so that the tape stores all intermediate
 // results.
-Tensor stored(const std::vector<ReversibleBlock>& blocks, Tensor x1, Tensor x2) {
+Tensor run_with_full_tape(const std::vector<ReversibleBlock>& blocks, Tensor x1, Tensor x2) {
   for (const ReversibleBlock& block : blocks) {
     x1 = add(x1, block.f.function(x2, 0));
     x2 = add(x2, block.g.function(x1, 0));
@@ -53,7 +53,7 @@ TEST_CASE("a reversible stack has the values and the gradients of the same stack
   for (const int64_t chunks : {0, 1, 2, 5, 6, 100}) {
     const std::vector<ReversibleBlock> blocks = {block_of(a, chunks), block_of(b, chunks),
                                                  block_of(c, chunks)};
-    const Tensor y = chunks == 0 ? stored(blocks, x1, x2) : reversible(blocks, x1, x2);
+    const Tensor y = chunks == 0 ? run_with_full_tape(blocks, x1, x2) : reversible(blocks, x1, x2);
     backward(y, cotangent);
     std::vector<Tensor> found = {detach(y)};
     for (const Tensor& leaf : leaves) {
@@ -82,7 +82,7 @@ TEST_CASE("branches that return their gradient unchanged do not change the gradi
   const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };
   const std::vector<ReversibleBlock> blocks(3, {{shift}, {shift}, {w}});
   const Tensor cotangent = normal({kTokens, 2 * kWidth}, 3);
-  backward(stored(blocks, x, x), cotangent);
+  backward(run_with_full_tape(blocks, x, x), cotangent);
   const Tensor gw = gradient(w), gx = gradient(x);
   for (const Tensor& leaf : {w, x}) set_gradient(leaf, {});
   backward(reversible(blocks, x, x), cotangent);

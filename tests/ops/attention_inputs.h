@@ -26,7 +26,7 @@ struct AttentionInputs {
   Tensor q, k, v;
   std::vector<Tensor> list() const { return {q, k, v}; }
 };
-// Returns random float64 queries, keys and values of these sizes. Each salt gives other values.
+// Returns random float64 queries, keys and values of these sizes. The values depend on `salt`.
 inline AttentionInputs attention_inputs(const AttentionSizes& s, int salt = 0) {
   return {normal({s.batch, s.query_length, s.heads, s.dim}, 3 * salt + 1),
           normal({s.batch, s.key_length, s.heads, s.dim}, 3 * salt + 2),

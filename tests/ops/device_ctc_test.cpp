@@ -74,11 +74,11 @@ TEST_CASE("cuda: CTC with infeasible labels and with logits that are not finite 
     for (int64_t b = 0; b < 4; ++b)
       c.frame_lengths.data<int64_t>()[b] = 12, c.label_lengths.data<int64_t>()[b] = 2;
     double* const logits = c.logits.data<double>();
-    logits[3] = NAN;                  // in the frames of utterance 1
-    for (int64_t t = 0; t < 12; ++t)  // frames of utterance 1
+    logits[3] = NAN;                  // frame 0 of utterance 0
+    for (int64_t t = 0; t < 12; ++t)  // the first label of utterance 1 has probability 0 in all frames
       logits[60 + 5 * t + c.labels.data<int64_t>()[3]] = -INFINITY;
     c.frame_lengths.data<int64_t>()[2] = 1;  // utterance 2 has too few frames for its labels
-    logits[2 * 60 + 5] = NAN;                // beyond the frame length of utterance 2, so it has no effect
+    logits[2 * 60 + 5] = NAN;                // frame 1 of utterance 2 is padding
     const std::vector<Tensor> expected = outcome_of(c, DType::float64, kCpu, CtcReduction::per_utterance);
     const std::vector<Tensor> found = outcome_of(c, DType::float64, device, CtcReduction::per_utterance);
     for (const size_t i : {1, 2}) {

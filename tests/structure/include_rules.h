@@ -8,7 +8,7 @@
 
 namespace tapeformer::test {
 
-// The first two functions find problems in a file and return one line for each problem, which begins with
+// include_problems() and internal_problems() return one line for each problem of a file. A line begins with
 // "PATH:LINE: ".
 
 // Finds includes that the table of folders does not allow. A quoted include must name a file of `tree`.
@@ -18,8 +18,8 @@ std::vector<std::string> include_problems(const SourceFile& file, const std::vec
 // internal header contains "Internal to".
 std::vector<std::string> internal_problems(const SourceFile& file, const std::vector<SourceFile>& tree);
 
-// The last two functions return the cycles of includes as texts "A -> B -> A". The result may lack cycles
-// that share files with a returned cycle.
+// unit_cycles() and folder_cycles() return cycles of includes as texts "A -> B -> A". They may omit a cycle
+// that shares a unit or a folder with a returned cycle.
 //
 // Finds cycles between units. A unit consists of the files whose paths differ only in the extension, for
 // example a header and its source file.

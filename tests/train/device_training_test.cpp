@@ -1,5 +1,5 @@
-// Tests that compare trainings on a device with trainings on the CPU: the losses of all steps and
-// evaluations.
+// Tests of trainings on a device: losses and errors as on the CPU, graph replays, waits, memory, and bfloat16
+// and TF32. The tests of bfloat16 also run on the CPU.
 #include <doctest/doctest.h>
 
 #include <cmath>

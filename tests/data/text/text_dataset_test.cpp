@@ -30,9 +30,9 @@ DatasetOptions text_of(const std::filesystem::path& path, const std::string& spl
   return options;
 }
 
-// Returns for each token from 0 to `tokens` - 1 how often examples contain its prediction, without masked
-// predictions.
-std::vector<int> predicted(const Dataset& dataset, int64_t tokens) {
+// Returns how often each token from 0 to `tokens` - 1 is a target of the examples of `dataset`. Does not count
+// masked targets.
+std::vector<int> target_counts(const Dataset& dataset, int64_t tokens) {
   std::vector<int> counts(static_cast<size_t>(tokens));
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const Batch batch = dataset.batch(std::vector<int64_t>{i});
@@ -58,7 +58,7 @@ TEST_CASE("splits are contiguous parts of the text, and evaluation predicts each
       const auto dataset = make_dataset(options);
       std::vector<int> expected(200);
       std::fill(expected.begin() + first + 1, expected.begin() + first + 50, 1);
-      CHECK(predicted(*dataset, 200) == expected);
+      CHECK(target_counts(*dataset, 200) == expected);
       // In a later window, at least `context` tokens precede each prediction that counts.
       const Batch batch = dataset->batch(std::vector<int64_t>{1});
       if (context > 0) CHECK(batch.mask.data<uint8_t>()[context - 1] == 0);
@@ -193,7 +193,7 @@ TEST_CASE("segments follow each other, and the last segment is padded with maske
   CHECK(mask.back() == 0);
   std::vector<int> expected(200);
   std::fill(expected.begin() + 151, expected.end(), 1);
-  CHECK(predicted(*dataset, 200) == expected);
+  CHECK(target_counts(*dataset, 200) == expected);
   options.text.eval_context = 2;
   CHECK_THROWS_WITH_AS(make_dataset(options), doctest::Contains("segments have no common predictions"),
                        ConfigError);

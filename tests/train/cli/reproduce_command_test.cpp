@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 
 const std::string kConfigs = std::string(SOURCE_DIR) + "/configs";
 
-Words reproduce(const std::string& name, const fs::path& out, const Words& sets, const Words& more = {}) {
+Words reproduce_command(const std::string& name, const fs::path& out, const Words& sets, const Words& more = {}) {
   Words words = {"reproduce", name, "--configs", kConfigs, "--out", out.string(), "--threads", "1", "--json"};
   for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
   words.insert(words.end(), more.begin(), more.end());
@@ -63,7 +63,7 @@ TEST_CASE("empty lists of rows and seeds, and empty or repeated words, are error
       const std::string& list = list_bound;  // clang 14 cannot capture structured bindings
       CAPTURE(option);
       CAPTURE(list);
-      const auto result = run_program(reproduce("copy-convergence", dir / "out", kTinyCopy, {option, list}));
+      const auto result = run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy, {option, list}));
       CHECK(result.code == 2);
       CHECK(contains(result.err, option));
       CHECK(contains(result.err, problem));
@@ -86,7 +86,7 @@ TEST_CASE(
     "reproduce reformer-table2 evaluates every training with every number of rounds, and repeats nothing") {
   const TempDir dir;
   const Words words =
-      reproduce("reformer-table2", dir / "out", kTinyDuplication, {"--rows", "trained-full,trained-lsh-4"});
+      reproduce_command("reformer-table2", dir / "out", kTinyDuplication, {"--rows", "trained-full,trained-lsh-4"});
   const auto ran = run_program(words);
   CAPTURE(ran.err);
   const auto first = json_of(ran);
@@ -131,7 +131,7 @@ TEST_CASE(
 TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and adds rows later") {
   const TempDir dir;
   const auto run = [&](const Words& more) {
-    const auto ran = run_program(reproduce("copy-convergence", dir / "out", kTinyCopy, more));
+    const auto ran = run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy, more));
     CAPTURE(ran.err);
     CHECK(ran.code == 0);
     return json_of(ran);
@@ -156,7 +156,7 @@ TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and
 TEST_CASE("reproduce --dry-run estimates every row and writes nothing") {
   const TempDir dir;
   const auto ran =
-      run_program(reproduce("copy-convergence", dir / "out", kTinyCopy, {"--dry-run", "--seeds", "1,2"}));
+      run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--dry-run", "--seeds", "1,2"}));
   CAPTURE(ran.err);
   const auto report = json_of(ran);
   REQUIRE(report["rows"].size() == 4);
@@ -177,7 +177,7 @@ TEST_CASE("cuda: reproduce --dry-run on an emulated device estimates the paper's
     return;
   }
   const TempDir dir;
-  const auto row = json_of(run_program(reproduce(
+  const auto row = json_of(run_program(reproduce_command(
       "copy-convergence", dir / "out", {},
       {"--scale", "paper", "--rows", "linear", "--dry-run", "--device", "cuda-emulated"})))["rows"][0];
   CHECK(row["device_model"] == "h200");
@@ -191,7 +191,7 @@ TEST_CASE("cuda: reproduce --dry-run on an emulated device estimates the paper's
 
 TEST_CASE("a failed row does not end the other rows, and a repeated call runs it again") {
   const TempDir dir;
-  const Words words = reproduce("copy-convergence", dir / "out", kTinyCopy, {"--rows", "softmax,linear"});
+  const Words words = reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--rows", "softmax,linear"});
   fs::create_directories(dir / "out/runs");
   write_file(dir / "out/runs/softmax-seed-1", std::string("a file instead of a run directory"));
   const auto failed = run_program(words);
@@ -211,12 +211,12 @@ TEST_CASE("a failed row does not end the other rows, and a repeated call runs it
 TEST_CASE("reproduce refuses unknown rows, and folders that another table, scale, setting or process uses") {
   const TempDir dir;
   const auto error = [&](const std::string& name, const Words& sets, const Words& more) {
-    const auto result = run_program(reproduce(name, dir / "out", sets, more));
+    const auto result = run_program(reproduce_command(name, dir / "out", sets, more));
     CHECK(result.code == 2);
     CHECK(result.out.empty());
     return result.err;
   };
-  REQUIRE(run_program(reproduce("copy-convergence", dir / "out", kTinyCopy, {"--rows", "linear"})).code == 0);
+  REQUIRE(run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--rows", "linear"})).code == 0);
   CHECK(contains(error("reformer-table2", {}, {}), "belongs to the table \"copy-convergence\""));
   CHECK(
       contains(error("copy-convergence", kTinyCopy, {"--scale", "small"}), "belongs to the scale \"smoke\""));
@@ -240,7 +240,7 @@ TEST_CASE("reproduce refuses unknown rows, and folders that another table, scale
 TEST_CASE("reproduce refuses settings without effect") {
   const TempDir dir;
   const auto error = [&](const std::string& name, const Words& sets) {
-    const auto result = run_program(reproduce(name, dir / "out", sets));
+    const auto result = run_program(reproduce_command(name, dir / "out", sets));
     CHECK(result.code == 2);
     CHECK(result.out.empty());
     return result.err;
@@ -264,7 +264,7 @@ TEST_CASE("reproduce refuses settings without effect") {
 
 TEST_CASE("reproduce attention-scaling measures every row by length and fits exponents") {
   const TempDir dir;
-  const auto ran = run_program(reproduce("attention-scaling", dir / "out",
+  const auto ran = run_program(reproduce_command("attention-scaling", dir / "out",
                                          {"measure.shortest=128", "measure.longest=512", "model.heads=1",
                                           "model.head_dim=8", "measure.repeats=1"}));
   CAPTURE(ran.err);
@@ -287,7 +287,7 @@ TEST_CASE("cuda: reproduce uses --device and --seed") {
   const TempDir dir;
   const std::string device = tapeformer::cuda::emulated() ? "cuda-emulated" : "cuda";
   const auto on_device = [&](const std::string& name, const Words& sets, const Words& more) {
-    Words words = reproduce(name, dir / name, sets, more);
+    Words words = reproduce_command(name, dir / name, sets, more);
     words.insert(words.end(), {"--device", device});
     const auto result = run_program(words);
     CAPTURE(result.err);
@@ -347,7 +347,7 @@ TEST_CASE("reproduce --dry-run works for every table") {
 TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
   const TempDir dir;
   const auto run = [&](const std::string& name, const Words& sets, const Words& more) {
-    const auto ran = run_program(reproduce(name, dir / name, sets, more));
+    const auto ran = run_program(reproduce_command(name, dir / name, sets, more));
     CAPTURE(ran.err);
     CHECK(ran.code == 0);
     return json_of(ran);
@@ -374,7 +374,7 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
 
 TEST_CASE("reproduce survey-table trains classifiers and measures time and memory by length") {
   const TempDir dir;
-  const auto ran = run_program(reproduce("survey-table", dir / "out",
+  const auto ran = run_program(reproduce_command("survey-table", dir / "out",
                                          {"train.steps=2", "data.batch_size=2", "data.eval_limit=4",
                                           "measure.shortest=128", "measure.longest=256"},
                                          {"--rows", "linear,linformer"}));

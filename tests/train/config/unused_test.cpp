@@ -239,8 +239,7 @@ Names unused_by_defaults() {
           "optimizer.clip",          "model.attention_dropout"};
 }
 
-// Returns the keys of the data sets "images" and "listops", of texts, of classifiers, of models of sets and
-// of Adafactor, which the configs of this file do not use.
+// Returns the keys that have no effect in any config of this file.
 Names unused_by_all() {
   return {"data.image_size",   "data.color",           "data.bad_images",      "data.image_cache",
           "data.valid_share",  "data.test_share",      "data.valid_path",      "data.test_path",

@@ -22,7 +22,7 @@ constexpr int kSteps = 5;
 
 // Trains two parameters for kSteps steps and returns their values. If `processes` is not null, it reduces the
 // gradients, and all steps after the first are replays of a captured graph.
-[[maybe_unused]] std::vector<double> trained(Device device, Communicator* processes) {
+[[maybe_unused]] std::vector<double> train_weights(Device device, Communicator* processes) {
   const Tensor x = normal({64, 8}, 1).to(DType::float32).to(device);
   std::vector<Tensor> weights;
   for (const int salt : {2, 3})
@@ -63,7 +63,7 @@ TEST_CASE("cuda: captured training steps whose gradients NCCL reduces equal step
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices()) {
     const auto processes = make_nccl_communicator(single_process(), device);
-    CHECK(trained(device, processes.get()) == trained(device, nullptr));
+    CHECK(train_weights(device, processes.get()) == train_weights(device, nullptr));
   }
 #else
   MESSAGE("skipped: this build has no NCCL");

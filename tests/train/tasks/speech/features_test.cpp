@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns `seconds` seconds of noise with clicks.
+// Returns `seconds` seconds of noise at 8 kHz, in which loud and quiet parts alternate.
 std::vector<float> rustle(int64_t seconds) {
   std::vector<float> samples(static_cast<size_t>(8000 * seconds));
   const RandomStream noise(3, "rustle", 0);
