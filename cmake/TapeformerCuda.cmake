@@ -1,5 +1,6 @@
-# The CUDA backend. If nvcc is found, kernels are compiled for devices; otherwise tests run them in an emulation on the
-# CPU. Sets tapeformer_cuda_mode to DEVICE, EMULATED or OFF, and defines tapeformer_cuda_sources(file…), which adds
+# The CUDA backend. TAPEFORMER_CUDA=ON compiles kernels for devices, EMULATED for an emulation on the CPU, and OFF
+# leaves them out. AUTO means ON if nvcc is found, else EMULATED if tests are built and Boost.Context is found, else
+# OFF. Sets tapeformer_cuda_mode to DEVICE, EMULATED or OFF, and defines tapeformer_cuda_sources(file…), which adds
 # sources to tapeformer_core unless the mode is OFF.
 set(TAPEFORMER_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON, OFF or EMULATED (on the CPU, for tests)")
 set_property(CACHE TAPEFORMER_CUDA PROPERTY STRINGS AUTO ON OFF EMULATED)

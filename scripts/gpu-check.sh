@@ -87,8 +87,8 @@ part_sanitizer() {
   done
 }
 
-# Prints the number of each step with its loss on the CPU and on the device. Fails if the relative difference of two losses exceeds 1e-3 or if
-# a step is missing.
+# Prints the number of each step with its loss on the CPU and on the device. Fails if the relative difference of two
+# losses exceeds 1e-3 or if a step is missing.
 # shellcheck disable=SC2317  # called by section
 agree() {
   local run
@@ -109,7 +109,7 @@ part_training() {
   rm -rf "$runs"
 }
 
-# Run a benchmark of Tapeformer, and the benchmark of the same computation in PyTorch if PyTorch was found.
+# Functions that run a benchmark of Tapeformer, and the benchmark of the same computation in PyTorch if it was found.
 bench_tapeformer() { section "$1" "$tapeformer" bench "${@:2}" --device "$device"; }
 bench_torch() {
   if [ -n "$has_torch" ]; then section "$1, PyTorch" "$python" "tests/bench/peers/$2" --device cuda "${@:3}"; fi

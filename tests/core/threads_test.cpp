@@ -19,7 +19,7 @@ using namespace tapeformer;
 
 namespace {
 
-// A scope with another number of threads.
+// A scope with `count` threads.
 class ThreadScope {
  public:
   explicit ThreadScope(int count) : previous_(threads()) { set_threads(count); }

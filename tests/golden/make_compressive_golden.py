@@ -1,4 +1,4 @@
-"""Writes compressive.safetensors: a layer of a Compressive Transformer over four segments, in PyTorch and float64.
+"""Writes compressive.safetensors: a layer of a Compressive Transformer over five segments, in PyTorch and float64.
 
 The program follows algorithms 1 and 2 of Rae et al. (2020): the memories are concatenated with the segment, the oldest
 inputs are compressed by a convolution, and the reconstruction loss compares content-based attention to both. Relative

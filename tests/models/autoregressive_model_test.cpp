@@ -15,7 +15,8 @@ namespace {
 
 // Returns the largest error of the gradients of all parameters, compared with finite differences and relative
 // to the largest gradient of the parameter. Compares at most about 40 elements of each parameter. gradcheck()
-// cannot be used, because it changes copies of tensors. This function changes the parameters and restores them.
+// cannot be used, because it changes copies of tensors. This function changes the parameters and restores
+// them.
 double parameter_gradient_error(const AutoregressiveModel& model, const Batch& batch,
                                 const ForwardContext& context) {
   backward(model.loss(batch, context));

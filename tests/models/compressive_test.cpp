@@ -161,7 +161,7 @@ TEST_CASE("the gradient of the reconstruction loss reaches only the compression"
     CHECK(std::any_of(with.at(name).begin(), with.at(name).end(), [](double g) { return g != 0; }));
   }
   CHECK(compressions == 2 * options.encoder.layers);
-  // The first segment fills the memory, and each later one moves tokens out of it.
+  // The first segment fills the memory, and each later segment moves tokens out of the memory.
   CHECK(with.at("terms").size() == 4);
 }
 
@@ -178,7 +178,8 @@ TEST_CASE("the gradient of the reconstruction loss equals differences, and means
     return terms.sum();
   };
   backward(terms_of(*model));
-  // Inputs of the last layer do not depend on its memory, so differences see the term of this layer only.
+  // Parameters of the last layer do not affect other layers, so differences contain only the term of this
+  // layer.
   constexpr double kStep = 1e-5;
   int parameters = 0;
   for (const auto& [name, parameter] : model->parameters()) {

@@ -157,7 +157,7 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
     }
 }
 
-// No other test draws tokens in float32. Therefore the sampling kernels for float32 have not run before.
+// No other test of this program samples from float32 logits on a device, so the kernels have not run before.
 TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the first tokens are given") {
   for (const Device device : other_devices())
     for (const Head head : {Head::logistic_mixture, Head::categorical}) {

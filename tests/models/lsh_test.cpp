@@ -162,7 +162,7 @@ TEST_CASE("lsh: chunks and buckets that do not suit the length of the model are 
   CHECK_THROWS_WITH_AS(
       make(0, -1),
       doctest::Contains("chunk_length: expected at most the length of the sequences, 11, got 64"),
-      OptionError);  // the preset sets 64
+      OptionError);  // the preset sets chunk_length = 64
   AutoregressiveOptions options = lsh_options(4);
   options.max_length = 500;
   options.encoder.attention.front().options.set("buckets", int64_t{130});

@@ -20,7 +20,7 @@ AutoregressiveOptions xl_options(int64_t memory, int64_t max_length = kText) {
   return segment_options(kXl, {{"memory", memory}}, max_length);
 }
 
-// Returns the attention of the layer `queries` to `keys`, with the options and all parameters set to `value`.
+// Returns the result of an attention kind with its default options. All parameters are set to `value`.
 Tensor attention_of(const std::string& kind, double value, const Tensor& q, const Tensor& k,
                     const Tensor& v) {
   const auto attention = make_attention(kind, attention_kind(kind).defaults(),

@@ -1,6 +1,6 @@
 // Tests of the attention kinds with learned parameters from "Efficient Transformers: A Survey" (Tay et al.
-// 2020). The tests compare their results with direct computations, and with softmax attention where it is
-// equal.
+// 2020). The tests compare results with direct computations, and with softmax attention for options that make
+// the results equal.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -63,8 +63,8 @@ double brute_force(const double* logits, int64_t frames, int64_t classes, const 
   return static_cast<double>(-logl(total));
 }
 
-// Labels and numbers of frames of a batch. It has repeated labels, empty labels, an utterance without frames,
-// padding, and as the last an infeasible pair: {2, 2, 2} needs 5 frames.
+// Labels and numbers of frames of a batch with repeated labels, empty labels, an utterance without frames and
+// padding. The last utterance is infeasible, because the labels {2, 2, 2} need 5 frames.
 const std::vector<Labels> kMixed = {{1, 2}, {1, 1, 2}, {}, {3}, {}, {2, 2, 2}};
 const std::vector<int64_t> kMixedFrames = {5, 4, 3, 1, 0, 4};
 constexpr int64_t kMixedInfeasible = 1;

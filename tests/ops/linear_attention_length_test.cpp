@@ -44,7 +44,7 @@ std::vector<int64_t> rows_of(int64_t length) {
   return rows;
 }
 
-// `output` is the largest difference between the rows rows_of() of the result. `gradient` is the largest
+// `output` is the largest difference between the results in the rows rows_of(). `gradient` is the largest
 // difference between the gradients of v, divided by the largest gradient. The cotangent is 1 in these rows
 // and 0 elsewhere.
 struct Differences {

@@ -69,7 +69,8 @@ Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
   return out;
 }
 
-// Sizes with lengths near the chunk length 96, and with dims near the sizes of vectors and of packed panels.
+// Sizes that include lengths near multiples of 96, the length of a chunk on the CPU, and dims near the sizes
+// of vectors and of packed panels.
 const std::vector<AttentionSizes> kCausalSizes = {
     {2, 0, 0, 3, 4, 4},     {1, 1, 1, 1, 1, 1},       {2, 5, 5, 3, 3, 1},      {1, 95, 95, 2, 32, 32},
     {1, 96, 96, 2, 31, 33}, {3, 97, 97, 1, 33, 31},   {1, 193, 193, 9, 8, 16}, {1, 289, 289, 1, 65, 3},

@@ -17,7 +17,7 @@
 
 namespace tapeformer::test {
 
-// counts[i * length + j] is the multiplicity of key j for query i: how often it finds the key.
+// counts[i * length + j] is the multiplicity of key j for query i: how often the query finds the key.
 using KeyCounts = std::vector<double>;
 
 // Returns the counts of one head for each round. ids (rounds, length) are bucket ids. Positions from `valid`
@@ -86,7 +86,7 @@ inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, 
 // Returns the expected result of lsh_attention() for the same arguments, computed by recorded ops.
 inline Tensor lsh_oracle(const Tensor& query, const Tensor& value, const Tensor& buckets, LshOptions o) {
   const int64_t batch = query.size(0), length = query.size(1), heads = query.size(2);
-  const bool whole = length <= o.chunk_length;  // one chunk: LSH attention is then exact
+  const bool whole = length <= o.chunk_length;  // one chunk, so LSH attention is exact
   const int64_t rounds = o.rounds;
   if (whole) {
     o.rounds = 1;

@@ -65,7 +65,7 @@ TEST_CASE("relu propagates NaN to the result and passes the gradient, as in PyTo
 }
 
 TEST_CASE("NaN in a bias reaches the loss through linear with relu, and the gradient of the weight") {
-  for (const int64_t rows : {1, 3, 40}) {  // each number of rows uses another code path
+  for (const int64_t rows : {1, 3, 40}) {  // each number of rows uses a different code path
     CAPTURE(rows);
     for (const DType dtype : {DType::float32, DType::float64}) {
       const Tensor x = require_grad(normal({rows, 9}, 1, dtype)),

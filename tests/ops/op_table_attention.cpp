@@ -42,7 +42,7 @@ void add_linear_attention(std::vector<OpCase>& table) {
   };
   for (const AttentionSizes& size : kCausalTableSizes) add(size, true);
   for (const AttentionSizes& size : kFullTableSizes) add(size, false);
-  // Segments of several chunks.
+  // These lengths form segments of several chunks.
   add({1, 1050, 1050, 1, 3, 2}, true);
   add({1, 1050, 1050, 1, 3, 2}, false);
   for (const FeatureMap map : {FeatureMap::relu, FeatureMap::squared_relu, FeatureMap::exponential}) {
@@ -175,7 +175,7 @@ void add_rotary(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4})}});
 }
 
-// The result is -inf for masked keys, so the cases pass it through softmax().
+// Adds relative scores. They are -inf for masked keys, so the cases pass them through softmax().
 void add_relative_scores(std::vector<OpCase>& table) {
   struct Sizes {
     int64_t queries, keys, distances;

@@ -91,7 +91,7 @@ TEST_CASE("an undefined required input of any op throws an error with the name o
       inputs[i] = {};
       std::string message = "is undefined";
       try {
-        op.function(inputs);  // does not throw for an optional input: a bias, lengths or weights
+        op.function(inputs);  // optional inputs, such as a bias or lengths, may be undefined
       } catch (const ShapeError& error) {
         message = error.what();
       }

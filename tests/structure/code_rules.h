@@ -23,7 +23,7 @@ struct StringLiteral {
   int line = 0;
 };
 
-// Returns the string literals of the code, without those in comments and preprocessor lines.
+// Returns the string literals of the code, except literals in comments and preprocessor lines.
 std::vector<StringLiteral> string_literals(const std::string& code);
 
 // Each function below finds problems in a file and returns one line for each problem, which begins with

@@ -75,8 +75,8 @@ const Names& closed_folders() {
 struct Vendor {
   std::string prefix;
   Names where;
-  // Folders whose headers may include them. Other headers must not, so that users of these headers do not
-  // need the library.
+  // Folders whose headers may include headers of the library. Headers in other folders must not, so that
+  // their users do not need the library.
   Names headers = {};
 };
 

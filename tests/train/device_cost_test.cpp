@@ -1,6 +1,6 @@
-// Tests that training steps and decoded tokens do not need more work on a device than before. A test fails if
-// a config needs over 5 % more launches or bytes than its budget. After an improvement, lower the budget to
-// the output of, for example:
+// Tests that training steps and decoded tokens keep a budget of work on a device. A test fails if a config
+// needs over 5 % more launches or bytes than its budget. After an improvement, lower the budget to the output
+// of, for example:
 //   tapeformer bench device-cost --config configs/mnist/linear.toml --batch 256 --precision bfloat16
 #include <doctest/doctest.h>
 

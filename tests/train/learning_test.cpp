@@ -20,8 +20,8 @@ using Settings = std::vector<std::string>;
 
 const Settings kSoftmax = {"model.attention=softmax", "train.steps=500"};
 const Settings kLinear = {"model.attention=linear", "train.steps=1000"};
-// Settings of LSH attention as in trax. The chunks of 8 are much shorter than the sequences, so the hashes
-// determine the keys of a query.
+// Settings of LSH attention with the preset of trax. The chunks of 8 tokens are shorter than the sequences,
+// so the hashes determine the keys of a query.
 const Settings kLsh = {"model.attention=lsh", "attention.preset=trax", "attention.chunk_length=8",
                        "attention.rounds=4", "train.steps=800"};
 

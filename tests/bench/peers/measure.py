@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
-# glibc returns large freed blocks to the kernel. PyTorch on the CPU has no cache of its own, so every large tensor
+# glibc returns large freed blocks to the kernel. PyTorch has no cache for CPU memory, so every large tensor
 # causes page faults again. These settings keep freed memory and use huge pages.
 KEEP_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:glibc.malloc.hugetlb=1"
 

@@ -83,8 +83,8 @@ TEST_CASE("substitutions, deletions, insertions and confusions are counted") {
   CHECK(std::isinf(empty.error_rate()));
 }
 
-// Replaces some phones by phones of espeak-ng and X-SAMPA that are difficult for sclite. It gives some of
-// them a special meaning. If it ignores case, "r" and "R" are equal.
+// Replaces some phones by phones of espeak-ng and X-SAMPA that are difficult for sclite, which gives some of
+// them a special meaning. If sclite ignores case, "r" and "R" are equal.
 void mark(Words& phones) {
   static const std::map<std::string, std::string> kNames = {{"a", "@"}, {"b", "{"},   {"c", "r"},
                                                             {"d", "R"}, {"x", "(x)"}, {"y", ";;"}};

@@ -30,8 +30,8 @@ DatasetOptions text_of(const std::filesystem::path& path, const std::string& spl
   return options;
 }
 
-// Returns how often each token from 0 to `tokens` - 1 is a target of the examples of `dataset`. Does not count
-// masked targets.
+// Returns how often each token from 0 to `tokens` - 1 is a target of the examples of `dataset`. Does not
+// count masked targets.
 std::vector<int> target_counts(const Dataset& dataset, int64_t tokens) {
   std::vector<int> counts(static_cast<size_t>(tokens));
   for (int64_t i = 0; i < dataset.size(); ++i) {

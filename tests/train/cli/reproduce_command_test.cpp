@@ -23,7 +23,8 @@ using Json = nlohmann::json;
 
 const std::string kConfigs = std::string(SOURCE_DIR) + "/configs";
 
-Words reproduce_command(const std::string& name, const fs::path& out, const Words& sets, const Words& more = {}) {
+Words reproduce_command(const std::string& name, const fs::path& out, const Words& sets,
+                        const Words& more = {}) {
   Words words = {"reproduce", name, "--configs", kConfigs, "--out", out.string(), "--threads", "1", "--json"};
   for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
   words.insert(words.end(), more.begin(), more.end());
@@ -63,7 +64,8 @@ TEST_CASE("empty lists of rows and seeds, and empty or repeated words, are error
       const std::string& list = list_bound;  // clang 14 cannot capture structured bindings
       CAPTURE(option);
       CAPTURE(list);
-      const auto result = run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy, {option, list}));
+      const auto result =
+          run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy, {option, list}));
       CHECK(result.code == 2);
       CHECK(contains(result.err, option));
       CHECK(contains(result.err, problem));
@@ -85,8 +87,8 @@ TEST_CASE("reproduce lists its names and refuses other names") {
 TEST_CASE(
     "reproduce reformer-table2 evaluates every training with every number of rounds, and repeats nothing") {
   const TempDir dir;
-  const Words words =
-      reproduce_command("reformer-table2", dir / "out", kTinyDuplication, {"--rows", "trained-full,trained-lsh-4"});
+  const Words words = reproduce_command("reformer-table2", dir / "out", kTinyDuplication,
+                                        {"--rows", "trained-full,trained-lsh-4"});
   const auto ran = run_program(words);
   CAPTURE(ran.err);
   const auto first = json_of(ran);
@@ -155,8 +157,8 @@ TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and
 
 TEST_CASE("reproduce --dry-run estimates every row and writes nothing") {
   const TempDir dir;
-  const auto ran =
-      run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--dry-run", "--seeds", "1,2"}));
+  const auto ran = run_program(
+      reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--dry-run", "--seeds", "1,2"}));
   CAPTURE(ran.err);
   const auto report = json_of(ran);
   REQUIRE(report["rows"].size() == 4);
@@ -191,7 +193,8 @@ TEST_CASE("cuda: reproduce --dry-run on an emulated device estimates the paper's
 
 TEST_CASE("a failed row does not end the other rows, and a repeated call runs it again") {
   const TempDir dir;
-  const Words words = reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--rows", "softmax,linear"});
+  const Words words =
+      reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--rows", "softmax,linear"});
   fs::create_directories(dir / "out/runs");
   write_file(dir / "out/runs/softmax-seed-1", std::string("a file instead of a run directory"));
   const auto failed = run_program(words);
@@ -216,7 +219,9 @@ TEST_CASE("reproduce refuses unknown rows, and folders that another table, scale
     CHECK(result.out.empty());
     return result.err;
   };
-  REQUIRE(run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--rows", "linear"})).code == 0);
+  REQUIRE(
+      run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--rows", "linear"})).code ==
+      0);
   CHECK(contains(error("reformer-table2", {}, {}), "belongs to the table \"copy-convergence\""));
   CHECK(
       contains(error("copy-convergence", kTinyCopy, {"--scale", "small"}), "belongs to the scale \"smoke\""));
@@ -265,8 +270,8 @@ TEST_CASE("reproduce refuses settings without effect") {
 TEST_CASE("reproduce attention-scaling measures every row by length and fits exponents") {
   const TempDir dir;
   const auto ran = run_program(reproduce_command("attention-scaling", dir / "out",
-                                         {"measure.shortest=128", "measure.longest=512", "model.heads=1",
-                                          "model.head_dim=8", "measure.repeats=1"}));
+                                                 {"measure.shortest=128", "measure.longest=512",
+                                                  "model.heads=1", "model.head_dim=8", "measure.repeats=1"}));
   CAPTURE(ran.err);
   const auto table = json_of(ran);
   for (const char* row :
@@ -375,9 +380,9 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
 TEST_CASE("reproduce survey-table trains classifiers and measures time and memory by length") {
   const TempDir dir;
   const auto ran = run_program(reproduce_command("survey-table", dir / "out",
-                                         {"train.steps=2", "data.batch_size=2", "data.eval_limit=4",
-                                          "measure.shortest=128", "measure.longest=256"},
-                                         {"--rows", "linear,linformer"}));
+                                                 {"train.steps=2", "data.batch_size=2", "data.eval_limit=4",
+                                                  "measure.shortest=128", "measure.longest=256"},
+                                                 {"--rows", "linear,linformer"}));
   CAPTURE(ran.err);
   REQUIRE(ran.code == 0);
   const auto table = json_of(ran);
