@@ -52,7 +52,7 @@ class Weights {
 };
 
 // Returns the largest difference from the weights of softmax attention to the keys j with contains(h, i, j).
-// Returns 1 if the weight of another key is not exactly 0.
+// If `causal`, these are only keys up to the query. Returns 1 if the weight of another key is not exactly 0.
 template <class Contains>
 double error_of(const Weights& weights, int64_t length, bool causal, Contains contains) {
   const Sequence s(length);

@@ -184,7 +184,7 @@ std::string key_in(const std::string& text, const std::vector<std::string>& keys
   return "";
 }
 
-// Returns whether a text with several words contains "--" and a letter at the start of a word.
+// Returns whether a text with several words contains a word that begins with "--" and a lower-case letter.
 bool names_option(const std::string& text) {
   if (text.find(' ') == std::string::npos) return false;
   for (size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at + 2)) {

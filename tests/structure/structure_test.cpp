@@ -12,7 +12,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the standard output of a shell command and the status of the command.
+// Returns the standard output and standard error of a shell command as one text, and its status.
 std::pair<std::string, int> output_of(const std::string& command) {
   FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   REQUIRE(pipe != nullptr);
