@@ -1,7 +1,7 @@
 # Builds of the CPU kernels for several processors. tapeformer_core is a shared library for TAPEFORMER_ARCH. For each level in
 # TAPEFORMER_LEVELS, lib/glibc-hwcaps/LEVEL contains another copy, which differs only in the CPU kernels. The dynamic loader
 # of glibc 2.33 and later selects the copy for the processor. Without TAPEFORMER_LEVELS, the libraries are static, and this
-# file only sets compile flags.
+# file only sets compile and link options.
 set(library_folder ${PROJECT_BINARY_DIR}/lib)
 
 # The check of the processor must run on every processor, so it is compiled for all x86-64 processors.

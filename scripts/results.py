@@ -32,7 +32,7 @@ def table_lines(header: list[str], rows: list[list[str]]) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Returns the text in lines of at most WIDTH characters."""
+    """Returns the text in lines of at most WIDTH characters, without breaking words."""
     first, rest = ("- ", "  ") if text.startswith("- ") else ("", "")
     return textwrap.fill(text.removeprefix("- "), WIDTH, initial_indent=first, subsequent_indent=rest,
                          break_long_words=False, break_on_hyphens=False)
@@ -61,7 +61,7 @@ def hours(table: dict) -> str:
 
 
 def measured_rows(table: dict) -> list[list[str]]:
-    """Returns the printed rows with at least one result. Rows that were not run are named in the text."""
+    """Returns the printed rows of which at least one cell was run. reproduction_text() names the other rows."""
     names = {row["name"] for row in table["rows"]
              if any(cell["status"] != "not run" for cell in row["cells"].values())}
     return [row for row in table["printed"]["rows"] if row[0] in names]
@@ -110,7 +110,7 @@ def page(path: Path) -> str:
 
 
 def record_device(folder: Path, path: Path) -> None:
-    """Replaces the measured sections of a page by sections from files N.title, N.command, N.output and N.status."""
+    """Writes a page whose measured sections come from files N.title, N.command, N.output and N.status."""
     if path.exists():
         contents = json.loads(path.read_text())
     else:

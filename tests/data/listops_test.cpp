@@ -20,8 +20,8 @@ std::string text_of(const ListOpsExample& example) {
   return text;
 }
 
-// Returns the value of the expression that `words` contains next, by the definition of Nangia and Bowman
-// 2018. Stores its depth in `depth`, and the largest number of operands of an operation in `operands`.
+// Returns the value of the next expression in `words`, by the definition of Nangia and Bowman 2018. For an
+// operation, stores its depth in `depth`, and raises `operands` to the largest number of operands in it.
 int evaluate_text(std::istringstream& words, int* depth = nullptr, size_t* operands = nullptr) {
   std::string word;
   words >> word;

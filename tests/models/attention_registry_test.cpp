@@ -40,7 +40,7 @@ class WrongResult final : public Attention {
   bool undefined_;
 };
 
-// Returns the message of the error that the forward pass of a layer of this kind throws, or "".
+// Returns the message of the error of creating a layer of this kind and of its forward pass, or "".
 std::string layer_error(const std::string& kind) {
   EncoderOptions options;
   options.attention = {{kind, attention_kind(kind).defaults()}};

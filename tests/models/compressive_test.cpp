@@ -34,8 +34,9 @@ Tensor xl_outputs(int64_t memory, const Tensor& tokens) {
                      tokens);
 }
 
-// Returns the gradients of all parameters after a pass over the text, with or without loss terms. The first
-// element is the sum of the terms.
+// Returns the gradients of all parameters by name after a pass over the text. The key "memory NAME" has a
+// state tensor of the memory. If `with_terms`, the loss includes the loss terms, and the key "terms" has
+// their sum for each segment with loss terms.
 std::map<std::string, std::vector<double>> gradients(const AutoregressiveOptions& options, bool with_terms) {
   const Tensor tokens = random_tokens(2, kLongText + 1, 2 * kText);
   const auto model = segment_model(options);

@@ -67,8 +67,8 @@ inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int
 }
 
 // Writes log weights (length, length) to `out`. A key with multiplicity n > 0 has the log weight log(n) if
-// `multiplicities` is true, and 0 otherwise. Other keys have -inf. A query attends to itself only if all
-// other keys have multiplicity 0.
+// `multiplicities` is true, and 0 otherwise. Other keys have -inf. The query itself has -inf, or 0 if all
+// other keys have multiplicity 0. All log weights of queries from `valid` on are -inf.
 inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, bool multiplicities,
                         double* out) {
   for (int64_t i = 0; i < length; ++i) {

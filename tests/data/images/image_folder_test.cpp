@@ -89,7 +89,7 @@ TEST_CASE("bad files are named and left out, or refused") {
   fs::create_directory_symlink(dir / "class0", dir / "again");
   ImageFolderOptions options{.path = dir.path().string(), .size = 4};
   const PictureList list = list_pictures(options.path);
-  CHECK(list.pictures.size() == 6 + 2 + 2);  // 6 and 2 pictures, and 2 more through the link to class0
+  CHECK(list.pictures.size() == 6 + 2 + 2);  // 6 valid and 2 bad pictures, and 2 through the link to class0
   REQUIRE(list.faults.size() == 2);
   CHECK(contains(list.faults[0], "dangling.png: is a link without a target"));
   CHECK(contains(list.faults[1], "loop: is a link to a folder that contains it"));

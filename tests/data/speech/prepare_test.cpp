@@ -71,7 +71,7 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
   CHECK(report.faults.empty());
   CHECK(report.unknown.empty());
   CHECK(report.utterances() == 60);
-  // Three speakers: the smallest number of speakers with a fifth of the utterances.
+  // Each speaker has 5 of 60 utterances, so three speakers are needed for a fifth of the utterances.
   CHECK(report.valid == 15);
   CHECK(report.test == 15);
   CHECK(report.speakers == 12);

@@ -86,8 +86,8 @@ EncoderOptions reversible_options(const std::string& attention, int64_t layers) 
   return options;
 }
 
-// The result of a forward pass, the gradients of all parameters, and as the last entry the gradient of the
-// input.
+// The result of a forward pass, and the gradients of all parameters and then of the input. Undefined
+// gradients are stored as zeros.
 struct Pass {
   std::vector<double> result;
   std::vector<std::vector<double>> gradients;

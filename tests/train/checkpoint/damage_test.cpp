@@ -39,7 +39,7 @@ std::string resume_error(const Config& config, const fs::path& run) {
   return message_of<CheckpointError>([&] { train(config, run, true); });
 }
 
-// Changes state.json by edit(json) and updates the checksum that the file contains of its own text.
+// Changes state.json by edit(json) and updates its entry "crc32", the checksum of the text before this entry.
 template <class F>
 void edit_state(const fs::path& checkpoint, F&& edit) {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));

@@ -10,8 +10,8 @@
 
 namespace tapeformer::test {
 
-// Returns samples with a tone of 0.1 seconds for each phone ("A", "B" or "C"), and noise during and between
-// the tones.
+// Returns samples with a tone of 0.1 seconds for each phone ("A", "B" or "C"), and a pause of 0.1 seconds
+// before and after each tone. All samples contain noise.
 inline std::vector<float> phone_tones(const std::string& phones, uint64_t seed, int64_t rate = 8000) {
   std::vector<float> samples;
   const RandomStream noise(seed, "tones", 0);
