@@ -32,7 +32,7 @@ class Case:
     arguments: list
     statuses: set  # accepted exit statuses
     stdin: bytes = b""
-    # Whether the case may need much time or memory. If it is true, SIGINT at the time limit must end the program, and
+    # Whether the case may need much time or memory. If so, SIGINT at the time limit must end the program, and
     # the program must report allocations that exceed the memory limit.
     large: bool = False
     files: list = dataclasses.field(default_factory=list)  # paths of the changed files, for the report
