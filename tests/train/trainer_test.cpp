@@ -298,6 +298,25 @@ TEST_CASE("a dry run writes no files and reports memory and time") {
             .estimated_seconds == 180);
 }
 
+TEST_CASE("TensorBoard: a finished run that is resumed gets no further event file") {
+  const TempDir dir;
+  Config config = tiny_config(2);
+  config.run.tensorboard = true;
+  const auto event_files = [&] {
+    int count = 0;
+    for (const auto& file : fs::directory_iterator(dir.path() / "run"))
+      count += contains(file.path().filename().string(), "tfevents");
+    return count;
+  };
+  train(config, dir.path() / "run");
+  CHECK(event_files() == 1);
+  train(config, dir.path() / "run", true);
+  CHECK(event_files() == 1);
+  config.train.steps = 3;
+  train(config, dir.path() / "run", true);
+  CHECK(event_files() == 2);
+}
+
 TEST_CASE("a run directory in which another process trains is refused") {
   const TempDir dir;
   train(tiny_config(2), dir.path() / "run");

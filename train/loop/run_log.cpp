@@ -14,9 +14,19 @@ RunLog::RunLog(const Folder* run_dir, bool quiet, const RunState& state, const c
 }
 
 void RunLog::write_events(const Folder& run_dir, const RunState& state, const std::string& config_toml) {
-  events_ = std::make_unique<EventWriter>(run_dir);
-  events_->start(state.step);
-  events_->text("config", state.step, "```toml\n" + config_toml + "```\n");
+  if (state.step >= state.total_steps) return;
+  update_events([&] {
+    events_ = std::make_unique<EventWriter>(run_dir);
+    events_->start(state.step);
+    events_->text("config", state.step, "```toml\n" + config_toml + "```\n");
+  });
+}
+
+void RunLog::update_events(const std::function<void()>& write) try {
+  write();
+} catch (const FileError& error) {
+  events_.reset();
+  warn(concat_text(error.what(), "; training continues without TensorBoard event files"));
 }
 
 void RunLog::write(const MetricRecord& record) {
@@ -25,13 +35,7 @@ void RunLog::write(const MetricRecord& record) {
   metrics_->write(record);
   if (!waited && metrics_->waiting() > 0)
     warn(metrics_->problem() + "; the records wait in memory until the file can be written");
-  if (!events_) return;
-  try {
-    events_->scalars(record);
-  } catch (const FileError& error) {
-    events_.reset();
-    warn(concat_text(error.what(), "; training continues without TensorBoard event files"));
-  }
+  if (events_) update_events([&] { events_->scalars(record); });
 }
 
 void RunLog::flush() {

@@ -1,6 +1,7 @@
 // The output of a training run: records in metrics.jsonl, and progress and warnings on standard error.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +20,8 @@ class RunLog {
   RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
 
   // Creates a TensorBoard event file and writes the config to it. Later calls of write() also add their
-  // records to this file.
+  // records to this file. Does nothing if the run has no steps left. If the file cannot be written, logs a
+  // warning, and writes no more events.
   void write_events(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 
   // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning. It
@@ -37,6 +39,9 @@ class RunLog {
   void finish() { progress_.finish(); }
 
  private:
+  // Calls a function that writes events. If it throws FileError, logs a warning and closes the event file.
+  void update_events(const std::function<void()>& write);
+
   std::optional<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;  // null without TensorBoard
   Progress progress_;
