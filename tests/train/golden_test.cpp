@@ -296,6 +296,42 @@ TEST_CASE("a layer of a compressive model equals PyTorch over five segments, in 
   }
 }
 
+TEST_CASE("attention of etc equals PyTorch with all pairs of tokens, in value and gradients") {
+  constexpr int64_t kLength = 23;
+  const SafetensorsFile file = golden("etc");
+  const Tensor lengths = file.read("lengths");
+  for (const bool segment_mask : {false, true}) {
+    CAPTURE(segment_mask);
+    const auto read = [&](const std::string& key) {
+      return file.read((segment_mask ? "segments." : "open.") + key);
+    };
+    const auto attention = make_attention("etc",
+                                          attention_kind("etc").values({{"global_tokens", int64_t{3}},
+                                                                        {"radius", int64_t{4}},
+                                                                        {"max_distance", int64_t{2}},
+                                                                        {"segment_mask", segment_mask}}),
+                                          {.heads = 2, .dim = 4, .max_length = kLength});
+    attention->convert(DType::float64);
+    for (const auto& [name, parameter] : attention->parameters()) parameter.copy_from(read(name));
+    const Tensor q = require_grad(read("q")), k = require_grad(read("k")), v = require_grad(read("v"));
+    const Tensor out = attention->forward(q, k, v, {.causal = false, .key_lengths = lengths}, {}, "layer");
+    backward(out, read("cotangent"));
+    for (int64_t b = 0; b < lengths.numel(); ++b) {
+      const auto valid = [&](const Tensor& x) {
+        return slice(slice(detach(x), 0, b, b + 1), 1, 0, lengths.data<int64_t>()[b]);
+      };
+      CHECK(max_difference(valid(out), valid(read("out"))) < 1e-13);
+    }
+    NamedTensors leaves = attention->parameters();
+    for (const auto& [name, leaf] : {std::pair{"q", q}, {"k", k}, {"v", v}}) leaves.emplace_back(name, leaf);
+    for (const auto& [name_bound, leaf] : leaves) {
+      const auto& name = name_bound;
+      CAPTURE(name);
+      CHECK(relative_difference(gradient(leaf), read("gradient." + name)) < 1e-12);
+    }
+  }
+}
+
 TEST_CASE("the Set Transformer equals PyTorch in its outputs, the loss of a mixture and all gradients") {
   const SafetensorsFile file = golden("set_transformer");
   SetTransformerOptions options{.encoder = {.layers = 1, .heads = 2, .head_dim = 4, .feedforward = 6},
