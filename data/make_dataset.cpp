@@ -112,8 +112,8 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
             options.text.sequence_length};
   check_downscale(options.name, set.height, set.width, options.downscale);
   const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
-  return {options.name, options.split, kByteValues, height * width * set.channels - 1,
-          height,       width,         set.channels};
+  const int64_t channels = options.grey ? 1 : set.channels;
+  return {options.name, options.split, kByteValues, height * width * channels - 1, height, width, channels};
 }
 
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
@@ -127,9 +127,9 @@ std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
     folder.limit = options.limit;
     return std::make_shared<ImageDataset>(load_image_folder(options.split, folder));
   }
-  return std::make_shared<ImageDataset>(
-      load_images(options.name, options.split,
-                  ImageOptions{options.data_dir, options.validation, options.limit, options.downscale}));
+  return std::make_shared<ImageDataset>(load_images(
+      options.name, options.split,
+      ImageOptions{options.data_dir, options.validation, options.limit, options.grey, options.downscale}));
 }
 
 }  // namespace tapeformer

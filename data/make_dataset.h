@@ -19,6 +19,7 @@ struct DatasetOptions {
 
   // Images.
   int64_t validation = 0;  // number of training examples to hold out as "valid", from the end
+  bool grey = false;       // converts RGB images to grey images; not for the data set "images"
   int64_t downscale = 1;   // averages blocks of downscale x downscale pixels
 
   // The data set "images". `limit` replaces image_folder.limit.

@@ -16,7 +16,7 @@ const ClassifierOptions& checked(const ClassifierOptions& options) {
   if (const std::string text = unsupported_text(options.encoder.attention,
                                                 "length masks, which sequences of different lengths need",
                                                 &AttentionCapabilities::length_masks);
-      !text.empty())
+      options.varied_lengths && !text.empty())
     throw OptionError("attention", text);
   check_attention_length(options.encoder.attention, options.summary_tokens + options.max_length);
   return options;

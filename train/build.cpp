@@ -58,6 +58,7 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   options.data_dir = use.data_dir;
   options.limit = split == "train" ? d.limit : d.eval_limit;
   options.validation = d.validation;
+  options.grey = d.color == "gray";
   options.downscale = d.downscale;
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.max_length = d.max_length;
@@ -297,11 +298,13 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
 }
 
 ClassifierOptions classifier_options(const Config& config, const DatasetInfo& data) {
+  const KnownSet& set = known_set(config.data.dataset);
   return {.encoder = encoder_options(config),
           .vocabulary = data.vocabulary,
-          .classes = known_set(config.data.dataset).classes,
+          .classes = set.classes,
           .max_length = data.length + 1,
-          .summary_tokens = config.model.summary_tokens};
+          .summary_tokens = config.model.summary_tokens,
+          .varied_lengths = set.type == DatasetType::expressions};
 }
 
 SetTransformerOptions set_transformer_options(const Config& config, const DatasetInfo& data) {

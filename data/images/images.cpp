@@ -5,6 +5,7 @@
 #include "core/system/log.h"
 #include "core/threads.h"
 #include "data/images/image_files.h"
+#include "data/images/picture.h"
 #include "data/sets/directory.h"
 
 namespace tapeformer {
@@ -75,18 +76,33 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
   if (count < 1) throw DataError(concat_text(folder.string(), ": ", name, " has no ", split, " examples"));
 
   LabelledPixels read = files->read(range.part, range.first, range.last);
-  const int64_t k = options.downscale;
-  ImageSet set{downscale_images(read.pixels, files->height, files->width, files->channels, k),
+  const bool grey = options.grey && files->channels == 3;
+  const int64_t k = options.downscale, channels = grey ? 1 : files->channels;
+  if (grey) read.pixels = grey_images(read.pixels);
+  ImageSet set{downscale_images(read.pixels, files->height, files->width, channels, k),
                read.labels,
                files->height / k,
                files->width / k,
-               files->channels,
+               channels,
                name,
                split};
   log_info(split_summary(name, train - options.validation, options.validation, test), "; using ",
            with_commas(count), " of ", split, ", ", set.height, " x ", set.width, " x ", set.channels,
            k > 1 ? concat_text(" (blocks of ", k, " x ", k, " averaged)") : "", ", from ", folder.string());
   return set;
+}
+
+Tensor grey_images(const Tensor& pixels) {
+  check(pixels.rank() == 2 && pixels.size(1) % 3 == 0 && pixels.is_contiguous(), "grey_images",
+        "needs contiguous (count, 3 * pixels), not ", pixels.shape().to_string());
+  const Tensor out = Tensor::empty({pixels.size(0), pixels.size(1) / 3}, DType::uint8);
+  const auto* source = pixels.data<uint8_t>();
+  auto* target = out.data<uint8_t>();
+  parallel_for(out.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      target[i] = grey_value(source[3 * i], source[3 * i + 1], source[3 * i + 2]);
+  });
+  return out;
 }
 
 Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int64_t channels, int64_t k) {

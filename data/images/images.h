@@ -17,6 +17,7 @@ struct ImageOptions {
   std::string data_dir;    // data directory (data/sets/directory.h), or empty
   int64_t validation = 0;  // number of training examples to hold out, from the end
   int64_t limit = 0;       // maximum number of examples, from the start of the split; 0: all
+  bool grey = false;       // converts RGB images to grey images, before `downscale`
   int64_t downscale = 1;   // averages blocks of downscale x downscale pixels
 };
 
@@ -35,6 +36,9 @@ std::string split_summary(const std::string& name, int64_t train, int64_t valid,
 
 // Throws ConfigError unless blocks of k x k pixels tile an image of the data set.
 void check_downscale(const std::string& name, int64_t height, int64_t width, int64_t k);
+
+// Returns the grey values of `pixels`, (count, height * width * 3) uint8, as (count, height * width).
+Tensor grey_images(const Tensor& pixels);
 
 // Returns the means of blocks of k x k pixels of each channel, with halves rounded up. `pixels` is (count,
 // height * width * channels) uint8; `height` and `width` are multiples of k.

@@ -64,18 +64,23 @@ std::vector<AxisWeights> axis_weights(int64_t from, int64_t to) {
   return all;
 }
 
+uint8_t rounded_to_byte(double x) {
+  return static_cast<uint8_t>(std::clamp(std::floor(x + 0.5), 0.0, 255.0));
+}
+
 // Converts a pixel from `from` to `to` channels and rounds it to bytes.
 void convert_pixel(const double* source, int64_t from, int64_t to, uint8_t* target) {
-  const auto rounded = [](double x) {
-    return static_cast<uint8_t>(std::clamp(std::floor(x + 0.5), 0.0, 255.0));
-  };
   if (from == 3 && to == 1)
-    *target = rounded(0.299 * source[0] + 0.587 * source[1] + 0.114 * source[2]);
+    *target = grey_value(source[0], source[1], source[2]);
   else
-    for (int64_t c = 0; c < to; ++c) target[c] = rounded(source[from == 1 ? 0 : c]);
+    for (int64_t c = 0; c < to; ++c) target[c] = rounded_to_byte(source[from == 1 ? 0 : c]);
 }
 
 }  // namespace
+
+uint8_t grey_value(double red, double green, double blue) {
+  return rounded_to_byte(0.299 * red + 0.587 * green + 0.114 * blue);
+}
 
 bool is_picture_name(const std::filesystem::path& path) {
   std::string extension = path.extension().string();

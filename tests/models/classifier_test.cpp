@@ -32,6 +32,14 @@ Batch labelled_batch() {
 
 }  // namespace
 
+TEST_CASE("classifier: only sequences of different lengths need length masks") {
+  ClassifierOptions options = classifier_options("big-bird");
+  CHECK_THROWS_WITH_AS(Classifier{options}, doctest::Contains("has no length masks"), OptionError);
+  options.varied_lengths = false;
+  const Classifier classifier(options);
+  CHECK(classifier.forward(random_tokens(3, 12, 7), {}, {}).shape() == Shape{3, 3});
+}
+
 TEST_CASE("classifier: logits do not depend on padding, with every attention kind with length masks") {
   for (const std::string& attention : length_mask_kinds()) {
     CAPTURE(attention);

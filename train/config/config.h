@@ -78,7 +78,7 @@ struct DataConfig {
   std::string feature_cache = {};  // folder of the cache; empty: features stay in memory
   // The keys of the data set "images".
   int64_t image_size = 32;
-  std::string color = "rgb";        // rgb | gray
+  std::string color = "rgb";        // rgb | gray; also used by "cifar10"
   std::string bad_images = "drop";  // drop | refuse
   std::string image_cache = {};     // folder; empty: pictures are decoded in each run
 };

@@ -50,6 +50,7 @@ void add_data(std::vector<SchemaKey>& keys) {
       .add("image_size", &DataConfig::image_size,
            "side of the square images; pictures are cropped at the centre and averaged")
       .range(2, 512);
+  table.keys_of(scope::color_images(), KeyRole::model);
   table.add("color", &DataConfig::color, "rgb or gray").one_of({"rgb", "gray"});
   table.keys_of(scope::own_images(), KeyRole::data);
   table.add("bad_images", &DataConfig::bad_images, "treatment of files that cannot be used")

@@ -75,6 +75,13 @@ KeyScope own_images() {
   return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::image_folder; });
 }
 
+KeyScope color_images() {
+  return of_sets([](const KnownSet& set) {
+    return set.format == DatasetFormat::image_folder ||
+           (set.type == DatasetType::images && set.channels == 3);
+  });
+}
+
 KeyScope symbols() {
   return of_sets([](const KnownSet& set) { return set.type == DatasetType::sequences; });
 }

@@ -39,6 +39,7 @@ KeyScope both(KeyScope a, const KeyScope& b);
 KeyScope own_files();     // data sets that take data.path
 KeyScope known_images();  // images of a known size
 KeyScope own_images();    // pictures of the user
+KeyScope color_images();  // images that can be RGB
 KeyScope symbols();
 KeyScope generated_sequences();
 KeyScope listops();

@@ -97,6 +97,16 @@ TEST_CASE("invalid options for a data set are config errors") {
   CHECK(error("train", 24, 2).empty());
 }
 
+TEST_CASE("grey images have the luma of ITU-R BT.601") {
+  // 0.299 * 255 = 76.2, 0.587 * 255 = 149.7 and 0.114 * 255 = 29.1.
+  const Tensor pixels =
+      Tensor::from<uint8_t>({255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255, 10, 20, 30, 0, 0, 0}, {2, 9});
+  const Tensor grey = grey_images(pixels);
+  CHECK(grey.shape() == Shape{2, 3});
+  CHECK(grey.to_vector() == std::vector<double>{76, 150, 29, 255, 18, 0});
+  CHECK_THROWS_AS(grey_images(Tensor::zeros({2, 4}, DType::uint8)), ShapeError);
+}
+
 TEST_CASE("averages of blocks are computed per channel and round halves up") {
   // One image of 2 x 4 pixels with two channels. The sums of its two blocks of 2 x 2 pixels are 2 and 6 in
   // channel 0, and 1020 and 1 in channel 1.

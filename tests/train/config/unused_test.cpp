@@ -87,6 +87,7 @@ TEST_CASE("--set of a key that the config does not use is an error") {
            {kImages, "train.dropout_steps=3 model.dropout=0", "training with dropout"},
            {kCopy, "model.mixtures=3", "models of type \"image\", and model.type is \"sequence\""},
            {kCopy, "data.downscale=2", "data sets of images"},
+           {kImages, "data.color=gray", "the data sets \"cifar10\" and \"images\""},
            {kCopy, "data.validation=2", "data sets of images of a known size and of speech"},
            {kSpeech, "data.sample_rate=8000", "data sets of recordings, and data.dataset is \"an4\""},
            {kSpeech, "data.lexicon=words", "the data sets \"fsdd\", \"kaldi\" and \"librispeech\""},
