@@ -62,7 +62,7 @@ def hours(table: dict) -> str:
 
 def measured_rows(table: dict) -> list[list[str]]:
     """Returns the printed rows of which at least one cell was run. reproduction_text() names the other rows."""
-    names = {row["name"] for row in table["rows"]
+    names = {row.get("line", row["name"]) for row in table["rows"]
              if any(cell["status"] != "not run" for cell in row["cells"].values())}
     return [row for row in table["printed"]["rows"] if row[0] in names]
 

@@ -30,6 +30,7 @@ constexpr std::array<const char*, 8> kColours = {"#0072B2", "#D55E00", "#009E73"
                                                  "#E69F00", "#56B4E9", "#000000", "#F0E442"};
 constexpr std::array<const char*, 5> kDashes = {"", "5 2", "2 1.5", "6 2 1.5 2", "9 3"};
 constexpr int kMarkerShapes = 6;
+constexpr double kLargestRadius = 16, kSmallestRadius = 1.5;  // of circles with an area
 
 std::string line(double x1, double y1, double x2, double y2, const std::string& stroke) {
   return fmt::format("<line x1=\"{:.2f}\" y1=\"{:.2f}\" x2=\"{:.2f}\" y2=\"{:.2f}\" {}/>\n", x1, y1, x2, y2,
@@ -96,13 +97,17 @@ class Plot {
         x_{.first = kLeft, .last = right_},
         y_{.first = bottom_, .last = kTop} {
     size_t longest = 0;
-    for (const Series& series : chart.series) longest = std::max(longest, series.name.size());
+    for (const Series& series : chart.series) {
+      longest = std::max(longest, series.name.size());
+      largest_area_ = std::max(largest_area_, series.area);
+    }
     const double needed = kLegendSample + 6 + 0.55 * kFont * static_cast<double>(longest);
     columns_ = std::clamp<size_t>(static_cast<size_t>((right_ - kLeft) / needed), 1, 3);
     include_points();
   }
   bool empty() const { return x_.low > x_.high; }
   double height() const {
+    if (has_circles()) return bottom_ + kBelowPlot;
     const size_t rows = (chart_.series.size() + columns_ - 1) / columns_;
     return bottom_ + kBelowPlot + kLegendRow * static_cast<double>(rows);
   }
@@ -110,11 +115,13 @@ class Plot {
     x_.widen();
     y_.widen();
     std::string svg = axes();
+    if (has_circles()) return svg + circles();
     for (size_t i = 0; i < chart_.series.size(); ++i) svg += curve(chart_.series[i], i) + legend(i);
     return svg;
   }
 
  private:
+  bool has_circles() const { return !chart_.area_label.empty(); }
   bool drawable(const std::pair<double, double>& point) const {
     return std::isfinite(transformed(chart_.x.scale, point.first)) &&
            std::isfinite(transformed(chart_.y.scale, point.second));
@@ -163,11 +170,13 @@ class Plot {
   std::string axes() const;
   std::string curve(const Series& series, size_t index) const;
   std::string legend(size_t index) const;
+  std::string circles() const;
 
   const Chart& chart_;
   double right_, bottom_;
   AxisRange x_, y_;
   size_t columns_;
+  double largest_area_ = 0;
 };
 
 std::string Plot::axes() const {
@@ -209,6 +218,41 @@ std::string Plot::curve(const Series& series, size_t index) const {
     for (const double end : {p.low, p.high}) marks += line(p.x - 2, end, p.x + 2, end, stroke);
   }
   return fmt::format("<polyline points=\"{}\" {}/>\n", corners, stroke_of(series, index)) + marks;
+}
+
+// Returns the points as circles with the names of their series. A name moves down until it covers no other.
+std::string Plot::circles() const {
+  struct Label {
+    double x, y, width;
+  };
+  std::vector<Label> labels;
+  std::string svg;
+  for (size_t i = 0; i < chart_.series.size(); ++i) {
+    const Series& series = chart_.series[i];
+    for (const PagePoint& p : page_points(series)) {
+      const double share = largest_area_ > 0 ? std::sqrt(series.area / largest_area_) : 0;
+      const double radius = std::max(kSmallestRadius, kLargestRadius * share);
+      svg += fmt::format(
+          "<circle cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"{:.2f}\" fill=\"{}\" fill-opacity=\"0.35\" "
+          "stroke=\"#444444\" stroke-width=\"0.5\"/>\n",
+          p.x, p.y, radius, colour_of(i));
+      if (p.bar) svg += line(p.x, p.low, p.x, p.high, "stroke=\"#444444\" stroke-width=\"0.5\"");
+      Label label{p.x + radius + 2, p.y, 0.6 * kTickFont * static_cast<double>(series.name.size())};
+      if (label.x + label.width > right_) label.x = p.x - radius - 4 - label.width;
+      const auto covers = [&](const Label& other) {
+        return std::abs(label.y - other.y) < kTickFont && label.x < other.x + other.width &&
+               other.x < label.x + label.width;
+      };
+      while (std::any_of(labels.begin(), labels.end(), covers)) label.y += 1;
+      labels.push_back(label);
+      svg += line(p.x, p.y, label.x, label.y, "stroke=\"#999999\" stroke-width=\"0.4\"");
+      svg +=
+          text(label.x + 1, label.y + 2, "start", series.name, fmt::format(" font-size=\"{}\"", kTickFont));
+    }
+  }
+  const std::string note =
+      fmt::format("area of the largest circle: {:.3g} {}", largest_area_, chart_.area_label);
+  return svg + text(right_, bottom_ + 19, "end", note, fmt::format(" font-size=\"{}\"", kTickFont));
 }
 
 std::string Plot::legend(size_t index) const {

@@ -19,6 +19,7 @@ struct Series {
   // Half the length of the error bar of each point on the y axis, such as a standard deviation. Points have
   // no bar if the list is empty, or if the value is 0 or not finite.
   std::vector<double> errors = {};
+  double area = 0;  // relative area of the circles at the points, if Chart::area_label is set
 };
 
 inline constexpr double kColumnWidth = 252;  // width in points of a column in a page with two columns
@@ -28,6 +29,9 @@ struct Chart {
   Axis x, y;
   std::vector<Series> series;
   double width = kColumnWidth;  // width of the chart in points of 1/72 inch
+  // Meaning of Series::area, such as "MiB". If it is not empty, the chart shows circles with the names of the
+  // series instead of curves and a legend.
+  std::string area_label = {};
 };
 
 // Returns the chart as SVG. Leaves out points that are not finite, or not positive on a logarithmic axis. A

@@ -70,10 +70,12 @@ MeasurementResults run_measurement(const Measurement& measurement, const Reprodu
                                    const StopSignals& signals) {
   replace_file(config_file(context, trial).string(), to_toml(trial.config));
   const std::string name = run_name(trial.row, trial.config.run.seed) + "." + measurement.name;
+  const std::vector<Words> commands =
+      measurement.trial_commands ? measurement.trial_commands(trial) : measurement.commands;
   std::vector<Json> outputs;
-  for (size_t i = 0; i < measurement.commands.size(); ++i) {
+  for (size_t i = 0; i < commands.size(); ++i) {
     const Job job{.name = name,
-                  .words = words_of(measurement.commands[i], options, context, trial),
+                  .words = words_of(commands[i], options, context, trial),
                   .out = context.logs / concat_text(name, ".", i, ".out"),
                   .log = context.logs / concat_text(name, ".", i, ".log")};
     JobResult result;

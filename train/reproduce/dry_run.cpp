@@ -107,13 +107,14 @@ Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions
   const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs", threads(),
                                options.device_name()};
   std::vector<Report> list;
-  for (const Row& row : rows) list.push_back(estimate(table, options, context, row, signals));
+  for (const Row& row : rows)
+    if (row.trains) list.push_back(estimate(table, options, context, row, signals));
   double seconds = 0, disk = 0;
   for (const Report& row : list) {
     seconds += number_of(row, "training_seconds") + number_of(row, "measuring_seconds");
     disk += number_of(row, "disk_bytes");
   }
-  return report.add("trainings", static_cast<int64_t>(rows.size() * options.seeds.size()))
+  return report.add("trainings", static_cast<int64_t>(list.size() * options.seeds.size()))
       .add("seconds", seconds)
       .add("hours", seconds / 3600)
       .add("disk_bytes", static_cast<int64_t>(disk))

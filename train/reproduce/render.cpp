@@ -40,10 +40,15 @@ Chart chart_of(const Json& figure) {
               .x = axis(figure["x"]),
               .y = axis(figure["y"]),
               .series = {}};
+  if (figure.contains("area_label")) {
+    chart.area_label = figure["area_label"].get<std::string>();
+    chart.width = 2 * kColumnWidth;
+  }
   for (const Json& series : figure["series"])
     chart.series.push_back({.name = series["name"].get<std::string>(),
                             .points = series["points"].get<std::vector<std::pair<double, double>>>(),
-                            .errors = series["errors"].get<std::vector<double>>()});
+                            .errors = series["errors"].get<std::vector<double>>(),
+                            .area = series.value("area", 0.0)});
   return chart;
 }
 
@@ -74,7 +79,7 @@ std::string origin_table(const Json& table) {
       for (const Json& measured : cell["values"])
         values += fmt::format("{}{}: {:.6g}", values.empty() ? "" : "; ", measured["seed"].get<int64_t>(),
                               measured["value"].get<double>());
-      if (values.empty()) values = cell["status"].get<std::string>();
+      if (values.empty()) values = cell.value("text", cell["status"].get<std::string>());
       html.rows.push_back({row["name"].get<std::string>(), column, values, cell.value("commit", ""),
                            cell.value("machine", ""), cell.value("date", ""),
                            cell["command"].get<std::string>()});
@@ -107,10 +112,12 @@ std::string to_csv(const Json& table) {
   for (const Json& row : table["rows"])
     for (const auto& [column, cell] : row["cells"].items()) {
       Json values = cell["values"];
+      const std::string words = cell.value("text", "");
       if (values.empty()) values.push_back({{"seed", nullptr}, {"value", nullptr}});
       for (const Json& measured : values)
         text += fmt::format("{},{},{},{},{},{},{},{}\n", csv_cell(row["name"].get<std::string>()),
-                            csv_cell(column), csv_number(measured["seed"]), csv_number(measured["value"]),
+                            csv_cell(column), csv_number(measured["seed"]),
+                            words.empty() ? csv_number(measured["value"]) : csv_cell(words),
                             csv_number(cell["paper"]), cell.value("commit", ""),
                             csv_cell(cell.value("machine", "")), cell.value("date", ""));
     }

@@ -38,6 +38,7 @@ Json to_json(const MeasurementResults& measured) {
   Json json = provenance();
   json["values"] = Json::object();
   for (const auto& [name, value] : measured.values) json["values"][name] = value;
+  for (const auto& [name, text] : measured.texts) json["texts"][name] = text;
   json["curves"] = Json::array();
   for (const Curve& curve : measured.curves)
     json["curves"].push_back({{"figure", curve.figure}, {"name", curve.name}, {"points", curve.points}});
@@ -113,7 +114,7 @@ class Runner {
 void Runner::train(const StopSignals& signals) {
   std::vector<PlannedTrial*> trained;
   for (PlannedTrial& trial : trials_)
-    if (!done(trial, kTraining)) trained.push_back(&trial);
+    if (trial.row->trains && !done(trial, kTraining)) trained.push_back(&trial);
   if (trained.empty()) return;
   const int64_t parallel = std::min<int64_t>(std::ssize(trained), options_.jobs);
   CommandContext context = store_.context();

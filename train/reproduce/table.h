@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@ namespace tapeformer {
 using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 using NamedValues = std::vector<std::pair<std::string, double>>;
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;
 
 struct Row {
   std::string name;                        // name in --rows and in the names of run directories
@@ -24,6 +26,9 @@ struct Row {
   std::vector<std::string> defaults = {};  // settings ("table.key=value") that --set may change
   std::vector<std::string> fixed = {};     // settings that --set may not change
   NamedValues paper = {};                  // published values, by Column::name
+  bool trains = true;                      // whether the row has a training, if the table trains
+  // Name of the line of the printed table that shows the cells of this row; empty: `name`.
+  std::string line = {};
 };
 
 struct Column {
@@ -42,6 +47,7 @@ struct Curve {
 // Results of a measurement of a row with one seed.
 struct MeasurementResults {
   NamedValues values = {};                 // measured values, by Column::name
+  NamedTexts texts = {};                   // results that are texts, by Column::name
   std::vector<Curve> curves = {};          // curves of the figures
   std::vector<std::string> pictures = {};  // names of PNG files in the folder of the table
 };
@@ -62,6 +68,8 @@ struct Measurement {
   // that ends with the name of the run. The runner adds --json, --threads, --data-dir and, unless the words
   // contain it, --device.
   std::vector<Words> commands = {};
+  // Returns the commands of a trial, instead of `commands`. Optional.
+  std::function<std::vector<Words>(const Trial&)> trial_commands = nullptr;
   // Returns the results of the measurement. `outputs` has the output of each command.
   std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read = nullptr;
   std::vector<std::string> rows = {};  // measured rows; empty: all rows
@@ -73,9 +81,17 @@ struct Measurement {
   std::function<double(double forward, const Trial&)> seconds = nullptr;
 };
 
+// Columns that a figure draws as one circle for each line of the table.
+struct CircleColumns {
+  std::string x, y;   // columns of the position; the error bar is the spread of y
+  std::string area;   // column that is proportional to the area
+  std::string label;  // legend of the area, such as "MiB"
+};
+
 struct Figure {
   std::string name, title;  // the file is NAME.svg
   Axis x, y;
+  std::optional<CircleColumns> circles = {};  // if set, the figure has no curves
 };
 
 struct Table {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "core/system/machine.h"
 #include "train/reproduce/provenance.h"
@@ -77,6 +78,9 @@ Json cell_of(const Measurement& measurement, const Column& column, const RowResu
     if (result.contains("error")) {
       cell["status"] = "failed";
       cell["error"] = result["error"];
+    } else if (const Json texts = result.value("texts", Json::object()); texts.contains(column.name)) {
+      cell["status"] = "measured";
+      cell["text"] = texts[column.name];
     } else if (const auto value = result["values"].find(column.name);
                value != result["values"].end() && value->is_number()) {
       values.push_back(value->get<double>());
@@ -88,6 +92,10 @@ Json cell_of(const Measurement& measurement, const Column& column, const RowResu
   cell["mean"] = mean_of(values);
   if (values.size() > 1) cell["spread"] = spread_of(values);
   return cell;
+}
+
+const std::string& line_of(const Row& row) {
+  return row.line.empty() ? row.name : row.line;
 }
 
 Json trainings_of(const Row& row, const RowResults& results) {
@@ -108,9 +116,10 @@ Json row_json(const Table& table, const Row& row, const RowResults& results, con
   Json settings = row.defaults;
   for (const std::string& set : row.fixed) settings.push_back(set);
   json["settings"] = settings;
+  json["line"] = line_of(row);
   json["command"] =
       command + " --rows " + row.name + (results.seeds.empty() ? "" : " --seeds " + joined(results.seeds));
-  if (table.trains) json["trainings"] = trainings_of(row, results);
+  if (table.trains && row.trains) json["trainings"] = trainings_of(row, results);
   Json& cells = json["cells"] = Json::object();
   for (const Measurement& measurement : table.measurements)
     for (const Column& column : measurement.columns) {
@@ -125,7 +134,7 @@ Json row_json(const Table& table, const Row& row, const RowResults& results, con
 }
 
 // Returns the curves of a figure. The points of a curve are the means over the seeds at each x.
-Json figure_json(const Table& table, const Figure& figure, const std::vector<RowResults>& all) {
+Json curves_of(const Table& table, const Figure& figure, const std::vector<RowResults>& all) {
   Json series = Json::array();
   std::vector<std::string> names;
   std::map<std::string, std::map<double, std::vector<double>>> points;
@@ -150,23 +159,68 @@ Json figure_json(const Table& table, const Figure& figure, const std::vector<Row
     }
     series.push_back({{"name", name}, {"points", means}, {"errors", errors}});
   }
+  return series;
+}
+
+// Returns the cell of a line of the table in a column, or null if no row of the line has the column.
+const Json* find_cell(const Json& rows, const std::string& line, const std::string& column) {
+  for (const Json& row : rows)
+    if (row["line"] == line)
+      if (const auto cell = row["cells"].find(column); cell != row["cells"].end()) return &*cell;
+  return nullptr;
+}
+
+// Returns the names of the lines of the printed table, in the order of the rows.
+std::vector<std::string> lines_of(const Json& rows) {
+  std::vector<std::string> lines;
+  for (const Json& row : rows)
+    if (std::find(lines.begin(), lines.end(), row["line"]) == lines.end())
+      lines.push_back(row["line"].get<std::string>());
+  return lines;
+}
+
+// Returns a series with one point for each line that has values in all columns.
+Json circles_of(const Json& rows, const CircleColumns& columns) {
+  Json series = Json::array();
+  const auto value = [](const Json* cell, const char* key) {
+    return cell && cell->at(key).is_number() ? std::optional(cell->at(key).get<double>()) : std::nullopt;
+  };
+  for (const std::string& line : lines_of(rows)) {
+    const Json* const y_cell = find_cell(rows, line, columns.y);
+    const auto x = value(find_cell(rows, line, columns.x), "mean"), y = value(y_cell, "mean"),
+               area = value(find_cell(rows, line, columns.area), "mean");
+    if (x && y && area)
+      series.push_back({{"name", line},
+                        {"points", Json::array({Json::array({*x, *y})})},
+                        {"errors", Json::array({value(y_cell, "spread").value_or(0)})},
+                        {"area", *area}});
+  }
+  return series;
+}
+
+Json figure_json(const Table& table, const Figure& figure, const std::vector<RowResults>& all,
+                 const Json& rows) {
   const auto axis = [](const Axis& a) { return Json{{"label", a.label}, {"scale", scale_name(a.scale)}}; };
-  return {{"name", figure.name},
-          {"title", figure.title},
-          {"x", axis(figure.x)},
-          {"y", axis(figure.y)},
-          {"series", series}};
+  Json json = {
+      {"name", figure.name},
+      {"title", figure.title},
+      {"x", axis(figure.x)},
+      {"y", axis(figure.y)},
+      {"series", figure.circles ? circles_of(rows, *figure.circles) : curves_of(table, figure, all)}};
+  if (figure.circles) json["area_label"] = figure.circles->label;
+  return json;
 }
 
 std::string cell_text(const Json& cell, int digits) {
   if (cell["status"] == "failed") return "failed";
   if (cell["status"] != "measured") return kNotRun;
+  if (cell.contains("text")) return cell["text"].get<std::string>();
   std::string text = fmt::format("{:.{}f}", cell["mean"].get<double>(), digits);
   if (cell["spread"].is_number()) text += fmt::format(" ± {:.{}f}", cell["spread"].get<double>(), digits);
   return text;
 }
 
-// Returns the header and the rows of the printed table. Each printed column has measured values, followed by
+// Returns the header and the lines of the printed table. Each printed column has measured values, followed by
 // a column of published values if any row has a published value.
 Json printed(const Json& json) {
   Json header = Json::array({""}), lines = Json::array();
@@ -181,14 +235,13 @@ Json printed(const Json& json) {
     header.push_back(column["label"]);
     if (paper) header.push_back(json["reference"]);
   }
-  for (const Json& row : json["rows"]) {
-    Json line = Json::array({row["name"]});  // {row["name"]} is not an array with clang
+  for (const std::string& name : lines_of(json["rows"])) {
+    Json line = Json::array({name});
     for (const auto& [column, paper] : columns) {
-      const auto cell = row["cells"].find(column["name"].get<std::string>());
-      const bool exists = cell != row["cells"].end();
-      line.push_back(exists ? cell_text(*cell, column["digits"].get<int>()) : kNoValue);
+      const Json* const cell = find_cell(json["rows"], name, column["name"].get<std::string>());
+      line.push_back(cell ? cell_text(*cell, column["digits"].get<int>()) : kNoValue);
       if (paper)
-        line.push_back(exists && cell->at("paper").is_number()
+        line.push_back(cell && cell->at("paper").is_number()
                            ? fmt::format("{:.6g}", cell->at("paper").get<double>())
                            : kNoValue);
     }
@@ -232,7 +285,7 @@ Json table_json(const Reproduction& reproduction, const Table& table, const Repr
     rows.push_back(row_json(table, row, all.back(), command));
   }
   Json& figures = json["figures"] = Json::array();
-  for (const Figure& figure : table.figures) figures.push_back(figure_json(table, figure, all));
+  for (const Figure& figure : table.figures) figures.push_back(figure_json(table, figure, all, json["rows"]));
   Json& pictures = json["pictures"] = Json::array();
   for (const RowResults& results : all)
     for (const Json& known : results.known)

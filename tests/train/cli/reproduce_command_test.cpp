@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "core/cuda/devices.h"
 #include "core/device.h"
@@ -408,9 +409,21 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
     CHECK(row_of(table, row)["cells"]["accuracy_percent"].contains("paper"));
     CHECK(std::isfinite(mean(table, row, "milliseconds_exponent")));
   }
+  CHECK(row_of(table, "linear")["cells"]["class"]["text"] == "KR");
+  CHECK(row_of(table, "linear")["cells"]["decoding"]["text"] == "yes, constant state");
+  CHECK(row_of(table, "linformer")["cells"]["decoding"]["text"] == "no");
+  CHECK(row_of(table, "linformer")["cells"]["complexity_holds"]["text"] == "too few lengths");
+  CHECK(mean(table, "linear", "parameters_added") == 0);
+  // Two layers have two projections of 128 positions to 32 rows each.
+  CHECK(mean(table, "linformer", "parameters_added") == 2 * 2 * 128 * 32);
   // Linformer has no causal form, and therefore no autoregressive model of images.
-  std::vector<std::string> names;
-  for (const auto& row : table["rows"]) names.push_back(row["name"]);
-  CHECK(std::count(names.begin(), names.end(), "linear-mnist") == 1);
-  CHECK(std::count(names.begin(), names.end(), "linformer-mnist") == 0);
+  std::map<std::string, std::string> lines;
+  for (const auto& row : table["rows"]) lines[row["name"]] = row["line"];
+  CHECK(lines.at("linear-mnist") == "linear");
+  CHECK(lines.at("linformer-cifar10") == "linformer");
+  CHECK(lines.count("linformer-mnist") == 0);
+  CHECK(lines.at("big-bird-cifar10") == "big-bird");
+  CHECK(lines.count("big-bird") == 0);
+  CHECK(table["printed"]["rows"].size() == 20);
+  CHECK(contains(read_file(dir / "out/table.csv"), "linear,decoding,,\"yes, constant state\""));
 }

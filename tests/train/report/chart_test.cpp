@@ -37,6 +37,34 @@ std::vector<std::pair<double, double>> pixels(const std::string& svg, int n) {
 
 }  // namespace
 
+TEST_CASE("circles have areas in proportion to the values, and names that do not overlap") {
+  const Chart chart{.title = "accuracy",
+                    .x = {"milliseconds", Scale::log10},
+                    .y = {"accuracy", Scale::linear},
+                    .series = {{.name = "full", .points = {{100, 50}}, .errors = {2}, .area = 64},
+                               {.name = "half", .points = {{100, 50}}, .area = 16},
+                               {.name = "none", .points = {{10, 40}}, .area = 0}},
+                    .area_label = "MiB"};
+  const std::string svg = to_svg(chart);
+  CHECK(count(svg, "<polyline") == 0);
+  const auto values = [&](const std::string& pattern) {
+    std::vector<double> found;
+    const std::regex expression(pattern);
+    for (auto each = std::sregex_iterator(svg.begin(), svg.end(), expression); each != std::sregex_iterator();
+         ++each)
+      found.push_back(std::stod((*each)[1]));
+    return found;
+  };
+  const auto radii = values("<circle [^>]* r=\"([0-9.]+)\"");
+  REQUIRE(radii.size() == 3);
+  CHECK(radii[0] == doctest::Approx(2 * radii[1]));
+  CHECK(radii[2] > 0);
+  const auto names = values("<text x=[^>]* y=\"([0-9.]+)\" text-anchor=\"start\"[^>]*>(?:full|half)<");
+  REQUIRE(names.size() == 2);
+  CHECK(std::abs(names[1] - names[0]) > 6);
+  CHECK(count(svg, "area of the largest circle: 64 MiB") == 1);
+}
+
 TEST_CASE("positions of points follow the scales of the axes") {
   const Chart chart{.title = "a < b & c",
                     .x = {"length", Scale::log2},

@@ -62,15 +62,15 @@ const std::vector<PublishedImages> kCifar10 = {{"softmax",
                                                  {"recurrent_cpu_seconds", 45.1},
                                                  {"recurrent_device_seconds", 61.3}}}};
 
-struct ImageSet {
+struct PaperImages {
   const char *name, *folder, *title;
   const std::vector<PublishedImages>& published;
   int64_t chunk;        // LSH chunk length in the paper
   int64_t downscale;    // data.downscale at the smoke scale
   int64_t smoke_chunk;  // LSH chunk length at the smoke scale
 };
-const ImageSet kSets[] = {{"mnist", "mnist", "MNIST", kMnist, 29, 4, 4},
-                          {"cifar10", "cifar10", "CIFAR-10", kCifar10, 37, 4, 8}};
+const PaperImages kSets[] = {{"mnist", "mnist", "MNIST", kMnist, 29, 4, 4},
+                             {"cifar10", "cifar10", "CIFAR-10", kCifar10, 37, 4, 8}};
 
 // Returns the settings that select the attention kind of a row. `chunk` is the LSH chunk length.
 std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
@@ -81,7 +81,7 @@ std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
 
 // Returns the row of an attention kind. The paper scale trains the config of the kind. The small scale trains
 // small.toml with each kind, and the smoke scale trains a smaller model on smaller images for a few steps.
-Row row_of(const ImageSet& set, const PublishedImages& published, TableScale scale) {
+Row row_of(const PaperImages& set, const PublishedImages& published, TableScale scale) {
   Row row{.name = published.name, .paper = published.paper};
   const std::string folder = set.folder + std::string("/");
   row.config = folder + (scale == TableScale::paper ? row.name : "small") + ".toml";
@@ -103,7 +103,7 @@ Row row_of(const ImageSet& set, const PublishedImages& published, TableScale sca
   return row;
 }
 
-std::vector<std::string> notes_of(const ImageSet& set, TableScale scale) {
+std::vector<std::string> notes_of(const PaperImages& set, TableScale scale) {
   std::vector<std::string> notes = {
       "Speeds: the paper measured recomputation for softmax and LSH attention, the recurrent form for linear "
       "attention, and the cache of keys and values (\"stateful softmax\") in its supplement."};
@@ -119,7 +119,7 @@ std::vector<std::string> notes_of(const ImageSet& set, TableScale scale) {
   return notes;
 }
 
-Table image_table(const ImageSet& set, const ReproductionOptions& options) {
+Table image_table(const PaperImages& set, const ReproductionOptions& options) {
   const std::vector<std::string> cached = {"softmax", "linear"}, recomputed = {"softmax", "lsh-1", "lsh-4"};
   const int64_t batch = options.measured("batch", 4, 16, 10000),
                 recompute_batch = options.measured("recompute_batch", 2, 2, 32);
@@ -171,7 +171,7 @@ Table image_table(const ImageSet& set, const ReproductionOptions& options) {
 }
 
 // Returns the table of samples and completions, as in the figures of the paper.
-Table sample_table(const ImageSet& set, const ReproductionOptions& options) {
+Table sample_table(const PaperImages& set, const ReproductionOptions& options) {
   const int64_t count = options.measured("count", 4, 16, 64);
   const auto pictures = [](const std::string& what) {
     return [what](const std::vector<Json>&, const Trial& trial) {

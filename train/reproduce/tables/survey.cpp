@@ -1,136 +1,437 @@
-// "Efficient Transformers: A Survey" (Tay et al. 2020): the attention kinds of its table 1 with one small
-// model and one recipe. Row KIND trains a classifier on ListOps, and row KIND-mnist trains an autoregressive
-// model on MNIST.
-#include "models/attention/attention.h"
+// "Efficient Transformers: A Survey" (Tay et al. 2020): the models of its table 1 with one small model and
+// one recipe. Row KIND trains a classifier on ListOps, row KIND-cifar10 trains it on gray CIFAR-10, and row
+// KIND-mnist trains an autoregressive model on MNIST. The three rows are one line of the printed table.
+#include <algorithm>
+#include <cmath>
+
+#include "models/attention/pattern.h"
+#include "models/layers/module.h"
+#include "train/build.h"
 #include "train/reproduce/measurements.h"
 
 namespace tapeformer {
 namespace {
 
-// An attention kind with options for sequences of 128 tokens or more. `published` is its accuracy on ListOps
-// in percent in the table of "Long Range Arena" (Tay et al. 2020), or 0 if the table has no such row.
-struct SurveyKind {
-  const char* name;
-  std::vector<std::string> settings;
-  double published = 0;
-  bool only_images = false;  // whether the kind attends to rows and columns of images
+// Sizes that some kinds derive from the length of the sequences.
+struct Grid {
+  int64_t side;   // power of two near the square root of the length
+  int64_t width;  // width of the images or, for other sequences, `side`
 };
 
-std::vector<SurveyKind> survey_kinds() {
-  return {{"softmax", {"model.attention=softmax"}, 36.37},
-          {"linear", {"model.attention=linear"}, 16.13},
-          {"performer", {"model.attention=performer", "attention.features=64"}, 18.01},
-          {"linformer", {"model.attention=linformer", "attention.rank=32"}, 35.70},
-          {"isab", {"model.attention=isab"}},
-          {"lsh", {"model.attention=lsh", "attention.chunk_length=16", "attention.rounds=2"}, 37.27},
-          {"sinkhorn", {"model.attention=sinkhorn", "attention.block=16"}, 33.67},
-          {"synthesizer", {"model.attention=synthesizer"}, 36.99},
-          {"memory-compressed", {"model.attention=memory-compressed"}},
-          {"local", {"model.attention=local", "attention.window=32"}, 15.82},
-          {"image", {"model.attention=image", "attention.block=32", "attention.memory=16"}},
-          {"sparse-strided", {"model.attention=sparse", "attention.form=strided", "attention.stride=16"}},
-          {"sparse-fixed",
-           {"model.attention=sparse", "attention.form=fixed", "attention.stride=16", "attention.summary=4"},
-           17.07},
-          {"longformer", {"model.attention=longformer", "attention.window=32"}, 35.63},
-          {"big-bird", {"model.attention=big-bird", "attention.block=16"}, 36.05},
-          {"routing", {"model.attention=routing", "attention.clusters=4", "attention.local_window=32"}},
-          {"transformer-xl", {"model.attention=transformer-xl", "attention.memory=0"}},
-          {"axial",
-           {R"(model.attention=["axial-row", "axial-column", "local", "local"])",
-            "attention.axial-row.image_width=28", "attention.axial-column.image_width=28",
-            "attention.local.window=56"},
-           0,
-           true},
-          {"etc",
-           {"model.attention=etc", "attention.radius=16", "attention.global_tokens=8",
-            "model.summary_tokens=8"}}};
+using Settings = std::vector<std::string>;
+
+// A model of the survey. `type` is its class there: FP fixed patterns, M memory, LP learnable patterns, LR
+// low rank, KR kernels, RC recurrence. `complexity` is the one that the survey states for n tokens, and
+// `cost` is a function that is proportional to it with the settings of this table. `listops` and `images` are
+// the accuracies in percent in table 1 of "Long Range Arena" (Tay et al. 2020), or 0 if there is none.
+struct SurveyKind {
+  const char *name, *type, *complexity;
+  double (*cost)(double n);
+  Settings (*settings)(const Grid& grid);
+  double listops = 0, images = 0;
+  bool trains = true;
+};
+
+double linear(double n) {
+  return n;
+}
+double linearithmic(double n) {
+  return n * std::log(n);
+}
+double three_halves(double n) {
+  return n * std::sqrt(n);
+}
+double quadratic(double n) {
+  return n * n;
 }
 
-const AttentionCapabilities& capabilities_of(const SurveyKind& row) {
-  const std::string name = row.settings.front().substr(std::string("model.attention=").size());
-  return attention_kind(row.only_images ? "axial-row" : name).capabilities;
+Settings of_kind(const std::string& kind, std::vector<std::string> options = {}) {
+  Settings settings = {"model.attention=" + kind};
+  for (const std::string& option : options) settings.push_back("attention." + option);
+  return settings;
+}
+
+Settings axial(const Grid& grid) {
+  return {R"(model.attention=["axial-row", "axial-column"])",
+          concat_text("attention.axial-row.image_width=", grid.width),
+          concat_text("attention.axial-column.image_width=", grid.width)};
+}
+
+Settings etc(const Grid&) {
+  Settings settings = of_kind("etc", {"radius=16", "global_tokens=8"});
+  settings.emplace_back("model.summary_tokens=8");
+  return settings;
+}
+
+Settings sparse_fixed(const Grid& grid) {
+  return of_kind("sparse", {"form=fixed", concat_text("stride=", grid.side), "summary=4"});
+}
+
+Settings sparse_strided(const Grid& grid) {
+  return of_kind("sparse", {"form=strided", concat_text("stride=", grid.side)});
+}
+
+Settings routing(const Grid& grid) {
+  return of_kind("routing", {concat_text("clusters=", grid.side / 4), "local_window=32"});
+}
+
+Settings sinkhorn(const Grid& grid) {
+  return of_kind("sinkhorn", {concat_text("block=", grid.side)});
+}
+
+// Returns full attention, and the models in the order of the survey. local is a baseline of the Long Range
+// Arena.
+std::vector<SurveyKind> survey_kinds() {
+  return {{"softmax", "full", "n²", quadratic, [](const Grid&) { return of_kind("softmax"); }, 36.37, 42.44},
+          {"memory-compressed", "FP+M", "n_c²", quadratic,
+           [](const Grid&) { return of_kind("memory-compressed"); }},
+          {"image", "FP", "n m", linear,
+           [](const Grid&) {
+             return of_kind("image", {"block=32", "memory=16"});
+           }},
+          {"isab", "M", "n k", linear, [](const Grid&) { return of_kind("isab"); }},
+          {"transformer-xl", "RC", "n²", quadratic,
+           [](const Grid&) { return of_kind("transformer-xl", {"memory=0"}); }},
+          {"sparse-strided", "FP", "n √n", three_halves, sparse_strided},
+          {"sparse-fixed", "FP", "n √n", three_halves, sparse_fixed, 17.07, 44.24},
+          {"lsh", "LP", "n log n", linearithmic,
+           [](const Grid&) {
+             return of_kind("lsh", {"chunk_length=16", "rounds=2"});
+           },
+           37.27, 38.07},
+          {"routing", "LP", "n log n", linearithmic, routing},
+          {"axial", "FP", "n √n", three_halves, axial},
+          {"compressive", "RC", "n²", quadratic,
+           [](const Grid&) {
+             return of_kind("compressive", {"memory=0", "compressed_memory=0"});
+           },
+           0, 0, false},
+          {"sinkhorn", "LP", "b²", linear, sinkhorn, 33.67, 41.23},
+          {"longformer", "FP+M", "n (k + m)", linear,
+           [](const Grid&) { return of_kind("longformer", {"window=32"}); }, 35.63, 42.22},
+          {"etc", "FP+M", "n_g² + n n_g", linear, etc},
+          {"synthesizer", "LR+LP", "n²", quadratic, [](const Grid&) { return of_kind("synthesizer"); }, 36.99,
+           41.61},
+          {"performer", "KR", "n", linear, [](const Grid&) { return of_kind("performer", {"features=64"}); },
+           18.01, 42.77},
+          {"linformer", "LR", "n", linear, [](const Grid&) { return of_kind("linformer", {"rank=32"}); },
+           35.70, 38.56},
+          {"linear", "KR", "n", linear, [](const Grid&) { return of_kind("linear"); }, 16.13, 42.34},
+          {"big-bird", "FP+M", "n", linear, [](const Grid&) { return of_kind("big-bird", {"block=16"}); },
+           36.05, 40.83},
+          {"local", "FP", "n k", linear, [](const Grid&) { return of_kind("local", {"window=32"}); }, 15.82,
+           41.46}};
+}
+
+// A training task of the table. Each kind that supports it has the row KIND + `suffix`.
+struct SurveyTask {
+  const char *suffix, *config;
+  Grid grid;
+  Settings defaults;
+  Field score;
+  double SurveyKind::*published = nullptr;
+  Capability AttentionCapabilities::*needed = nullptr;  // capability that the task needs, or null
+};
+
+Field accuracy_of(const char* name, const char* label) {
+  Field field = test_accuracy();
+  field.column.name = name;
+  field.column.label = label;
+  return field;
+}
+
+SurveyTask listops_task(const ReproductionOptions& options) {
+  const Settings longest = {"data.min_length=500",    "data.max_length=2000", "data.eval_limit=0",
+                            "model.layers=4",         "model.heads=8",        "model.head_dim=64",
+                            "model.feedforward=1024", "train.steps=5000",     "train.eval_every=1000"};
+  return {.suffix = "",
+          .config = "listops/base.toml",
+          .grid = options.by_scale<Grid>({16, 16}, {16, 16}, {32, 32}),
+          .defaults = options.by_scale<Settings>(
+              {"train.steps=10", "data.eval_limit=50"},
+              {"train.steps=3000", "train.eval_every=0", "data.eval_limit=0"}, longest),
+          .score = accuracy_of("accuracy_percent", "ListOps, %"),
+          .published = &SurveyKind::listops,
+          .needed = &AttentionCapabilities::length_masks};
+}
+
+SurveyTask image_task(const ReproductionOptions& options) {
+  return {.suffix = "-cifar10",
+          .config = "cifar10/gray-classification.toml",
+          .grid = options.by_scale<Grid>({16, 16}, {16, 16}, {32, 32}),
+          .defaults = options.by_scale<Settings>(
+              {"train.steps=3", "data.eval_limit=50"}, {"train.steps=1500", "data.eval_limit=0"},
+              {"data.downscale=1", "train.steps=35000", "data.eval_limit=0"}),
+          .score = accuracy_of("cifar10_accuracy_percent", "gray CIFAR-10, %"),
+          .published = &SurveyKind::images};
+}
+
+SurveyTask digit_task(const ReproductionOptions& options) {
+  SurveyTask task{
+      .suffix = "-mnist",
+      .config = "mnist/small.toml",
+      .grid = options.by_scale<Grid>({16, 14}, {16, 14}, {32, 28}),
+      .defaults = {"model.layers=2", "model.head_dim=16", "model.feedforward=128", "data.batch_size=16"},
+      .score = bits_per_dim(),
+      .needed = &AttentionCapabilities::causal};
+  task.score.column.label = "MNIST, bits/dim";
+  for (const std::string& setting : options.by_scale<Settings>(
+           {"data.downscale=2", "train.steps=3", "data.eval_limit=10"},
+           {"data.downscale=2", "train.steps=1500", "data.eval_limit=2000"}, {"train.steps=20000"}))
+    task.defaults.push_back(setting);
+  return task;
+}
+
+bool supports_task(const SurveyKind& kind, const SurveyTask& task) {
+  if (!task.needed) return true;
+  const std::string setting = kind.settings(task.grid).front();
+  const std::string name = setting.substr(setting.find('=') + 1);
+  const AttentionCapabilities& capabilities =
+      attention_kind(name.front() == '[' ? "axial-row" : name).capabilities;
+  return static_cast<bool>(capabilities.*task.needed);
+}
+
+const SurveyKind& kind_of(const Row& row) {
+  static const auto* const kinds = new std::vector<SurveyKind>(survey_kinds());
+  return *std::find_if(kinds->begin(), kinds->end(),
+                       [&](const SurveyKind& kind) { return kind.name == row.line; });
+}
+
+// Returns the power of two near the square root of `length`.
+int64_t side_of(int64_t length) {
+  int64_t side = 1;
+  while (side * side < length) side *= 2;
+  return side;
+}
+
+int64_t parameters_of(const Config& config) {
+  return parameter_count(*make_example_model(config, describe_data(config)));
+}
+
+// Returns how a model with this attention generates a token.
+std::string decoding_of(const AttentionPattern& attention) {
+  if (!supports(attention, &AttentionCapabilities::causal)) return "no";
+  if (!supports(attention, &AttentionCapabilities::recurrent)) return "yes, recomputes the prefix";
+  return supports(attention, &AttentionCapabilities::constant_state) ? "yes, constant state"
+                                                                     : "yes, growing state";
+}
+
+// Returns the measurement of the properties of a kind that need no training.
+Measurement properties() {
+  return {.name = "properties",
+          .columns = {{.name = "class", .label = "class"},
+                      {.name = "complexity", .label = "complexity"},
+                      {.name = "parameters_added", .label = "parameters added", .digits = 0},
+                      {.name = "decoding", .label = "decoding"}},
+          .read =
+              [](const std::vector<Json>&, const Trial& trial) {
+                const SurveyKind& kind = kind_of(trial.row);
+                Config full = trial.config;
+                full.model.attention = {"softmax"};
+                full.attention = {{"softmax", attention_kind("softmax").defaults()}};
+                full.model.summary_tokens = 0;
+                const int64_t added = parameters_of(trial.config) - parameters_of(full);
+                const std::string decoding = decoding_of(encoder_options(trial.config).attention);
+                return MeasurementResults{
+                    .values = {{"parameters_added", static_cast<double>(added)}},
+                    .texts = {{"class", kind.type}, {"complexity", kind.complexity}, {"decoding", decoding}}};
+              },
+          .first_seed_only = true};
+}
+
+// Returns one object for each length with the sum of the times and the maximum of the memories of all kinds
+// of the row.
+Json sums_over_kinds(const std::vector<Json>& outputs) {
+  Json sums = Json::array();
+  for (const Json& output : outputs) {
+    Json sum;
+    for (const Json& row : output["lengths"]) {
+      if (sum.is_null()) {
+        sum = row;
+        continue;
+      }
+      sum["seconds"] = sum["seconds"].get<double>() + row["seconds"].get<double>();
+      sum["peak_bytes"] = std::max(sum["peak_bytes"].get<int64_t>(), row["peak_bytes"].get<int64_t>());
+    }
+    if (!sum.is_null()) sums.push_back(sum);
+  }
+  return sums;
+}
+
+double value_of(const MeasurementResults& results, const std::string& name) {
+  for (const auto& [key, value] : results.values)
+    if (key == name) return value;
+  return std::nan("");
+}
+
+// Returns whether the exponents of time and memory are at most the exponent of the stated complexity, fitted
+// to the same lengths.
+std::string verdict(const MeasurementResults& scaling, const SurveyKind& kind) {
+  constexpr size_t kNeededLengths = 6;
+  constexpr double kTolerance = 0.15;
+  std::vector<std::pair<double, double>> stated;
+  for (const auto& [length, milliseconds] : scaling.curves.front().points)
+    stated.emplace_back(length, kind.cost(length));
+  if (stated.size() < kNeededLengths) return "too few lengths";
+  const double limit = fitted_exponent(stated) + kTolerance;
+  const bool time = value_of(scaling, "milliseconds_exponent") <= limit,
+             memory = value_of(scaling, "mebibytes_exponent") <= limit;
+  if (time && memory) return "yes";
+  return std::string("not of ") + (time ? "memory" : memory ? "time" : "time and memory");
+}
+
+std::vector<int64_t> measured_lengths(const ReproductionOptions& options) {
+  return doubling("longest", options.measured("shortest", 256, 512, 512),
+                  options.measured("longest", 1024, 16384, 16384));
+}
+
+// Returns the length in the figure of accuracies: 4,096 tokens as in the Long Range Arena, or the largest
+// measured length if it is smaller.
+int64_t longest_drawn(const ReproductionOptions& options) {
+  int64_t drawn = 0;
+  for (const int64_t length : measured_lengths(options))
+    if (length <= 4096 || drawn == 0) drawn = length;
+  return drawn;
+}
+
+Measurement attention_by_length(const ReproductionOptions& options) {
+  const std::vector<int64_t> lengths = measured_lengths(options);
+  const std::string repeats = std::to_string(options.measured("repeats", 1, 3, 5));
+  Measurement measurement{.name = "attention", .columns = scaling_columns(lengths), .first_seed_only = true};
+  const std::string drawn = concat_text("_", longest_drawn(options));
+  for (Column& column : measurement.columns)
+    column.printed = column.name.ends_with("_exponent") || column.name.ends_with(drawn);
+  measurement.columns.push_back({.name = "complexity_holds", .label = "complexity holds"});
+  measurement.trial_commands = [lengths, repeats](const Trial& trial) {
+    std::vector<Words> commands;
+    for (const int64_t length : lengths) {
+      const std::string text = std::to_string(length);
+      commands.push_back({"bench", "attention", "--config", "{config}", "--shortest", text, "--longest", text,
+                          "--repeats", repeats});
+      const int64_t side = side_of(length);
+      for (const std::string& setting : kind_of(trial.row).settings({side, side}))
+        if (setting.starts_with("attention."))
+          commands.back().insert(commands.back().end(), {"--set", setting});
+    }
+    return commands;
+  };
+  measurement.read = [](const std::vector<Json>& outputs, const Trial& trial) {
+    MeasurementResults results = scaling_results(sums_over_kinds(outputs), trial.row.name);
+    results.texts = {{"complexity_holds", verdict(results, kind_of(trial.row))}};
+    return results;
+  };
+  return measurement;
+}
+
+// Returns the measurement of the time of a generated token and the state after the last token, for one image
+// on one core.
+Measurement decoding_cost() {
+  return {.name = "decoding_cost",
+          .columns = {{.name = "milliseconds_per_token", .label = "ms a token", .digits = 3},
+                      {.name = "state_kibibytes", .label = "state, KiB", .digits = 1}},
+          .commands = {{"bench", "generate", "--config", "{config}", "--batch", "1", "--tokens", "128",
+                        "--repeats", "3"}},
+          .read =
+              [](const std::vector<Json>& outputs, const Trial&) {
+                const Json& one = outputs[0]["cases"][0];
+                return MeasurementResults{
+                    .values = {{"milliseconds_per_token", one["milliseconds_per_token"].get<double>()},
+                               {"state_kibibytes", one["state_bytes"].get<double>() / 1024}}};
+              },
+          .first_seed_only = true};
 }
 
 std::vector<std::string> survey_notes() {
   return {
-      "The models of the Long Range Arena have other sizes and recipes, and some of their kinds of "
-      "attention differ from the papers. Compare accuracies only with the row softmax of this table.",
-      "Kinds without length masks have no row on ListOps, and kinds without a causal form have no row "
-      "on MNIST. axial attends to rows and columns of images.",
-      "The sequences are single segments, so transformer-xl has no memory. Without memories, "
-      "compressive "
-      "equals transformer-xl and has no row.",
+      "The models of the Long Range Arena have other sizes and recipes, and some of their kinds of attention "
+      "differ from the papers. Compare accuracies only with the row softmax of this table.",
       "Time and memory are measured for attention alone, forward and backward, and causal if the kind "
-      "supports it. The exponents are fitted to the longer half of the lengths."};
+      "supports "
+      "it. The time of axial is that of a row layer and a column layer. The exponents are fitted to the "
+      "longer "
+      "half of the lengths.",
+      "A complexity holds if both exponents are at most 0.15 above the exponent of the stated complexity. At "
+      "each length, the strides of sparse, the blocks of sinkhorn (b = √n) and the width of axial are the "
+      "power "
+      "of two near √n, and routing has a quarter as many clusters. The other options do not depend on the "
+      "length.",
+      "The time of a token and the state are those of the MNIST model with 128 tokens. A growing state has "
+      "room "
+      "for the longest sequence. Kinds without a causal form have no model of MNIST, "
+      "and kinds without length masks have none of ListOps.",
+      "The sequences are single segments, so transformer-xl has no memory. Without memories, compressive "
+      "equals "
+      "transformer-xl and is not trained.",
+      "Other load on the machine changes times, but neither accuracies nor memory."};
+}
+
+Row row_of(const SurveyKind& kind, const SurveyTask& task) {
+  Row row{.name = kind.name + std::string(task.suffix),
+          .config = task.config,
+          .defaults = task.defaults,
+          .fixed = kind.settings(task.grid),
+          .trains = kind.trains,
+          .line = kind.name};
+  if (task.published && kind.*task.published > 0)
+    row.paper = {{task.score.column.name, kind.*task.published}};
+  return row;
 }
 
 Table survey_table(const ReproductionOptions& options) {
-  const std::vector<std::string> smoke = {"train.steps=10", "data.eval_limit=50"};
-  const std::vector<std::string> small = {"train.steps=5000", "train.eval_every=1000", "data.eval_limit=0"};
-  const std::vector<std::string> paper = {
-      "data.min_length=500",    "data.max_length=2000", "data.eval_limit=0",
-      "model.layers=4",         "model.heads=8",        "model.head_dim=64",
-      "model.feedforward=1024", "train.steps=5000",     "train.eval_every=1000"};
-  const std::vector<std::string> smoke_images = {"train.steps=3", "data.eval_limit=10"};
-  const int64_t shortest = options.measured("shortest", 256, 512, 512),
-                longest = options.measured("longest", 1024, 16384, 16384);
-  const Words lengths = {"bench",      "attention",
-                         "--config",   "{config}",
-                         "--shortest", std::to_string(shortest),
-                         "--longest",  std::to_string(longest),
-                         "--repeats",  std::to_string(options.measured("repeats", 1, 3, 5))};
-  Table table{.title = "Attention kinds of the survey: ListOps, MNIST, time and memory",
+  Table table{.title = "Models of the survey: accuracy, time and memory",
               .source =
-                  "\"Efficient Transformers: A Survey\", table 1, lists the kinds without measurements. The "
-                  "published "
-                  "values are accuracies on ListOps in \"Long Range Arena\".",
+                  "\"Efficient Transformers: A Survey\", table 1, states classes and complexities without "
+                  "measurements. The published accuracies are those of \"Long Range Arena\", table 1.",
               .notes = survey_notes(),
-              .reference = "Long Range Arena",
-              .figures = scaling_figures("Attention, forward and backward", "sequence length")};
+              .reference = "Long Range Arena"};
+  const std::vector<SurveyTask> tasks = {listops_task(options), image_task(options), digit_task(options)};
+  Measurement kinds = properties(), attention = attention_by_length(options), decoding = decoding_cost();
+  std::vector<Measurement> scores;
+  for (const SurveyTask& task : tasks)
+    scores.push_back(test_evaluation(task.score.column.name, {task.score}));
+  for (const SurveyKind& kind : survey_kinds()) {
+    const size_t first = table.rows.size();
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      if (!supports_task(kind, tasks[i]) || (!kind.trains && table.rows.size() > first)) continue;
+      table.rows.push_back(row_of(kind, tasks[i]));
+      if (!kind.trains) continue;
+      scores[i].rows.push_back(table.rows.back().name);
+      if (tasks[i].needed == &AttentionCapabilities::causal) decoding.rows.push_back(table.rows.back().name);
+    }
+    for (Measurement* measurement : {&kinds, &attention}) measurement->rows.push_back(table.rows[first].name);
+  }
+  Measurement curve = training_curve("loss");
+  curve.rows = scores[0].rows;
+  table.measurements = {kinds};
+  for (const Measurement& measurement : scores) table.measurements.push_back(measurement);
+  for (const Measurement& measurement : {decoding, attention, curve})
+    table.measurements.push_back(measurement);
+  const int64_t length = longest_drawn(options);
+  table.figures = {
+      {.name = "accuracy",
+       .title = "Accuracy on gray CIFAR-10, and time and memory of attention",
+       .x = {concat_text("milliseconds at ", length, " tokens, forward and backward"), Scale::log10},
+       .y = {"accuracy, %", Scale::linear},
+       .circles = CircleColumns{concat_text("milliseconds_", length), tasks[1].score.column.name,
+                                concat_text("mebibytes_", length), "MiB"}}};
+  for (Figure& figure : scaling_figures("Attention, forward and backward", "sequence length"))
+    table.figures.push_back(figure);
   table.figures.push_back({"loss", "ListOps", {"training step"}, {"cross-entropy, nats", Scale::linear}});
-  Measurement attention{
-      .name = "attention",
-      .columns = scaling_columns(doubling("longest", shortest, longest)),
-      .commands = {lengths},
-      .read = [](const std::vector<Json>& outputs,
-                 const Trial& trial) { return scaling_results(outputs[0]["lengths"], trial.row.name); },
-      .first_seed_only = true};
-  Measurement listops = test_evaluation("listops", {test_accuracy()});
-  Measurement curve = training_curve("loss"), mnist = test_evaluation("mnist", {bits_per_dim()});
-  for (const SurveyKind& kind : survey_kinds()) {
-    if (!capabilities_of(kind).length_masks || kind.only_images) continue;
-    table.rows.push_back({.name = kind.name,
-                          .config = "listops/base.toml",
-                          .defaults = options.by_scale(smoke, small, paper),
-                          .fixed = kind.settings});
-    if (kind.published > 0) table.rows.back().paper = {{test_accuracy().column.name, kind.published}};
-    for (Measurement* measurement : {&attention, &listops, &curve}) measurement->rows.push_back(kind.name);
-  }
-  for (const SurveyKind& kind : survey_kinds()) {
-    if (!capabilities_of(kind).causal) continue;
-    table.rows.push_back({.name = kind.name + std::string("-mnist"),
-                          .config = "mnist/small.toml",
-                          .defaults = options.by_scale(smoke_images, {}, {}),
-                          .fixed = kind.settings});
-    mnist.rows.push_back(table.rows.back().name);
-  }
-  table.measurements = {listops, mnist, attention, curve};
   return table;
 }
 
 }  // namespace
 
 Reproduction survey_table_reproduction() {
-  return {
-      .name = "survey-table",
-      .summary =
-          "the survey's attention kinds: accuracy on ListOps, bits/dim on MNIST, time and memory by length",
-      .table = survey_table,
-      .measure = {size_option("shortest", "smallest length"), size_option("longest", "largest length"),
-                  size_option("repeats", "repeats for the median")},
-      .config_keys = training_keys(),
-      .own_keys = {"model.attention", "attention", "data.dataset"}};
+  return {.name = "survey-table",
+          .summary =
+              "the survey's models: accuracy on ListOps and gray CIFAR-10, bits/dim on MNIST, decoding, time "
+              "and memory by length",
+          .table = survey_table,
+          .measure = {size_option("shortest", "smallest length"), size_option("longest", "largest length"),
+                      size_option("repeats", "repeats for the median")},
+          .config_keys = training_keys(),
+          .own_keys = {"model.attention", "attention", "data.dataset"}};
 }
 
 }  // namespace tapeformer
