@@ -134,7 +134,7 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=200, help="an even number of steps")
     parser.add_argument("--small", action="store_true", help="small models and sequences, for an emulated device")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     names = options.names or sorted(path.stem for path in CONFIGS.glob("*.toml") if path.stem != "base")
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
