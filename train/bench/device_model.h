@@ -15,7 +15,7 @@ struct DeviceModel {
   std::string name;    // value of --device-model
   std::string source;  // documents with the constants
   double bytes_per_second;
-  // Operations per second, for dense matrices. float32 products use no tensor cores.
+  // Peak operations per second without sparsity. float32_rate and float64_rate are without tensor cores.
   double float32_rate, tf32_rate, bfloat16_rate, float64_rate;
   int64_t multiprocessors;
   int64_t threads_per_multiprocessor, shared_bytes_per_multiprocessor;

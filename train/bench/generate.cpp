@@ -85,7 +85,7 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   draw(tokens);
   const int64_t resident = peak_resident_bytes();
   const GemmWork products(repeated(forward_products(model.options(), batch), tokens), device);
-  std::optional<CopyWork> copy;
+  std::optional<CopyBenchmark> copy;
   if (!device.is_cpu()) copy.emplace(device);
   products.run();
   std::vector<double> times, reads, ratios;

@@ -22,7 +22,7 @@ class LshMeasurement {
  public:
   LshMeasurement(const BenchmarkArguments& arguments, int64_t length)
       : length_(length),
-        before_(device_allocator().stats().active),
+        initial_bytes_(device_allocator().stats().active),
         shape_{arguments.options.get<int64_t>("batch"), length, arguments.options.get<int64_t>("heads"),
                arguments.options.get<int64_t>("head-dim")},
         q_(random_rows(shape_, "q")),
@@ -44,7 +44,7 @@ class LshMeasurement {
   void measure_peak(const Attention& attention) {
     device_allocator().reset_peak();
     run(attention);
-    peak_ = device_allocator().stats().peak - before_;
+    peak_ = device_allocator().stats().peak - initial_bytes_;
   }
 
   int64_t length() const { return length_; }
@@ -52,7 +52,7 @@ class LshMeasurement {
   Report report(const Attention& attention, const ChunkProducts& chunk_products, int64_t repeats) const;
 
  private:
-  int64_t length_, before_;
+  int64_t length_, initial_bytes_;
   Shape shape_;
   Tensor q_, v_, cotangent_;
   std::vector<double> seconds_;

@@ -1,5 +1,5 @@
 // A benchmark of the time and memory of reversible layers, recomputation and chunks. The benchmark compares
-// training steps of small models that are otherwise equal.
+// forward and backward passes of small models that are otherwise equal.
 #include <algorithm>
 #include <ctime>
 
@@ -23,7 +23,7 @@ struct Sample {
   int64_t peak = 0;     // peak bytes without parameters and their gradients
 };
 
-// A training step of a model on a fixed batch.
+// A forward and backward pass of a model in training on a fixed batch, without an optimizer.
 class Step {
  public:
   Step(const AutoregressiveOptions& options, int64_t batch)
@@ -60,8 +60,8 @@ struct Timing {
   std::string clock;
 };
 
-// Measures training steps. Each repeat runs all models in turn, so that background load affects all of them
-// equally.
+// Measures forward and backward passes. Each repeat runs all models in turn, so that background load affects
+// all of them equally.
 std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, int64_t batch,
                             const Timing& timing) {
   std::vector<std::unique_ptr<Step>> steps;

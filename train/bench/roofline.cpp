@@ -15,12 +15,12 @@ constexpr int64_t kMaxSide = 2048;
 
 }  // namespace
 
-CopyWork::CopyWork(Device device)
+CopyBenchmark::CopyBenchmark(Device device)
     : device_(device),
       from_(Tensor::zeros({kCopyBytes}, DType::uint8, device)),
       to_(Tensor::zeros({kCopyBytes}, DType::uint8, device)) {}
 
-double CopyWork::bytes_per_second() const {
+double CopyBenchmark::bytes_per_second() const {
   const auto copy = [&] {
     if constexpr (kHasCuda)
       if (!device_.is_cpu()) return cuda::copy_bytes(to_.raw(), device_, from_.raw(), device_, kCopyBytes);

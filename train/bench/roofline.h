@@ -21,10 +21,10 @@ struct Rates {
   double bytes_per_second = 0;  // memory bandwidth
 };
 
-// A buffer that is much larger than the caches, and a copy of it.
-class CopyWork {
+// A benchmark of the memory bandwidth: copies a buffer of 256 MiB, which is much larger than most caches.
+class CopyBenchmark {
  public:
-  explicit CopyWork(Device device = kCpu);
+  explicit CopyBenchmark(Device device = kCpu);
   // Copies the buffer once, with all threads. Returns the bytes read and written per second.
   double bytes_per_second() const;
 
@@ -42,7 +42,7 @@ class RateProbe {
 
  private:
   GemmWork products_;
-  CopyWork copy_;
+  CopyBenchmark copy_;
   Device device_;
   double flops_;
 };

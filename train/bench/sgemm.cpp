@@ -11,7 +11,7 @@ namespace tapeformer {
 namespace {
 
 double copy_rate(int64_t repeats) {
-  const CopyWork copy;
+  const CopyBenchmark copy;
   copy.bytes_per_second();
   std::vector<double> rates;
   for (int64_t i = 0; i < repeats; ++i) rates.push_back(copy.bytes_per_second());

@@ -34,8 +34,8 @@ struct DataConfig {
   int64_t limit = 0;         // maximum number of training examples; 0: all
   int64_t eval_limit = 0;    // maximum number of evaluation examples; 0: all
   int64_t downscale = 1;     // averages blocks of k x k pixels
-  int64_t validation = 0;    // examples held out from the end of the training split
-  int64_t max_length = 128;  // for generated data sets
+  int64_t validation = 0;    // examples held out from the training split, at its end except for speech
+  int64_t max_length = 128;  // maximum number of tokens or elements of a generated example
   int64_t symbols = 10;      // for the data sets copy and duplication
   // The data set listops; see ListOpsOptions (data/listops.h). Sets of vectors also have min_length.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
@@ -126,9 +126,9 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double weight_decay = 0;
   double momentum = 0.9;
-  double clip_norm = 0;  // maximum norm of the gradient; 0: no clipping
+  double clip_norm = 0;  // maximum norm of the gradients; 0: no limit
   std::string clip = "global";
-  double clip_value = 0;  // 0: no clipping
+  double clip_value = 0;  // maximum magnitude of an element of a gradient; 0: no limit
   // The keys of Adafactor: form, decay_rate and update_clip.
   std::string form = "pytorch";  // pytorch | trax
   double decay_rate = 0.8, update_clip = 1;
@@ -150,9 +150,9 @@ struct TrainConfig {
   int64_t steps = 0;
   double epochs = 0;
   int64_t accumulate = 1;
-  int64_t eval_every = 0;        // number of steps; 0: only at the end
-  int64_t eval_epochs = 0;       // number of epochs; 0: no evaluation by epoch
-  int64_t checkpoint_every = 0;  // number of steps; 0: only at the end
+  int64_t eval_every = 0;        // steps between evaluations; 0: none, except at the end
+  int64_t eval_epochs = 0;       // epochs between evaluations, in addition to eval_every; 0: none
+  int64_t checkpoint_every = 0;  // steps between checkpoints; 0: only at the end
   int64_t log_every = 10;
   int64_t keep_last = 3;
   double time_limit_minutes = 0;         // maximum training time; 0: no limit

@@ -101,7 +101,7 @@ void LayerApplier::apply_setting(const Setting& setting, Config& config) {
     names.push_back(candidate.spec.name);
     if (candidate.spec.name == setting.key) key = &candidate;
   }
-  if (!key && setting.name() == "data.allow_commands") return refuse_commands(setting);
+  if (!key && setting.name() == "data.allow_commands") return reject_allow_commands(setting);
   if (!key) {
     problems_.push_back({setting.key_at, unknown_key_text(setting, names, "", schema_)});
     return;
@@ -118,7 +118,7 @@ void LayerApplier::apply_setting(const Setting& setting, Config& config) {
 }
 
 // Reports data.allow_commands, which is not a config key: only the command line may allow commands.
-void LayerApplier::refuse_commands(const Setting& setting) {
+void LayerApplier::reject_allow_commands(const Setting& setting) {
   const bool by_user = is_set_option(setting.key_at), *value = std::get_if<bool>(&setting.value.data);
   if (!by_user && (reading_.unused != UnusedKeys::refuse || (value && !*value))) return;
   problems_.push_back({setting.key_at,

@@ -38,7 +38,7 @@ class LayerApplier {
 
  private:
   void apply_setting(const Setting& setting, Config& config);
-  void refuse_commands(const Setting& setting);
+  void reject_allow_commands(const Setting& setting);
 
   const std::vector<SchemaKey>& schema_;
   const ConfigReading& reading_;

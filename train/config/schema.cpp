@@ -344,7 +344,7 @@ std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
   return keys;
 }
 
-std::string broken_text(const KeyCondition& condition, const Config& config) {
+std::string unmet_condition_text(const KeyCondition& condition, const Config& config) {
   return "belongs to " + condition.owner + ", and " + condition.key + " is " +
          config_value_text(config, condition.key);
 }

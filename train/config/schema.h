@@ -18,7 +18,7 @@ std::vector<std::string> config_tables();
 std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue);
 
 // Returns the reason why a condition does not hold in a config: "belongs to OWNER, and KEY is VALUE".
-std::string broken_text(const KeyCondition& condition, const Config& config);
+std::string unmet_condition_text(const KeyCondition& condition, const Config& config);
 
 // Returns whether the model has attention layers.
 bool uses_attention(const Config& config);

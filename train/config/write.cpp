@@ -136,7 +136,7 @@ std::string why_unused(const Config& config, const std::string& name, const Atte
   for (const auto& key : config_schema(catalogue)) {
     if (key.name() != name) continue;
     const KeyCondition* broken = key.broken_condition(config);
-    return broken ? broken_text(*broken, config) : "";
+    return broken ? unmet_condition_text(*broken, config) : "";
   }
   throw std::out_of_range("no config key " + name);
 }

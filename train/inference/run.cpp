@@ -57,8 +57,8 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
       choice.sets.empty() ? found.trained : load_config(path, choice.sets, attention_catalogue(), reading);
 }
 
-// Returns load(found.config). If the weights match `found.trained` but not `found.config`, throws
-// ConfigError, because the settings in RunChoice::sets are wrong.
+// Returns load(found.config). If this call throws CheckpointError but load(found.trained) succeeds, the
+// settings in RunChoice::sets do not match the weights, and load_fitting() throws ConfigError.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
   try {
@@ -70,8 +70,9 @@ auto load_fitting(const FoundRun& found, Load&& load) {
   }
 }
 
-// Makes the model of a run and loads its weights. Compares the sizes of `options`, which describe the model,
-// with the checkpoint first, so that a config that does not match allocates little memory.
+// Makes the model of a run, loads its weights and sets its precision. First compares the tensor sizes that
+// `options` describes with the checkpoint, so that a config that does not match allocates little memory.
+// Throws CheckpointError if the tensors do not match the checkpoint or a weight is not finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
   // If the model has only slightly more parameters than the checkpoint, it is made, so that the error lists

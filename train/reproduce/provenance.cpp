@@ -13,7 +13,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns the number and the name of the processors, and their extensions for matrix products.
+// Returns the number of available cores, the name of the processor, and which of AVX2, AVX-512 and AMX it
+// has.
 std::string machine_text() {
   const MachineInfo machine = machine_info();
   std::string name = machine.processor;

@@ -1,5 +1,6 @@
-// Tables and figures of papers for `tapeformer reproduce`. To add one, write a file in tables/ that returns a
-// Reproduction, declare it here, and list it in reproductions() and in CMakeLists.txt.
+// Tables and figures of papers for `tapeformer reproduce`. To add one, write a function that returns
+// a Reproduction in a file of tables/. Declare the function here, add it to reproductions(), and list the
+// file in CMakeLists.txt.
 #pragma once
 
 #include <filesystem>

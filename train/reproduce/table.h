@@ -61,7 +61,7 @@ struct Trial {
 
 // A measurement of a trial: commands of this program, and a function that reads their JSON output.
 struct Measurement {
-  std::string name;  // name of the entry in the store
+  std::string name;  // name of the entry in the results of a row; see Store::put() (train/reproduce/store.h)
   std::vector<Column> columns = {};
   // Arguments of the program. The runner replaces {run} by the run directory, {config} by the resolved
   // config, and {limit} by the value of data.eval_limit. It replaces {file} by a path in the output folder

@@ -31,7 +31,8 @@ std::optional<std::filesystem::path> lexicon_path(const Config& config, const Da
 
 // speech_corpus_folder() returns the folder of the corpus, and speech_part_folders() the folders of its
 // parts, relative to it. The list is empty for corpora without one folder per part. It contains the
-// validation part only if the corpus has one.
+// validation part if the corpus has one. It contains the test part if its folder exists, if data.test_part is
+// set, or if training evaluates on it (see speech_evaluation_split()).
 std::filesystem::path speech_corpus_folder(const Config& config, const DataAccess& data);
 std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data);
 
@@ -43,9 +44,9 @@ std::string speech_evaluation_split(const Config& config, const DataAccess& data
 struct SpeechPart {
   std::string split;
   std::shared_ptr<const SpeechDataset> set;
-  // Indices into `set`. The model can process the utterances in `usable`. Those in `too_long` have more than
-  // model.max_frames frames (Transformers only), and those in `too_short` have fewer frames than one step of
-  // the model.
+  // Indices into `set`. The model can process the utterances in `usable`. Utterances in `too_long` have more
+  // than model.max_frames frames (Transformers only). Utterances in `too_short` have fewer frames than one
+  // step of the model.
   std::vector<int64_t> usable, too_long, too_short;
   // The number of utterances without usable sound or labels. The number does not depend on the model.
   int64_t left_out = 0;
