@@ -242,7 +242,7 @@ void AudioStream::start() {
   if (position_ < 0 || position_ >= last_ || last_ > info.frames)
     throw DataError(concat_text(name_, ": samples ", options_.first, " to ", last_,
                                 " are out of range, the recording has ", info.frames));
-  if (!source_->endless) check_limit(last_ - position_);  // throws before decoding
+  if (!source_->endless) check_limit(last_ - position_);  // reports long recordings before decoding
   if (position_ > 0 && sf_seek(source_->sound.get(), position_, SEEK_SET) != position_)
     throw DataError(concat_text(name_, ": sample ", position_,
                                 " cannot be reached: ", sf_strerror(source_->sound.get())));

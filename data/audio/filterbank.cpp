@@ -15,7 +15,7 @@ namespace {
 constexpr float kSampleScale = 32768;  // scale of samples in [-1, 1) to 16-bit integers, as in Kaldi
 constexpr float kFloor = std::numeric_limits<float>::epsilon();
 
-struct TransformDeleter {
+struct FftStateDeleter {
   void operator()(kiss_fft_state* state) const { kiss_fft_free(state); }
 };
 
@@ -137,7 +137,7 @@ struct Filterbank::Tables {
   std::vector<float> window;          // (length)
   std::vector<float> cosines, sines;  // (padded / 2), of the angles 2 pi k / padded
   std::vector<Triangle> triangles;    // (bins)
-  std::unique_ptr<kiss_fft_state, TransformDeleter> transform;
+  std::unique_ptr<kiss_fft_state, FftStateDeleter> transform;
 
   explicit Tables(const FilterbankOptions& options)
       : length(options.frame_length()),

@@ -34,7 +34,7 @@ struct FilterbankOptions {
   bool operator==(const FilterbankOptions&) const = default;
 };
 
-// The filterbank: computes the features of signals. Thread-safe.
+// A filterbank, which computes the features of signals. Thread-safe.
 class Filterbank {
  public:
   explicit Filterbank(const FilterbankOptions& options);
@@ -43,11 +43,11 @@ class Filterbank {
   ~Filterbank();
 
   const FilterbankOptions& options() const { return options_; }
-  // Returns the number of frames of a signal. Returns 0 for an empty signal and, with snip_edges, for a
-  // signal that is shorter than a frame.
+  // Returns the number of frames of a signal. Returns 0 for signals that are shorter than a frame or, without
+  // snip_edges, shorter than about half of frame_shift().
   int64_t frames(int64_t samples) const;
-  // Returns the features of samples in [-1, 1), (frames, dims) float32 on the CPU. With dither, sample s of
-  // frame t uses random number t * frame_length() + s of the stream.
+  // Returns the features of samples in [-1, 1), (frames, dims) float32 on the CPU. With dither, the noise of
+  // frame t comes from n = ceil(frame_length() / 4) blocks of the random stream, from block t * n.
   Tensor compute(std::span<const float> samples, const RandomStream& noise = {}) const;
 
  private:

@@ -24,7 +24,7 @@ class Resampler {
 
   // Appends the output samples that these input samples complete.
   void push(std::span<const float> samples, std::vector<float>& out);
-  // Appends the remaining output samples after the last input samples.
+  // Ends the signal: appends the remaining output samples, or removes surplus samples from the end of `out`.
   void finish(std::vector<float>& out);
 
  private:

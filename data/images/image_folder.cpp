@@ -96,7 +96,8 @@ DecodedImages decode(const std::string& folder, const std::vector<std::string>& 
 }
 
 // A file with the decoded images of a list of pictures: magic, sizes, faults, pixels and a CRC-32. Its name
-// is a checksum of the options and of the paths, sizes and times of all pictures.
+// contains checksums of ImageFolderOptions::size and channels, and of the paths, sizes and modification times
+// of all pictures.
 class ImageCache {
  public:
   ImageCache(const std::string& folder, const std::vector<std::string>& pictures,

@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Maximum number of bytes that gzip adds to incompressible data.
+// Allowance for the bytes that gzip adds to incompressible data.
 constexpr int64_t kGzipOverhead = 1 << 20;
-// Maximum size in bytes of the other contents of an archive, such as headers and a licence.
+// Allowance for the bytes of the other contents of an archive, such as headers and a licence.
 constexpr int64_t kArchiveOverhead = int64_t{1} << 28;
 
 // A temporary file that is removed at the end of the scope, unless it was renamed.

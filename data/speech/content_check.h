@@ -18,9 +18,10 @@ struct SpeechChecks {
   bool any_rate = true;  // true: the first recording sets the rate; false: `features` sets it
   std::shared_ptr<const Lexicon> lexicon;  // reports unknown words as faults; null: no check
   bool words_are_phones = false;           // words are labels if there is no lexicon
-  int64_t subsampling = 0;      // frames per step, for the check that CTC can align the labels; 0: no check
-  int64_t max_frames = 0;       // maximum number of frames in an utterance; 0: no limit
-  bool allow_commands = false;  // runs the commands in wav.scp; false: reports them as faults
+  // Frames per step of the encoder, to check that CTC can align the labels; 0: no check.
+  int64_t subsampling = 0;
+  int64_t max_frames = 0;          // maximum number of frames in an utterance; 0: no limit
+  bool allow_commands = false;     // runs the commands in wav.scp; false: reports them as faults
   std::vector<std::string> parts;  // folders to check, for kaldi and librispeech; empty: all
 };
 

@@ -1,10 +1,11 @@
 // Store of the features of a corpus, which are computed once with the dither of epoch 0. The features are in
-// memory or in a file of a cache folder. The name of the file is a hash of all options and input files. The
-// store contains features before normalisation and augmentation.
+// memory or in a file of a cache folder. cache_key() returns the name of the file, a hash of the options and
+// of the utterances. The store contains features before normalisation and augmentation.
 //
-// Unusable recordings and feature files do not throw; error() returns the reason for each utterance. A cache
-// contains these reasons. If a command or the system fails, no cache is written. The file ends with a
-// checksum. If the file is damaged, a warning is logged and the features are computed again.
+// FeatureStore does not throw for unusable recordings and feature files; error() returns the reason for each
+// utterance. A cache contains these reasons. It is not kept if Utterance::command or the system fails, or if
+// a file must not be read. If the CRC-32 or the magic at the end of a cache is wrong, FeatureStore logs a
+// warning and computes the features again.
 #pragma once
 
 #include <memory>
@@ -42,8 +43,9 @@ struct FeatureOptions {
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
                         const Filterbank& filterbank, int64_t epoch = 0);
 
-// Returns the name of the cache of these features. The name depends on all options, and on the path, size and
-// modification time of all files.
+// Returns the name of the cache of these features, without its suffix. The name is a hash of all options
+// except cache_folder, and of each utterance: id, path, command, source, range, and size and modification
+// time of the file. The contents of files are not hashed.
 std::string cache_key(const Corpus& corpus, const FeatureOptions& options);
 
 // The features of all utterances of a corpus. Immutable and thread-safe after construction, which uses the

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kSpeakersToDivide = 10;  // minimum number of speakers for a split by speaker
-constexpr std::array<const char*, 3> kParts = {"train", "valid", "test"};
+constexpr std::array<const char*, 3> kSplits = {"train", "valid", "test"};
 constexpr char kUnfinishedParts[] = ".unfinished";
 constexpr char kUnknownWords[] = "unknown-words.txt", kProposals[] = "proposed-lexicon.txt";
 constexpr char kProposalsHeading[] =
@@ -268,7 +268,7 @@ std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) 
     const bool wanted = part == 0 || (part == 1 ? options.valid : options.test) > 0;
     if (wanted && std::find(parts.begin(), parts.end(), part) == parts.end())
       throw ConfigError(concat_text("the ", list.size(), by_speaker ? " speakers" : " utterances",
-                                    " are too few: nothing is left for ", kParts[part]));
+                                    " are too few: nothing is left for ", kSplits[part]));
   }
   return parts;
 }
@@ -304,8 +304,8 @@ void write_parts(Preparation& p) {
   fs::remove_all(out / kUnfinishedParts);
   for (size_t part = 0; part < 3; ++part)
     if (!divided[part].utterances.empty())
-      write_kaldi_directory(out / kUnfinishedParts / kParts[part], divided[part]);
-  for (const char* part : kParts) {
+      write_kaldi_directory(out / kUnfinishedParts / kSplits[part], divided[part]);
+  for (const char* part : kSplits) {
     fs::remove_all(out / part);
     if (fs::exists(out / kUnfinishedParts / part)) rename_path(out / kUnfinishedParts / part, out / part);
   }
@@ -322,7 +322,7 @@ void check_options(const PrepareOptions& options) {
     throw ConfigError(
         concat_text("expected shares of valid and test that are at least 0 and have a sum below 1, got ",
                     options.valid, " and ", options.test));
-  for (const char* part : kParts) require_replaceable(options.out / part);
+  for (const char* part : kSplits) require_replaceable(options.out / part);
 }
 
 }  // namespace

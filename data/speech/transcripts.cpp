@@ -12,12 +12,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 12> kRecordingNames = {"path", "file",      "filename", "file_name",
-                                                         "wav",  "audio",     "clip",     "wav_filename",
-                                                         "id",   "utterance", "name",     "recording"};
-constexpr std::array<const char*, 7> kTextNames = {
+constexpr std::array<const char*, 12> kRecordingColumns = {"path", "file",      "filename", "file_name",
+                                                           "wav",  "audio",     "clip",     "wav_filename",
+                                                           "id",   "utterance", "name",     "recording"};
+constexpr std::array<const char*, 7> kTextColumns = {
     "text", "sentence", "transcript", "transcription", "normalized_text", "words", "label"};
-constexpr std::array<const char*, 4> kSpeakerNames = {"speaker", "speaker_id", "client_id", "spk"};
+constexpr std::array<const char*, 4> kSpeakerColumns = {"speaker", "speaker_id", "client_id", "spk"};
 
 // Returns the fields of a line. If the separator is a comma, a quoted field may contain commas, and "" stands
 // for a quote.
@@ -80,7 +80,7 @@ struct Columns {
 };
 
 Columns find_columns(const TextLine& line, const Words& first, const TranscriptColumns& wanted) {
-  const auto recording = named_column(first, kRecordingNames), text = named_column(first, kTextNames);
+  const auto recording = named_column(first, kRecordingColumns), text = named_column(first, kTextColumns);
   Columns columns;
   columns.speaker = chosen_column(first, wanted.speaker, line);
   const auto chosen_recording = chosen_column(first, wanted.recording, line),
@@ -89,7 +89,7 @@ Columns find_columns(const TextLine& line, const Words& first, const TranscriptC
     return !is_number(name) && std::find(first.begin(), first.end(), name) != first.end();
   };
   columns.header = (recording && text) || names_header(wanted.recording) || names_header(wanted.text);
-  if (columns.header && !columns.speaker) columns.speaker = named_column(first, kSpeakerNames);
+  if (columns.header && !columns.speaker) columns.speaker = named_column(first, kSpeakerColumns);
   if ((columns.header && recording && text) || (chosen_recording && chosen_text)) {
     columns.recording = chosen_recording.value_or(recording.value_or(0));
     columns.text = chosen_text.value_or(text.value_or(1));
