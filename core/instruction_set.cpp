@@ -36,12 +36,12 @@ bool has(const Extension& extension, uint64_t saved) {
 // Appends text to a buffer of fixed size.
 class Writer {
  public:
-  Writer(char* text, size_t size) : text_(text), left_(size) {
-    if (left_ > 0) *text_ = '\0';
+  Writer(char* text, size_t size) : cursor_(text), left_(size) {
+    if (left_ > 0) *cursor_ = '\0';
   }
   void add(const char* more) {
-    for (; *more && left_ > 1; ++more, --left_) *text_++ = *more;
-    if (left_ > 0) *text_ = '\0';
+    for (; *more && left_ > 1; ++more, --left_) *cursor_++ = *more;
+    if (left_ > 0) *cursor_ = '\0';
   }
   // Adds the names of the extensions with a blank before each.
   void add_names(ExtensionSet set) {
@@ -53,7 +53,7 @@ class Writer {
   }
 
  private:
-  char* text_;
+  char* cursor_;
   size_t left_;
 };
 

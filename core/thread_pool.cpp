@@ -61,12 +61,12 @@ bool waits_passively() {
 // done() once. Returns the last result of done().
 template <class F>
 bool spin_until(int64_t spin_time, F&& done) {
-  constexpr int kChecksPerClock = 32;
+  constexpr int kSpinsPerClockRead = 32;
   if (done()) return true;
   if (waits_passively()) return false;
   const int64_t end = nanoseconds(CLOCK_MONOTONIC) + spin_time;
   do
-    for (int i = 0; i < kChecksPerClock; ++i) {
+    for (int i = 0; i < kSpinsPerClockRead; ++i) {
       if (done()) return true;
 #if defined(__x86_64__)
       __builtin_ia32_pause();

@@ -1,6 +1,6 @@
 // The classifier of sequences of the Long Range Arena (Tay et al. 2020). It consists of value embeddings plus
-// sinusoidal positions, an encoder that is not causal, the mean over the valid positions, and a linear layer.
-// Learned summary tokens can precede the sequence; the mean is then over them.
+// sinusoidal positions, an encoder that is not causal, a mean over positions, and a linear layer. Learned
+// summary tokens can precede the sequence. The mean is over these or, without them, over the valid tokens.
 #pragma once
 
 #include "models/encoder/encoder.h"
@@ -27,8 +27,8 @@ class Classifier final : public ExampleModel {
   Tensor forward(const Tensor& tokens, const Tensor& lengths, const ForwardContext& context) const;
   // Returns the mean cross entropy of batch.labels in nats, a scalar.
   Tensor loss(const Batch& batch, const ForwardContext& context) const override;
-  // The scores are nats_per_example, the loss, and accuracy, the share of sequences whose most probable class
-  // is correct.
+  // The score nats_per_example is the loss. The score accuracy is the share of sequences whose most probable
+  // class is correct.
   std::vector<std::string> score_names() const override { return {"nats_per_example", "accuracy"}; }
   std::vector<double> scores(const Batch& batch, uint64_t seed = 0) const override;
 

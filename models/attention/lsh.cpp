@@ -101,7 +101,7 @@ double multiply_adds(const OptionValues& values, const AttentionSize& size) {
   return 2 * static_cast<double>(size.dim) * keys * length;
 }
 
-OptionSpec choice(const char* name, Choices choices, const char* help) {
+OptionSpec choice_option(const char* name, Choices choices, const char* help) {
   return {.name = name,
           .default_value = std::string(*choices.begin()),
           .help = help,
@@ -113,26 +113,31 @@ OptionSpec number(const char* name, int64_t value, double min, double max, const
 
 std::vector<OptionSpec> lsh_option_specs() {
   return {
-      choice("preset", kPresets,
-             "implementation of LSH attention whose settings are the defaults of the other options"),
+      choice_option("preset", kPresets,
+                    "implementation of LSH attention whose settings are the defaults of the other options"),
       number("rounds", 4, 1, 255, "rounds of hashing; may differ between training and evaluation"),
       number("chunk_length", 0, 0, 1 << 20,
              "positions per chunk; 0: from the preset, 64 (fast_transformers: 32)"),
       number("buckets", -1, -1, 1 << 24,
              "number of buckets, even; 0: 2 length / chunk_length; -1: from the preset, 0 "
              "(fast_transformers: 64)"),
-      choice("wrap", kWraps,
-             "chunk before the first chunk: none, the last chunk of the same round (round), or the last "
-             "chunk of the previous round (global, trax); it rarely matters without across_buckets"),
-      choice("duplicates", kDuplicates,
-             "weight of a key found n times: n (none, trax) or 1 (exact, the paper); exact takes time "
-             "quadratic in the rounds and does not work with combine = mean"),
-      choice("across_buckets", kNoYes, "also attend to positions of other buckets in the chunk (trax)"),
-      choice("scale", kScales, "scores: q · k / |k| (unit_key, the paper) or q · k / √dim (rsqrt_dim)"),
-      choice("combine", kCombines, "rounds: one softmax over all (logsumexp, the paper) or their mean"),
-      choice("hash", kHashes,
-             "rotations per example, head and round, factorised above 128 buckets (rotations), or one per "
-             "round, not factorised (hyperplanes)")};
+      choice_option(
+          "wrap", kWraps,
+          "chunk before the first chunk: none, the last chunk of the same round (round), or the last "
+          "chunk of the previous round (global, trax); it rarely matters without across_buckets"),
+      choice_option("duplicates", kDuplicates,
+                    "weight of a key found n times: n (none, trax) or 1 (exact, the paper); exact takes time "
+                    "quadratic in the rounds and does not work with combine = mean"),
+      choice_option("across_buckets", kNoYes,
+                    "also attend to positions of other buckets in the chunk (trax)"),
+      choice_option("scale", kScales,
+                    "scores: q · k / |k| (unit_key, the paper) or q · k / √dim (rsqrt_dim)"),
+      choice_option("combine", kCombines,
+                    "rounds: one softmax over all (logsumexp, the paper) or their mean"),
+      choice_option(
+          "hash", kHashes,
+          "rotations per example, head and round, factorised above 128 buckets (rotations), or one per "
+          "round, not factorised (hyperplanes)")};
 }
 
 }  // namespace

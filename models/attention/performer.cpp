@@ -100,7 +100,7 @@ class PerformerKind final : public Attention {
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t number = draw_number(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, number, x);
-    auto& [kept_number, kept] = drawn_[name];
+    auto& [kept_number, kept] = projections_[name];
     if (!kept.defined() || kept_number != number || kept.dtype() != x.dtype() ||
         kept.device() != x.device() || kept.size(1) != x.size(-1)) {
       kept_number = number;
@@ -110,7 +110,7 @@ class PerformerKind final : public Attention {
   }
 
   PerformerOptions options_;
-  mutable std::map<std::string, Drawn> drawn_;  // by the name of the layer
+  mutable std::map<std::string, Drawn> projections_;  // by the name of the layer
 };
 
 PerformerOptions performer_options(const OptionValues& values) {
