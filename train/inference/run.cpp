@@ -72,7 +72,7 @@ auto load_fitting(const FoundRun& found, Load&& load) {
 
 // Makes the model of a run, loads its weights and sets its precision. First compares the tensor sizes that
 // `options` describes with the checkpoint, so that a config that does not match allocates little memory.
-// Throws CheckpointError if the tensors do not match the checkpoint or a weight is not finite.
+// Throws CheckpointError if the tensors do not match, and DivergedError if a weight is not finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
   // If the model has only slightly more parameters than the checkpoint, it is made, so that the error lists
