@@ -43,8 +43,8 @@ class Filterbank {
   ~Filterbank();
 
   const FilterbankOptions& options() const { return options_; }
-  // Returns the number of frames of a signal. Returns 0 for signals that are shorter than a frame or, without
-  // snip_edges, shorter than about half of frame_shift().
+  // Returns the number of frames of a signal. With snip_edges, returns 0 for signals that are shorter than a
+  // frame. Without snip_edges, returns 0 for signals that are shorter than about half of frame_shift().
   int64_t frames(int64_t samples) const;
   // Returns the features of samples in [-1, 1), (frames, dims) float32 on the CPU. With dither, the noise of
   // frame t comes from n = ceil(frame_length() / 4) blocks of the random stream, from block t * n.
