@@ -11,6 +11,8 @@
 namespace tapeformer {
 namespace {
 
+constexpr const char* kCausalMask = "causal";
+
 // Operations and bytes of one causal forward and backward pass over all sequences.
 // - Operations: the products of the forward pass, and the same number for the gradient of each operand.
 // - Bytes, a lower bound: forward reads q, k and v and writes the result. Backward reads these four tensors
@@ -72,7 +74,8 @@ Report run_attention(const BenchmarkArguments& arguments) {
                            .repeats = number("repeats"),
                            .patience = arguments.options.get<double>("patience"),
                            .device = arguments.device,
-                           .dtype = chosen_dtype(arguments.options)};
+                           .dtype = chosen_dtype(arguments.options),
+                           .causal = arguments.options.get<std::string>("mask") == kCausalMask};
   const bool has_config = !arguments.options.get<std::string>("config").empty();
   if (!has_config && !arguments.overrides.sets.empty()) throw ConfigError("--set needs --config");
   const std::vector<MeasuredKind> measured = has_config
@@ -91,7 +94,7 @@ Report run_attention(const BenchmarkArguments& arguments) {
     const AttentionKind& kind = *measured_kind;
     const auto samples = measure_attention(kind, options, lengths);
     std::vector<Rates> rates;
-    if (kind.multiply_adds)
+    if (kind.multiply_adds && lengths.causal)
       rates.push_back(
           median_rates(RateProbe(square_product(lengths.longest), lengths.device), lengths.repeats));
     Spread spread;
@@ -135,6 +138,11 @@ Benchmark attention_benchmark() {
                      .help = "dtype of queries, keys and values; the same as --precision",
                      .choices = {"float32", "bfloat16"},
                      .used_if = kWithoutConfig});
+  options.push_back({.name = "mask",
+                     .default_value = std::string(kCausalMask),
+                     .help = "causal: a causal mask if the kind supports it; none: no mask, and no shares of "
+                             "the matrix rate and the bandwidth",
+                     .choices = {kCausalMask, "none"}});
   options.push_back({.name = "patience",
                      .default_value = 20.0,
                      .help = "largest number of seconds for one pass; longer sequences are skipped",

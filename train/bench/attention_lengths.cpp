@@ -24,7 +24,7 @@ class LengthMeasurement {
         v_(random_rows(q_.shape(), "v", all.device, all.dtype, all.seed)),
         seed_(all.seed),
         cotangent_(Tensor::full(q_.shape(), 1, all.dtype, all.device)),
-        mask_{.causal = static_cast<bool>(kind.capabilities.causal), .key_lengths = {}},
+        mask_{.causal = all.causal && kind.capabilities.causal, .key_lengths = {}},
         attention_(kind.make(options, {.heads = all.heads, .dim = all.head_dim, .max_length = length})) {
     attention_->initialize(all.seed);
     attention_->move(all.device);

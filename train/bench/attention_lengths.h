@@ -40,11 +40,12 @@ struct AttentionLengths {
   Device device = kCpu;
   DType dtype = DType::float32;  // dtype of queries, keys and values
   uint64_t seed = kSeed;         // seed of the inputs and the hashes
+  bool causal = true;            // a causal mask if the kind supports it
 };
 
 struct AttentionSample {
   int64_t length = 0;
-  double seconds = 0;      // median time of a forward and backward pass, causal if the kind supports it
+  double seconds = 0;      // median time of a forward and backward pass
   int64_t peak_bytes = 0;  // peak memory, including inputs and gradients
 };
 

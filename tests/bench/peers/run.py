@@ -170,6 +170,46 @@ def attention_pair(kind: str, precision: str) -> Pair:
     )  # fmt: skip
 
 
+def survey_pair(kind: str, package: str, ours: tuple, repeats: int = 3) -> Pair:
+    return Pair(
+        f"survey-{kind}",
+        ("attention", *ours, "--shortest", "4096", "--longest", "4096", "--repeats", str(repeats)),
+        ("survey.py", "--kind", kind, "--from", "12", "--to", "12", "--repeats", str(repeats)),
+        (
+            Figure(
+                f"{kind} attention, 4,096 tokens, {package}",
+                Field(("lengths", 0, "seconds")),
+                Field(("results", 0, "seconds")),
+                Field(("lengths", 0, "peak_bytes")),
+                Field(("results", 0, "peak_bytes")),
+            ),
+        ),
+    )
+
+
+def survey_pairs() -> list[Pair]:
+    def config(name: str, *settings: str) -> tuple:
+        words = ("model.heads=8", "model.head_dim=64", *settings)
+        return ("--config", str(CONFIGS / f"survey/{name}.toml"), *(w for word in words for w in ("--set", word)))
+
+    no_mask = ("--mask", "none")
+    return [
+        survey_pair("linformer", "linformer", ("--kind", "linformer")),
+        survey_pair("performer", "performer-pytorch", ("--kind", "performer", *no_mask)),
+        survey_pair("performer-causal", "performer-pytorch", ("--kind", "performer"), 1),
+        survey_pair("local", "local-attention",
+                    config("image-1d", "attention.block=256", "attention.memory=256")),
+        survey_pair("memory-compressed", "memory-compressed-attention", ("--kind", "memory-compressed")),
+        survey_pair("sinkhorn", "sinkhorn-transformer", ("--kind", "sinkhorn", *no_mask)),
+        survey_pair("routing", "routing-transformer",
+                    config("routing", "attention.cluster_size=512", "attention.local_share=0")),
+        survey_pair("axial-row", "axial-attention", ("--kind", "axial-row", *no_mask)),
+        survey_pair("axial-column", "axial-attention", ("--kind", "axial-column", *no_mask)),
+        survey_pair("longformer", "transformers", ("--kind", "longformer", *no_mask)),
+        survey_pair("big-bird", "transformers", ("--kind", "big-bird", *no_mask)),
+    ]  # fmt: skip
+
+
 def decode_pair(batch: int, precision: str, threads: int = 0) -> Pair:
     case = 0 if threads == 1 else 1  # `bench generate` measures one sequence on one thread, and a batch on all threads
     name = f"decode-{batch}" + ("-one-thread" if threads == 1 else "") + f"-{precision}"
@@ -237,6 +277,7 @@ def all_pairs() -> list[Pair]:
         *(attention_pair(kind, precision) for kind in ("softmax", "linear") for precision in precisions),
         *(decode_pair(1, precision, threads) for threads in (1, 0) for precision in precisions),
         *(decode_pair(64, precision) for precision in precisions),
+        *survey_pairs(),
     ]
 
 

@@ -150,6 +150,13 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
       json_of(run_program({"bench", "attention", "--kind", "linformer", "--shortest", "256", "--longest",
                            "256", "--heads", "1", "--repeats", "1", "--json"}));
   CHECK(not_causal["lengths"].size() == 1);
+  const auto unmasked =
+      json_of(run_program({"bench", "attention", "--kind", "linear", "--mask", "none", "--shortest", "64",
+                           "--longest", "64", "--heads", "1", "--repeats", "1", "--json"}));
+  CHECK(unmasked["lengths"][0]["seconds"] > 0);
+  // The numbers of operations of kinds are for causal attention.
+  CHECK(!unmasked["lengths"][0].contains("gflops"));
+  CHECK(run_program({"bench", "attention", "--mask", "full"}).code == 2);
   std::vector<std::string> devices{"cpu"};
   if constexpr (kHasCuda)
     if (cuda::emulated()) devices.push_back("cuda-emulated");
