@@ -170,11 +170,11 @@ def attention_pair(kind: str, precision: str) -> Pair:
     )  # fmt: skip
 
 
-def survey_pair(kind: str, package: str, ours: tuple, repeats: int = 3) -> Pair:
+def survey_pair(kind: str, package: str, ours: tuple) -> Pair:
     return Pair(
         f"survey-{kind}",
-        ("attention", *ours, "--shortest", "4096", "--longest", "4096", "--repeats", str(repeats)),
-        ("survey.py", "--kind", kind, "--from", "12", "--to", "12", "--repeats", str(repeats)),
+        ("attention", *ours, "--shortest", "4096", "--longest", "4096", "--repeats", "1"),
+        ("survey.py", "--kind", kind, "--from", "12", "--to", "12", "--repeats", "1"),
         (
             Figure(
                 f"{kind} attention, 4,096 tokens, {package}",
@@ -196,7 +196,7 @@ def survey_pairs() -> list[Pair]:
     return [
         survey_pair("linformer", "linformer", ("--kind", "linformer")),
         survey_pair("performer", "performer-pytorch", ("--kind", "performer", *no_mask)),
-        survey_pair("performer-causal", "performer-pytorch", ("--kind", "performer"), 1),
+        survey_pair("performer-causal", "performer-pytorch", ("--kind", "performer")),
         survey_pair("local", "local-attention",
                     config("image-1d", "attention.block=256", "attention.memory=256")),
         survey_pair("memory-compressed", "memory-compressed-attention", ("--kind", "memory-compressed")),
