@@ -196,7 +196,7 @@ def survey_pairs() -> list[Pair]:
     return [
         survey_pair("linformer", "linformer", ("--kind", "linformer")),
         survey_pair("performer", "performer-pytorch", ("--kind", "performer", *no_mask)),
-        survey_pair("performer-causal", "performer-pytorch", ("--kind", "performer")),
+        survey_pair("causal-performer", "performer-pytorch", ("--kind", "performer")),
         survey_pair("local", "local-attention",
                     config("image-1d", "attention.block=256", "attention.memory=256")),
         survey_pair("memory-compressed", "memory-compressed-attention", ("--kind", "memory-compressed")),

@@ -154,7 +154,7 @@ def big_bird(options: argparse.Namespace) -> Callable:
 KINDS = {
     "linformer": linformer,
     "performer": performer,
-    "performer-causal": lambda options: performer(options, causal=True),
+    "causal-performer": lambda options: performer(options, causal=True),
     "local": local,
     "memory-compressed": memory_compressed,
     "sinkhorn": sinkhorn,
