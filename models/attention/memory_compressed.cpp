@@ -1,11 +1,10 @@
 #include <cmath>
-#include <limits>
 
 #include "models/attention/attention.h"
 #include "models/attention/score_masks.h"
+#include "models/attention/softmax.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
-#include "ops/softmax.h"
 #include "ops/sum.h"
 #include "ops/view.h"
 
@@ -30,38 +29,60 @@ class MemoryCompressedKind final : public Attention {
     add_parameter("value_convolution.bias", value_bias_, {heads, 1, dim}, initializer);
     add_parameter("first_key", first_key_, {1, 1, heads, dim}, normal_init(1));
     add_parameter("first_value", first_value_, {1, 1, heads, dim}, normal_init(1));
-    causal_ = causal_mask(setup.max_length);
-    add_buffer("causal", causal_);
   }
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
     check(!mask.causal || q.size(1) == k.size(1), kMemoryCompressed, "causal attention of queries ",
           q.shape(), " to keys ", k.shape(), " needs equal lengths");
-    check(!mask.causal || q.size(1) <= causal_.size(0), kMemoryCompressed, "sequences of ", q.size(1),
-          " tokens are longer than the maximum, ", causal_.size(0));
-    const auto heads_first = [](const Tensor& x) { return permute(x, {0, 2, 1, 3}); };
     const Tensor keys = compressed(valid_rows(k, mask), key_weight_, key_bias_, first_key_);
     const Tensor values = compressed(valid_rows(v, mask), value_weight_, value_bias_, first_value_);
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-    const Tensor scores = matmul(heads_first(mul(q, scale)), heads_first(keys), {.transpose_b = true});
-    const DropoutMask dropout_mask = weight_dropout(q, keys, dropout_, context, name);
-    const Tensor weights = dropout(softmax(masked(scores, mask, q)), dropout_mask);
-    return contiguous(heads_first(matmul(weights, heads_first(values))));
+    if (mask.causal) return causal_attention(q, keys, values, mask, context, name);
+    return softmax_attention(q, keys, values,
+                             softmax_options(q, keys, compressed_mask(mask, 1), dropout_, context, name));
   }
 
  private:
-  // Returns a (length, 1 + compressed_length(length)) float32 tensor on the CPU: 0 if the query attends to
-  // the compressed key, otherwise -inf.
-  Tensor causal_mask(int64_t length) const {
-    const int64_t keys = 1 + compressed_length(length);
-    const Tensor mask = Tensor::zeros({length, keys});
-    for (int64_t i = 0; i < length; ++i)
-      for (int64_t j = 1; j < keys; ++j)
-        if (j * factor_ - 1 > i) mask.data<float>()[i * keys + j] = -std::numeric_limits<float>::infinity();
-    return mask;
-  }
   int64_t compressed_length(int64_t length) const { return (length + factor_ - 1) / factor_; }
+
+  // Returns the mask of the compressed keys, with each length repeated `copies` times.
+  AttentionMask compressed_mask(const AttentionMask& mask, int64_t copies) const {
+    if (!mask.key_lengths.defined()) return mask;
+    const Tensor lengths = mask.key_lengths.to(kCpu);
+    const Tensor rows = Tensor::empty({lengths.numel() * copies}, DType::int64);
+    for (int64_t i = 0; i < rows.numel(); ++i)
+      rows.data<int64_t>()[i] = 1 + compressed_length(lengths.data<int64_t>()[i / copies]);
+    return {.causal = mask.causal, .key_lengths = rows};
+  }
+
+  // Query i attends to the keys 0 … (i + 1) / factor. Of the queries with the same (i + 1) % factor, query
+  // number t therefore attends to the keys 0 … t. Each such group is a sequence of causal attention.
+  Tensor causal_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
+                          const AttentionMask& mask, ForwardContext context, const std::string& name) const {
+    const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2), steps = keys.size(1);
+    const auto zeros = [&](int64_t rows) {
+      return Tensor::zeros({batch, rows, heads, q.size(3)}, q.dtype(), q.device());
+    };
+    const Tensor padded = concat({zeros(1), q, zeros(steps * factor_ - length - 1)}, 1);
+    const auto merged = [&](const Tensor& x) {
+      return reshape(x, {batch * factor_, steps, heads, x.size(4)});
+    };
+    const auto repeated = [&](const Tensor& x) {
+      const Tensor one = reshape(x, {batch, 1, steps, heads, x.size(3)});
+      return merged(broadcast_to(one, {batch, factor_, steps, heads, x.size(3)}));
+    };
+    const Tensor queries =
+        merged(permute(reshape(padded, {batch, steps, factor_, heads, q.size(3)}), {0, 2, 1, 3, 4}));
+    const Tensor repeated_keys = repeated(keys);
+    context.first_example *= factor_;
+    const Tensor out = softmax_attention(
+        queries, repeated_keys, repeated(values),
+        softmax_options(queries, repeated_keys, compressed_mask(mask, factor_), dropout_, context, name));
+    const Tensor groups = reshape(out, {batch, factor_, steps, heads, values.size(3)});
+    const Tensor rows =
+        reshape(permute(groups, {0, 2, 1, 3, 4}), {batch, steps * factor_, heads, values.size(3)});
+    return contiguous(slice(rows, 1, 1, length + 1));
+  }
 
   // Returns the learned row `first`, followed by the convolution of x (batch, length, heads, dim): (batch, 1
   // + compressed_length(length), heads, dim). Zeros fill up the last span of `factor` tokens.
@@ -75,20 +96,10 @@ class MemoryCompressedKind final : public Attention {
     const Tensor rows = permute(reshape(products, {heads, batch, steps, dim}), {1, 2, 0, 3});
     return concat({broadcast_to(first, {batch, 1, heads, dim}), rows}, 1);
   }
-  Tensor masked(Tensor scores, const AttentionMask& mask, const Tensor& q) const {
-    const int64_t keys = scores.size(3);
-    if (mask.causal) scores = add(scores, slice(slice(causal_, 0, 0, q.size(1)), 1, 0, keys));
-    if (!mask.key_lengths.defined()) return scores;
-    const Tensor lengths = mask.key_lengths.to(kCpu).clone();
-    for (int64_t b = 0; b < lengths.numel(); ++b)
-      lengths.data<int64_t>()[b] = 1 + compressed_length(lengths.data<int64_t>()[b]);
-    return add(scores, reshape(length_scores(lengths, keys, q), {q.size(0), 1, 1, keys}));
-  }
 
   int64_t factor_;
   double dropout_;
   Tensor key_weight_, key_bias_, value_weight_, value_bias_, first_key_, first_value_;
-  Tensor causal_;  // buffer: causal_mask(max_length)
 };
 
 }  // namespace
@@ -108,7 +119,6 @@ AttentionKind memory_compressed_attention_kind() {
                        .min = 1,
                        .max = 1 << 16}},
           .make = [](const OptionValues& options, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
-            check(setup.max_length > 0, kMemoryCompressed, "the causal mask needs a maximum length");
             return std::make_unique<MemoryCompressedKind>(options.get<int64_t>("factor"), setup);
           },
           // Counts scores and weighted sums for half of the compressed keys. Omits the cost of the
