@@ -154,6 +154,9 @@ class Tensor {
   const void* id() const { return body_.get(); }
   long use_count() const { return body_ ? body_->owners.load() : 0; }
   bool owns_storage_alone() const { return body().storage->owners.load() == 1; }
+  bool shares_storage(const Tensor& other) const {
+    return body().storage.get() == other.body().storage.get();
+  }
   TensorAttachment* attachment() const { return body().attachment.get(); }
   void attach(std::unique_ptr<TensorAttachment> attachment) const {
     body().attachment = std::move(attachment);

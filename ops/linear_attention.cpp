@@ -51,7 +51,8 @@ LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, i
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options) {
-  check_attention_step(kStep, q, k, v, out);
+  check_attention_step(kStep, q, k, v, out, true);
+  check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
   LinearAttentionShape shape;
   shape.batch = q.size(0);
   shape.heads = q.size(1);
@@ -64,10 +65,11 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
         kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ", state.key_sum.shape(),
         " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
-  dispatch(kStep, q, [&]<class T>(auto backend) {
+  dispatch_stored(kStep, out, [&]<class O>(auto backend) {
+    using T = Compute<O>;
     linear_attention_step(backend, shape, attention_rows<const T>(q), attention_rows<const T>(k),
                           attention_rows<const T>(v), state.kv.data<T>(), state.key_sum.data<T>(),
-                          attention_rows<T>(out));
+                          attention_rows<O>(out));
   });
 }
 

@@ -38,8 +38,9 @@ LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, i
 
 // Processes one token of the causal form (equations 18 to 20): adds k and v to the state, then reads the
 // result for q. q and k are (batch, heads, dim); v and out are (batch, heads, value_dim). All are float32 or
-// float64, and their last dimensions are contiguous. The call is not recorded and allocates no memory. The
-// options causal and key_lengths are ignored. Throws ShapeError for mismatched shapes and dtypes.
+// float64, and `out` may be bfloat16 if the others are float32. Their last dimensions are contiguous. The
+// call is not recorded, and allocates no memory if `out` has the dtype of q. The options causal and
+// key_lengths are ignored. Throws ShapeError for mismatched shapes and dtypes.
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options = {});

@@ -1,8 +1,10 @@
 #include "ops/norm.h"
 
+#include "autograd/results.h"
 #include "core/dispatch.h"
 #include "ops/detail/tensors.h"
 #include "ops/kernels/norm.h"
+#include "ops/linear.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -17,10 +19,41 @@ void check_arguments(const char* op, const Tensor& x, const Tensor& weight, cons
   check(x.dtype() != DType::bfloat16, op, "needs float32 or float64, not bfloat16");
 }
 
-// Implements layer_norm() and residual_layer_norm(). If `branch_input` is undefined, there is no residual
-// branch.
-Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input, const Tensor& weight,
-                 const Tensor& bias, const DropoutMask& dropout, double eps) {
+// The tensors that the backward pass of a layer norm reads.
+struct SavedNorm {
+  Tensor normalized;   // (…, dim)
+  Tensor inverse_std;  // (rows,)
+  Tensor weight;
+  DropoutMask dropout;
+  DType branch_dtype;  // dtype of the residual branch, or of x if there is no branch
+};
+
+// Returns the gradients of x, the weight, the bias and, if `has_branch` is true, the branch. g and g_rounded
+// are the gradients of the result and of its copy in bfloat16. One of them may be undefined.
+Gradients gradients_of(const char* op, const SavedNorm& saved, const Tensor& g, const Tensor& g_rounded,
+                       bool has_branch, Needs needs) {
+  const Tensor& x = saved.normalized;
+  const Tensor gx = Tensor::empty_like(x), gweight = Tensor::empty_like(saved.weight),
+               gbias = Tensor::empty_like(saved.weight);
+  const bool separate = has_branch && needs[3] && (saved.dropout.active() || saved.branch_dtype != x.dtype());
+  const Tensor gbranch = Tensor::empty(separate ? x.shape() : Shape{0}, saved.branch_dtype, x.device());
+  const Tensor dense_g = g.defined() ? dense(g) : g;
+  const Tensor dense_rounded = g_rounded.defined() ? dense(g_rounded) : g_rounded;
+  dispatch_stored(op, gbranch, [&]<class B>(auto backend) {
+    using T = Compute<B>;
+    layer_norm_backward(backend, saved.inverse_std.numel(), x.size(-1), data_or_null<T>(dense_g),
+                        data_or_null<BFloat16>(dense_rounded), x.data<T>(), saved.inverse_std.data<T>(),
+                        saved.weight.data<T>(), saved.dropout, gx.data<T>(),
+                        separate ? gbranch.data<B>() : nullptr, gweight.data<T>(), gbias.data<T>());
+  });
+  if (!has_branch) return {gx, gweight, gbias};
+  return {gx, gweight, gbias, separate ? gbranch : gx};
+}
+
+// Implements the layer norms. If `branch_input` is undefined, there is no residual branch. `operand` is the
+// dtype of NormResult::operand.
+NormResult normalize(const char* op, const Tensor& input, const Tensor& branch_input, const Tensor& weight,
+                     const Tensor& bias, const DropoutMask& dropout, double eps, DType operand) {
   check_arguments(op, input, weight, bias);
   const bool has_branch = branch_input.defined();
   const Tensor x = contiguous(input);
@@ -29,6 +62,7 @@ Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input
       has_branch ? std::vector{x, weight, bias, branch} : std::vector{x, weight, bias};
   const int64_t dim = x.size(-1), rows = x.numel() / std::max<int64_t>(dim, 1);
   const Tensor y = Tensor::empty_like(x);
+  const Tensor rounded = operand == x.dtype() ? Tensor{} : Tensor::empty(x.shape(), operand, x.device());
   const bool keep = recording() && (requires_grad(x) || requires_grad(weight) || requires_grad(bias) ||
                                     requires_grad(branch));
   const Tensor normalized = keep ? Tensor::empty_like(x) : Tensor{};
@@ -38,40 +72,49 @@ Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input
     using T = Compute<B>;
     layer_norm_forward(backend, rows, dim, x.data<T>(), data_or_null<B>(branch), dropout, weight.data<T>(),
                        bias.data<T>(), eps, y.data<T>(), data_or_null<T>(normalized),
-                       data_or_null<T>(inverse_std), nullptr);
+                       data_or_null<T>(inverse_std), data_or_null<BFloat16>(rounded));
   });
-  return record(
-      op, y, inputs,
-      [=, weight = detach(weight), branch_dtype = stored.dtype()](const Tensor& gradient, Needs needs) {
-        const Tensor g = dense(gradient);
-        const Tensor gx = Tensor::empty_like(normalized), gweight = Tensor::empty_like(weight),
-                     gbias = Tensor::empty_like(weight);
-        const bool separate = has_branch && needs[3] && (dropout.active() || branch_dtype != g.dtype());
-        const Tensor gbranch = Tensor::empty(separate ? g.shape() : Shape{0}, branch_dtype, g.device());
-        dispatch_stored(op, gbranch, [&]<class B>(auto backend) {
-          using T = Compute<B>;
-          layer_norm_backward(backend, rows, dim, g.data<T>(), normalized.data<T>(), inverse_std.data<T>(),
-                              weight.data<T>(), dropout, gx.data<T>(), separate ? gbranch.data<B>() : nullptr,
-                              gweight.data<T>(), gbias.data<T>());
-        });
-        const Tensor& branch_gradient = separate ? gbranch : gx;
-        return has_branch ? Gradients{gx, gweight, gbias, branch_gradient} : Gradients{gx, gweight, gbias};
-      });
+  const SavedNorm saved{normalized, inverse_std, detach(weight), dropout, stored.dtype()};
+  if (!rounded.defined()) {
+    record(op, y, inputs,
+           [=](const Tensor& g, Needs needs) { return gradients_of(op, saved, g, {}, has_branch, needs); });
+    return {y, y};
+  }
+  record_results(op, {y, rounded}, inputs, [=](const Gradients& g, Needs needs) {
+    return gradients_of(op, saved, g[0], g[1], has_branch, needs);
+  });
+  return {y, rounded};
+}
+
+void check_branch(const char* op, const Tensor& x, const Tensor& branch) {
+  check_defined(op, "the input", x, "the branch", branch);
+  check(x.shape() == branch.shape() && x.dtype() == compute_dtype(branch.dtype()), op, "input ",
+        name_of(x.dtype()), " ", x.shape(), " and branch ", name_of(branch.dtype()), " ", branch.shape(),
+        " differ");
 }
 
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  return normalize("layer_norm", x, {}, weight, bias, {}, eps);
+  check_defined("layer_norm", "the input", x);
+  return normalize("layer_norm", x, {}, weight, bias, {}, eps, x.dtype()).result;
+}
+
+NormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  check_defined("layer_norm", "the input", x);
+  return normalize("layer_norm", x, {}, weight, bias, {}, eps, operand_dtype(x));
 }
 
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout, double eps) {
-  check_defined("residual_layer_norm", "the input", x, "the branch", branch);
-  check(x.shape() == branch.shape() && x.dtype() == compute_dtype(branch.dtype()), "residual_layer_norm",
-        "input ", name_of(x.dtype()), " ", x.shape(), " and branch ", name_of(branch.dtype()), " ",
-        branch.shape(), " differ");
-  return normalize("residual_layer_norm", x, branch, weight, bias, dropout, eps);
+  check_branch("residual_layer_norm", x, branch);
+  return normalize("residual_layer_norm", x, branch, weight, bias, dropout, eps, x.dtype()).result;
+}
+
+NormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,
+                                            const Tensor& bias, const DropoutMask& dropout, double eps) {
+  check_branch("residual_layer_norm", x, branch);
+  return normalize("residual_layer_norm", x, branch, weight, bias, dropout, eps, operand_dtype(x));
 }
 
 }  // namespace tapeformer

@@ -17,4 +17,16 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout = {}, double eps = kLayerNormEps);
 
+// The result of a layer norm, and the same values as an operand of products, in the dtype of operand_dtype()
+// (ops/linear.h). If the dtypes are equal, both are the same tensor.
+struct NormResult {
+  Tensor result, operand;
+};
+// Return layer_norm() or residual_layer_norm() with the operand, which the same kernel rounds.
+NormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                   double eps = kLayerNormEps);
+NormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,
+                                            const Tensor& bias, const DropoutMask& dropout = {},
+                                            double eps = kLayerNormEps);
+
 }  // namespace tapeformer

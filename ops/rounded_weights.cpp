@@ -1,18 +1,40 @@
 #include "ops/rounded_weights.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "core/device_control.h"
 #include "ops/linear.h"
 
 namespace tapeformer {
+
+namespace {
+
+const float* end_of(const Tensor& weight) {
+  return static_cast<const float*>(weight.raw()) + weight.numel();
+}
+
+}  // namespace
 
 RoundedWeights::RoundedWeights(const std::vector<Tensor>& weights) {
   for (const Tensor& weight : weights) {
     if (weight.device().is_cpu() || operand_dtype(weight) == weight.dtype()) continue;
     check(weight.is_contiguous(), "RoundedWeights", "weight ", weight.shape(), " must be contiguous");
     weights_.push_back(detach(weight));
-    copies_.push_back(Tensor::empty(weight.shape(), DType::bfloat16, weight.device()));
-    const DeviceScope scope(weight.device());
-    addresses_[weights_.back().data<float>()] = copies_.back().data<BFloat16>();
+  }
+  std::sort(weights_.begin(), weights_.end(),
+            [](const Tensor& a, const Tensor& b) { return std::less<>()(a.raw(), b.raw()); });
+  for (size_t first = 0; first < weights_.size();) {
+    size_t last = first + 1;
+    int64_t count = weights_[first].numel();
+    for (; last < weights_.size() && weights_[last].raw() == end_of(weights_[last - 1]); ++last)
+      count += weights_[last].numel();
+    const Tensor copies = Tensor::empty({count}, DType::bfloat16, weights_[first].device());
+    const DeviceScope scope(copies.device());
+    for (int64_t offset = 0; first < last; offset += weights_[first++].numel()) {
+      copies_.push_back(copies.alias({weights_[first].numel()}, {1}, offset));
+      addresses_[weights_[first].data<float>()] = copies_.back().data<BFloat16>();
+    }
   }
 }
 

@@ -1,5 +1,8 @@
 #include "ops/view.h"
 
+#include <algorithm>
+
+#include "autograd/results.h"
 #include "ops/detail/tensors.h"
 
 namespace tapeformer {
@@ -13,6 +16,41 @@ Shape with_size(Shape shape, int dim, int64_t size) {
 // Returns the view of elements [begin, begin + count) of one dimension. The call is not recorded.
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t count) {
   return x.alias(with_size(x.shape(), dim, count), x.strides(), begin * x.strides()[dim]);
+}
+
+// Returns slice `index` of one dimension, without the dimension. The call is not recorded.
+Tensor select(const Tensor& x, int dim, int64_t index) {
+  Shape shape, strides;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i == dim) continue;
+    shape.append(x.size(i));
+    strides.append(x.strides()[i]);
+  }
+  return x.alias(shape, strides, index * x.strides()[dim]);
+}
+
+// Returns whether each part is contiguous and begins where the part before it ends, in one storage.
+bool are_adjacent(const std::vector<Tensor>& parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i].is_contiguous()) return false;
+    if (i == 0) continue;
+    const Tensor& before = parts[i - 1];
+    if (!parts[i].shares_storage(before) ||
+        static_cast<char*>(before.raw()) + before.bytes() != static_cast<char*>(parts[i].raw()))
+      return false;
+  }
+  return true;
+}
+
+// Returns the concatenation of the parts along `dim`, with this shape, without recording it.
+Tensor joined(const std::vector<Tensor>& parts, int dim, const Shape& shape) {
+  const Tensor out = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
+  int64_t begin = 0;
+  for (const Tensor& part : parts) {
+    narrow(out, dim, begin, part.size(dim)).copy_from(part);
+    begin += part.size(dim);
+  }
+  return out;
 }
 
 }  // namespace
@@ -108,19 +146,20 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
           "concat", "shapes ", first.shape(), " and ", part.shape(), " do not join along dimension ", dim);
     total += part.size(dim);
   }
-  const Tensor out = Tensor::empty(with_size(first.shape(), dim, total), first.dtype(), first.device());
+  const Shape shape = with_size(first.shape(), dim, total);
+  // Slices of the first dimension that is not 1 are adjacent in memory.
+  bool outermost = true;
+  for (int i = 0; i < dim; ++i) outermost = outermost && shape[i] == 1;
+  const Tensor out = outermost && are_adjacent(parts) ? first.alias(shape, shape.contiguous_strides())
+                                                      : joined(parts, dim, shape);
   std::vector<int64_t> sizes;
-  int64_t begin = 0;
-  for (const Tensor& part : parts) {
-    narrow(out, dim, begin, part.size(dim)).copy_from(part);
-    sizes.push_back(part.size(dim));
-    begin += part.size(dim);
-  }
+  for (const Tensor& part : parts) sizes.push_back(part.size(dim));
   return record("concat", out, parts, [dim, sizes](const Tensor& g) {
     Gradients gradients;
     int64_t offset = 0;
     for (const int64_t size : sizes) {
-      gradients.push_back(narrow(g, dim, offset, size).clone());
+      const Tensor part = narrow(g, dim, offset, size);
+      gradients.push_back(part.is_contiguous() ? part : part.clone());
       offset += size;
     }
     return gradients;
@@ -141,6 +180,49 @@ Tensor stack(const std::vector<Tensor>& parts, int dim) {
     expanded.push_back(reshape(part, shape));
   }
   return concat(expanded, dim);
+}
+
+Shape shape_of_parts(const std::vector<Tensor>& parts, int dim) {
+  Shape shape;
+  for (int i = 0; i <= parts[0].rank(); ++i) {
+    if (i == dim) shape.append(static_cast<int64_t>(parts.size()));
+    if (i < parts[0].rank()) shape.append(parts[0].size(i));
+  }
+  return shape;
+}
+
+bool are_parts(const std::vector<Tensor>& parts, int dim) {
+  const Tensor& first = parts[0];
+  const Shape strides = shape_of_parts(parts, dim).contiguous_strides();
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const Tensor& x = parts[part];
+    if (x.shape() != first.shape() || x.dtype() != first.dtype() || !x.shares_storage(first)) return false;
+    const int64_t offset = static_cast<int64_t>(part) * strides[dim] * size_of(x.dtype());
+    if (static_cast<char*>(x.raw()) != static_cast<char*>(first.raw()) + offset) return false;
+    for (int i = 0; i < x.rank(); ++i)
+      if (x.size(i) > 1 && x.strides()[i] != strides[i < dim ? i : i + 1]) return false;
+  }
+  return true;
+}
+
+std::vector<Tensor> unbind(const Tensor& x, int dim) {
+  check_defined("unbind", "x", x);
+  dim = normalize_dim("unbind", dim, x.rank());
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < x.size(dim); ++i) parts.push_back(select(x, dim, i));
+  record_results(
+      "unbind", parts, {x}, [shape = x.shape(), dim, dtype = x.dtype()](const Gradients& g, Needs) {
+        const auto defined = [](const Tensor& part) { return part.defined(); };
+        if (std::all_of(g.begin(), g.end(), defined) && are_parts(g, dim))
+          return Gradients{g[0].alias(shape, shape.contiguous_strides())};
+        const Device device = std::find_if(g.begin(), g.end(), defined)->device();
+        const Tensor gx = std::all_of(g.begin(), g.end(), defined) ? Tensor::empty(shape, dtype, device)
+                                                                   : Tensor::zeros(shape, dtype, device);
+        for (size_t i = 0; i < g.size(); ++i)
+          if (g[i].defined()) select(gx, dim, static_cast<int64_t>(i)).copy_from(g[i]);
+        return Gradients{gx};
+      });
+  return parts;
 }
 
 }  // namespace tapeformer

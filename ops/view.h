@@ -22,9 +22,18 @@ Tensor permute(const Tensor& x, const Shape& order);
 Tensor transpose(const Tensor& x, int dim0, int dim1);
 // Returns elements [begin, end) of one dimension as a view. Negative indices count from the end.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
-// Concatenates tensors of equal rank along an existing dimension.
+// Concatenates tensors of equal rank along an existing dimension. If the parts lie in one storage as in the
+// result, returns a view.
 Tensor concat(const std::vector<Tensor>& parts, int dim);
 // Stacks tensors of equal shape along a new dimension.
 Tensor stack(const std::vector<Tensor>& parts, int dim);
+// Returns the slices x[…, i, …] along a dimension, without this dimension, as views. If the gradients of the
+// slices are views of one tensor in the same arrangement, backward() copies nothing.
+std::vector<Tensor> unbind(const Tensor& x, int dim);
+
+// Returns the shape of a contiguous tensor that unbind(…, dim) divides into these parts.
+Shape shape_of_parts(const std::vector<Tensor>& parts, int dim);
+// Returns whether the parts are the slices of one contiguous tensor, in the order of unbind(…, dim).
+bool are_parts(const std::vector<Tensor>& parts, int dim);
 
 }  // namespace tapeformer

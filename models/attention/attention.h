@@ -53,6 +53,7 @@ struct AttentionCapabilities {
   bool constant_state = false;     // the size of the recurrent state does not depend on the length
   bool shared_query_key = false;   // queries are used as keys: models have no key projection
   bool random_evaluation = false;  // results of evaluation depend on ForwardContext::seed
+  bool rounds_steps = false;       // step() can write a bfloat16 result for float32 inputs
 };
 
 // The keys that each query can attend to.
@@ -103,8 +104,9 @@ class Attention : public Module {
   // Returns an empty state. Throws std::invalid_argument if the kind has no recurrent form.
   virtual std::unique_ptr<AttentionState> make_state(const StateShape& shape) const;
   // Appends one token to the state and writes its causal attention to `out`. q and k are (batch, heads, dim);
-  // v and out are (batch, heads, value_dim). Their last dimension is contiguous, and `out` is contiguous.
-  // Allocates no memory. Throws std::invalid_argument if the kind has no recurrent form.
+  // v and out are (batch, heads, value_dim). Their last dimension is contiguous, and `out` is contiguous. All
+  // have the dtype of the state. With AttentionCapabilities::rounds_steps, `out` may be bfloat16 if the
+  // others are float32. Allocates no memory. Throws std::invalid_argument if the kind has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 

@@ -180,7 +180,8 @@ AttentionKind performer_attention_kind() {
                        .recurrent = true,
                        .weight_dropout = unsupported("it computes no attention weights"),
                        .bfloat16 = unsupported("exponents of its features need float32"),
-                       .constant_state = true},
+                       .constant_state = true,
+                       .rounds_steps = true},
       .options = performer_option_specs(),
       .make =
           [](const OptionValues& values, const AttentionSetup&) {

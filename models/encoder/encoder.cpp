@@ -30,17 +30,18 @@ Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const Forwar
     return norm.forward(reversible_stack(layers, options_.feedforward_chunks, x, mask, context));
   const bool recomputed = options_.recompute && recording();
   const ReplayContext replay(context, recomputed);
-  Tensor y = x;
+  LayerState state{x};
   for (const auto& layer : layers) {
     if (recomputed) {
-      y = recompute([&layer = *layer, mask,
+      state.first =
+          recompute([&layer = *layer, mask,
                      replay](const std::vector<Tensor>& in) { return layer.forward(in[0], mask, *replay); },
-                    {y}, layer->leaves());
+                    {state.first}, layer->leaves());
     } else {
-      y = layer->forward(y, mask, context);
+      layer->advance(state, mask, context);
     }
   }
-  return norm.forward(y);
+  return norm.forward(state.first);
 }
 
 std::unique_ptr<SegmentMemory> Encoder::make_memory(int64_t batch) const {

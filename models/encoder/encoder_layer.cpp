@@ -60,9 +60,20 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
                                .max_length = options.max_length,
                                .dropout = options.attention_dropout,
                                .first = first});
-  if (inputs_.queries) add_child("query_projection", query_projection);
-  if (inputs_.keys) add_child("key_projection", key_projection);
-  add_child("value_projection", value_projection);
+  const auto add_projection = [&](const char* name, Linear& projection) {
+    add_child(name, projection);
+    projections_.push_back(&projection);
+  };
+  if (inputs_.queries) add_projection("query_projection", query_projection);
+  if (inputs_.keys) add_projection("key_projection", key_projection);
+  add_projection("value_projection", value_projection);
+  std::vector<Tensor*> weights, biases;
+  for (Linear* projection : projections_) {
+    weights.push_back(&projection->weight);
+    biases.push_back(&projection->bias);
+  }
+  keep_adjacent(weights);
+  keep_adjacent(biases);
   add_child("out_projection", out_projection);
   add_child("inner_attention", *attention_);
 }
@@ -78,15 +89,8 @@ struct MultiHeadAttention::TapeExecutor {
   DType head_dtype;  // dtype of queries, keys and values
   DType result;
 
-  AttentionInputs inputs() const { return a.inputs_; }
-  Tensor heads(const Linear& projection, const Tensor& x) const {
-    return reshape(projection.forward(x, Activation::none, {}, head_dtype),
-                   {x.size(0), x.size(1), a.heads_, a.head_dim_});
-  }
+  Heads project(const Tensor& x) const { return a.project(x, source, head_dtype); }
   Tensor rotated(const Tensor& x) const { return a.is_rotary_ ? rotary(x) : x; }
-  Tensor query(const Tensor& x) const { return rotated(heads(a.query_projection, x)); }
-  Tensor key(const Tensor&) const { return rotated(heads(a.key_projection, source)); }
-  Tensor value(const Tensor&) const { return heads(a.value_projection, source); }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
     const Tensor attended = a.attention_->forward(q, k, v, mask, context, name);
     check_attended(attended, {shape[0], shape[1], v.size(2), v.size(3)}, v.dtype(), name.c_str());
@@ -96,6 +100,34 @@ struct MultiHeadAttention::TapeExecutor {
     return a.out_projection.forward(as_operand(x), Activation::none, {}, result);
   }
 };
+
+Heads MultiHeadAttention::heads_of(const std::vector<Tensor>& parts) const {
+  Heads heads;
+  size_t next = 0;
+  if (inputs_.queries) heads.query = parts[next++];
+  if (inputs_.keys) heads.key = parts[next++];
+  heads.value = parts[next];
+  return heads;
+}
+
+Heads MultiHeadAttention::project(const Tensor& x, const Tensor& source, DType dtype) const {
+  std::vector<Tensor> parts;
+  const auto add_parts = [&](size_t first, size_t last, const Tensor& input) {
+    std::vector<Tensor> weights, biases;
+    for (size_t i = first; i < last; ++i) {
+      weights.push_back(projections_[i]->weight);
+      biases.push_back(projections_[i]->bias);
+    }
+    const Tensor y = linear(input, concat(weights, 0), concat(biases, 0), Activation::none, {}, dtype);
+    const auto count = static_cast<int64_t>(last - first);
+    for (const Tensor& part : unbind(reshape(y, {input.size(0), input.size(1), count, heads_, head_dim_}), 2))
+      parts.push_back(part);
+  };
+  const size_t separate = inputs_.queries && source.id() != x.id() ? 1 : 0;
+  if (separate > 0) add_parts(0, separate, x);
+  add_parts(separate, projections_.size(), source);
+  return heads_of(parts);
+}
 
 Tensor MultiHeadAttention::with_memory(const Tensor& x, const ForwardContext& context,
                                        const std::string& name) const {
@@ -128,9 +160,10 @@ Tensor MultiHeadAttention::reconstruction_loss(const Tensor& x, const Tensor& ev
   return mse_loss(attended(compressed), attended(evicted));
 }
 
-Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
-                                   const std::string& name, DType result) const {
-  const Tensor operand = as_operand(x);
+Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, const AttentionMask& mask,
+                                   const ForwardContext& context, const std::string& name,
+                                   DType result) const {
+  const Tensor operand = x_operand.defined() ? x_operand : as_operand(x);
   const DType head_dtype = takes_bfloat16_ ? operand.dtype() : x.dtype();
   const Tensor source = context.memory ? as_operand(with_memory(x, context, name)) : operand;
   return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result},
@@ -172,20 +205,22 @@ struct EncoderLayer::TapeExecutor {
     return dropout_mask(branch == Branch::attention ? ".attention" : ".out").from(first_row * width);
   }
 
-  Tensor norm(Branch branch, const Tensor& x) const { return layer.norm(branch).forward(x); }
+  NormResult norm(Branch branch, const Tensor& x) const { return layer.norm(branch).forward_with_operand(x); }
   Tensor dropout(Branch branch, const Tensor& x) const {
     return tapeformer::dropout(x, output_mask(branch, x.size(-1)));
   }
   Tensor sum(const Tensor& residual, const Tensor& change) const { return add(residual, change); }
-  Tensor norm_of_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
-    return layer.norm(branch).forward(residual, change, output_mask(branch, residual.size(-1)));
+  NormResult norm_of_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
+    return layer.norm(branch).forward_with_operand(residual, change, output_mask(branch, residual.size(-1)));
   }
-  Tensor apply(Branch branch, const Tensor& x) const {
+  Tensor apply(Branch branch, const Tensor& x, const Tensor& x_operand) const {
+    const Tensor operand = x_operand.defined() ? x_operand : as_operand(x);
     // norm_of_sum() accepts a bfloat16 output of the branch; the residual sums of other forms do not.
     const DType result = layer.form_ == ResidualForm::post_norm ? operand_dtype(x) : x.dtype();
-    if (branch == Branch::attention) return layer.attention.forward(x, mask, context, layer.name_, result);
-    return chunks > 1 ? chunked_feedforward(x, result)
-                      : layer.feedforward.forward(x, hidden_mask(first_row), result);
+    if (branch == Branch::attention)
+      return layer.attention.forward(x, operand, mask, context, layer.name_, result);
+    return chunks > 1 ? chunked_feedforward(operand, result)
+                      : layer.feedforward.forward(operand, hidden_mask(first_row), result);
   }
   Tensor chunked_feedforward(const Tensor& x, DType result) const;
 };
@@ -212,9 +247,15 @@ Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType re
 
 Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
                              const ForwardContext& context) const {
-  LayerState state{x, {}};
-  run_layer(form_, TapeExecutor{*this, mask, context, context.first_example * x.size(1), chunks_}, state);
+  LayerState state{x};
+  advance(state, mask, context);
   return state.first;
+}
+
+void EncoderLayer::advance(LayerState& state, const AttentionMask& mask,
+                           const ForwardContext& context) const {
+  const int64_t first_row = context.first_example * state.first.size(1);
+  run_layer(form_, TapeExecutor{*this, mask, context, first_row, chunks_}, state);
 }
 
 Tensor EncoderLayer::attention_change(const Tensor& x, const AttentionMask& mask,

@@ -53,15 +53,18 @@ inline ResidualForm residual_form(const EncoderOptions& options) {
   return options.pre_norm ? ResidualForm::pre_norm : ResidualForm::post_norm;
 }
 
-// The tensors that pass from layer to layer. `second` is defined in reversible layers only.
+// The tensors that pass from layer to layer.
 struct LayerState {
-  Tensor first, second;
+  Tensor first;
+  Tensor second = {};   // defined in reversible layers only
+  Tensor operand = {};  // post-norm layers: `first` as an operand of products, or undefined
 };
 
 // Returns the change that a pre-norm or reversible layer adds to its residual.
 template <class Executor>
 Tensor residual_change(const Executor& executor, Branch branch, const Tensor& x) {
-  return executor.dropout(branch, executor.apply(branch, executor.norm(branch, x)));
+  const NormResult normalized = executor.norm(branch, x);
+  return executor.dropout(branch, executor.apply(branch, normalized.result, normalized.operand));
 }
 
 // Applies one layer to the state.
@@ -69,7 +72,10 @@ template <class Executor>
 void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
   for (const Branch branch : kBranches) {
     if (form == ResidualForm::post_norm) {
-      state.first = executor.norm_of_sum(branch, state.first, executor.apply(branch, state.first));
+      const Tensor change = executor.apply(branch, state.first, state.operand);
+      const NormResult normalized = executor.norm_of_sum(branch, state.first, change);
+      state.first = normalized.result;
+      state.operand = normalized.operand;
     } else if (form == ResidualForm::pre_norm) {
       state.first = executor.sum(state.first, residual_change(executor, branch, state.first));
     } else {
@@ -79,15 +85,21 @@ void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
   }
 }
 
-// Returns the multi-head self-attention of x. query(), key() and value() project to heads. The results of
-// key() and value() may begin with the rows of a segment memory.
+// Queries, keys and values of a layer, projected to heads. Queries and keys are undefined if the attention
+// does not read them.
+struct Heads {
+  Tensor query, key, value;
+};
+
+// Returns the multi-head self-attention of x. project() returns the projections of x. The keys and the values
+// may begin with the rows of a segment memory.
 template <class Executor>
 Tensor run_attention(const Executor& executor, const Tensor& x) {
-  const AttentionInputs inputs = executor.inputs();
-  const Tensor q = inputs.queries ? executor.query(x) : Tensor();
-  const Tensor k = inputs.keys ? executor.key(x) : q;
-  const Tensor v = executor.value(x);
-  return executor.output(executor.attend(inputs.queries ? q : v, k.defined() ? k : v, v));
+  const Heads heads = executor.project(x);
+  const Tensor& v = heads.value;
+  const Tensor q = heads.query.defined() ? executor.rotated(heads.query) : v;
+  const Tensor k = heads.key.defined() ? executor.rotated(heads.key) : q;
+  return executor.output(executor.attend(q, k, v));
 }
 
 class MultiHeadAttention final : public Module {
@@ -96,22 +108,30 @@ class MultiHeadAttention final : public Module {
   // OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* first = nullptr);
-  // Computes self-attention of x (batch, length, width). The result has the shape of x and dtype `result`;
-  // see linear() for dtypes. `name` is the full name of the layer.
-  Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
-                 const std::string& name, DType result) const;
+  // Computes self-attention of x (batch, length, width). `operand` is x as an operand of products; if it is
+  // undefined, x is converted. The result has the shape of x and dtype `result`; see linear() for dtypes.
+  // `name` is the full name of the layer.
+  Tensor forward(const Tensor& x, const Tensor& operand, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& name, DType result) const;
 
   const Attention& kind() const { return *attention_; }
-  // Returns the inputs of the attention that have a projection.
-  AttentionInputs inputs() const { return inputs_; }
   // Returns whether queries and keys are rotated by their positions.
   bool is_rotary() const { return is_rotary_; }
+  // Returns the projections of the inputs that the attention reads, in the order of queries, keys and values.
+  // Their weights, and their biases, are adjacent in memory.
+  const std::vector<Linear*>& projections() const { return projections_; }
+  // Returns the heads of the projections, whose values are `parts` in the order of projections().
+  Heads heads_of(const std::vector<Tensor>& parts) const;
 
   Linear query_projection, key_projection, value_projection, out_projection;
 
  private:
   struct TapeExecutor;
 
+  // Returns the projections of x (batch, length, width) in dtype `dtype`, each (batch, length, heads,
+  // head_dim). `source` is the input of the keys and the values. One product computes the projections with
+  // the same input.
+  Heads project(const Tensor& x, const Tensor& source, DType dtype) const;
   // Returns the memory of the layer followed by x, or x if there is no memory. Stores x for the next segment.
   Tensor with_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
   // Compresses `evicted`, inputs that leave the memory of the segment x, and stores the result.
@@ -124,6 +144,7 @@ class MultiHeadAttention final : public Module {
 
   int64_t heads_, head_dim_;
   AttentionInputs inputs_;
+  std::vector<Linear*> projections_;
   bool takes_bfloat16_, is_rotary_;
   std::unique_ptr<Attention> attention_;
 };
@@ -136,6 +157,8 @@ class EncoderLayer final : public Module {
   // Applies the layer to x (batch, length, width) and returns the same shape. Only for post-norm and pre-norm
   // layers.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
+  // Applies the layer to `state`, whose tensors have the shape of x.
+  void advance(LayerState& state, const AttentionMask& mask, const ForwardContext& context) const;
 
   // Return residual_change() of a branch. attention_change: x (batch, length, width). feedforward_change:
   // rows x (count, width), which start at row `first_row` of the random streams.

@@ -20,6 +20,7 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
     shape.name = layer->name();
     layers_.push_back(make_layer(*layer, shape, projections));
     const AttentionChoice& choice = choice_of_layer(o.attention, static_cast<int64_t>(layers_.size()) - 1);
+    layers_.back().rounds_attention = attention_kind(choice.kind).capabilities.rounds_steps;
     const SegmentMemorySize memory = attention_kind(choice.kind).memory_of(choice.options);
     if (memory.compressed > 0)
       layers_.back().span = Tensor::zeros({batch, memory.rate, o.width()}, like.dtype(), like.device());
@@ -49,36 +50,24 @@ EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const St
     return DecodingLinear(linear.weight, linear.bias, shape.batch);
   };
   const MultiHeadAttention& a = weights.attention;
-  // The layer has projections for the inputs that its attention reads, and always for values.
-  std::vector<const Linear*> parts;
-  if (a.inputs().queries) parts.push_back(&a.query_projection);
-  if (a.inputs().keys) parts.push_back(&a.key_projection);
-  parts.push_back(&a.value_projection);
   std::vector<Tensor> projections, biases;
-  for (const Linear* part : parts) {
-    projections.push_back(detach(part->weight));
-    biases.push_back(detach(part->bias));
+  for (const Linear* projection : a.projections()) {
+    projections.push_back(detach(projection->weight));
+    biases.push_back(detach(projection->bias));
   }
-  const auto count = static_cast<int64_t>(parts.size());
-  const int64_t width = shape.heads * shape.dim;
-  Projected projected{.rows = buffer.view({shape.batch, count * width}, {count * width, 1}),
-                      .query = {},
-                      .key = {},
-                      .value = {}};
-  const auto heads = [&](int64_t part) {
-    return projected.rows.view({shape.batch, shape.heads, shape.dim}, {count * width, shape.dim, 1},
-                               part * width);
-  };
-  if (a.inputs().queries) projected.query = heads(0);
-  if (a.inputs().keys) projected.key = heads(count - 2);
-  projected.value = heads(count - 1);
+  const auto count = static_cast<int64_t>(projections.size());
+  const Tensor projected =
+      buffer.view({shape.batch, count, shape.heads, shape.dim},
+                  Shape{shape.batch, count, shape.heads, shape.dim}.contiguous_strides());
   return {.weights = weights,
           .projections = DecodingLinear(concat(projections, 0), concat(biases, 0), shape.batch),
           .out = prepare(a.out_projection),
           .linear1 = prepare(weights.feedforward.linear1),
           .linear2 = prepare(weights.feedforward.linear2),
-          .projected = projected,
+          .projected = projected.view({shape.batch, count * shape.heads * shape.dim}),
+          .heads = a.heads_of(unbind(projected, 1)),
           .state = a.kind().make_state(shape),
+          .rounds_attention = false,
           .span = {}};
 }
 
@@ -98,10 +87,10 @@ struct EncoderStep::TokenExecutor {
   const EncoderStep& step;
   const Layer& layer;
 
-  Tensor norm(Branch branch, const Tensor& x) const {
+  NormResult norm(Branch branch, const Tensor& x) const {
     const LayerNorm& norm = layer.weights.norm(branch);
     layer_norm_into(x, {}, norm.weight, norm.bias, step.normalized_, step.branch_operand_);
-    return step.normalized_;
+    return {step.normalized_, step.branch_operand_};
   }
   static Tensor dropout(Branch, const Tensor& x) { return x; }
   static Tensor sum(const Tensor& residual, const Tensor& change) {
@@ -109,18 +98,15 @@ struct EncoderStep::TokenExecutor {
     return residual;
   }
   // Alternates between two buffers, because layer_norm_into() does not work in place.
-  Tensor norm_of_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
+  NormResult norm_of_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
     const LayerNorm& norm = layer.weights.norm(branch);
     const Tensor& out = branch == Branch::attention ? step.normalized_ : step.x_;
     layer_norm_into(residual, change, norm.weight, norm.bias, out, step.branch_operand_);
-    return out;
+    return {out, step.branch_operand_};
   }
-  // Norms also write their result to branch_operand_ if it is defined. It is then the input of the next
-  // branch.
-  Tensor apply(Branch branch, const Tensor& input) const {
-    const Tensor& x = step.branch_operand_.defined() ? step.branch_operand_ : input;
+  Tensor apply(Branch branch, const Tensor& input, const Tensor& operand) const {
+    const Tensor& x = operand.defined() ? operand : input;
     if (branch == Branch::attention) {
-      layer.projections.into(x, Activation::none, layer.projected.rows);
       const Tensor change = run_attention(*this, x);
       if (layer.span.defined()) compress(input);
       return change;
@@ -141,20 +127,21 @@ struct EncoderStep::TokenExecutor {
     const MultiHeadAttention& a = layer.weights.attention;
     const Tensor row = reshape(a.kind().compress(layer.span), {batch, width});
     const auto heads = [&](const Linear& projection) {
-      return reshape(linear(row, projection.weight, projection.bias), layer.projected.value.shape());
+      return reshape(linear(row, projection.weight, projection.bias), layer.heads.value.shape());
     };
     a.kind().append_compressed(heads(a.key_projection), heads(a.value_projection), *layer.state);
   }
 
-  AttentionInputs inputs() const { return layer.weights.attention.inputs(); }
-  Tensor query(const Tensor&) const { return rotated(layer.projected.query); }
-  Tensor key(const Tensor&) const { return rotated(layer.projected.key); }
-  Tensor value(const Tensor&) const { return layer.projected.value; }
+  Heads project(const Tensor& x) const {
+    layer.projections.into(x, Activation::none, layer.projected);
+    return layer.heads;
+  }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    layer.weights.attention.kind().step(q, k, v, *layer.state, step.attended_.view(v.shape()));
-    if (!step.attended_operand_.defined()) return step.attended_;
-    step.attended_operand_.copy_from(step.attended_);
-    return step.attended_operand_;
+    const bool rounded = step.attended_operand_.defined();
+    const Tensor& out = rounded && layer.rounds_attention ? step.attended_operand_ : step.attended_;
+    layer.weights.attention.kind().step(q, k, v, *layer.state, out.view(v.shape()));
+    if (rounded && !layer.rounds_attention) step.attended_operand_.copy_from(step.attended_);
+    return rounded ? step.attended_operand_ : step.attended_;
   }
   Tensor rotated(const Tensor& x) const {
     if (layer.weights.attention.is_rotary()) rotary_step(x, {.first_position = step.position_});
@@ -169,12 +156,15 @@ struct EncoderStep::TokenExecutor {
 const Tensor& EncoderStep::step() {
   const NoGrad no_grad;
   const ResidualForm form = residual_form(encoder_.options());
-  LayerState state{x_, {}};
+  LayerState state{x_};
   if (form == ResidualForm::reversible) {
     second_.copy_from(x_);
     state.second = second_;
   }
-  if (form == ResidualForm::post_norm && branch_operand_.defined()) branch_operand_.copy_from(x_);
+  if (form == ResidualForm::post_norm && branch_operand_.defined()) {
+    branch_operand_.copy_from(x_);
+    state.operand = branch_operand_;
+  }
   for (const Layer& layer : layers_) run_layer(form, TokenExecutor{*this, layer}, state);
   ++position_;
   if (form == ResidualForm::reversible) {

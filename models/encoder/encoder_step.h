@@ -33,20 +33,16 @@ class EncoderStep {
  private:
   struct TokenExecutor;
 
-  // Queries, keys and values of a token: adjacent views of `rows`. Queries and keys are undefined if the
-  // attention does not read them.
-  struct Projected {
-    Tensor rows;               // (batch, number of views * width)
-    Tensor query, key, value;  // (batch, heads, head_dim)
-  };
   // A layer, its weights prepared for products, and its attention state. One product computes queries, keys
   // and values.
   struct Layer {
     const EncoderLayer& weights;
     DecodingLinear projections, out, linear1, linear2;
-    Projected projected;
+    Tensor projected;  // results of the projections, (batch, projections * width)
+    Heads heads;       // views of `projected`, (batch, heads, head_dim)
     std::unique_ptr<AttentionState> state;
-    Tensor span;  // newest inputs, (batch, rate, width); undefined without a compressed memory
+    bool rounds_attention;  // AttentionCapabilities::rounds_steps of the kind
+    Tensor span;            // newest inputs, (batch, rate, width); undefined without a compressed memory
   };
   // `buffer` has room for the projections of a layer. All layers share it.
   static Layer make_layer(const EncoderLayer& weights, const StateShape& shape, const Tensor& buffer);

@@ -4,7 +4,6 @@
 
 #include "ops/elementwise.h"
 #include "ops/index.h"
-#include "ops/norm.h"
 
 namespace tapeformer {
 
@@ -47,6 +46,13 @@ Tensor LayerNorm::forward(const Tensor& x) const {
 }
 Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const {
   return residual_layer_norm(x, branch, weight, bias, dropout);
+}
+NormResult LayerNorm::forward_with_operand(const Tensor& x) const {
+  return layer_norm_with_operand(x, weight, bias);
+}
+NormResult LayerNorm::forward_with_operand(const Tensor& x, const Tensor& branch,
+                                           const DropoutMask& dropout) const {
+  return residual_layer_norm_with_operand(x, branch, weight, bias, dropout);
 }
 
 Tensor FeedForward::hidden(const Tensor& x, const DropoutMask& dropout) const {

@@ -4,6 +4,7 @@
 #include "models/layers/module.h"
 #include "ops/conv1d.h"
 #include "ops/linear.h"
+#include "ops/norm.h"
 
 namespace tapeformer {
 
@@ -51,6 +52,9 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   // Computes forward(x + dropout(branch)) in one op.
   Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
+  // Compute forward(), and its result as an operand of products.
+  NormResult forward_with_operand(const Tensor& x) const;
+  NormResult forward_with_operand(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
 
   Tensor weight, bias;
 };

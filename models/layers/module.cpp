@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "ops/view.h"
+
 namespace tapeformer {
 namespace {
 
@@ -93,6 +95,26 @@ void Module::add_alias(Tensor& alias, const Tensor& tensor) {
   alias = tensor;
 }
 
+void Module::keep_adjacent(std::vector<Tensor*> parameters) {
+  adjacent_.push_back(std::move(parameters));
+  update_adjacent();
+}
+
+void Module::update_adjacent() const {
+  for (const std::vector<Tensor*>& group : adjacent_) {
+    std::vector<Tensor> parts;
+    for (const Tensor* parameter : group) parts.push_back(detach(*parameter));
+    const Tensor all = concat(parts, 0);
+    int64_t first = 0;
+    for (Tensor* parameter : group) {
+      *parameter = slice(all, 0, first, first + parameter->size(0));
+      require_grad(*parameter);
+      first += parameter->size(0);
+    }
+  }
+  for (const auto& [name, child] : children_) child->update_adjacent();
+}
+
 void Module::update_aliases() {
   for (const auto& [alias, tensor] : aliases_) *alias = *tensor;
   for (const auto& [name, child] : children_) child->update_aliases();
@@ -176,6 +198,7 @@ void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replace
     if (entry.trained) require_grad(*entry.tensor);
   });
   replace_statistics(replacement);
+  update_adjacent();
   update_aliases();
 }
 

@@ -127,6 +127,9 @@ class Module {
   // Sets `sums` to float32 zeros and registers it as statistics. Forward passes in training add to it without
   // recording, and their results must not depend on it. update_state() calls `update` to compute new state.
   void add_statistics(Tensor& sums, const Shape& shape, std::function<void()> update);
+  // Keeps parameters adjacent in memory, in this order, also after convert() and move(). concat() along their
+  // first dimension then returns a view. All parameters have the same dtype.
+  void keep_adjacent(std::vector<Tensor*> parameters);
   // Keeps `alias` equal to the parameter `tensor` of another module, also after convert() and move() of a
   // module that contains both.
   void add_alias(Tensor& alias, const Tensor& tensor);
@@ -150,11 +153,13 @@ class Module {
   void replace_tensors(const std::function<Tensor(const Tensor&)>& replacement);
   void replace_statistics(const std::function<Tensor(const Tensor&)>& replacement);
   void update_aliases();
+  void update_adjacent() const;
 
   std::vector<Entry> entries_;
   std::vector<Statistics> statistics_;
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // pairs of an alias and its parameter
+  std::vector<std::vector<Tensor*>> adjacent_;              // groups of keep_adjacent()
 };
 
 // Limits the parameters and state of the models that this thread makes while the object exists. Protects

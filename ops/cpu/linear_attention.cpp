@@ -349,11 +349,9 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                AttentionGradients<T> gradients) {
   const AttentionRows<const T> result = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  const AttentionRows<T> gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim);
-  const AttentionRows<T> gk = contiguous_rows(gradients.gk, s.key_length, s.heads, s.dim);
-  const AttentionRows<T> gv = contiguous_rows(gradients.gv, s.key_length, s.heads, s.value_dim);
-  for_groups(s, q, k, v,
-             [&](HeadGroup<T>& group) { group.backward(result, inverse_denominators, g, gq, gk, gv); });
+  for_groups(s, q, k, v, [&](HeadGroup<T>& group) {
+    group.backward(result, inverse_denominators, g, gradients.gq, gradients.gk, gradients.gv);
+  });
 }
 
 template <class T>

@@ -1,6 +1,9 @@
 #include <array>
+#include <type_traits>
 
+#include "core/cpu/bfloat16.h"
 #include "core/instances.h"
+#include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/feature_map.h"
 #include "ops/kernels/linear_attention.h"
@@ -74,26 +77,33 @@ void step_head(const LinearAttentionShape& s, const T* q, const T* k, const T* v
 
 }  // namespace
 
-template <class T>
+template <class T, class O>
 void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows<const T> q,
                            AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
-                           AttentionRows<T> out) {
+                           AttentionRows<O> out) {
+  constexpr bool kRounds = !std::is_same_v<T, O>;
   // Minimum number of heads per thread.
   const int64_t grain = std::max<int64_t>((1 << 15) / (s.dim * s.value_dim), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
+    const Scratch<T> result(kRounds ? s.value_dim : 0);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t batch = i / s.heads, head = i % s.heads;
+      O* const target = out.row(batch, 0, head);
+      T* row = result.data();
+      if constexpr (!kRounds) row = target;
       step_head(s, q.row(batch, 0, head), k.row(batch, 0, head), v.row(batch, 0, head),
-                kv + i * s.dim * s.value_dim, key_sum + i * s.dim, out.row(batch, 0, head));
+                kv + i * s.dim * s.value_dim, key_sum + i * s.dim, row);
+      if constexpr (kRounds) convert_row(row, s.value_dim, target);
     }
   });
 }
 
-template <class T>
+template <class T, class O>
 struct LinearAttentionStepKernels {
-  inline static const Instances all{&linear_attention_step<T>};
+  inline static const Instances all{&linear_attention_step<T, O>};
 };
-template struct LinearAttentionStepKernels<float>;
-template struct LinearAttentionStepKernels<double>;
+template struct LinearAttentionStepKernels<float, float>;
+template struct LinearAttentionStepKernels<float, BFloat16>;
+template struct LinearAttentionStepKernels<double, double>;
 
 }  // namespace tapeformer::cpu

@@ -49,6 +49,20 @@ T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
   return inverse;
 }
 
+// Returns the gradient of the result for the row that starts at element `first`: g + g_rounded, one of which
+// may be null. `sum` has room for the row.
+template <class T>
+const T* result_gradient(const T* g, const BFloat16* g_rounded, int64_t first, int64_t dim, T* sum) {
+  if constexpr (std::is_same_v<T, float>)
+    if (g_rounded) {
+      widen(g_rounded + first, dim, sum);
+#pragma omp simd
+      for (int64_t i = 0; i < (g ? dim : 0); ++i) sum[i] += g[first + i];
+      return sum;
+    }
+  return g + first;
+}
+
 // Computes gx, the gradient of one row with respect to the sum before normalisation. Adds the gradients of
 // weight and bias to gweight and gbias.
 template <class T>
@@ -113,18 +127,19 @@ void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B*
 }
 
 template <class T, class B>
-void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T* normalized,
-                         const T* inverse_std, const T* weight, const DropoutMask& dropout, T* gx, B* gbranch,
-                         T* gweight, T* gbias) {
+void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,
+                         const T* normalized, const T* inverse_std, const T* weight,
+                         const DropoutMask& dropout, T* gx, B* gbranch, T* gweight, T* gbias) {
   const int64_t parts = std::max<int64_t>(std::min<int64_t>(threads(), rows / grain_rows(dim)), 1);
   Scratch<T> partial(2 * parts * dim);
   std::fill_n(partial.data(), 2 * parts * dim, T{0});
   parallel_for(parts, 1, [&](int64_t part_begin, int64_t part_end) {
-    Scratch<T> multipliers(gbranch && dropout.active() ? dim : 0);
+    Scratch<T> multipliers(gbranch && dropout.active() ? dim : 0), sum(g_rounded ? dim : 0);
     for (int64_t part = part_begin; part < part_end; ++part)
       for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; ++row) {
         T* const gx_row = gx + row * dim;
-        row_backward(g + row * dim, normalized + row * dim, weight, inverse_std[row], gx_row,
+        const T* const g_row = result_gradient(g, g_rounded, row * dim, dim, sum.data());
+        row_backward(g_row, normalized + row * dim, weight, inverse_std[row], gx_row,
                      partial.data() + 2 * part * dim, partial.data() + (2 * part + 1) * dim, dim);
         if (gbranch)
           branch_gradient(gx_row, dropout, row * dim, multipliers.data(), gbranch + row * dim, dim);

@@ -404,10 +404,9 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
                                 const Compute<T>* log_sums, AttentionRows<const T> g,
                                 AttentionGradients<T> gradients) {
   const AttentionRows<const T> result = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  const AttentionRows<T> gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim);
-  const AttentionRows<T> gk = contiguous_rows(gradients.gk, s.key_length, s.heads, s.dim);
-  const AttentionRows<T> gv = contiguous_rows(gradients.gv, s.key_length, s.heads, s.value_dim);
-  for_heads(s, q, k, v, true, [&](SoftmaxHead<T>& head) { head.backward(result, log_sums, g, gq, gk, gv); });
+  for_heads(s, q, k, v, true, [&](SoftmaxHead<T>& head) {
+    head.backward(result, log_sums, g, gradients.gq, gradients.gk, gradients.gv);
+  });
 }
 
 template <class T>

@@ -480,12 +480,9 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
   const LinearInputs<S> in{
       s,        q, k, v, g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), inverse_denominators,
       dd.data()};
-  scan_segments<Exact, Scan::query_gradient>(
-      in, {.gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim)});
-  if (!gradients.gk && !gradients.gv) return;
-  scan_segments<TilesFor<S>, Scan::key_value_gradients>(
-      in, {.gk = contiguous_rows(gradients.gk, s.key_length, s.heads, s.dim),
-           .gv = contiguous_rows(gradients.gv, s.key_length, s.heads, s.value_dim)});
+  scan_segments<Exact, Scan::query_gradient>(in, {.gq = gradients.gq});
+  if (!gradients.gk.data && !gradients.gv.data) return;
+  scan_segments<TilesFor<S>, Scan::key_value_gradients>(in, {.gk = gradients.gk, .gv = gradients.gv});
 }
 
 template <class T>

@@ -77,11 +77,18 @@ __global__ void wide_forward_kernel(Forward<T, B> f) {
 template <class T, class B>
 struct Backward {
   int64_t rows, dim;
-  const T *g, *normalized, *inverse_std, *weight;
+  const T* g;
+  const BFloat16* g_rounded;
+  const T *normalized, *inverse_std, *weight;
   DropoutFactors<T> dropout;
   T* gx;
   B* gbranch;
   T* partial;  // (blocks, 2, dim): sums over the rows of a block for the gradients of weight and bias
+
+  // Returns an element of the gradient of the result.
+  __device__ T result_gradient(int64_t i) const {
+    return (g ? g[i] : T{0}) + (g_rounded ? convert_element<T>(g_rounded[i]) : T{0});
+  }
 };
 
 template <class T, class B, class Row>
@@ -90,8 +97,12 @@ __global__ void backward_kernel(Backward<T, B> b) {
   Row gweight{}, gbias{};
   for (int64_t row = warp_of_grid(); row < b.rows; row += warps_of_grid()) {
     const int64_t first = row * dim;
-    Row g, n, weight;
-    g.load(b.g + first, dim, 0);
+    Row g{}, n, weight;
+    if (b.g) g.load(b.g + first, dim, 0);
+    if (b.g_rounded) {
+      n.load(b.g_rounded + first, dim, 0);
+      Row::for_each(dim, [&](int k, int) { g.values[k] += n.values[k]; });
+    }
     n.load(b.normalized + first, dim, 0);
     weight.load(b.weight, dim, 0);
     T mean_g = 0, mean_gn = 0;
@@ -130,7 +141,7 @@ __global__ void wide_backward_kernel(Backward<T, B> b) {
   const int64_t first = blockIdx.x * b.dim;
   T mean_g = 0, mean_gn = 0;
   for (int64_t i = threadIdx.x; i < b.dim; i += blockDim.x) {
-    const T gw = b.g[first + i] * b.weight[i];
+    const T gw = b.result_gradient(first + i) * b.weight[i];
     mean_g += gw;
     mean_gn += gw * b.normalized[first + i];
   }
@@ -138,7 +149,8 @@ __global__ void wide_backward_kernel(Backward<T, B> b) {
   mean_gn = block_sum(mean_gn) / static_cast<T>(b.dim);
   const T inverse = b.inverse_std[blockIdx.x];
   for (int64_t i = threadIdx.x; i < b.dim; i += blockDim.x) {
-    const T gx = inverse * (b.g[first + i] * b.weight[i] - mean_g - b.normalized[first + i] * mean_gn);
+    const T gw = b.result_gradient(first + i) * b.weight[i];
+    const T gx = inverse * (gw - mean_g - b.normalized[first + i] * mean_gn);
     b.gx[first + i] = gx;
     if (b.gbranch) b.gbranch[first + i] = convert_element<B>(gx * b.dropout.multiplier(first + i));
   }
@@ -154,8 +166,9 @@ __global__ void wide_partial_kernel(Backward<T, B> b) {
   if (column < b.dim)
     for (int64_t row = int64_t{blockIdx.y} * kRowsPerBlock + group; row < b.rows;
          row += int64_t{gridDim.y} * kRowsPerBlock) {
-      gweight += b.g[row * b.dim + column] * b.normalized[row * b.dim + column];
-      gbias += b.g[row * b.dim + column];
+      const T g = b.result_gradient(row * b.dim + column);
+      gweight += g * b.normalized[row * b.dim + column];
+      gbias += g;
     }
   group_values[0][group][threadIdx.x] = gweight;
   group_values[1][group][threadIdx.x] = gbias;
@@ -182,14 +195,15 @@ void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B*
 }
 
 template <class T, class B>
-void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T* normalized,
-                         const T* inverse_std, const T* weight, const DropoutMask& dropout, T* gx, B* gbranch,
-                         T* gweight, T* gbias) {
+void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,
+                         const T* normalized, const T* inverse_std, const T* weight,
+                         const DropoutMask& dropout, T* gx, B* gbranch, T* gweight, T* gbias) {
   const int64_t parts = std::min((rows + kRowsPerBlock - 1) / kRowsPerBlock, kMaxParts);
   const Scratch<T> partial(parts * 2 * dim);
   const Backward<T, B> b{
-      rows, dim, g, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx, gbranch, partial.data()};
-  const bool aligned = aligned_to_packs(g, normalized, weight, gx, gbranch);
+      rows,    dim,           g, g_rounded, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx,
+      gbranch, partial.data()};
+  const bool aligned = aligned_to_packs(g, g_rounded, normalized, weight, gx, gbranch);
   const bool fits = with_warp_row<T>(dim, aligned, [&](auto row) {
     Launch shape = over_warp_rows(rows, parts);
     shape.shared_bytes = static_cast<size_t>(2 * dim) * sizeof(T);

@@ -214,7 +214,7 @@ __device__ void score_gradient(T scale, T factor, bool seen, T log_sum, T delta,
 
 // Computes the gradient of kTokens queries of a head per block. blockIdx.y selects a tile of the gradient.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
-__global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gq) {
+__global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, AttentionRows<S> gq) {
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
   __shared__ typename DroppedTile<T>::Kept kept;
   DroppedTile<T> dropped(in.dropout, kept);
@@ -250,14 +250,14 @@ __global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gq
     }
     add_products_of(result, gradients, memory, [&](int d, int j) { return head.k.at(key + d, column + j); });
   }
-  store_tile(result, contiguous_rows(gq, head.queries, in.s.heads, in.s.dim), head, begin, column,
-             head.queries, in.s.dim);
+  store_tile(result, gq, head, begin, column, head.queries, in.s.dim);
 }
 
 // Computes the gradients of kTokens keys and values of a head per block. blockIdx.y selects a tile of the
 // gradients.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
-__global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, S* gv) {
+__global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, AttentionRows<S> gk,
+                                    AttentionRows<S> gv) {
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
   __shared__ typename DroppedTile<T>::Kept kept;
   DroppedTile<T> dropped(in.dropout, kept);
@@ -266,7 +266,7 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
   const T scale = static_cast<T>(in.s.scale);
   const int64_t begin = blockIdx.x % blocks * kTokens, column = int64_t{blockIdx.y} * kWidth;
   typename Tiles::template Tile<kTokens, kWidth> to_key, to_value;
-  const bool wants_key = gk && column < in.s.dim, wants_value = gv && column < in.s.value_dim;
+  const bool wants_key = gk.data && column < in.s.dim, wants_value = gv.data && column < in.s.value_dim;
   for (int64_t query = head.next_query_tile(begin, 0); query < head.queries;
        query = head.next_query_tile(begin, query + kTokens)) {
     dropped.draw(head, query, begin);
@@ -294,12 +294,8 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
       add_products_of(to_key, gradients, memory,
                       [&](int d, int c) { return head.q.at(query + d, column + c); });
   }
-  if (wants_key)
-    store_tile(to_key, contiguous_rows(gk, head.keys, in.s.heads, in.s.dim), head, begin, column, head.keys,
-               in.s.dim);
-  if (wants_value)
-    store_tile(to_value, contiguous_rows(gv, head.keys, in.s.heads, in.s.value_dim), head, begin, column,
-               head.keys, in.s.value_dim);
+  if (wants_key) store_tile(to_key, gk, head, begin, column, head.keys, in.s.dim);
+  if (wants_value) store_tile(to_value, gv, head, begin, column, head.keys, in.s.value_dim);
 }
 
 // Returns the shape of a launch with its work. `multiply_adds` is the number of multiply-adds per query and
@@ -341,7 +337,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
   row_dots<S>(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
               s.query_length, s.heads, s.value_dim, deltas.data());
   const SoftmaxInputs<S> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
-  if (gradients.gq)
+  if (gradients.gq.data)
     with_tile_width<T>(s.dim, [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const int64_t blocks = tiles_of(s.query_length, kTokens);
@@ -350,7 +346,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
              gradients.gq);
     });
   const int64_t widest = std::max(s.dim, s.value_dim);
-  if (gradients.gk || gradients.gv)
+  if (gradients.gk.data || gradients.gv.data)
     with_tile_width<T>(widest, [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const int64_t blocks = tiles_of(s.key_length, kTokens);

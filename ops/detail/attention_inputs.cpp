@@ -1,5 +1,6 @@
 #include "ops/detail/attention_inputs.h"
 
+#include "ops/detail/tensors.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -32,14 +33,15 @@ void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, co
 }
 
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const Tensor& out) {
+                          const Tensor& out, bool rounds) {
   check_defined(op, "q", q, "k", k, "v", v, "out", out);
   const bool fits = q.rank() == 3 && v.rank() == 3 && q.shape() == k.shape() && out.shape() == v.shape() &&
                     q.size(0) == v.size(0) && q.size(1) == v.size(1) && q.size(2) > 0 && v.size(2) > 0;
   check(fits, op, "expected q, k (batch, heads, dim) and v, out (batch, heads, value_dim), not ", q.shape(),
         ", ", k.shape(), ", ", v.shape(), " and ", out.shape());
   check_same_kind(op, q, k, v);
-  check_same_kind(op, q, k, out);
+  if (!rounds || out.dtype() != DType::bfloat16 || q.dtype() != DType::float32)
+    check_same_kind(op, q, k, out);
   for (const Tensor* x : {&q, &k, &v, &out})
     check(last_dimension_is_contiguous(*x), op, "the last dimension of q, k, v and out must be contiguous");
 }
@@ -61,6 +63,13 @@ Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, const Tens
 
 Tensor contiguous_features(const Tensor& x) {
   return last_dimension_is_contiguous(x) ? x : contiguous(x);
+}
+
+Gradients attention_gradients(Needs needs, const Tensor& q, const Tensor& k, const Tensor& v) {
+  constexpr int kDim = 2;  // dimension of the parts in (batch, length, 3, heads, dim)
+  if (needs[0] && needs[1] && needs[2] && are_parts({q, k, v}, kDim))
+    return unbind(Tensor::empty(shape_of_parts({q, k, v}, kDim), q.dtype(), q.device()), kDim);
+  return empty_gradients(needs, {&q, &k, &v});
 }
 
 Tensor attention_result(const Tensor& q, const Tensor& v) {

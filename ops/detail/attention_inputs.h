@@ -1,9 +1,7 @@
 // Shared functions of the attention ops: checks of inputs, and access through strides.
 #pragma once
 
-#include <vector>
-
-#include "core/tensor.h"
+#include "autograd/tape.h"
 #include "ops/kernels/attention.h"
 
 namespace tapeformer {
@@ -12,9 +10,10 @@ namespace tapeformer {
 // key_length, heads, value_dim) match in shape, dtype and device, and dim and value_dim are positive.
 void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
 // Throws ShapeError unless q, k (batch, heads, dim), v and out (batch, heads, value_dim) match and their last
-// dimensions are contiguous.
+// dimensions are contiguous. `out` has the dtype of q, or may be bfloat16 if `rounds` is true and q is
+// float32.
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const Tensor& out);
+                          const Tensor& out, bool rounds = false);
 // Returns key_lengths as a contiguous int64 tensor (batch,) on the device of the keys, or an undefined tensor
 // if it is undefined. Values on the CPU must be in [0, key_length]. Values on a CUDA device are not checked,
 // because reading them would require synchronisation; kernels clamp values that are out of range.
@@ -60,10 +59,16 @@ Tensor attention_result(const Tensor& q, const Tensor& v);
 // writes one number per query to it, which the backward kernel reads.
 Tensor attention_sums(const Tensor& q);
 
-// Returns pointers to the data of the gradients of q, k and v; nullptr for undefined tensors.
+// Returns uninitialised gradients of q, k and v, undefined where `needs` is false. If q, k and v are the
+// parts of one tensor that unbind() returned, so are the gradients, and the backward pass of unbind() copies
+// nothing.
+Gradients attention_gradients(Needs needs, const Tensor& q, const Tensor& k, const Tensor& v);
+// Returns the rows of the gradients of q, k and v, without data for undefined tensors.
 template <class T>
-AttentionGradients<T> gradient_targets(const std::vector<Tensor>& gradients) {
-  const auto target = [&](size_t i) { return gradients[i].defined() ? gradients[i].data<T>() : nullptr; };
+AttentionGradients<T> gradient_targets(const Gradients& gradients) {
+  const auto target = [&](size_t i) {
+    return gradients[i].defined() ? attention_rows<T>(gradients[i]) : AttentionRows<T>{};
+  };
   return {target(0), target(1), target(2)};
 }
 

@@ -29,7 +29,7 @@ Tensor record_attention(const char* op, const Tensor& out, const Tensor& q, cons
       [op, backward = std::forward<F>(backward), q = detach(q), k = detach(k), v = detach(v),
        out = detach(out)](const Tensor& gradient, Needs needs) {
         const Tensor g = contiguous_features(gradient);
-        const Gradients gradients = empty_gradients(needs, {&q, &k, &v});
+        const Gradients gradients = attention_gradients(needs, q, k, v);
         dispatch_stored(op, q, [&]<class T>(auto backend) {
           backward(backend, AttentionBackward<T>{attention_rows<const T>(q), attention_rows<const T>(k),
                                                  attention_rows<const T>(v), out.data<T>(),

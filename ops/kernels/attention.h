@@ -19,13 +19,10 @@ struct AttentionRows {
   }
 };
 
-// Targets of the gradients, contiguous in the shapes of q, k and v. The gradient of a null target is not
-// computed.
+// Targets of the gradients of q, k and v. The gradient of a target without data is not computed.
 template <class T>
 struct AttentionGradients {
-  T* gq = nullptr;
-  T* gk = nullptr;
-  T* gv = nullptr;
+  AttentionRows<T> gq = {}, gk = {}, gv = {};
 };
 
 // Returns the valid length of example `index`: lengths[index] clamped to [0, length], or `length` if

@@ -44,11 +44,11 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes one token of the causal form, equations 18 to 20 of the paper. Adds k and v to the contiguous
     // states kv (batch, heads, dim, value_dim) and key_sum (batch, heads, dim), and then computes out from q
-    // and the states. q, k, v and out have length 1. The kernel ignores the lengths, causal and key_lengths
-    // of the shape, and allocates no memory.
-    template <class T>
+    // and the states. q, k, v and out have length 1. O is T, or bfloat16 if T is float. The kernel ignores
+    // the lengths, causal and key_lengths of the shape.
+    template <class T, class O>
     void linear_attention_step(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
-                               AttentionRows<T> out);)
+                               AttentionRows<O> out);)
 
 }  // namespace tapeformer

@@ -19,12 +19,13 @@ TAPEFORMER_FOR_EACH_BACKEND(
                             const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
                             T* normalized, T* inverse_std, BFloat16* rounded);
 
-    // Computes the gradients of x, branch, weight and bias from the gradient g of y. gbranch is the gradient
-    // of the branch before dropout. gbranch, gweight (dim,) and gbias (dim,) may be null.
+    // Computes the gradients of x, branch, weight and bias from g + g_rounded, the gradients of y and of
+    // `rounded`, one of which may be null. gbranch is the gradient of the branch before dropout. gbranch,
+    // gweight (dim,) and gbias (dim,) may be null.
     template <class T, class B>
-    void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T* normalized,
-                             const T* inverse_std, const T* weight, const DropoutMask& dropout, T* gx,
-                             B* gbranch, T* gweight, T* gbias);
+    void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,
+                             const T* normalized, const T* inverse_std, const T* weight,
+                             const DropoutMask& dropout, T* gx, B* gbranch, T* gweight, T* gbias);
 
 )
 

@@ -25,7 +25,9 @@ AutoregressiveOptions pattern_options(const std::vector<std::string>& kinds) {
 TEST_CASE("a pattern repeats over the layers, and each layer has the parameters of its kind") {
   const AutoregressiveModel model(pattern_options({"lsh", "softmax"}));
   std::vector<bool> has_key;
-  for (const auto& layer : model.encoder.layers) has_key.push_back(layer->attention.inputs().keys);
+  // Queries, keys and values, or queries and values.
+  for (const auto& layer : model.encoder.layers)
+    has_key.push_back(layer->attention.projections().size() == 3);
   CHECK(has_key == std::vector<bool>{false, true, false});
   CHECK(kinds_text(model.options().encoder.attention) == "lsh, softmax");
   CHECK(supports(model.options().encoder.attention, &AttentionCapabilities::causal));

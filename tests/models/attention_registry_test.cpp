@@ -49,7 +49,7 @@ std::string layer_error(const std::string& kind) {
   const Tensor x = Tensor::zeros({1, 3, 8});
   try {
     const MultiHeadAttention layer(options);
-    layer.forward(x, {}, {}, "layers.0", x.dtype());
+    layer.forward(x, {}, {}, {}, "layers.0", x.dtype());
   } catch (const std::invalid_argument& error) {
     return error.what();
   }

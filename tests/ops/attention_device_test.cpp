@@ -15,7 +15,8 @@ namespace {
 struct StepSizes {
   int64_t batch, length, heads, dim, value_dim;
 };
-const StepSizes kStepSizes[] = {{2, 3, 2, 3, 5}, {1, 4, 3, 64, 32}, {3, 2, 1, 33, 129}, {1, 2, 1, 5, 300}};
+const StepSizes kStepSizes[] = {{2, 3, 2, 3, 5},   {1, 4, 3, 64, 32}, {3, 2, 1, 33, 129}, {1, 2, 1, 5, 300},
+                                {5, 3, 7, 32, 32}, {2, 2, 3, 50, 16}, {1, 2, 2, 9, 128}};
 
 // Returns token t of x (batch, length, heads, dim) as a view (batch, heads, dim).
 Tensor token(const Tensor& x, int64_t t) {
@@ -60,6 +61,22 @@ TEST_CASE("cuda: steps of linear attention give the state and the outputs of the
           CHECK(max_difference(there.kv.to(kCpu), here.kv) < tolerance(dtype));
           CHECK(max_difference(there.key_sum.to(kCpu), here.key_sum) < tolerance(dtype));
         }
+}
+
+TEST_CASE("steps of linear attention can write bfloat16 results") {
+  for (const Device device : all_devices())
+    for (const StepSizes& s : kStepSizes) {
+      const auto run = [&](DType dtype) {
+        const LinearAttentionState state =
+            make_linear_attention_state(s.batch, s.heads, s.dim, s.value_dim, DType::float32, device);
+        const Tensor rounded = Tensor::empty({s.batch, s.heads, s.value_dim}, DType::bfloat16, device);
+        return decode(s, device, DType::float32, [&](auto q, auto k, auto v, auto out) {
+          linear_attention_step(q, k, v, state, dtype == DType::bfloat16 ? rounded : out);
+          if (dtype == DType::bfloat16) out.copy_from(rounded);
+        });
+      };
+      CHECK(run(DType::bfloat16).to_vector() == run(DType::float32).to(DType::bfloat16).to_vector());
+    }
 }
 
 TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of the CPU") {

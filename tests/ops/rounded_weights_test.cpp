@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "core/cuda/work_log.h"
-#include "core/device_control.h"
 #include "ops/linear.h"
+#include "ops/view.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
 
@@ -12,18 +12,6 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
-
-// A scope in which the precision of a device is bfloat16.
-class Bfloat16Scope {
- public:
-  explicit Bfloat16Scope(Device device) : device_(device) { set_precision(device, Precision::bfloat16); }
-  ~Bfloat16Scope() { set_precision(device_, Precision::float32); }
-  Bfloat16Scope(const Bfloat16Scope&) = delete;
-  Bfloat16Scope& operator=(const Bfloat16Scope&) = delete;
-
- private:
-  Device device_;
-};
 
 struct Layer {
   Tensor x, weight, bias;
@@ -94,6 +82,23 @@ TEST_CASE("cuda: layers with weights that are rounded once need fewer launches")
   }
 }
 #endif
+
+TEST_CASE("cuda: a layer with concatenated adjacent weights uses their rounded copies") {
+  for (const Device device : other_devices()) {
+    const Bfloat16Scope precision(device);
+    const Tensor all = normal({48, 24}, 2, DType::float32).to(device);
+    const Tensor first = slice(all, 0, 0, 32), second = slice(all, 0, 32, 48);
+    const Tensor x = normal({9, 24}, 1).to(DType::bfloat16).to(device);
+    const auto result = [&] { return linear(x, concat({first, second}, 0), {}).to_vector(); };
+    const std::vector<double> expected = result();
+    // The order of the weights in the list differs from their order in memory.
+    const RoundedWeights rounded({second, first});
+    rounded.update();
+    const RoundedWeights::Scope scope(rounded);
+    all.fill(0);
+    CHECK(result() == expected);
+  }
+}
 
 TEST_CASE("weights that no product rounds have no rounded copies") {
   const Tensor weight = normal({4, 4}, 1, DType::float32);

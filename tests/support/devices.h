@@ -6,6 +6,7 @@
 
 #include "core/cuda/devices.h"
 #include "core/device.h"
+#include "core/device_control.h"
 
 namespace tapeformer::test {
 
@@ -31,5 +32,17 @@ inline std::string why_no_device() {
   else
     return "this build has no CUDA backend";
 }
+
+// A scope in which the precision of a device is bfloat16.
+class Bfloat16Scope {
+ public:
+  explicit Bfloat16Scope(Device device) : device_(device) { set_precision(device, Precision::bfloat16); }
+  ~Bfloat16Scope() { set_precision(device_, Precision::float32); }
+  Bfloat16Scope(const Bfloat16Scope&) = delete;
+  Bfloat16Scope& operator=(const Bfloat16Scope&) = delete;
+
+ private:
+  Device device_;
+};
 
 }  // namespace tapeformer::test

@@ -28,12 +28,12 @@ struct Budget {
 };
 
 constexpr Budget kBudgets[] = {
-    {"mnist/linear", Counted::training_step, 10, 454, 5.77},
-    {"mnist/linear", Counted::training_step, 256, 430, 128.9},
-    {"cifar10/linear", Counted::training_step, 4, 870, 17.98},
-    {"cifar10/linear", Counted::training_step, 64, 822, 249.4},
-    {"mnist/linear", Counted::token, 4096, 74, 3.04},
-    {"cifar10/linear", Counted::token, 4096, 138, 6.05},
+    {"mnist/linear", Counted::training_step, 10, 313, 4.79},
+    {"mnist/linear", Counted::training_step, 256, 289, 103.7},
+    {"cifar10/linear", Counted::training_step, 4, 585, 14.83},
+    {"cifar10/linear", Counted::training_step, 64, 537, 199.0},
+    {"mnist/linear", Counted::token, 4096, 66, 2.96},
+    {"cifar10/linear", Counted::token, 4096, 122, 5.91},
 };
 
 ModelChoice choice_of(const char* config) {

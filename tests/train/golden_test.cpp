@@ -278,7 +278,7 @@ TEST_CASE("a layer of a compressive model equals PyTorch over five segments, in 
     memory.start_segment(first);
     LossTerms terms;
     const ForwardContext context{.memory = &memory, .terms = &terms};
-    const Tensor out = attention.forward(segment(text), {}, context, "layer", DType::float64);
+    const Tensor out = attention.forward(segment(text), {}, {}, context, "layer", DType::float64);
     // The sinusoids of the layer are rounded to float32.
     CHECK(relative_difference(out, segment(file.read("out"))) < 1e-6);
     backward(out, segment(cotangent));

@@ -6,7 +6,9 @@
 
 #include "models/layers/layers.h"
 #include "models/layers/positions.h"
+#include "ops/view.h"
 #include "tests/models/small_model.h"
+#include "tests/support/devices.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -33,6 +35,26 @@ TEST_CASE("parameters have the names of PyTorch modules, and positions are a buf
                            "norm.bias", "predictor.weight", "layers.1.attention.out_projection.bias"})
     CHECK(std::count(names.begin(), names.end(), name) == 1);
   CHECK(model.buffers().size() == 1);
+}
+
+TEST_CASE("the weights of queries, keys and values are adjacent, also after convert() and move()") {
+  AutoregressiveModel model(small_options("linear"));
+  const auto joined_is_view = [&] {
+    std::vector<Tensor> weights;
+    for (const auto& [name, tensor] : model.parameters())
+      if (name.find("layers.1.") == 0 && name.ends_with("y_projection.weight"))
+        weights.push_back(detach(tensor));
+    REQUIRE(weights.size() == 2);  // queries and keys
+    return concat(weights, 0).shares_storage(weights[0]);
+  };
+  CHECK(joined_is_view());
+  model.convert(DType::float64);
+  CHECK(joined_is_view());
+  for (const auto& [name, tensor] : model.parameters()) CHECK(requires_grad(tensor));
+  for (const Device device : other_devices()) {
+    model.move(device);
+    CHECK(joined_is_view());
+  }
 }
 
 TEST_CASE("initialisation is PyTorch's default and depends only on the seed and the name") {
