@@ -38,17 +38,17 @@ __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const 
 }
 
 // Each block has 32 x 8 threads, and each warp copies one row at a time.
-constexpr int kRowsPerBlock = 8;
+constexpr int kTableRowsPerBlock = 8;
 
 Launch over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
-  const int64_t blocks = std::min<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1 << 16);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp, kRowsPerBlock), 0, where};
+  const int64_t blocks = std::min<int64_t>((rows + kTableRowsPerBlock - 1) / kTableRowsPerBlock, 1 << 16);
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp, kTableRowsPerBlock), 0, where};
 }
 __device__ int64_t first_row() {
-  return int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  return int64_t{blockIdx.x} * kTableRowsPerBlock + threadIdx.y;
 }
 __device__ int64_t row_stride() {
-  return int64_t{gridDim.x} * kRowsPerBlock;
+  return int64_t{gridDim.x} * kTableRowsPerBlock;
 }
 
 // Copies row `at` of the table to `to`, or fills `to` with NaN if `at` is out of range.
@@ -224,19 +224,19 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
 // and 32 columns.
 template <class T>
 __global__ void collect_kernel(const T* __restrict__ partial, const int* starts, T* table, int64_t dim) {
-  __shared__ T group_values[kRowsPerBlock][kWarp];
+  __shared__ T group_values[kTableRowsPerBlock][kWarp];
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarp + threadIdx.x;
   const int64_t begin = starts[row], end = starts[row + 1];
   const int64_t first = begin / kChunk, last = (end - 1) / kChunk;
   if (begin == end || first == last) return;  // the condition is equal for all threads of the block
   T sum = 0;
   if (column < dim)
-    for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kRowsPerBlock)
+    for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kTableRowsPerBlock)
       sum += partial[(2 * chunk + (chunk == first)) * dim + column];
   group_values[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= dim) return;
-  for (int group = 1; group < kRowsPerBlock; ++group) sum += group_values[group][threadIdx.x];
+  for (int group = 1; group < kTableRowsPerBlock; ++group) sum += group_values[group][threadIdx.x];
   table[row * dim + column] += sum;
 }
 
@@ -285,7 +285,7 @@ void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64
          g, index, order.data(), starts.data(), table_rows, table, partial.data(), dim);
   launch(collect_kernel<T>,
          Launch(dim3(static_cast<unsigned>(rows), static_cast<unsigned>((dim + kWarp - 1) / kWarp)),
-                dim3(kWarp, kRowsPerBlock)),
+                dim3(kWarp, kTableRowsPerBlock)),
          partial.data(), starts.data(), table, dim);
 }
 
