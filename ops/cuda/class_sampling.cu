@@ -9,16 +9,17 @@ namespace {
 // Returns the smallest logit that top_k and top_p keep. All lanes of a warp call the function for the same
 // row.
 //
-// Bisects the range of the logits. Each step adds up the weights, or the number, of the classes whose logit
-// is at least the middle of the range. The number of steps suffices to separate any two doubles in the range.
+// Bisects the range of the finite logits. Each step adds up the weights, or the number, of the classes whose
+// logit is at least the middle of the range. The number of steps suffices to separate any two doubles in the
+// range.
 template <class T>
 __device__ double smallest_kept(const T* logits, const ClassScore& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarp);
-  double largest = -INFINITY, opposite = -INFINITY;  // opposite: minus the smallest logit
+  double largest = -INFINITY, opposite = -INFINITY;  // opposite: minus the smallest finite logit
   for (int64_t c = lane; c < score.classes; c += kWarp) {
     const auto logit = static_cast<double>(logits[c]);
     largest = Maximum::apply(largest, logit);
-    opposite = Maximum::apply(opposite, -logit);
+    if (logit > -INFINITY) opposite = Maximum::apply(opposite, -logit);
   }
   largest = warp_reduce<Maximum>(largest);
   double low = -warp_reduce<Maximum>(opposite);
