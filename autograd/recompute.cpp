@@ -32,7 +32,8 @@ Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
                     const RecordingScope record_again(true);
                     replayed = segment(leaves);
                   }
-                  backward(replayed, g);
+                  // The segment may use none of the tensors that require a gradient.
+                  if (requires_grad(replayed)) backward(replayed, g);
                   Gradients gradients(count);
                   for (size_t i = 0; i < leaves.size(); ++i) gradients[i] = gradient(leaves[i]);
                   return gradients;

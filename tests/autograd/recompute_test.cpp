@@ -26,6 +26,14 @@ TEST_CASE("recompute() is recorded if only its parameters require a gradient") {
   CHECK(gradient(weight).item() == 3);
 }
 
+TEST_CASE("a segment may use none of its parameters") {
+  const Tensor unused = leaf(5), x = leaf(2);
+  const Tensor y = recompute([](const std::vector<Tensor>&) { return scalar(3); }, {x}, {unused});
+  backward(plus(y, x));
+  CHECK(gradient(x).item() == 1);
+  CHECK_FALSE(gradient(unused).defined());
+}
+
 TEST_CASE("the replay of a segment does not use the pending gradients of its inputs") {
   const Tensor x = leaf(2);
   const Tensor shared = times(x, x);  // receives one gradient before the replay and one during the replay
