@@ -77,8 +77,7 @@ void GradientReducer::start_next() {
   processes_.start_all_reduce(buckets_[next_++].send_buffer);
 }
 
-// Sets Slot::has_gradient. The function runs only once, because the same parameters have gradients in all
-// steps.
+// Sets Slot::has_gradient.
 void GradientReducer::find_gradients() {
   const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
   for (size_t i = 0; i < slots_.size(); ++i)
@@ -94,7 +93,9 @@ void GradientReducer::finish(const std::vector<Tensor>& additional) {
   while (next_ < buckets_.size()) start_next();
   for (const Tensor& values : additional) processes_.start_all_reduce(values);
   processes_.wait();
-  if (!gradients_known_) find_gradients();
+  // A parameter may get its first gradient in a later step, for example if a memory is empty at first. On
+  // devices, captured graphs repeat one step, in which the same parameters have gradients.
+  if (!gradients_known_ || on_cpu()) find_gradients();
   for (const Bucket& bucket : buckets_)
     if (bucket.send_buffer.dtype() != bucket.sums.dtype()) bucket.sums.copy_from(bucket.send_buffer);
   for (const Slot& slot : slots_) set_gradient(slot.parameter, slot.has_gradient ? slot.sum : Tensor{});

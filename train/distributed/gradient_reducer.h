@@ -61,6 +61,7 @@ class GradientReducer {
   static void fill(const Slot& slot);
   void start_next();
   void find_gradients();
+  bool on_cpu() const { return slots_.empty() || slots_.front().parameter.device().is_cpu(); }
 
   Communicator& processes_;
   std::vector<Slot> slots_;

@@ -106,6 +106,21 @@ TEST_CASE("a missing gradient is reduced as 0, and a parameter without a gradien
   CHECK_FALSE(gradient(parameters[1]).defined());
 }
 
+TEST_CASE("a parameter that gets its first gradient in the second step is reduced in this step") {
+  Echo processes(2);
+  const std::vector<Tensor> parameters = {parameter(4), parameter(4)};
+  GradientReducer reducer(processes, parameters, {});
+  for (const size_t used : {size_t{0}, size_t{1}}) {
+    for (const Tensor& p : parameters) set_gradient(p, {});
+    reducer.begin();
+    backward(sum(square(parameters[used])), {},
+             {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
+    reducer.finish();
+    CHECK(gradient(parameters[used]).to_vector() == std::vector<double>(4, 8));
+    CHECK_FALSE(gradient(parameters[1 - used]).defined());
+  }
+}
+
 TEST_CASE("float32 gradients are rounded to bfloat16 for the reduction, and float64 gradients are not") {
   for (const DType dtype : {DType::float32, DType::float64}) {
     Echo processes(2);
