@@ -11,13 +11,9 @@
 namespace tapeformer {
 namespace {
 
-// Returns a view of a contiguous tensor with rows of bounded length, so that kernels can divide the rows
-// among threads.
-Tensor as_rows(const Tensor& tensor) {
-  constexpr int64_t kRow = 4096;  // in elements
-  const int64_t numel = tensor.numel();
-  const Shape shape = numel % kRow == 0 ? Shape{numel / kRow, kRow} : Shape{numel};
-  return tensor.alias(shape, shape.contiguous_strides());
+// Returns a view of a contiguous tensor with one dimension.
+Tensor flat(const Tensor& tensor) {
+  return tensor.alias({tensor.numel()}, {1});
 }
 
 }  // namespace
@@ -133,8 +129,8 @@ void Tensor::copy_from(const Tensor& source) const {
     return;
   }
   const bool plain = is_contiguous() && source.is_contiguous();
-  const Tensor to = plain ? as_rows(*this) : *this;
-  const Tensor from = plain ? as_rows(source) : source;
+  const Tensor to = plain ? flat(*this) : *this;
+  const Tensor from = plain ? flat(source) : source;
   on_device(device(), "copy_from", [&](auto backend) { copy_elements(backend, to, from); });
 }
 
@@ -145,8 +141,8 @@ void Tensor::add_from(const Tensor& source, double scale) const {
         ", the target on ", device().to_string());
   if (numel() == 0) return;
   const bool plain = is_contiguous() && source.is_contiguous();
-  const Tensor to = plain ? as_rows(*this) : *this;
-  const Tensor from = plain ? as_rows(source) : source;
+  const Tensor to = plain ? flat(*this) : *this;
+  const Tensor from = plain ? flat(source) : source;
   on_device(device(), "add_from", [&](auto backend) { add_elements(backend, to, from, scale); });
 }
 

@@ -13,6 +13,7 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr int64_t kGrain = 1 << 16;  // minimum number of elements per thread
+constexpr int64_t kPart = 4096;      // maximum number of columns of a part of a row
 
 // Returns the offset of a row in elements. The row index runs over all dimensions except the last.
 int64_t row_offset(const Shape& shape, const Shape& strides, int64_t row) {
@@ -24,23 +25,26 @@ int64_t row_offset(const Shape& shape, const Shape& strides, int64_t row) {
   return offset;
 }
 
-// Calls f(target row, source row, columns, target stride, source stride) for each row of two tensors of the
-// same shape.
+// Calls f(target, source, columns, target stride, source stride) for parts of the rows of two tensors of the
+// same shape. A part has at most kPart columns, so that threads share long rows.
 template <class To, class From, class F>
 void for_each_row(const Tensor& target, const Tensor& source, F&& f) {
   const Shape& shape = target.shape();
   const int64_t columns = shape.rank() ? shape[-1] : 1;
-  const int64_t rows = columns ? target.numel() / columns : 0;
+  const int64_t rows = columns ? target.numel() / columns : 0, parts = (columns + kPart - 1) / kPart;
   const int64_t to_stride = shape.rank() ? target.strides()[-1] : 1;
   const int64_t from_stride = shape.rank() ? source.strides()[-1] : 1;
   To* const to = target.data<To>();
   const From* const from = source.data<From>();
-  parallel_for(rows, std::max<int64_t>(kGrain / std::max<int64_t>(columns, 1), 1),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t row = begin; row < end; ++row)
-                   f(to + row_offset(shape, target.strides(), row),
-                     from + row_offset(shape, source.strides(), row), columns, to_stride, from_stride);
-               });
+  const int64_t grain = kGrain / std::clamp<int64_t>(columns, 1, kPart);
+  parallel_for(rows * parts, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / parts, first = i % parts * kPart;
+      f(to + row_offset(shape, target.strides(), row) + first * to_stride,
+        from + row_offset(shape, source.strides(), row) + first * from_stride,
+        std::min(kPart, columns - first), to_stride, from_stride);
+    }
+  });
 }
 
 template <class To, class From>
