@@ -50,12 +50,10 @@ int64_t checksum(const Block& block) {
 TarReader::TarReader(const std::filesystem::path& archive, int64_t max_bytes)
     : archive_(archive.string()), file_(archive), budget_(max_bytes) {}
 
-bool TarReader::read_block(uint8_t* out) {
+void TarReader::read_block(uint8_t* out) {
   budget_ -= kBlock;
   if (budget_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
-  const size_t got = file_.read(out, kBlock);
-  if (got != 0 && got != kBlock) throw DataError(archive_ + ": the tar archive ends early");
-  return got == kBlock;
+  if (file_.read(out, kBlock) != kBlock) throw DataError(archive_ + ": the tar archive ends early");
 }
 
 void TarReader::skip(int64_t bytes) {
@@ -74,7 +72,7 @@ std::optional<TarMember> TarReader::next() {
   for (Block block;;) {
     skip(unread_ + padding_);
     unread_ = padding_ = 0;
-    if (!read_block(block.data())) return std::nullopt;
+    read_block(block.data());
     if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) return std::nullopt;
     const int64_t bytes = number_field(block, kSize);
     if (number_field(block, kChecksum) != checksum(block) || bytes < 0)

@@ -29,7 +29,7 @@ class TarReader {
   size_t read(uint8_t* out, size_t count);
 
  private:
-  bool read_block(uint8_t* out);  // returns false at the end of the archive
+  void read_block(uint8_t* out);
   void skip(int64_t bytes);
 
   std::string archive_;
