@@ -80,10 +80,10 @@ losses() { sed -n 's/.*"split":"train","loss_nats":\([^,}]*\).*/\1/p' "$1/metric
 # Fails if the relative difference of two losses exceeds 1e-5 or if a step is missing.
 agree() {
   paste <(losses "$folder/one") <(losses "$folder/two") |
-    awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $1) bad = 1 } END { exit bad || NR != 20 }'
+    awk '{ d = $1 - $2; if (d < 0) d = -d; if (!($1 + 0 > 0 && $2 + 0 > 0 && d <= 1e-5 * $1)) bad = 1 } END { exit bad || NR != 20 }'
 }
 # signal_process SIGNAL RUN: starts a training and sends a signal to one of its processes after the third step. Returns the
-# exit status of srun, or 2 if the training ends before the third step.
+# exit status of srun, or 2 if the training ends before the third step or if no process of it is found.
 signal_process() {
   "${pair[@]}" "${train[@]}" --run-dir "$2" --set train.steps=100000 &
   local job=$!
@@ -91,7 +91,13 @@ signal_process() {
     kill -0 "$job" 2>/dev/null || return 2
     sleep 0.2
   done
-  kill "-$1" "$(pgrep -f "^$tapeformer train .*--run-dir $2 " | tail -1)"
+  local process
+  process=$(pgrep -f "^$tapeformer train .*--run-dir $2 " | tail -1)
+  if [ -z "$process" ]; then
+    kill "$job"
+    return 2
+  fi
+  kill "-$1" "$process"
   wait "$job"
 }
 
