@@ -1,43 +1,28 @@
 // A temporary folder for config files, and attention kinds with options for tests.
 #pragma once
 
-#include <stdlib.h>
-
-#include <filesystem>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "core/errors.h"
+#include "tests/support/temp_dir.h"
 #include "train/build.h"
 #include "train/config/config.h"
 
 namespace tapeformer {
 
+// A TempDir for config files.
 class TempFolder {
  public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tapeformer-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder");
-    path_ = pattern;
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  std::string path(const std::string& name) const { return (path_ / name).string(); }
+  std::string path(const std::string& name) const { return (dir_ / name).string(); }
+  // Writes a file and returns its path.
   std::string write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path(name), std::ios::binary) << text;
+    test::write_file(dir_ / name, text);
     return path(name);
   }
 
  private:
-  std::filesystem::path path_;
+  test::TempDir dir_;
 };
 
 inline AttentionCatalogue test_catalogue() {
