@@ -25,7 +25,7 @@ struct StepRule {
 // gradients times gradient_scale, or of one gradient if `per_tensor` is true.
 struct Clipping {
   double gradient_scale = 1;
-  double max_norm = 0;  // 0: gradients are not clipped
+  double max_norm = 0;  // 0: the norm is not limited
   bool per_tensor = false;
   double max_value = std::numeric_limits<double>::infinity();  // largest magnitude of an element
 };

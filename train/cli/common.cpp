@@ -31,7 +31,7 @@ const std::vector<OptionSpec>& common_specs() {
       {.name = "seed", .default_value = int64_t{0}, .help = "seed of all random numbers", .min = 0},
       {.name = "data-dir",
        .default_value = std::string(),
-       .help = "folder of the data sets; searched before $TAPEFORMER_DATA and ~/.local/share/tapeformer"},
+       .help = "folder of the data sets, used instead of $TAPEFORMER_DATA and ~/.local/share/tapeformer"},
       {.name = "set",
        .default_value = std::vector<std::string>{},
        .help = "override a config key: table.key=value; may be repeated"},
