@@ -60,11 +60,22 @@ const AttentionKind& kind_of_option(const std::string& option, const std::string
 }
 
 const std::vector<Benchmark>& benchmarks() {
-  static const auto* const list = new std::vector<Benchmark>{
-      sgemm_benchmark(),         small_op_benchmark(),    train_step_benchmark(), attention_benchmark(),
-      lsh_attention_benchmark(), generate_benchmark(),    reversible_benchmark(), ctc_benchmark(),
-      lstm_benchmark(),          filterbank_benchmark(),  stream_benchmark(),     distributed_benchmark(),
-      text_benchmark(),          speech_step_benchmark(), device_cost_benchmark()};
+  static const auto* const list = new std::vector<Benchmark>{sgemm_benchmark(),
+                                                             small_op_benchmark(),
+                                                             train_step_benchmark(),
+                                                             attention_benchmark(),
+                                                             attention_pattern_benchmark(),
+                                                             lsh_attention_benchmark(),
+                                                             generate_benchmark(),
+                                                             reversible_benchmark(),
+                                                             ctc_benchmark(),
+                                                             lstm_benchmark(),
+                                                             filterbank_benchmark(),
+                                                             stream_benchmark(),
+                                                             distributed_benchmark(),
+                                                             text_benchmark(),
+                                                             speech_step_benchmark(),
+                                                             device_cost_benchmark()};
   return *list;
 }
 

@@ -63,6 +63,7 @@ const Benchmark& benchmark(const std::string& name);
 Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& arguments);
 
 Benchmark attention_benchmark();
+Benchmark attention_pattern_benchmark();
 Benchmark ctc_benchmark();
 Benchmark device_cost_benchmark();
 Benchmark distributed_benchmark();

@@ -11,10 +11,11 @@ const std::vector<std::string>& scale_names() {
 
 const std::vector<Reproduction>& reproductions() {
   static const auto* const list = new std::vector<Reproduction>{
-      mnist_table_reproduction(),     cifar10_table_reproduction(),       mnist_samples_reproduction(),
-      cifar10_samples_reproduction(), attention_scaling_reproduction(),   copy_convergence_reproduction(),
-      reformer_table2_reproduction(), reformer_complexity_reproduction(), reformer_speed_reproduction(),
-      speech_table_reproduction(),    speech_scaling_reproduction(),      survey_table_reproduction()};
+      mnist_table_reproduction(),      cifar10_table_reproduction(),     mnist_samples_reproduction(),
+      cifar10_samples_reproduction(),  attention_scaling_reproduction(), attention_patterns_reproduction(),
+      copy_convergence_reproduction(), reformer_table2_reproduction(),   reformer_complexity_reproduction(),
+      reformer_speed_reproduction(),   speech_table_reproduction(),      speech_scaling_reproduction(),
+      survey_table_reproduction()};
   return *list;
 }
 

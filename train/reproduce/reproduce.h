@@ -76,6 +76,7 @@ const std::vector<Reproduction>& reproductions();
 // Returns the reproduction with this name. Throws ConfigError, with a suggestion, if there is none.
 const Reproduction& reproduction(const std::string& name);
 
+Reproduction attention_patterns_reproduction();
 Reproduction attention_scaling_reproduction();
 Reproduction cifar10_samples_reproduction();
 Reproduction cifar10_table_reproduction();

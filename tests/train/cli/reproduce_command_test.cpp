@@ -9,6 +9,7 @@
 #include "core/cuda/devices.h"
 #include "core/device.h"
 #include "core/system/files.h"
+#include "data/images/png.h"
 #include "tests/support/devices.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"
@@ -295,6 +296,26 @@ TEST_CASE("reproduce attention-scaling measures every row by length and fits exp
   }
   CHECK(std::isfinite(mean(table, "linear", "milliseconds_exponent")));
   CHECK(contains(read_file(dir / "out/time.svg"), "reformer-8"));
+}
+
+TEST_CASE("reproduce attention-patterns shows which keys a query attends to") {
+  const TempDir dir;
+  const auto ran = run_program(reproduce_command("attention-patterns", dir / "out", {},
+                                                 {"--rows", "softmax,local,axial-column,isab"}));
+  CAPTURE(ran.err);
+  const auto table = json_of(ran);
+  CHECK(mean(table, "softmax", "keys_per_query") == 65 / 2.0);            // causal
+  CHECK(mean(table, "local", "keys_per_query") == (36 + 56 * 8) / 64.0);  // windows of 8 tokens
+  CHECK(mean(table, "axial-column", "keys_per_query") == 9 / 2.0);        // columns of 8 tokens
+  CHECK(mean(table, "isab", "share_of_pairs") == 1);                      // not causal
+  const Tensor picture = read_png(dir / "out/local-seed-1.png");
+  CHECK(picture.shape() == Shape{130, 130, 1});
+  const auto pixel = [&](int64_t query, int64_t key) {
+    return picture.data<uint8_t>()[(1 + 2 * query) * 130 + 1 + 2 * key];
+  };
+  CHECK(pixel(20, 21) == 255);  // a later key
+  CHECK(pixel(20, 12) == 255);  // a key before the window
+  CHECK(pixel(20, 13) < 255);
 }
 
 TEST_CASE("cuda: reproduce uses --device and --seed") {

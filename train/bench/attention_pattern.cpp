@@ -1,0 +1,135 @@
+// A picture of the attention weights of a kind: a row for each query, and a column for each key. The weights
+// are measured by changes of single values, so they show what the kind computes and not what its options say.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "core/random.h"
+#include "data/images/png.h"
+#include "train/bench/bench.h"
+#include "train/build.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kHeadDim = 64;
+constexpr double kAttended =
+    1e-6;  // smallest weight of an attended key, relative to the largest of the query
+
+// Returns the weights (queries, keys) of a kind with one head, its initial parameters and random queries and
+// keys. The weight of key j for query i is the norm of the change of result i if value j changes from 0 to a
+// random unit vector and the other values are 0. For kinds that only compute weighted sums of the values, it
+// is the magnitude of the attention weight.
+std::vector<double> measured_weights(const AttentionKind& kind, const OptionValues& options, int64_t length) {
+  const NoGrad no_grad;
+  const std::unique_ptr<Attention> attention =
+      kind.make(options, {.heads = 1, .dim = kHeadDim, .max_length = length});
+  attention->initialize(kSeed);
+  attention->convert(DType::float64);
+  const auto random = [&](const char* name) {
+    return randn({1, length, 1, kHeadDim}, RandomStream(kSeed, name), DType::float64);
+  };
+  const Tensor q = random("q"), k = kind.capabilities.shared_query_key ? q : random("k"),
+               changes = random("v");
+  const AttentionMask mask{.causal = static_cast<bool>(kind.capabilities.causal), .key_lengths = {}};
+  const auto result = [&](const Tensor& v) {
+    return attention->forward(q, k, v, mask, {}, "layers.0").to_vector();
+  };
+  const Tensor v = Tensor::zeros(q.shape(), DType::float64);
+  const std::vector<double> unchanged = result(v);
+  std::vector<double> weights(static_cast<size_t>(length * length));
+  for (int64_t key = 0; key < length; ++key) {
+    double* const value = v.data<double>() + key * kHeadDim;
+    std::copy_n(changes.data<double>() + key * kHeadDim, kHeadDim, value);
+    const double norm = std::sqrt(std::inner_product(value, value + kHeadDim, value, 0.0));
+    const std::vector<double> changed = result(v);
+    for (int64_t query = 0; query < length; ++query) {
+      double square = 0;
+      for (int64_t i = query * kHeadDim; i < (query + 1) * kHeadDim; ++i) {
+        const double change = changed[static_cast<size_t>(i)] - unchanged[static_cast<size_t>(i)];
+        square += change * change;
+      }
+      weights[static_cast<size_t>(query * length + key)] = std::sqrt(square) / norm;
+    }
+    std::fill_n(value, kHeadDim, 0.0);
+  }
+  return weights;
+}
+
+// Returns the picture (length, length) of the weights. The largest weight of a row is black, weight 0 is
+// white, and the darkness of other weights is the square root of their share of the largest weight.
+Tensor picture_of(const std::vector<double>& weights, int64_t length) {
+  const Tensor picture = Tensor::empty({1, length * length}, DType::uint8);
+  for (int64_t row = 0; row < length; ++row) {
+    const double* const own = weights.data() + row * length;
+    const double largest = *std::max_element(own, own + length);
+    for (int64_t i = 0; i < length; ++i)
+      picture.data<uint8_t>()[row * length + i] =
+          static_cast<uint8_t>(std::lround(255 * (1 - (largest > 0 ? std::sqrt(own[i] / largest) : 0))));
+  }
+  return picture;
+}
+
+// Returns the mean number of keys per query with a weight above kAttended times the largest weight of the
+// query.
+double attended_keys(const std::vector<double>& weights, int64_t length) {
+  int64_t attended = 0;
+  for (int64_t row = 0; row < length; ++row) {
+    const double* const own = weights.data() + row * length;
+    const double largest = *std::max_element(own, own + length);
+    attended += std::count_if(own, own + length, [&](double w) { return w > kAttended * largest; });
+  }
+  return static_cast<double>(attended) / static_cast<double>(length);
+}
+
+Report run_attention_pattern(const BenchmarkArguments& arguments) {
+  const auto length = arguments.options.get<int64_t>("length");
+  const auto& out = arguments.options.get<std::string>("out");
+  if (arguments.options.get<std::string>("config").empty())
+    throw ConfigError("attention-pattern needs --config");
+  const Config config =
+      load_config(arguments.options.get<std::string>("config"), arguments.overrides.sets,
+                  attention_catalogue(), {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+  const auto& [name, options] = *config.attention.find(config.model.attention.front());
+  check_attention_length(name, options, length);
+  const std::vector<double> weights = measured_weights(attention_kind(name), options, length);
+  if (!out.empty())
+    write_png(out, image_grid(picture_of(weights, length), length, length, 1,
+                              {.scale = arguments.options.get<int64_t>("scale"), .gap = 1}));
+  const double keys = attended_keys(weights, length);
+  return Report()
+      .add("kind", name)
+      .add("causal", static_cast<bool>(attention_kind(name).capabilities.causal))
+      .add("length", length)
+      .add("keys_per_query", keys)
+      .add("share_of_pairs", keys / static_cast<double>(length));
+}
+
+}  // namespace
+
+Benchmark attention_pattern_benchmark() {
+  return {.name = "attention-pattern",
+          .summary =
+              "the attention weights of a kind with random queries and keys, as a picture with a row "
+              "for each query, and the mean number of keys to which a query attends",
+          .options = {{.name = "config",
+                       .default_value = std::string(),
+                       .help = "file with the kind and its options; of several kinds, the first"},
+                      {.name = "length",
+                       .default_value = int64_t{64},
+                       .help = "number of tokens",
+                       .min = 1,
+                       .max = 1024},
+                      {.name = "scale",
+                       .default_value = int64_t{2},
+                       .help = "side in pixels of the square of a weight",
+                       .min = 1,
+                       .max = 64},
+                      {.name = "out", .default_value = std::string(), .help = "PNG file of the picture"}},
+          .run = run_attention_pattern};
+}
+
+}  // namespace tapeformer
