@@ -133,11 +133,16 @@ Json row_json(const Table& table, const Row& row, const RowResults& results, con
   return json;
 }
 
-// Returns the curves of a figure. The points of a curve are the means over the seeds at each x.
+// The values of one point of a curve for the seeds. x differs between seeds if it is a measured time.
+struct SeedPoints {
+  std::vector<double> x, y;
+};
+
+// Returns the curves of a figure. Point i of a curve is the mean of the points i of the seeds.
 Json curves_of(const Table& table, const Figure& figure, const std::vector<RowResults>& all) {
   Json series = Json::array();
   std::vector<std::string> names;
-  std::map<std::string, std::map<double, std::vector<double>>> points;
+  std::map<std::string, std::vector<SeedPoints>> points;
   for (const RowResults& results : all)
     for (const Json& known : results.known)
       for (const Measurement& measurement : table.measurements) {
@@ -147,15 +152,22 @@ Json curves_of(const Table& table, const Figure& figure, const std::vector<RowRe
           if (curve["figure"] != figure.name) continue;
           const auto name = curve["name"].get<std::string>();
           if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-          for (const Json& point : curve["points"])
-            if (point[1].is_number()) points[name][point[0].get<double>()].push_back(point[1].get<double>());
+          std::vector<SeedPoints>& means = points[name];
+          means.resize(std::max(means.size(), curve["points"].size()));
+          for (size_t i = 0; i < curve["points"].size(); ++i) {
+            const Json& point = curve["points"][i];
+            if (!point[1].is_number()) continue;
+            means[i].x.push_back(point[0].get<double>());
+            means[i].y.push_back(point[1].get<double>());
+          }
         }
       }
   for (const std::string& name : names) {
     Json means = Json::array(), errors = Json::array();
-    for (const auto& [x, values] : points[name]) {
-      means.push_back({x, mean_of(values)});
-      errors.push_back(spread_of(values));
+    for (const auto& [x, y] : points[name]) {
+      if (y.empty()) continue;
+      means.push_back({mean_of(x), mean_of(y)});
+      errors.push_back(spread_of(y));
     }
     series.push_back({{"name", name}, {"points", means}, {"errors", errors}});
   }

@@ -8,7 +8,8 @@
 //            machine, date, error}}
 //            status: "measured", "failed" or "not run"
 //            spread: the sample standard deviation, or null for one seed
-//   figures  [{name, title, x, y, series: [{name, points, errors}]}]; points are means over the seeds
+//   figures  [{name, title, x, y, series: [{name, points, errors}]}]; point i is the mean of
+//            the points i of the seeds
 //   pictures [PNG file]
 //   printed  {header, rows}: the table as text
 #pragma once
