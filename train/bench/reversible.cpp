@@ -29,7 +29,9 @@ class Step {
   Step(const AutoregressiveOptions& options, int64_t batch)
       : model_(options), batch_(random_batch(options, batch, 1)) {
     model_.initialize(1);
-    run();  // allocates the gradients and fills the allocator's cache
+    // The first pass allocates the gradients and fills the allocator's cache. The second pass copies
+    // gradients that share memory, to add to them.
+    for (int pass = 0; pass < 2; ++pass) run();
   }
 
   void run() { backward(model_.loss(batch_, {.training = true, .seed = 1, .step = 1})); }
