@@ -7,6 +7,10 @@
 namespace tapeformer {
 namespace {
 
+// Capacity of states of constant size. It exceeds the window of any attention, so that the state keeps the
+// whole window.
+constexpr int64_t kEndless = int64_t{1} << 40;
+
 const Encoder& causal_encoder(const SpeechModel& model) {
   if (!model.encoder || !model.options().causal)
     throw ConfigError("streaming recognition needs a causal Transformer");
@@ -21,7 +25,7 @@ SpeechStream::SpeechStream(const SpeechModel& model, int64_t batch, int64_t capa
       capacity_(capacity > 0 ? capacity : model.options().max_steps()),
       endless_(supports(model.options().encoder.attention, &AttentionCapabilities::constant_state)),
       subsampling_(model.subsampling, batch, model.head.weight),
-      encoder_(causal_encoder(model), batch, capacity_),
+      encoder_(causal_encoder(model), batch, endless_ ? kEndless : capacity_),
       projection_(model.input_projection->weight, model.input_projection->bias, batch),
       head_(model.head.weight, model.head.bias, batch) {
   const SpeechModelOptions& o = model.options();

@@ -259,20 +259,26 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
   }
 }
 
-TEST_CASE("a stream with linear attention continues after the maximum length with the next positions") {
-  SpeechModelOptions options = small("linear", 2);
-  options.causal = true;
-  SpeechModel model(options);
-  model.initialize(3);
-  options.max_frames = 60;
-  SpeechModel longer(options);
-  longer.initialize(3);
-  const Tensor features = normal({1, 60, 5}, 2, DType::float32);
-  const Tensor expected = longer.forward(features, Tensor::full({1}, 60, DType::int64), {}).logits;
-  SpeechStream stream(model);
-  for (int64_t t = 0; t < 60; ++t)
-    if (stream.push(features.view({1, 5}, {5, 1}, t * 5)))
-      CHECK(max_difference(stream.logits(), expected.alias({1, 6}, {6, 1}, t / 2 * 6).clone()) < 1e-5);
+TEST_CASE("streams continue after the maximum length with the next positions") {
+  // The window of local attention may exceed the maximum length of training.
+  AttentionChoice local{"local", attention_kind("local").defaults()};
+  local.options.set("window", int64_t{50});
+  for (const bool is_local : {false, true}) {
+    SpeechModelOptions options = small("linear", 2);
+    options.causal = true;
+    if (is_local) options.encoder.attention = {local};
+    SpeechModel model(options);
+    model.initialize(3);
+    options.max_frames = 60;
+    SpeechModel longer(options);
+    longer.initialize(3);
+    const Tensor features = normal({1, 60, 5}, 2, DType::float32);
+    const Tensor expected = longer.forward(features, Tensor::full({1}, 60, DType::int64), {}).logits;
+    SpeechStream stream(model);
+    for (int64_t t = 0; t < 60; ++t)
+      if (stream.push(features.view({1, 5}, {5, 1}, t * 5)))
+        CHECK(max_difference(stream.logits(), expected.alias({1, 6}, {6, 1}, t / 2 * 6).clone()) < 1e-5);
+  }
 }
 
 TEST_CASE(
