@@ -88,7 +88,7 @@ TEST_CASE("concat of adjacent parts is a view, and of other parts a copy") {
   CHECK_FALSE(concat({rows(2, 3), rows(0, 2)}, 0).shares_storage(all));
   CHECK_FALSE(concat({rows(0, 3), rows(3, 6)}, 1).shares_storage(all));
   CHECK_FALSE(concat({rows(0, 1), rows(1, 2).to(DType::float64)}, 0).shares_storage(all));
-  // The gradients of adjacent leaves are those of leaves in separate memory.
+  // The gradients of adjacent leaves equal the gradients of leaves in separate memory.
   const auto gradient_of_second = [&](bool adjacent) {
     const Tensor a = require_grad(adjacent ? rows(0, 2) : rows(0, 2).clone());
     const Tensor b = require_grad(adjacent ? rows(2, 6) : rows(2, 6).clone());

@@ -1,5 +1,5 @@
 // A picture of the attention weights of a kind: a row for each query, and a column for each key. The weights
-// are measured by changes of single values, so they show what the kind computes and not what its options say.
+// are measured by changes of single values, so they depend on the computation of the kind only.
 #include <algorithm>
 #include <cmath>
 #include <memory>

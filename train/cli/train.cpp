@@ -56,7 +56,7 @@ const DeviceModel* modelled_device(const std::string& device) {
 }
 
 // Runs a dry run on an emulated device, which counts the work of the steps and does not compute them. The
-// times are those of `model`.
+// estimated times are for the device `model`.
 DryRun counted_dry_run(const Config& config, const TrainerOptions& options, const DeviceModel& model) {
   if constexpr (kHasCuda) {
     const WorkCounter counter(choose_device(config.run.device).device, model.memory_bytes);

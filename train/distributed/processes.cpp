@@ -31,7 +31,7 @@ const std::string* join_failure = nullptr;  // message of the exception of join_
 // A process with an error waits kShutdownSeconds for the other processes to end, and then aborts the run. A
 // process without an error waits kForever.
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
-constexpr int kAbortStatus = 1;  // exit status of a process that aborts the run without an error of its own
+constexpr int kAbortStatus = 1;  // exit status of a process without an error that aborts the run
 
 ProcessLocation this_location() {
   ProcessLocation location{.host = {}, .pid = getpid(), .processors = {}};

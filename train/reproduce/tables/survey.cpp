@@ -21,9 +21,10 @@ struct Grid {
 using Settings = std::vector<std::string>;
 
 // A model of the survey. `type` is its class there: FP fixed patterns, M memory, LP learnable patterns, LR
-// low rank, KR kernels, RC recurrence. `complexity` is the one that the survey states for n tokens, and
-// `cost` is a function that is proportional to it with the settings of this table. `listops` and `images` are
-// the accuracies in percent in table 1 of "Long Range Arena" (Tay et al. 2020), or 0 if there is none.
+// low rank, KR kernels, RC recurrence. `complexity` is the complexity in the survey for n tokens, and
+// `cost` is a function that is proportional to the complexity with the settings of this table. `listops` and
+// `images` are accuracies in percent from table 1 of "Long Range Arena" (Tay et al. 2020), or 0 if the table
+// has none.
 struct SurveyKind {
   const char *name, *type, *complexity;
   double (*cost)(double n);
