@@ -12,11 +12,11 @@ TEST_CASE("recompute() gives the gradients of inputs and parameters, also in nes
   const Tensor x = leaf(2), weight = leaf(5);
   auto inner = [&](const std::vector<Tensor>& in) { return times(times(in[0], in[0]), weight); };
   auto outer = [&](const std::vector<Tensor>& in) { return times(recompute(inner, in, {weight}), in[0]); };
-  const Tensor below = plus(x, x);                // its value is 4
-  backward(recompute(outer, {below}, {weight}));  // computes below^3 * weight
+  const Tensor input = plus(x, x);                // the value of `input` is 4
+  backward(recompute(outer, {input}, {weight}));  // recompute() returns input^3 * weight
   CHECK(gradient(x).item() == 2 * 3 * 16 * 5);
   CHECK(gradient(weight).item() == 64);
-  CHECK(tape_size() == 1);  // only the node of `below`, which is still a variable of this test
+  CHECK(tape_size() == 1);  // only the node of `input` remains
 }
 
 TEST_CASE("recompute() is recorded if only its parameters require a gradient") {

@@ -131,8 +131,8 @@ TEST_CASE("backward() of a reversible stack releases the outputs and their gradi
   const int64_t before = memory.stats().active, half = kRows * kWidth * 8;
   memory.reset_peak();
   backward(loss);
-  // The peak contains the gradient of the outputs, and copies of one of both tensors. The whole tensor of f
-  // adds its result and two gradients.
+  // The peak contains the gradient of the outputs, and a copy of either the outputs or their gradient. Branch
+  // f is not divided into chunks, so it adds its whole result and two gradients.
   CHECK(memory.stats().peak - before < 8 * half);
 }
 

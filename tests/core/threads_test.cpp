@@ -126,12 +126,12 @@ TEST_CASE("loops of two callers at once and nested loops cover every index") {
       });
     return total.load();
   };
-  int64_t other = 0;
-  std::thread thread([&] { other = sum(); });
-  const int64_t own = sum();
+  int64_t second_sum = 0;
+  std::thread thread([&] { second_sum = sum(); });
+  const int64_t first_sum = sum();
   thread.join();
-  CHECK(own == 1000);
-  CHECK(other == 1000);
+  CHECK(first_sum == 1000);
+  CHECK(second_sum == 1000);
 }
 
 TEST_CASE("regions of OpenMP have one thread inside a loop") {

@@ -51,7 +51,7 @@ def check(losses_at, optimized):
     losses = {}
     for level, tunables, extension in LEVELS:
         if extension not in flags:
-            print(f"{level}: this processor does not have it")
+            print(f"{level}: this processor does not support the level")
             continue
         selected, extensions, losses[level] = losses_at(level, tunables)
         assert selected == level, f"with {tunables or 'all extensions'}, the loader selects {selected} instead of {level}"

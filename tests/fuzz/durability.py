@@ -103,7 +103,7 @@ def _mount(folder, kilobytes, options=""):
 def _check_full(training, run, child):
     """Waits for a training. It must end with status 0, or with 1 and a reason, and its checkpoint must be valid.
 
-    Returns the problem otherwise, or None.
+    Returns a description of the first problem, or None.
     """
     status, text = training.finish(child)
     if status not in (0, 1):

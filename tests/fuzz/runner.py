@@ -28,7 +28,7 @@ FORBIDDEN = set("\u2028\u2029\u200e\u200f\u061c") | {chr(c) for c in [*range(0x2
 
 @dataclasses.dataclass
 class Case:
-    """A call of the program in its own folder."""
+    """A call of the program in a separate folder."""
     arguments: list
     statuses: set  # accepted exit statuses
     stdin: bytes = b""

@@ -104,6 +104,6 @@ file(APPEND ${prefix}/share/tapeformer/configs/copy/softmax.toml "[nonsense]\n")
 execute_process(COMMAND ${CMAKE_COMMAND} -E chdir ${WORK_DIR}/elsewhere ${command}
   RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE output)
 if(status EQUAL 0 OR NOT output MATCHES "prefix/share/tapeformer/configs/copy/softmax.toml.*nonsense")
-  message(FATAL_ERROR "reproduce read other configs than the installed ones: ${output}")
+  message(FATAL_ERROR "reproduce did not read the installed configs: ${output}")
 endif()
 file(REMOVE_RECURSE ${WORK_DIR})

@@ -133,13 +133,13 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
   std::vector<Tensor> outcome;
   for (int i = 0; i < 70; ++i) {
     const Shape shape{i == 3 ? 20001 : i == 4 ? 0 : 1 + 3 * i};
-    const auto own = [&](int salt) { return normal(shape, 4 * i + salt, dtype).to(device).clone(); };
-    slots.push_back({own(0), own(1), own(2),
+    const auto random_array = [&](int salt) { return normal(shape, 4 * i + salt, dtype).to(device).clone(); };
+    slots.push_back({random_array(0), random_array(1), random_array(2),
                      with_second ? uniform(shape, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
     if (i == 5)  // adds an array that is not aligned to 16 bytes
       slots.push_back(
-          {own(0).view({shape[0] - 1}, {1}, 1), own(1).view({shape[0] - 1}, {1}),
-           own(2).view({shape[0] - 1}, {1}),
+          {random_array(0).view({shape[0] - 1}, {1}, 1), random_array(1).view({shape[0] - 1}, {1}),
+           random_array(2).view({shape[0] - 1}, {1}),
            with_second ? uniform({shape[0] - 1}, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
   }
   StepRule complete = rule;

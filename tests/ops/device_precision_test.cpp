@@ -49,8 +49,9 @@ std::vector<Tensor> outcome_of(const std::vector<Tensor>& inputs, Device device,
                                Activation activation, double dropout, std::optional<DType> result = {}) {
   std::vector<Tensor> leaves;
   for (const Tensor& input : inputs) {
-    const DType own = leaves.empty() ? dtype : compute_dtype(dtype);  // weight and bias are never bfloat16
-    leaves.push_back(require_grad(input.to(own).to(device).alias()));
+    // The weight and the bias are never bfloat16.
+    const DType input_dtype = leaves.empty() ? dtype : compute_dtype(dtype);
+    leaves.push_back(require_grad(input.to(input_dtype).to(device).alias()));
   }
   const Tensor y =
       linear(leaves[0], leaves[1], leaves[2], activation, {dropout, RandomStream(5, "linear")}, result);

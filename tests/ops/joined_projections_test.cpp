@@ -46,12 +46,12 @@ TEST_CASE("unbind returns views, whose gradients reach the tensor with and witho
   CHECK(parts[1].shape() == Shape{2, 4});
   CHECK(parts[1].to_vector() == slice(detach(x), 1, 1, 2).to_vector());
   CHECK(parts[2].shares_storage(x));
-  // Only one part has a gradient, so the gradient of the others is zero.
+  // The result is one of the parts, so the gradients of all other parts are zero.
   backward(parts[1], normal({2, 4}, 3), {.retain = true});
   const Tensor expected = Tensor::zeros({2, 3, 4}, DType::float64);
   slice(expected, 1, 1, 2).copy_from(normal({2, 4}, 3).view({2, 1, 4}));
   CHECK(gradient(x).to_vector() == expected.to_vector());
-  // A second backward() does not repeat the gradient of the first one.
+  // The second backward() must not add the gradients of the first backward() again.
   set_gradient(x, {});
   backward(parts[0], normal({2, 4}, 4));
   CHECK(max_difference(slice(gradient(x), 1, 1, 3), Tensor::zeros({2, 2, 4}, DType::float64)) == 0);

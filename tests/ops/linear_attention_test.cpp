@@ -156,9 +156,9 @@ TEST_CASE("linear attention: strided inputs are read without a copy") {
   CHECK(max_difference(linear_attention(q, k, v, {.causal = true}), quadratic(q, k, v, {.causal = true})) <
         1e-12);
   // Tests inputs whose last dimension is not contiguous, and inputs with heads before length in memory.
-  const Tensor turned = transpose(normal({2, 50, 8, 3}), 2, 3),
+  const Tensor permuted = transpose(normal({2, 50, 8, 3}), 2, 3),
                swapped = transpose(normal({2, 3, 50, 8}), 1, 2);
-  CHECK(max_difference(linear_attention(turned, swapped, swapped), quadratic(turned, swapped, swapped)) <
+  CHECK(max_difference(linear_attention(permuted, swapped, swapped), quadratic(permuted, swapped, swapped)) <
         1e-12);
   const GradcheckResult result = gradcheck(
       [](const std::vector<Tensor>& in) {

@@ -45,8 +45,8 @@ inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int
   for (int64_t r = 0; r < o.rounds; ++r) {
     KeyCounts& count = counts.emplace_back(static_cast<size_t>(length * length), 0.0);
     for (int64_t c = 0; c < chunks; ++c) {
-      const auto& own = lists[static_cast<size_t>(r)][static_cast<size_t>(c)];
-      std::vector<Item> keys = own;
+      const auto& chunk = lists[static_cast<size_t>(r)][static_cast<size_t>(c)];
+      std::vector<Item> keys = chunk;
       const std::vector<Item>* before = nullptr;
       if (c > 0)
         before = &lists[static_cast<size_t>(r)][static_cast<size_t>(c - 1)];
@@ -55,7 +55,7 @@ inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int
       else if (o.wrap == LshOptions::Wrap::global)
         before = &lists[static_cast<size_t>((r + o.rounds - 1) % o.rounds)].back();
       if (before) keys.insert(keys.end(), before->begin(), before->end());
-      for (const Item& i : own)
+      for (const Item& i : chunk)
         for (const Item& j : keys) {
           const bool same_bucket = i.round == j.round && i.bucket == j.bucket;
           const bool allowed = (o.across_buckets || same_bucket) && (!o.causal || j.position <= i.position);

@@ -57,15 +57,15 @@ Tensor plain_lstm(const Tensor& x, const std::vector<int64_t>& counts,
   std::vector<Tensor> sequences;
   for (size_t b = 0; b < counts.size(); ++b) {
     const auto at = static_cast<int64_t>(b);
-    const Tensor own = reshape(slice(x, 0, at, at + 1), {frames, x.size(2)});
+    const Tensor sequence = reshape(slice(x, 0, at, at + 1), {frames, x.size(2)});
     std::vector<Tensor> sides;
     for (size_t d = 0; d < directions.size(); ++d) {
-      const Tensor rest = Tensor::zeros({frames - counts[b], hidden}, x.dtype());
+      const Tensor padding = Tensor::zeros({frames - counts[b], hidden}, x.dtype());
       if (counts[b] == 0)
-        sides.push_back(rest);
+        sides.push_back(padding);
       else
         sides.push_back(
-            concat({plain_direction(slice(own, 0, 0, counts[b]), directions[d], d == 1), rest}, 0));
+            concat({plain_direction(slice(sequence, 0, 0, counts[b]), directions[d], d == 1), padding}, 0));
     }
     sequences.push_back(concat(sides, 1));
   }

@@ -43,7 +43,7 @@ Tensor with_nan(const Shape& shape, int64_t at, DType dtype, Device device, int 
 }
 
 template <class F>
-void everywhere(F f) {
+void for_devices_and_dtypes(F f) {
   for (const Device device : all_devices())
     for (const DType dtype : {DType::float32, DType::float64}) {
       CAPTURE(device.to_string());
@@ -55,7 +55,7 @@ void everywhere(F f) {
 }  // namespace
 
 TEST_CASE("relu propagates NaN to the result and passes the gradient, as in PyTorch") {
-  everywhere([](Device device, DType dtype) {
+  for_devices_and_dtypes([](Device device, DType dtype) {
     const Tensor x = require_grad(with_nan({37}, 5, dtype, device));
     const Tensor y = relu(x);
     CHECK(count_nan(y) == 1);
@@ -87,7 +87,7 @@ TEST_CASE("NaN in a bias reaches the loss through linear with relu, and the grad
 }
 
 TEST_CASE("softmax of a row with NaN is NaN in all elements") {
-  everywhere([](Device device, DType dtype) {
+  for_devices_and_dtypes([](Device device, DType dtype) {
     for (const int64_t classes : {7, 33, 2000}) {
       CAPTURE(classes);
       const Tensor x = with_nan({3, classes}, classes + 1, dtype, device);
@@ -99,7 +99,7 @@ TEST_CASE("softmax of a row with NaN is NaN in all elements") {
 }
 
 TEST_CASE("a row of -inf gives 0 in softmax and -inf in log_softmax, with finite gradients") {
-  everywhere([](Device device, DType dtype) {
+  for_devices_and_dtypes([](Device device, DType dtype) {
     for (const int64_t classes : {1, 7, 33, 2000}) {
       CAPTURE(classes);
       const Tensor x = require_grad(Tensor::full({2, classes}, -INFINITY, dtype, device));
@@ -113,7 +113,7 @@ TEST_CASE("a row of -inf gives 0 in softmax and -inf in log_softmax, with finite
 }
 
 TEST_CASE("max() of elements with a NaN is NaN, and argmax() is the index of the first NaN") {
-  everywhere([](Device device, DType dtype) {
+  for_devices_and_dtypes([](Device device, DType dtype) {
     const Tensor x = with_nan({3, 11}, 11 + 4, dtype, device);
     const auto largest = max(x, 1).to_vector();
     CHECK_FALSE(std::isnan(largest[0]));
@@ -130,7 +130,7 @@ TEST_CASE("NaN in a query, key or value reaches the result of every attention") 
   const auto last = [&](const Tensor& y, int64_t position) {
     return std::isnan(y.to_vector()[static_cast<size_t>(position * kHeads * kDim)]);
   };
-  everywhere([&](Device device, DType dtype) {
+  for_devices_and_dtypes([&](Device device, DType dtype) {
     const Tensor x[] = {normal(shape, 1, dtype).to(device), normal(shape, 2, dtype).to(device),
                         normal(shape, 3, dtype).to(device)};
     for (int which = 0; which < 3; ++which) {
@@ -156,7 +156,7 @@ TEST_CASE("NaN in a query, key or value reaches the result of every attention") 
 }
 
 TEST_CASE("squared norms are finite if and only if all elements are finite") {
-  everywhere([](Device device, DType dtype) {
+  for_devices_and_dtypes([](Device device, DType dtype) {
     const Tensor large = Tensor::full({70000}, dtype == DType::float32 ? 3e38 : 1e100, dtype, device);
     const Tensor strided = normal({6, 4}, 1, dtype).to(device).view({4, 6}, {1, 4});
     const auto squares = squared_norms({large, with_nan({70000}, 69999, dtype, device), strided,

@@ -200,9 +200,9 @@ void add_lsh_case(std::vector<OpCase>& table, const char* name, const AttentionS
   options.key_lengths = {};
   table.push_back({concat_text("attention, LSH, ", name, ", ", describe(size)),
                    [options, with_lengths](const Inputs& in) {
-                     LshOptions own = options;
-                     if (with_lengths) own.key_lengths = in[2];
-                     return lsh_attention(in[0], in[1], in.back(), own);
+                     LshOptions case_options = options;
+                     if (with_lengths) case_options.key_lengths = in[2];
+                     return lsh_attention(in[0], in[1], in.back(), case_options);
                    },
                    inputs, is_large(size)});
 }

@@ -23,9 +23,9 @@ std::vector<double> joined(const std::vector<Tensor>& tensors) {
 }
 
 double largest(const Tensor& tensor) {
-  double most = 1;
-  for (const double value : tensor.to_vector()) most = std::max(most, std::abs(value));
-  return most;
+  double magnitude = 1;
+  for (const double value : tensor.to_vector()) magnitude = std::max(magnitude, std::abs(value));
+  return magnitude;
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ inline bool is_near(int64_t i, int64_t j, int64_t distance) {
 // tokens.
 inline std::vector<PatternCase> spaced_pattern_cases(int64_t unit) {
   constexpr int64_t all = KeyWindow::kUnlimited;
-  const KeyWindow none = KeyPattern::no_window(), own{.block = unit, .before = 0, .after = 0};
+  const KeyWindow none = KeyPattern::no_window(), own_block{.block = unit, .before = 0, .after = 0};
   const int64_t count = (unit + 2) / 3;
   return {{"dilated",
            {.window = none, .dilated = {3, 3 * unit, 2 * unit}},
@@ -63,11 +63,11 @@ inline std::vector<PatternCase> spaced_pattern_cases(int64_t unit) {
              return h % 2 == 0 ? is_near(i, j, unit - 1) : (i - j) % unit == 0;
            }},
           {"fixed",
-           {.window = own, .periodic = {unit, count}},
+           {.window = own_block, .periodic = {unit, count}},
            {},
            [=](auto, int64_t i, int64_t j) { return i / unit == j / unit || j % unit >= unit - count; }},
           {"fixed, alternating heads",
-           {.window = own, .periodic = {unit, count}, .alternate_heads = true},
+           {.window = own_block, .periodic = {unit, count}, .alternate_heads = true},
            {},
            [=](int64_t h, int64_t i, int64_t j) {
              return h % 2 == 0 ? i / unit == j / unit : j % unit >= unit - count;
@@ -76,7 +76,7 @@ inline std::vector<PatternCase> spaced_pattern_cases(int64_t unit) {
 
 // Returns patterns with global tokens, tables of key blocks, rectangles, and unions of several patterns.
 inline std::vector<PatternCase> mixed_pattern_cases(int64_t length, int64_t heads, int64_t unit) {
-  const KeyWindow none = KeyPattern::no_window(), own{.block = unit, .before = 0, .after = 0};
+  const KeyWindow none = KeyPattern::no_window(), own_block{.block = unit, .before = 0, .after = 0};
   const KeyWindow sliding{.block = 1, .before = unit, .after = unit};
   const int64_t rows = (length + unit - 1) / unit, last = length - unit / 2;
   const Tensor table = random_blocks(heads, rows, 2);
@@ -91,7 +91,7 @@ inline std::vector<PatternCase> mixed_pattern_cases(int64_t length, int64_t head
              return is_near(i, j, unit) || i < 2 || j < 2 || i >= last || j >= last;
            }},
           {"table",
-           {.window = own, .table = {nullptr, unit}},
+           {.window = own_block, .table = {nullptr, unit}},
            table,
            [=](int64_t h, int64_t i, int64_t j) { return i / unit == j / unit || listed(h, i, j); }},
           {"table, global",

@@ -132,10 +132,11 @@ TEST_CASE("softmax attention: strided inputs are read without a copy") {
   }
   CHECK(max_difference(softmax_attention(parts[0], parts[1], parts[2], {.causal = true}),
                        by_definition(parts, {.causal = true})) < 1e-12);
-  const std::vector<Tensor> turned = {transpose(normal({2, 50, 8, 3}), 2, 3),
-                                      transpose(normal({2, 3, 50, 8}), 1, 2),
-                                      transpose(normal({2, 3, 50, 8}, 2), 1, 2)};
-  CHECK(max_difference(softmax_attention(turned[0], turned[1], turned[2]), by_definition(turned)) < 1e-12);
+  const std::vector<Tensor> permuted = {transpose(normal({2, 50, 8, 3}), 2, 3),
+                                        transpose(normal({2, 3, 50, 8}), 1, 2),
+                                        transpose(normal({2, 3, 50, 8}, 2), 1, 2)};
+  CHECK(max_difference(softmax_attention(permuted[0], permuted[1], permuted[2]), by_definition(permuted)) <
+        1e-12);
   const GradcheckResult result = gradcheck(
       [](const std::vector<Tensor>& in) {
         return softmax_attention(transpose(in[0], 2, 3), transpose(in[1], 1, 2), in[2], {.causal = true});

@@ -60,8 +60,8 @@ class Reader {
     ++at_;
   }
 
-  void blank_until(size_t end, size_t more = 0) {
-    end = end == std::string::npos ? code_.size() : end + more;
+  void blank_until(size_t end, size_t extra = 0) {
+    end = end == std::string::npos ? code_.size() : end + extra;
     for (; at_ < end; advance())
       if (code_[at_] != '\n') result_.text[at_] = ' ';
   }

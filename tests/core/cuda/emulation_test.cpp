@@ -17,7 +17,7 @@ namespace {
 const Device kDevice{DeviceType::cuda, 0};
 
 __global__ void do_nothing() {}
-__global__ void never_before() {}
+__global__ void first_used_in_graph() {}
 
 // Three times, gives each thread the value of the next thread in its block. A barrier separates writing to
 // shared memory from reading the value of another thread.
@@ -34,13 +34,13 @@ __global__ void rotate(const int* x, int* y) {
 
 __global__ void shuffle(int* out) {
   const auto lane = static_cast<int>(threadIdx.x) % 32;
-  int* const mine = out + threadIdx.x * 6;
-  mine[0] = __shfl_sync(kAllLanes, lane, 3);
-  mine[1] = __shfl_xor_sync(kAllLanes, lane, 5);
-  mine[2] = __shfl_down_sync(kAllLanes, lane, 1);
-  mine[3] = __shfl_up_sync(kAllLanes, lane, 1, 8);
-  mine[4] = static_cast<int>(__ballot_sync(kAllLanes, lane % 2));
-  mine[5] = __any_sync(kAllLanes, lane == 31) + 2 * __all_sync(kAllLanes, lane < 32);
+  int* const values = out + threadIdx.x * 6;
+  values[0] = __shfl_sync(kAllLanes, lane, 3);
+  values[1] = __shfl_xor_sync(kAllLanes, lane, 5);
+  values[2] = __shfl_down_sync(kAllLanes, lane, 1);
+  values[3] = __shfl_up_sync(kAllLanes, lane, 1, 8);
+  values[4] = static_cast<int>(__ballot_sync(kAllLanes, lane % 2));
+  values[5] = __any_sync(kAllLanes, lane == 31) + 2 * __all_sync(kAllLanes, lane < 32);
 }
 
 // Gives each even lane i the number i ^ 2. Odd lanes return before the shuffle, so its mask contains only
@@ -115,13 +115,13 @@ TEST_CASE("emulation: shuffles and votes exchange values between the lanes of th
   launch(shuffle, {dim3(1), dim3(64)}, out.data());
   for (int thread = 0; thread < 64; ++thread) {
     const int lane = thread % 32;
-    const int* const mine = out.data() + thread * 6;
-    CHECK(mine[0] == 3);
-    CHECK(mine[1] == (lane ^ 5));
-    CHECK(mine[2] == (lane == 31 ? 31 : lane + 1));
-    CHECK(mine[3] == (lane % 8 == 0 ? lane : lane - 1));
-    CHECK(static_cast<unsigned>(mine[4]) == 0xAAAAAAAAu);
-    CHECK(mine[5] == 3);
+    const int* const values = out.data() + thread * 6;
+    CHECK(values[0] == 3);
+    CHECK(values[1] == (lane ^ 5));
+    CHECK(values[2] == (lane == 31 ? 31 : lane + 1));
+    CHECK(values[3] == (lane % 8 == 0 ? lane : lane - 1));
+    CHECK(static_cast<unsigned>(values[4]) == 0xAAAAAAAAu);
+    CHECK(values[5] == 3);
   }
   std::vector<int> half(32, -1);
   launch(half_warp, {dim3(1), dim3(32)}, half.data());
@@ -164,18 +164,18 @@ TEST_CASE("emulation: a launch beyond the limits of devices is an error") {
 
 TEST_CASE(
     "emulation: a kernel that runs for the first time in a graph is an error, because a device would load "
-    "it") {
+    "the kernel during the capture") {
   const auto record = [] {
     Graph graph(kDevice, 1, [] {
       const DeviceScope scope(kDevice, "late");
-      launch(never_before, {dim3(1), dim3(1)});
+      launch(first_used_in_graph, {dim3(1), dim3(1)});
     });
     graph.launch(0);
   };
   CHECK_THROWS_WITH_AS(record(), doctest::Contains("has not run before the graph"), DeviceError);
   {
     const DeviceScope scope(kDevice);
-    launch(never_before, {dim3(1), dim3(1)});
+    launch(first_used_in_graph, {dim3(1), dim3(1)});
   }
   record();
 }

@@ -11,16 +11,17 @@
 using namespace std;
 using namespace tapeformer;
 
-double of_numbers(double x) {
+double call_number_functions(double x) {
   return exp(x) + log(x) + sqrt(x) + tanh(x) + max(x, 1.0) + div(7, 2).quot;
 }
 
-Tensor of_tensors(const Tensor& x) {
+Tensor call_tensor_functions(const Tensor& x) {
   return exp(x) + log(x) + sqrt(x) + tanh(x) + max(x, 0) + div(x, x);
 }
 
-// slice_in_dim() and stack_tensors() are slice() and stack(), whose names are ambiguous in this file.
-Tensor of_views(const Tensor& x) {
+// In this file, the names slice() and stack() are ambiguous. slice_in_dim() and stack_tensors() are the same
+// functions.
+Tensor call_view_functions(const Tensor& x) {
   return stack_tensors({slice_in_dim(x, 0, 0, 1)}, 0);
 }
 bool is_unused() {
@@ -31,7 +32,7 @@ bool is_unused() {
 bool check(bool condition) {
   return condition;
 }
-bool calls_own_functions(vector<int> values) {
+bool call_own_functions(vector<int> values) {
   generate(values.begin(), values.end(), [] { return 1; });
   const int threads = accumulate(values.begin(), values.end(), 0);
   return check(threads > 0);
