@@ -15,8 +15,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Attention of each token to itself alone. The result is scale * v + offset. All layers share the parameter
-// `scale`, and each layer has its own state `offset`.
+// Attention of each token only to itself. The result is scale * v + offset. All layers share the parameter
+// `scale`, and each layer has a separate state `offset`.
 class ScaledValues final : public Attention {
  public:
   explicit ScaledValues(const AttentionSetup& setup) {

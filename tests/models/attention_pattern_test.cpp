@@ -25,7 +25,7 @@ AutoregressiveOptions pattern_options(const std::vector<std::string>& kinds) {
 TEST_CASE("a pattern repeats over the layers, and each layer has the parameters of its kind") {
   const AutoregressiveModel model(pattern_options({"lsh", "softmax"}));
   std::vector<bool> has_key;
-  // Queries, keys and values, or queries and values.
+  // Softmax attention projects queries, keys and values. LSH attention projects no keys.
   for (const auto& layer : model.encoder.layers)
     has_key.push_back(layer->attention.projections().size() == 3);
   CHECK(has_key == std::vector<bool>{false, true, false});

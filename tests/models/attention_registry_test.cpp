@@ -95,7 +95,7 @@ TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a 
   CHECK(cost("softmax", {}, 1024) == 2.0 * 32 * 512 * 1024);
   CHECK(cost("linear", {}, 1024) == 2.0 * 32 * 32 * 1024);
   const OptionValues sparse = attention_kind("sparse").defaults();
-  // On average, a query attends to 64.5 tokens of its own span of 128, and to a quarter of 2048 earlier
+  // On average, a query attends to 64.5 tokens of its span of 128 tokens, and to a quarter of 2048 earlier
   // tokens.
   CHECK(cost("sparse", sparse, 4096) == 2.0 * 32 * (64.5 + 512) * 4096);
   const OptionValues lsh =

@@ -91,7 +91,8 @@ TEST_CASE("tokens that leave the memory are compressed in order, and the oldest 
       CHECK(max_difference(evicted, slice(x, 1, oldest, oldest + count)) == 0);
       memory.write_compressed("layer", mean(reshape(evicted, {2, count / kRate, kRate, 3}), 2));
     }
-    CHECK(!memory.write("layer", Tensor::zeros({2, kSegment, 3}, DType::float64)).defined());  // a replay
+    // A replay stores nothing.
+    CHECK(!memory.write("layer", Tensor::zeros({2, kSegment, 3}, DType::float64)).defined());
   }
 }
 

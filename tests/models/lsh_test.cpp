@@ -99,9 +99,9 @@ TEST_CASE("lsh: a preset sets the options that are not given") {
     const Tensor plain = expected(options);
     CHECK(max_difference(run(*make_lsh(set), context), plain) == 0);
     auto with = [&](const char* option, const char* value) {
-      auto more = set;
-      more.emplace_back(option, std::string(value));
-      return run(*make_lsh(more), context);
+      auto extended = set;
+      extended.emplace_back(option, std::string(value));
+      return run(*make_lsh(extended), context);
     };
     options.wrap = LshOptions::Wrap::round;
     CHECK(max_difference(with("wrap", "round"), expected(options)) == 0);

@@ -29,12 +29,12 @@ struct RoutingInputs {
 };
 
 std::unique_ptr<Attention> make_routing(int64_t clusters, int64_t size, double local_share,
-                                        const RoutingChoices& others = {}) {
+                                        const RoutingChoices& choices = {}) {
   RoutingChoices options = {{"clusters", clusters},
                             {"cluster_size", size},
                             {"local_share", local_share},
                             {"local_window", int64_t{3}}};
-  options.insert(options.end(), others.begin(), others.end());
+  options.insert(options.end(), choices.begin(), choices.end());
   auto attention = make_attention("routing", attention_kind("routing").values(options),
                                   {.heads = kRoutingHeads, .dim = kRoutingDim, .max_length = 32});
   attention->initialize(1);
@@ -208,7 +208,7 @@ TEST_CASE("routing: update_state() moves centroids towards their mean queries, o
   attention->update_state();
   CHECK(max_difference(centroids, initial) == 0);
 
-  // Sums of the unit queries nearest to each centroid. The sums and the means have equal directions.
+  // Computes the sum of the unit queries nearest to each centroid. The sum has the direction of the mean.
   Tensor means = Tensor::zeros(initial.shape(), DType::float64);
   for (int64_t b = 0; b < 2; ++b)
     for (int64_t i = 0; i < 17; ++i)

@@ -84,7 +84,7 @@ class SinkhornReference {
   // Returns the result (dim) of query i.
   std::vector<double> result(int64_t i) {
     std::vector<double> out(kSinkhornDim, 0.0);
-    const int64_t own = i / block_;
+    const int64_t own_block = i / block_;
     double total = 0;
     // Adds a key and its value, with the weight factor * exp(score).
     const auto add_key = [&](const auto& key, const auto& value, double factor) {
@@ -94,20 +94,20 @@ class SinkhornReference {
       total += weight;
       for (int64_t d = 0; d < kSinkhornDim; ++d) out[static_cast<size_t>(d)] += weight * value(d);
     };
-    const int64_t last = causal_ ? i : std::min(valid_, (own + 1) * block_) - 1;
-    for (int64_t j = own * block_; j <= last; ++j)
+    const int64_t last = causal_ ? i : std::min(valid_, (own_block + 1) * block_) - 1;
+    for (int64_t j = own_block * block_; j <= last; ++j)
       add_key([&](int64_t d) { return at(in_.k, j, d); }, [&](int64_t d) { return at(in_.v, j, d); }, 1);
-    for (int64_t t = 0; t < block_ && !(causal_ && own == 0); ++t) {
+    for (int64_t t = 0; t < block_ && !(causal_ && own_block == 0); ++t) {
       const auto mixed = [&](const Tensor& x, int64_t d) {
         double sum = 0;
         for (int64_t b = 0; b < blocks_; ++b)
-          if (b * block_ + t < valid_) sum += order(own, b) * at(x, b * block_ + t, d);
+          if (b * block_ + t < valid_) sum += order(own_block, b) * at(x, b * block_ + t, d);
         return sum;
       };
       double mass = 0, row = 0;
       for (int64_t b = 0; b < blocks_; ++b) {
-        row += order(own, b);
-        if (b * block_ + t < valid_) mass += order(own, b);
+        row += order(own_block, b);
+        if (b * block_ + t < valid_) mass += order(own_block, b);
       }
       if (mass > 0)
         add_key([&](int64_t d) { return mixed(in_.k, d); }, [&](int64_t d) { return mixed(in_.v, d); },

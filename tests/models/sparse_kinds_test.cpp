@@ -187,12 +187,12 @@ TEST_CASE("big-bird attends to its window, to global blocks and to distinct rand
           return std::abs(key - query) <= 1 || key == 0 || query == 0 || is_last;
         };
         auto& drawn = random[static_cast<size_t>(h * kBlocks + query)];
-        int64_t others = 0;
+        int64_t candidates = 0;
         for (int64_t key = 0; key < (causal ? query : kBlocks); ++key) {
-          others += is_near(key) ? 0 : 1;
+          candidates += is_near(key) ? 0 : 1;
           if (!is_near(key) && weights.at(h, query * kBlock, key * kBlock) > 0) drawn.insert(key);
         }
-        CHECK(static_cast<int64_t>(drawn.size()) == std::min<int64_t>(others, 3));
+        CHECK(static_cast<int64_t>(drawn.size()) == std::min<int64_t>(candidates, 3));
       }
     const auto contains = [&](int64_t h, int64_t i, int64_t j) {
       const int64_t query = i / kBlock, key = j / kBlock;

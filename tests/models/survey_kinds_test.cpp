@@ -192,7 +192,7 @@ TEST_CASE("synthesizer: dot products with other scores of zero give softmax atte
     }
 }
 
-TEST_CASE("synthesizer: each term equals random scores that are set to the scores of its definition") {
+TEST_CASE("synthesizer: each term equals the term `random` with the scores of the definition") {
   const auto random = make_survey_kind("synthesizer", {{"terms", Texts{"random"}}});
   const auto factorized =
       make_survey_kind("synthesizer", {{"terms", Texts{"factorized-random"}}, {"rank", int64_t{3}}});

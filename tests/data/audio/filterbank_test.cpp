@@ -155,15 +155,15 @@ TEST_CASE("filterbanks are at least 200 times faster than real time") {
 TEST_CASE("filters without an FFT bin are errors with the maximum number of filters") {
   const std::string message = options_error({.rate = 8000, .bins = 200});
   CHECK(contains(message, "200 mel bins"));
-  const int64_t most = std::stoll(message.substr(message.rfind(' ') + 1));
-  CHECK(most >= 40);
-  CHECK(options_error({.rate = 8000, .bins = most + 1}) != "");
-  const Tensor features = Filterbank({.rate = 8000, .bins = most}).compute(recording());
+  const int64_t max_bins = std::stoll(message.substr(message.rfind(' ') + 1));
+  CHECK(max_bins >= 40);
+  CHECK(options_error({.rate = 8000, .bins = max_bins + 1}) != "");
+  const Tensor features = Filterbank({.rate = 8000, .bins = max_bins}).compute(recording());
   // Each bin has a frame with energy, so each filter contains an FFT bin.
-  for (int64_t bin = 0; bin < most; ++bin) {
+  for (int64_t bin = 0; bin < max_bins; ++bin) {
     float highest = -100;
     for (int64_t t = 0; t < features.size(0); ++t)
-      highest = std::max(highest, features.data<float>()[t * most + bin]);
+      highest = std::max(highest, features.data<float>()[t * max_bins + bin]);
     CHECK(highest > -10);
   }
 }

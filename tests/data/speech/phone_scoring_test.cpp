@@ -62,12 +62,12 @@ TEST_CASE("alignments have the minimum number of errors and contain both sequenc
 }
 
 TEST_CASE("substitutions, deletions, insertions and confusions are counted") {
-  PhoneScore score, more;
+  PhoneScore score, second_score;
   score.add({"a", "b", "c"}, {"a", "x", "c", "d"});
-  more.add({"a", "b"}, {"a"});
-  more.add({"b", "a"}, {"x", "a"});
-  more.add({"a"}, {"a"});
-  score.add(more);
+  second_score.add({"a", "b"}, {"a"});
+  second_score.add({"b", "a"}, {"x", "a"});
+  second_score.add({"a"}, {"a"});
+  score.add(second_score);
   CHECK(score.line() == "%PER 50.00 [ 4 / 8, 1 ins, 1 del, 2 sub ]");
   CHECK(score.utterances == 4);
   CHECK(score.wrong == 3);
@@ -156,7 +156,7 @@ TEST_CASE("alignments of 1,000 random pairs with the weights of sclite have the 
   write_trn_files(dir.path(), pairs);
   const auto found = sclite_counts(dir.path());
   REQUIRE(found.size() == pairs.size());
-  int64_t ours = 0, theirs = 0, more = 0;
+  int64_t our_errors = 0, sclite_errors = 0, worse_pairs = 0;
   for (const ScoredUtterance& pair : pairs) {
     const auto& counts = found.at(pair.id);
     const int64_t errors = counts[0] + counts[1] + counts[2];
@@ -169,13 +169,13 @@ TEST_CASE("alignments of 1,000 random pairs with the weights of sclite have the 
     score.add(pair.reference, pair.hypothesis);
     CHECK(errors >= score.errors());
     CHECK(counts[1] - counts[2] == score.deletions - score.insertions);
-    more += errors > score.errors();
-    ours += score.errors();
-    theirs += errors;
+    worse_pairs += errors > score.errors();
+    our_errors += score.errors();
+    sclite_errors += errors;
   }
-  MESSAGE("errors: ours " << ours << ", sclite " << theirs << "; sclite counts more in " << more << " of "
-                          << pairs.size() << " pairs");
-  CHECK(more > 10);  // negative control: equal weights give other counts
+  MESSAGE("errors: ours " << our_errors << ", sclite " << sclite_errors << "; sclite counts more in "
+                          << worse_pairs << " of " << pairs.size() << " pairs");
+  CHECK(worse_pairs > 10);  // negative control: equal weights give other counts
 }
 
 TEST_CASE(

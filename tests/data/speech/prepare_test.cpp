@@ -79,9 +79,9 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
   std::set<std::string> speakers;
   size_t count = 0;
   for (const char* part : {"train", "valid", "test"}) {
-    const auto own = speakers_of(options.out / part);
-    count += own.size();
-    speakers.insert(own.begin(), own.end());
+    const auto part_speakers = speakers_of(options.out / part);
+    count += part_speakers.size();
+    speakers.insert(part_speakers.begin(), part_speakers.end());
   }
   CHECK(count == speakers.size());  // no speaker is in two parts
   SpeechChecks checks;
@@ -122,9 +122,9 @@ TEST_CASE("unknown words are listed with their counts, and their utterances are 
   CHECK(!fs::exists(options.out / "proposed-lexicon.txt"));
   // A second lexicon adds the words that the first lexicon lacks.
   write_file(dir / "more", std::string("zork Z AO1 R K\nfive F AY1 V\nzero WRONG\n"));
-  PrepareOptions more = options;
-  more.lexicons.push_back(dir / "more");
-  CHECK(prepare_speech(more).utterances() == 17);
+  PrepareOptions extended = options;
+  extended.lexicons.push_back(dir / "more");
+  CHECK(prepare_speech(extended).utterances() == 17);
   CHECK(contains(read_file(options.out / "lexicon.txt"), "zork Z AO R K\n"));
   CHECK(contains(read_file(options.out / "lexicon.txt"), "zero W AH N\n"));
 }

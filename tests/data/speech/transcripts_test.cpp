@@ -69,10 +69,10 @@ TEST_CASE("transcripts are read from folders with lists of LibriSpeech or one fi
   const TempDir dir;
   write_file(dir / "a/1/x.txt", std::string("Hello\nyou\n"));
   write_file(dir / "a/2/y.lab", std::string("Yes\n"));
-  const auto beside = read_transcripts(dir / "a");
-  REQUIRE(beside.size() == 2);
-  CHECK(beside[0].recording == "1/x");
-  CHECK(beside[0].text == "Hello you");
+  const auto transcripts = read_transcripts(dir / "a");
+  REQUIRE(transcripts.size() == 2);
+  CHECK(transcripts[0].recording == "1/x");
+  CHECK(transcripts[0].text == "Hello you");
   write_file(dir / "b/84/84-1.trans.txt", std::string("84-1-0 GO ON\n84-1-1 MAYBE\n"));
   write_file(dir / "b/README.txt", std::string("no transcript\n"));
   CHECK(read_transcripts(dir / "b").size() == 2);

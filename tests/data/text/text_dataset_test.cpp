@@ -60,7 +60,7 @@ TEST_CASE("splits are contiguous parts of the text, and evaluation predicts each
       std::vector<int> expected(200);
       std::fill(expected.begin() + first + 1, expected.begin() + first + 50, 1);
       CHECK(target_counts(*dataset, 200) == expected);
-      // In a later window, at least `context` tokens precede each prediction that counts.
+      // In a later window, at least `context` tokens precede each unmasked prediction.
       const Batch batch = dataset->batch(std::vector<int64_t>{1});
       if (context > 0) CHECK(batch.mask.data<uint8_t>()[context - 1] == 0);
     }

@@ -125,8 +125,8 @@ TEST_CASE("subsampling by convolution: parameters have gradients, and logits do 
       CHECK(all.lengths.to_vector()[1] == steps);
       const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
       const SpeechOutput single = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
-      const Tensor own = all.logits.alias({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
-      CHECK(max_difference(own, single.logits) < 1e-5);
+      const Tensor batch_logits = all.logits.alias({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
+      CHECK(max_difference(batch_logits, single.logits) < 1e-5);
       backward(model.loss(batch, {}).loss);
       for (const auto& [bound_name, parameter] : model.parameters()) {
         const std::string& name = bound_name;  // clang 14 cannot capture a structured binding

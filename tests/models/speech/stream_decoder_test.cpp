@@ -40,7 +40,7 @@ void make_memoryless(const SpeechModel& model) {
 }
 
 // Returns the classes of at least `steps` steps. Each label lasts 1 to 12 steps, and every 50th label lasts
-// 150 steps, which is longer than all tested windows. After each label follow 0 to 7 blanks.
+// 150 steps, which is longer than all tested windows. Each label is followed by 0 to 7 blanks.
 std::vector<int64_t> held_labels(int64_t steps) {
   const RandomStream random(3, "held labels");
   std::vector<int64_t> classes;
