@@ -202,9 +202,9 @@ TEST_CASE(
     const Tensor sum = Tensor::zeros({}, DType::float64, device);
     const auto work = [&](double amount) {
       return [&sum, amount] {
-        const Tensor more = Tensor::full({}, amount, DType::float64, sum.device());
-        sum.add_from(more);
-        return StepOutputs{.losses = {sum.clone()}, .terms = {}, .grad_norm = more};
+        const Tensor increment = Tensor::full({}, amount, DType::float64, sum.device());
+        sum.add_from(increment);
+        return StepOutputs{.losses = {sum.clone()}, .terms = {}, .grad_norm = increment};
       };
     };
     // Returns the layout of a step with one batch of `length` tokens.

@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kSegmentTokens = 4, kMemoryTokens = 10;
 
 // A text in which each byte equals the byte 8 positions before, except at the start of a part of 64 bytes. A
-// segment of 4 bytes does not contain that byte, and its memory does.
+// segment of 4 bytes does not contain the byte 8 positions before, but the segment memory does.
 class PeriodicText {
  public:
   explicit PeriodicText(uint64_t parts = 60) {

@@ -189,7 +189,7 @@ TEST_CASE("a full disk while writing a checkpoint does not change older checkpoi
   CHECK(model_value(find_checkpoint(run.path(""), false), 10'000) == 2);
 }
 
-TEST_CASE("a full disk is an error of every write") {
+TEST_CASE("a write to a full disk is an error") {
   const std::string data(1 << 20, 'x');
   CHECK_THROWS_WITH_AS(File("/dev/full", O_WRONLY).write(data.data(), data.size()),
                        "cannot write /dev/full: No space left on device", FileError);

@@ -32,7 +32,8 @@ TEST_CASE("bench list prints the names that bench accepts") {
 }
 
 // Checks that a benchmark reports its work, the rates of the machine and the time for the work at these
-// rates. Also checks that it names the rate that it comes nearer to. `seconds` is the measured time.
+// rates. Also checks that the reported limit is the rate of which the benchmark reaches the larger share.
+// `seconds` is the measured time.
 void check_roofline(const nlohmann::json& figures, double seconds) {
   const double matrix = figures["seconds_at_matrix_rate"], memory = figures["seconds_at_memory_rate"];
   CHECK(figures["gflops"].get<double>() * seconds ==
@@ -175,7 +176,7 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
   }
 }
 
-TEST_CASE("bench reversible reports the memory of an added layer for each way to keep activations") {
+TEST_CASE("bench reversible reports the memory of an added layer for each way to store activations") {
   const auto figures = json_of(
       run_program({"bench",     "reversible", "--deepest", "4", "--heads",       "1",  "--head-dim",   "8",
                    "--length",  "64",         "--batch",   "2", "--feedforward", "64", "--vocabulary", "512",
@@ -209,7 +210,7 @@ TEST_CASE("bench generate allocates no memory per token") {
   CHECK(run_program({"bench", "generate", "--tokens", "784"}).code == 2);
 }
 
-TEST_CASE("bench filterbank reports how much faster than real time it is") {
+TEST_CASE("bench filterbank reports its speed relative to real time") {
   const auto figures =
       json_of(run_program({"bench", "filterbank", "--seconds", "2", "--repeats", "1", "--json"}));
   CHECK(figures["frames"] == 198);

@@ -26,10 +26,10 @@ using Json = nlohmann::json;
 const std::string kConfigs = std::string(SOURCE_DIR) + "/configs";
 
 Words reproduce_command(const std::string& name, const fs::path& out, const Words& sets,
-                        const Words& more = {}) {
+                        const Words& extra_words = {}) {
   Words words = {"reproduce", name, "--configs", kConfigs, "--out", out.string(), "--threads", "1", "--json"};
   for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
-  words.insert(words.end(), more.begin(), more.end());
+  words.insert(words.end(), extra_words.begin(), extra_words.end());
   return words;
 }
 

@@ -48,9 +48,9 @@ class TextRun {
   }
   fs::path text_path() const { return dir / "text.txt"; }
   std::string path() const { return (dir / "run").string(); }
-  ProgramResult call(Words words, const Words& more = {}, const std::string& in = "/dev/null") const {
+  ProgramResult call(Words words, const Words& extra_words = {}, const std::string& in = "/dev/null") const {
     words.insert(words.begin() + 1, path());
-    words.insert(words.end(), more.begin(), more.end());
+    words.insert(words.end(), extra_words.begin(), extra_words.end());
     return run_program(words, "", in);
   }
 
@@ -179,7 +179,7 @@ TEST_CASE("errors of score contain the number of an unreadable line") {
   CHECK(contains(run.call({"score", (run.dir / "empty").string()}).err, "no text: the size is 0 bytes"));
 }
 
-TEST_CASE("scores of long lines do not depend on windows before the first") {
+TEST_CASE("long lines are scored in overlapping windows") {
   const TextRun run("softmax", "bytes");
   const LoadedRun loaded = load_run({.path = run.path(), .sets = {}});
   std::vector<int64_t> tokens;
@@ -258,7 +258,7 @@ TEST_CASE("a run does not resume with another vocabulary") {
   CHECK(contains(message_of<ConfigError>([&] { train(config, run.dir / "run", true); }), "the tokenizer"));
 }
 
-TEST_CASE("SentencePiece models travel with the checkpoint") {
+TEST_CASE("a checkpoint contains the SentencePiece model") {
   try {
     make_sentencepiece_tokenizer("", "");
   } catch (const ConfigError&) {

@@ -328,7 +328,7 @@ TEST_CASE("text that is not UTF-8 is refused before training: files, --set and t
   CHECK(config_error(named, {"run.name=plain"}) == "");
 }
 
-TEST_CASE("streams of a text have no context of windows and no shuffling") {
+TEST_CASE("data.eval_context and data.shuffle are errors if data.streams is true") {
   const std::string text = "[data]\ndataset = \"text\"\npath = \"a\"\nstreams = true\n";
   const std::string model = "[model]\ntype = \"sequence\"\n";
   CHECK(

@@ -52,7 +52,7 @@ TEST_CASE("if a process is killed, the other processes end within 30 seconds wit
   CHECK(named);
 }
 
-TEST_CASE("after SIGTERM to any process, process 0 writes a checkpoint and all processes end with 75") {
+TEST_CASE("after SIGTERM to any process, process 0 writes a checkpoint and all processes exit with 75") {
   if (without_mpirun()) return;
   for (const int rank : {0, 1}) {
     const TempDir dir;
@@ -66,7 +66,7 @@ TEST_CASE("after SIGTERM to any process, process 0 writes a checkpoint and all p
   }
 }
 
-TEST_CASE("a process that cannot read its data is named, and all end with 3") {
+TEST_CASE("if a process cannot read its data, all processes exit with 3 and a message names it") {
   if (without_mpirun()) return;
   const TempDir dir;
   write_tiny_an4(dir / "corpus", 6, 2);
@@ -213,7 +213,7 @@ TEST_CASE("an error of process 0 alone ends all processes at once with its exit 
   }
 }
 
-TEST_CASE("a full disk on process 0 ends all processes with 1 and one message") {
+TEST_CASE("after a full disk on process 0, all processes exit with 1, and one message is printed") {
   if (without_mpirun()) return;
   const TempDir dir;
   Job job(2, train_words(dir, write_config(dir, 3)),
@@ -228,7 +228,7 @@ TEST_CASE("a full disk on process 0 ends all processes with 1 and one message") 
   for (const int rank : {0, 1}) CHECK(job.status_of(rank) == 1);
 }
 
-TEST_CASE("an error of MPI that is no lost process is not reported as one") {
+TEST_CASE("an error of MPI is not reported as a lost process if all processes run") {
   if (without_mpirun()) return;
   const ProgramResult result = faulty("mismatch");
   CAPTURE(result.err);
@@ -266,7 +266,7 @@ TEST_CASE("the version, the help and info need no other processes") {
   CHECK(help.code == 0);
 }
 
-TEST_CASE("a loss that is not finite on one process ends all with 5 and names the process") {
+TEST_CASE("if a loss is not finite on one process, all processes exit with 5 and a message names it") {
   if (without_mpirun()) return;
   const ProgramResult result = faulty("nan");
   CAPTURE(result.err);
@@ -275,7 +275,7 @@ TEST_CASE("a loss that is not finite on one process ends all with 5 and names th
   CHECK(contains(result.err, "(process 1)"));
 }
 
-TEST_CASE("weights that differ between processes end the run, with the step and the process") {
+TEST_CASE("weights that differ between processes end the run with an error that names step and process") {
   if (without_mpirun()) return;
   const ProgramResult result = faulty("drift");
   CAPTURE(result.err);
@@ -284,7 +284,7 @@ TEST_CASE("weights that differ between processes end the run, with the step and 
       contains(result.err, "after step 26, the weights of process 1 differ from the weights of process 0: "));
 }
 
-TEST_CASE("an exception on one process names it and ends the others") {
+TEST_CASE("an exception on one process ends all processes, and the message names the process") {
   if (without_mpirun()) return;
   const ProgramResult result = faulty("throw");
   CAPTURE(result.err);

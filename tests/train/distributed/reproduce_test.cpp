@@ -64,7 +64,7 @@ TEST_CASE("two processes reproduce the table of one process, and name the failur
   CHECK(json_of(failed)["rows"].size() == shared["rows"].size());
 }
 
-TEST_CASE("SIGTERM to a process of a reproduction stops the trainings of all, with checkpoints") {
+TEST_CASE("after SIGTERM to one process, reproduce stops all trainings and writes their checkpoints") {
   if (without_mpirun()) return;
   const TempDir dir;
   Job job(2, reproduce_words(dir / "out", "softmax", "1000000"));

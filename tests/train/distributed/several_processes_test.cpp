@@ -134,7 +134,7 @@ TEST_CASE(
   CHECK(shared["examples"] == 21);
 }
 
-TEST_CASE("a checkpoint of speech in the middle of an epoch resumes with other numbers of processes") {
+TEST_CASE("a run on speech resumes within an epoch with other numbers of processes") {
   if (without_mpirun()) return;
   const TempDir dir;
   write_tiny_an4(dir / "corpus", 18, 3);
