@@ -5,7 +5,7 @@
 # minutes.
 #
 # A second call continues an interrupted training. If the training has reached its last step or its time limit, the call only
-# evaluates and writes. Delete runs/quickstart-text to start anew.
+# evaluates the model and continues the prompt. Delete runs/quickstart-text to start anew.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -4,7 +4,7 @@
 # model on the test images and draws a grid of samples. On two cores this takes less than ten minutes.
 #
 # A second call continues an interrupted training. If the training has reached its last step or its time limit, the
-# call only evaluates and draws. Delete runs/quickstart to start anew.
+# call only evaluates the model and draws samples. Delete runs/quickstart to start anew.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,7 +1,7 @@
 """Writes etc.safetensors: the attention of ETC with padding and segments, in PyTorch and float64.
 
 attention() follows Ainslie et al. (2020, section 3): four products between the global and the long input, labels of relative
-positions (equation 3), and one softmax for each of both inputs. All pairs of tokens are scored, and masks select the pairs.
+positions (equation 3), and one softmax per input. All pairs of tokens are scored, and masks select the pairs.
 README.md lists the keys. Run this script with the Python of tests/bench/peers/setup.sh.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 BATCH, LENGTH, GLOBALS, HEADS, DIM = 2, 23, 3, 2, 4
 RADIUS, CLIP = 4, 2
 VALID = (23, 14)  # tokens of each sequence; the others are padding
-SEGMENT = (LENGTH - 1) // GLOBALS  # long tokens of a segment; the last segment also has the rest
+SEGMENT = (LENGTH - 1) // GLOBALS  # long tokens of a segment; the last segment also has the remaining tokens
 
 
 def clipped_distances(count: int) -> Tensor:

@@ -17,7 +17,7 @@ SELF, FUTURE = -1e5, -1e9  # added to the scores of a query's own position and o
 
 
 def look_back(x: Tensor) -> Tensor:
-    """Returns each chunk joined with the chunk before it. The chunk before the first is the last."""
+    """Returns each chunk joined with the chunk before it. The first chunk is joined with the last chunk."""
     return torch.cat((x, x.roll(1, 0)), 1)
 
 
@@ -32,13 +32,13 @@ def trax(q: Tensor, v: Tensor, buckets: Tensor, causal: bool) -> Tensor:
     keys = q / torch.sqrt(q.square().mean(-1, keepdim=True) + 1e-6) / DIM**0.5
     at = position[order]
     chunked = at.reshape(-1, CHUNK)
-    behind = look_back(chunked)
-    scores = torch.einsum("cid,cjd->cij", q[chunked], keys[behind])
+    key_positions = look_back(chunked)
+    scores = torch.einsum("cid,cjd->cij", q[chunked], keys[key_positions])
     if causal:
-        scores = scores + FUTURE * (chunked.unsqueeze(2) < behind.unsqueeze(1))
-    scores = scores + SELF * (chunked.unsqueeze(2) == behind.unsqueeze(1))
+        scores = scores + FUTURE * (chunked.unsqueeze(2) < key_positions.unsqueeze(1))
+    scores = scores + SELF * (chunked.unsqueeze(2) == key_positions.unsqueeze(1))
     mass = scores.logsumexp(-1, keepdim=True)
-    values = torch.einsum("cij,cjd->cid", torch.exp(scores - mass), v[behind])
+    values = torch.einsum("cij,cjd->cid", torch.exp(scores - mass), v[key_positions])
     undo = torch.argsort(order)
     values = values.reshape(-1, v.shape[-1])[undo].reshape(ROUNDS, LENGTH, -1)
     mass = mass.reshape(-1)[undo].reshape(ROUNDS, LENGTH, 1)
@@ -48,21 +48,21 @@ def trax(q: Tensor, v: Tensor, buckets: Tensor, causal: bool) -> Tensor:
 def fast(q: Tensor, v: Tensor, buckets: Tensor, causal: bool) -> Tensor:
     """Computes ReformerAttention of fast_transformers, in which the first chunk has no chunk before it.
 
-    The result is the average over the rounds. The arguments are those of trax().
+    The result is the average over the rounds. The arguments have the same shapes as the arguments of trax().
     """
     keys = q / q.norm(dim=-1, keepdim=True)
     results = []
     for hashes in buckets:
         order = torch.argsort(hashes * LENGTH + torch.arange(LENGTH))
         chunked = order.reshape(-1, CHUNK)
-        behind = look_back(chunked)
-        scores = torch.einsum("cid,cjd->cij", q[chunked], keys[behind]) / DIM**0.5
+        key_positions = look_back(chunked)
+        scores = torch.einsum("cid,cjd->cij", q[chunked], keys[key_positions]) / DIM**0.5
         masked = torch.zeros_like(scores, dtype=torch.bool)
         masked[0, :, CHUNK:] = True
         if causal:
-            masked |= chunked.unsqueeze(2) < behind.unsqueeze(1)
-        scores = scores.masked_fill(masked, -torch.inf) + FUTURE * (chunked.unsqueeze(2) == behind.unsqueeze(1))
-        values = torch.einsum("cij,cjd->cid", scores.softmax(-1), v[behind])
+            masked |= chunked.unsqueeze(2) < key_positions.unsqueeze(1)
+        scores = scores.masked_fill(masked, -torch.inf) + FUTURE * (chunked.unsqueeze(2) == key_positions.unsqueeze(1))
+        values = torch.einsum("cij,cjd->cid", scores.softmax(-1), v[key_positions])
         results.append(values.reshape(LENGTH, -1)[torch.argsort(order)])
     return torch.stack(results).mean(0)
 

@@ -69,7 +69,7 @@ def load_model(folder: Path, grid: tuple[int, int, int], form: str, dtype: torch
     """Returns the model of config.toml with the weights of model.safetensors, in `dtype`."""
     table = tomllib.loads((folder / "config.toml").read_text())["model"]
     if table.get("type", "image") != "image":
-        raise SystemExit(f"{folder}: model.type is {table['type']!r}, only image models are read here")
+        raise SystemExit(f"{folder}: model.type is {table['type']!r}, expected 'image'")
     try:
         fields = {key: table[key] for key in MODEL_KEYS if key in table}
         config = ModelConfig(**fields, form=form, max_length=math.prod(grid) - 1, grid=grid)

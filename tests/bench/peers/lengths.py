@@ -1,7 +1,7 @@
 """Shared code of the benchmarks of attention, which measure each length in a separate process.
 
-The peak is the largest memory with inputs and gradients minus the memory of the process without them. It is resident memory,
-or on a device allocated memory.
+The reported peak is the peak memory of a run, with inputs and gradients, minus the memory before the inputs are created. On
+the CPU, it is resident memory. On a device, it is allocated memory.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser, head_dim: int) -> None:
 def report_one(
     prepare_run: Callable[[], Callable[[], object]], batch: int, length: int, repeats: int, baseline: int, **fields
 ) -> None:
-    """Measures the function that prepare_run() returns. It contains its inputs; `baseline` is measure.current() before."""
+    """Measures the function that prepare_run() returns. `baseline` is measure.current() before the inputs were created."""
     run = prepare_run()
     measure.times(run, 0, warmup=1)
     measure.reset_peak()

@@ -19,7 +19,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--within-buckets", action="store_true", help="queries attend only to keys of their bucket")
-    parser.add_argument("--no-duplicates", action="store_true", help="a key that a query meets several times counts once")
+    parser.add_argument("--no-duplicates", action="store_true", help="correct the weights of duplicate keys")
     parser.add_argument("--one", type=int, metavar="LENGTH", help="measure only this length")
     lengths.add_options(parser, head_dim=64)
     return parser.parse_args()

@@ -65,7 +65,7 @@ class ModelConfig:
         for name, values in allowed.items():
             value = getattr(self, name)
             if value not in values:
-                raise ValueError(f"{name} = {value!r} is not known here (known: {', '.join(values)})")
+                raise ValueError(f"{name} = {value!r} is not supported, expected one of: {', '.join(values)}")
 
 
 class FeatureMap(torch.autograd.Function):

@@ -1,6 +1,7 @@
 """Benchmark of attention of public packages, forward and backward, for attention kinds of "Efficient Transformers: A Survey".
 
-The packages get queries, keys and values. Layers that would project them copy them. Install the packages first:
+The benchmark replaces the projection layers of the packages, so that they return copies of given queries, keys and values.
+Install the packages first:
   DIR/bin/pip install axial-attention linformer local-attention memory-compressed-attention performer-pytorch
     routing-transformer sinkhorn-transformer transformers
 Prints one JSON object with a list of results (lengths.py).

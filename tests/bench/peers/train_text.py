@@ -1,8 +1,8 @@
 """Trains a language model in PyTorch with the settings of a Tapeformer config.
 
-The model is the same, and windows begin at random positions. The optimizer is AdamW with weight decay of all parameters,
-clipping of the global norm, and warm-up and cosine decay of the learning rate. Prints one JSON object with the nats per token
-of the validation text and the seconds of the training.
+The model equals the model of the config, and windows begin at random positions. The optimizer is AdamW with weight decay of
+all parameters, clipping of the global norm, and warm-up and cosine decay of the learning rate. Prints one JSON object with
+the nats per token of the validation text and the seconds of the training.
 """
 
 import argparse
