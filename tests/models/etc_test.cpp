@@ -1,5 +1,5 @@
-// Tests of the attention of ETC. They compare it with dense attention whose scores follow the definition.
-// tests/train/golden_test.cpp compares it with PyTorch.
+// Tests that compare the attention of ETC with dense attention whose scores follow the definition.
+// tests/train/golden_test.cpp compares the attention of ETC with PyTorch.
 #include <doctest/doctest.h>
 
 #include <algorithm>

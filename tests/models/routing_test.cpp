@@ -72,8 +72,8 @@ std::vector<double> attention_row(const RoutingInputs& in, int64_t b, int64_t h,
   return out;
 }
 
-// Returns, for each cluster of head h of sequence b, whether each token belongs to it. The sequence has
-// `valid` tokens without padding. The centroids of the head have the index `state_head`.
+// Returns, for each cluster of head h of sequence b, whether each token belongs to the cluster. The sequence
+// has `valid` tokens without padding. The centroids of the head have the index `state_head`.
 std::vector<std::vector<bool>> members_of(const Attention& attention, const RoutingInputs& in, int64_t b,
                                           int64_t h, int64_t state_head, int64_t size, int64_t valid) {
   const Tensor centroids = centroids_of(attention);

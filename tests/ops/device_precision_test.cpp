@@ -314,7 +314,8 @@ TEST_CASE("cuda: bfloat16 products are summed in float32 for sums of any length"
 }
 
 TEST_CASE("cuda: results in bfloat16 are rounded once: parts of a long sum stay float32") {
-  // The first half sums to a number that is not exact in bfloat16. The second half subtracts all of it but 1.
+  // The first half sums to a number that is not exact in bfloat16. The second half sums to 1 minus this
+  // number.
   constexpr int64_t kHalf = 40001, kSize = 8;
   const Tensor rows = Tensor::full({kSize, 2 * kHalf}, 1);
   rows.view({kSize, kHalf - 1}, {2 * kHalf, 1}, kHalf).fill(-1);

@@ -58,7 +58,7 @@ Differences differences(int64_t length, DType dtype) {
   const Tensor out = linear_attention(q.to(dtype), k.to(dtype), value, options);
   const Tensor actual = detach(out).to(DType::float64),
                cotangent = Tensor::zeros(out.shape(), DType::float64);
-  std::vector<double> expected_gradient(static_cast<size_t>(length));  // it is the same in all dimensions
+  std::vector<double> expected_gradient(static_cast<size_t>(length));  // equal in all dimensions
   Differences largest;
   for (const int64_t i : rows_of(length)) {
     const std::vector<double> weights = weights_of(q, k, i);

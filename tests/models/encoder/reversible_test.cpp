@@ -21,7 +21,7 @@ const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
 
 // Attention that divides positions into two buckets by a low bit of their query, which rounding errors
 // change. LSH attention has this problem less often. If `keep` is true, a replay uses the buckets of the
-// first pass; otherwise it computes them again.
+// first pass. Otherwise, the replay computes new buckets.
 class RoundingAttention final : public Attention {
  public:
   explicit RoundingAttention(bool keep) : keep_(keep) {}
@@ -159,7 +159,8 @@ int64_t activation_peak(const EncoderOptions& options) {
   encoder.initialize(3);
   const Tensor x = require_grad(normal({2, 64, options.width()}, 4, DType::float32));
   int64_t peak = 0;
-  // The first pass makes the gradients. The second pass copies gradients that share memory, to add to them.
+  // The first pass allocates the gradients. The second pass adds to the gradients, and first copies gradients
+  // that share memory.
   for (int run = 0; run < 3; ++run) {
     const int64_t before = device_allocator().stats().active;
     device_allocator().reset_peak();

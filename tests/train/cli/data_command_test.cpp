@@ -35,7 +35,7 @@ TEST_CASE("data list prints every set and its folder") {
       json_of(run_program({"data", "list", "--json", "--data-dir", empty.path().string()}))["sets"];
   CHECK(sets.size() >= 3);
   for (const auto& set : sets) {
-    if (set["name"] == "fashion-mnist") continue;  // it is found in the folder of its Debian package
+    if (set["name"] == "fashion-mnist") continue;  // its Debian package may be installed
     CHECK(set["files"] == 0);
     CHECK(set["folder"] == "not found");
   }

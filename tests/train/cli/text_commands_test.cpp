@@ -19,7 +19,7 @@ namespace {
 using Words = std::vector<std::string>;
 
 // A language model that was trained for three steps on a text of three sentences. call() runs a command on
-// it.
+// the model.
 class TextRun {
  public:
   explicit TextRun(const std::string& attention = "linear", const std::string& tokenizer = "characters",
