@@ -1,6 +1,9 @@
 #include "train/bench/model_choice.h"
 
+#include <algorithm>
+
 #include "core/rng.h"
+#include "core/threads.h"
 #include "train/build.h"
 
 namespace tapeformer {
@@ -89,9 +92,20 @@ Batch random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t s
   Batch result;
   result.tokens = Tensor::empty({batch, model.max_length + 1}, DType::uint8);
   const RandomStream stream(seed, "benchmark tokens");
-  const auto values = static_cast<uint64_t>(std::min<int64_t>(model.vocabulary, 256));
-  for (int64_t i = 0; i < result.tokens.numel(); ++i)
-    result.tokens.data<uint8_t>()[i] = static_cast<uint8_t>(stream.below(static_cast<uint64_t>(i), values));
+  const auto values = static_cast<uint32_t>(std::min<int64_t>(model.vocabulary, 256));
+  constexpr int64_t block_bytes = sizeof(PhiloxBlock);
+  constexpr int64_t blocks_per_task = 1 << 14;
+  uint8_t* const tokens = result.tokens.data<uint8_t>();
+  const int64_t count = result.tokens.numel();
+  parallel_for((count + block_bytes - 1) / block_bytes, blocks_per_task, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const PhiloxBlock bits = stream.block(static_cast<uint64_t>(block));
+      const int64_t first = block * block_bytes;
+      for (int64_t i = 0; i < std::min(block_bytes, count - first); ++i)
+        tokens[first + i] =
+            static_cast<uint8_t>((bits[static_cast<size_t>(i / 4)] >> (8 * (i % 4)) & 0xFF) % values);
+    }
+  });
   return result;
 }
 
