@@ -94,7 +94,7 @@ class StreamDecoder {
   int64_t context_;  // maximum number of frames that both lanes take before they are swapped
   EnergyTracker tracker_;
   std::unique_ptr<Lane> active_, next_;
-  bool overlaps_ = false;            // next_ also takes frames
+  bool overlaps_ = false;            // whether frames are also passed to next_
   bool pauses_ = false;              // waiting for the energy to rise after a pause
   Tensor previous_;                  // the previous frame, (1, features)
   int64_t repeated_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again

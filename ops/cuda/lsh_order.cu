@@ -50,13 +50,13 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
     for (int64_t slot = begin; slot < end; ++slot)
       ++counts[digit_of(position_at(slot)) * kSortThreads + thread];
     __syncthreads();
-    constexpr int kEach = kDigits;  // number of adjacent counts per thread
+    constexpr int kCountsPerThread = kDigits;
     int32_t sum = 0;
-    for (int i = 0; i < kEach; ++i) sum += counts[thread * kEach + i];
+    for (int i = 0; i < kCountsPerThread; ++i) sum += counts[thread * kCountsPerThread + i];
     int32_t before = sum_before(sum);
-    for (int i = 0; i < kEach; ++i) {
-      const int32_t count = counts[thread * kEach + i];
-      counts[thread * kEach + i] = before;
+    for (int i = 0; i < kCountsPerThread; ++i) {
+      const int32_t count = counts[thread * kCountsPerThread + i];
+      counts[thread * kCountsPerThread + i] = before;
       before += count;
     }
     __syncthreads();

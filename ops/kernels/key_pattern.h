@@ -202,8 +202,8 @@ struct KeyPattern {
   }
 
  private:
-  // Return the first run of the union of the sets other than the window. Inlined copies would increase the
-  // register use and the compile time of each kernel.
+  // Returns the first run of positions that belong to any set except the window. The function is not inlined,
+  // because copies in each kernel would need more registers and more compile time.
   TAPEFORMER_HOST_DEVICE TAPEFORMER_NOINLINE PositionRun keys_outside_window(int64_t first, int64_t end,
                                                                              int64_t from) const {
     PositionRun run = dilated.keys(first, end, from);

@@ -105,9 +105,9 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
     rates.back().bytes_per_second =
         static_cast<double>(parameter_count(model) * size_of(stored)) / reads.back();
   }
-  // From the third token on, a CUDA device replays the captured graph of a token.
-  const int64_t few = std::min<int64_t>(tokens, 3);
-  const double extra = static_cast<double>(allocations(tokens) - allocations(few));
+  // A CUDA device computes the first tokens without a graph, so their allocations are not counted.
+  const int64_t uncounted = std::min<int64_t>(tokens, 3);
+  const auto later_allocations = static_cast<double>(allocations(tokens) - allocations(uncounted));
   Report report;
   report.add("device", device.to_string())
       .add("threads", threads())
@@ -117,7 +117,8 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
     report.add("milliseconds_to_read_weights", median(reads) * kMilli).add("times_reading", median(ratios));
   add_roofline(report, work, times, rates);
   return report.add("tokens_per_second", static_cast<double>(batch) / median(times))
-      .add("allocations_per_token", tokens > few ? extra / static_cast<double>(tokens - few) : 0)
+      .add("allocations_per_token",
+           tokens > uncounted ? later_allocations / static_cast<double>(tokens - uncounted) : 0)
       .add("state_bytes", Decoder(model, batch).state_bytes())
       .add("peak_resident_bytes", resident);
 }

@@ -150,7 +150,7 @@ void verify_data(const std::vector<std::string>& names, const CommandLine& line)
   Verified verified;
   std::string layout = line.options.get<std::string>("layout");
   for (size_t i = 0; i < wanted.size(); ++i) {
-    // A layout before a path, as in "kaldi FOLDER", is the layout of the paths that follow.
+    // The name of a layout before a path, as in "kaldi FOLDER", sets the layout of all following paths.
     if (is_layout(wanted[i]) && i + 1 < wanted.size() && is_path(wanted[i + 1]) && !is_config(wanted[i + 1]))
       layout = wanted[i];
     else

@@ -15,7 +15,7 @@ namespace {
 // Sizes that some kinds derive from the length of the sequences.
 struct Grid {
   int64_t side;   // power of two near the square root of the length
-  int64_t width;  // width of the images or, for other sequences, `side`
+  int64_t width;  // width of the images; equal to `side` for other sequences
 };
 
 using Settings = std::vector<std::string>;
