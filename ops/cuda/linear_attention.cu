@@ -70,14 +70,14 @@ struct LinearHead {
   __device__ LinearHead(const LinearInputs<S>& in, int64_t index)
       : example(index / in.s.heads), head(index % in.s.heads), offset(index * in.s.query_length) {
     const int64_t valid = valid_length(in.s.key_lengths, example, in.s.key_length);
-    queries = {in.q.row(example, 0, head), in.q.length_stride, nullptr, in.s.query_length, in.s.dim};
-    keys = {in.k.row(example, 0, head), in.k.length_stride, nullptr, valid, in.s.dim};
-    values = {in.v.row(example, 0, head), in.v.length_stride, nullptr, valid, in.s.value_dim};
+    queries = {{in.q.row(example, 0, head), in.q.length_stride, in.s.query_length, in.s.dim}};
+    keys = {{in.k.row(example, 0, head), in.k.length_stride, valid, in.s.dim}};
+    values = {{in.v.row(example, 0, head), in.v.length_stride, valid, in.s.value_dim}};
     queries.map = keys.map = in.s.feature_map;
     queries.mapped = keys.mapped = true;
     if (in.g.data)
-      dn = {in.g.row(example, 0, head), in.g.length_stride, in.inverse + offset, in.s.query_length,
-            in.s.value_dim};
+      dn = {{in.g.row(example, 0, head), in.g.length_stride, in.s.query_length, in.s.value_dim},
+            in.inverse + offset};
     dd = in.dd ? in.dd + offset : nullptr;
     for (HeadRows<S>* rows : {&queries, &keys, &values, &dn}) rows->is_packed = rows->has_packs();
   }
@@ -100,10 +100,11 @@ __device__ void add_tokens(const typename Tiles::Memory& memory, const LinearHea
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      T sum = 0;  // element row + thread of the vector of the state, in the first kWidth threads
+      // For column 0, in the first kWidth threads: what the tokens add to element row + thread of the vector.
+      T sum = 0;
       add_products<Lanes::along_tile, Lanes::along_tile>(
-          tile, memory, features.count - begin, RowsOperand<Lanes::along_tile, S>{features, begin, row},
-          RowsOperand<Lanes::along_tile, S>{values, begin, column},
+          tile, memory, features.count - begin, rows_operand<Lanes::along_tile>(features, begin, row),
+          rows_operand<Lanes::along_tile>(values, begin, column),
           [&](int64_t first, int count, auto&& element) {
             if (column > 0 || thread >= kWidth) return;
             for (int t = 0; t < count; ++t) {
@@ -192,20 +193,20 @@ __device__ void read_chunk(const typename Tiles::Memory& memory, const LinearInp
   typename Tiles::template Tile<kTokens, kTokens> products;
   T denominators[kRowsEach] = {};
   if (in.s.causal) {
-    add_products<Lanes::along_depth, Lanes::along_depth>(
-        products, memory, rows.width, RowsOperand<Lanes::along_depth, S>{rows, begin, 0},
-        RowsOperand<Lanes::along_depth, S>{columns, begin, 0});
+    add_products<Lanes::along_depth, Lanes::along_depth>(products, memory, rows.width,
+                                                         rows_operand<Lanes::along_depth>(rows, begin, 0),
+                                                         rows_operand<Lanes::along_depth>(columns, begin, 0));
     finish_products<kOutput>(products, head, begin, row_dd, denominators);
   }
   for (int64_t column = 0; column < width; column += kWidth) {
     Sums sums;
     if (in.s.causal)
-      add_products_of(sums, products, memory, RowsOperand<Lanes::along_tile, S>{values, begin, column});
+      add_products_of(sums, products, memory, rows_operand<Lanes::along_tile>(values, begin, column));
     // The first column tile computes the denominators.
     const bool has_denominators = kOutput == Output::result && column == 0;
     T denominator = static_cast<T>(in.s.eps);  // term of row `thread` from the state, plus eps
     add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
-        sums, memory, rows.width, RowsOperand<Lanes::along_depth, S>{rows, begin, 0},
+        sums, memory, rows.width, rows_operand<Lanes::along_depth>(rows, begin, 0),
         [&](int64_t d, int j) {
           if constexpr (kToFeatures)
             return d < in.s.value_dim && column + j < in.s.dim ? state[(column + j) * stride + d] : T{0};

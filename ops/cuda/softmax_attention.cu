@@ -19,11 +19,20 @@ struct SoftmaxInputs {
   const Compute<S>*log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
 };
 
-// Operands of one head.
-template <class S>
+// Returns the pattern of a head.
+template <class Pattern>
+__device__ Pattern pattern_of_head(const KeyPattern& pattern, int64_t head) {
+  if constexpr (std::is_same_v<Pattern, AllKeys>)
+    return {};
+  else
+    return pattern.of_head(head);
+}
+
+// Operands of one head. Pattern is KeyPattern, or AllKeys if the pattern of the attention is not limited.
+template <class S, class Pattern>
 struct SoftmaxHead {
   int64_t index, example, head, queries, keys;
-  AttendedKeys attended;
+  AttendedKeysOf<Pattern> attended;
   PlainRows<S> q, k, v, g;
 
   __device__ SoftmaxHead(const SoftmaxInputs<S>& in, int64_t number)
@@ -32,28 +41,43 @@ struct SoftmaxHead {
         head(number % in.s.heads),
         queries(in.s.query_length),
         keys(in.s.key_length),
-        attended{in.s.pattern.of_head(number % in.s.heads), in.s.query_length, in.s.key_length,
-                 valid_length(in.s.key_lengths, number / in.s.heads, in.s.key_length), in.s.causal} {
+        attended{pattern_of_head<Pattern>(in.s.pattern, number % in.s.heads), in.s.query_length,
+                 in.s.key_length, valid_length(in.s.key_lengths, number / in.s.heads, in.s.key_length),
+                 in.s.causal} {
     q = {in.q.row(example, 0, head), in.q.length_stride, queries, in.s.dim};
     k = {in.k.row(example, 0, head), in.k.length_stride, attended.valid_keys, in.s.dim};
     v = {in.v.row(example, 0, head), in.v.length_stride, attended.valid_keys, in.s.value_dim};
     if (in.g.data) g = {in.g.row(example, 0, head), in.g.length_stride, queries, in.s.value_dim};
+    for (PlainRows<S>* rows : {&q, &k, &v, &g}) rows->is_packed = rows->has_packs();
+  }
+  // Returns true if each query of a tile attends to each key of the tile, and the tile has kTokens of both.
+  // May return false for such tiles of limited patterns.
+  __device__ bool attends_to_all(int64_t query, int64_t key) const {
+    return !attended.pattern.is_limited() && query + kTokens <= queries &&
+           key + kTokens <= attended.limit(query);
   }
   // The keys of a tile that a query attends to. If has_gaps is true, [begin, end) also contains other keys.
   struct SeenInTile {
     int begin, end;
     bool has_gaps;
-    const AttendedKeys& attended;
+    const AttendedKeysOf<Pattern>& attended;
     int64_t query, first_key;
     __device__ bool contains(int key) const {
-      return key >= begin && key < end && (!has_gaps || attended.contains(query, first_key + key));
+      return key >= begin && key < end && (!Pattern::kHasGaps || !has_gaps || is_attended(first_key + key));
+    }
+
+   private:
+    // The function is not inlined, because each element of a tile would contain a copy.
+    __device__ TAPEFORMER_NOINLINE bool is_attended(int64_t key) const {
+      return attended.contains(query, key);
     }
   };
   __device__ SeenInTile seen_in_tile(int64_t query, int64_t key) const {
     if (query >= queries) return {0, 0, false, attended, query, key};
     const PositionRun run = attended.keys(query, query + 1, key);
     const int64_t end = key + kTokens;
-    const bool has_gaps = run.end < end && attended.keys(query, query + 1, run.end).begin < end;
+    const bool has_gaps =
+        Pattern::kHasGaps && run.end < end && attended.keys(query, query + 1, run.end).begin < end;
     return {offset_in_tile(run.begin, key),
             has_gaps ? kTokens : offset_in_tile(run.end, key),
             has_gaps,
@@ -90,8 +114,8 @@ class DroppedTile {
 
   // Draws the dropout mask of a tile. All threads of the block call this function. The function begins with a
   // barrier, because threads may still read the mask of the previous tile.
-  template <class S>
-  __device__ void draw(const SoftmaxHead<S>& head, int64_t query, int64_t key) {
+  template <class Head>
+  __device__ void draw(const Head& head, int64_t query, int64_t key) {
     if (dropout_.threshold == 0) return;
     const int64_t first = dropout_.offset + (head.index * head.queries + query) * head.keys + key;
     phase_ = static_cast<unsigned>(first % 8);
@@ -123,14 +147,14 @@ class DroppedTile {
 template <class Tile, class Memory, class S>
 __device__ void add_row_products(Tile& tile, const Memory& memory, const PlainRows<S>& a, int64_t a_begin,
                                  const PlainRows<S>& b, int64_t b_begin) {
-  add_products<Lanes::along_depth, Lanes::along_depth>(
-      tile, memory, a.width, [&](int64_t d, int i) { return a.at(a_begin + i, d); },
-      [&](int64_t d, int j) { return b.at(b_begin + j, d); });
+  add_products<Lanes::along_depth, Lanes::along_depth>(tile, memory, a.width,
+                                                       rows_operand<Lanes::along_depth>(a, a_begin, 0),
+                                                       rows_operand<Lanes::along_depth>(b, b_begin, 0));
 }
 
-template <class Tile, class S>
-__device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, const SoftmaxHead<S>& head,
-                           int64_t begin, int64_t column, int64_t length, int64_t width) {
+template <class Tile, class S, class Head>
+__device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, const Head& head, int64_t begin,
+                           int64_t column, int64_t length, int64_t width) {
 #pragma unroll(kUnrolled <Compute <S>>)
   for (int i = 0; i < tile.kRowsEach; ++i)
 #pragma unroll(kUnrolled <Compute <S>>)
@@ -143,14 +167,15 @@ __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, con
 
 // Computes the result of kTokens queries of a head per block. blockIdx.y selects a tile of the result. In
 // causal attention, the last queries attend to the most keys, so their blocks come first.
-template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+template <class Tiles, int kWidth, class Pattern, class T = typename Tiles::Value,
+          class S = typename Tiles::Stored>
 __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* log_sums) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
   __shared__ typename DroppedTile<T>::Kept kept;
   DroppedTile<T> dropped(in.dropout, kept);
   const typename Tiles::Memory memory;
-  const SoftmaxHead<S> head(in, blockIdx.x / blocks);
+  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks);
   const T scale = static_cast<T>(in.s.scale);
   const int64_t begin = (blocks - 1 - blockIdx.x % blocks) * kTokens, column = int64_t{blockIdx.y} * kWidth;
   typename Tiles::template Tile<kTokens, kWidth> result;
@@ -162,16 +187,18 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
     dropped.draw(head, begin, key);
     Scores scores;
     add_row_products(scores, memory, head.q, begin, head.k, key);
+    const bool masked = !head.attends_to_all(begin, key);
 #pragma unroll(kUnrolled <T>)
     for (int i = 0; i < kRowsEach; ++i) {
-      const auto seen = head.seen_in_tile(begin + scores.row(i), key);
-      T largest = -kInfinity;
+      for (T& score : scores.elements[i]) score *= scale;
+      if (masked) {
+        const auto seen = head.seen_in_tile(begin + scores.row(i), key);
 #pragma unroll(kUnrolled <T>)
-      for (int j = 0; j < kColumnsEach; ++j) {
-        T& score = scores.elements[i][j];
-        score = seen.contains(scores.column(j)) ? scale * score : -kInfinity;
-        largest = Maximum::apply(largest, score);
+        for (int j = 0; j < kColumnsEach; ++j)
+          if (!seen.contains(scores.column(j))) scores.elements[i][j] = -kInfinity;
       }
+      T largest = -kInfinity;
+      for (const T score : scores.elements[i]) largest = Maximum::apply(largest, score);
       const auto update = update_online_softmax(maximum[i], Scores::template row_reduce<Maximum>(largest));
       T total = 0;
 #pragma unroll(kUnrolled <T>)
@@ -185,7 +212,7 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
       sum[i] = update.rescale * sum[i] + Scores::template row_reduce<Plus>(total);
       for (T& element : result.elements[i]) element *= update.rescale;
     }
-    add_products_of(result, scores, memory, [&](int d, int j) { return head.v.at(key + d, column + j); });
+    add_products_of(result, scores, memory, rows_operand<Lanes::along_tile>(head.v, key, column));
   }
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < kRowsEach; ++i) {
@@ -201,25 +228,21 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
 // Computes the gradient of one score. Replaces `probability`, which holds q . k, by the probability of the
 // key times the dropout multiplier. Replaces `gradient`, which holds g . v, by the gradient of q . k.
 template <class T>
-__device__ void score_gradient(T scale, T factor, bool seen, T log_sum, T delta, T& probability,
-                               T& gradient) {
-  if (!seen) {
-    probability = gradient = 0;
-    return;
-  }
+__device__ void score_gradient(T scale, T factor, T log_sum, T delta, T& probability, T& gradient) {
   const T p = std::exp(scale * probability - log_sum);
   probability = p * factor;
   gradient = p * (gradient * factor - delta) * scale;
 }
 
 // Computes the gradient of kTokens queries of a head per block. blockIdx.y selects a tile of the gradient.
-template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+template <class Tiles, int kWidth, class Pattern, class T = typename Tiles::Value,
+          class S = typename Tiles::Stored>
 __global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, AttentionRows<S> gq) {
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
   __shared__ typename DroppedTile<T>::Kept kept;
   DroppedTile<T> dropped(in.dropout, kept);
   const typename Tiles::Memory memory;
-  const SoftmaxHead<S> head(in, blockIdx.x / blocks);
+  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks);
   const T scale = static_cast<T>(in.s.scale);
   const int64_t begin = (blocks - 1 - blockIdx.x % blocks) * kTokens, column = int64_t{blockIdx.y} * kWidth;
   typename Tiles::template Tile<kTokens, kWidth> result;
@@ -237,32 +260,36 @@ __global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, Atten
     Scores scores, gradients;
     add_row_products(scores, memory, head.q, begin, head.k, key);
     add_row_products(gradients, memory, head.g, begin, head.v, key);
+    const bool masked = !head.attends_to_all(begin, key);
 #pragma unroll(kUnrolled <T>)
     for (int i = 0; i < scores.kRowsEach; ++i) {
       const int row = scores.row(i);
+#pragma unroll(kUnrolled <T>)
+      for (int j = 0; j < scores.kColumnsEach; ++j)
+        score_gradient(scale, dropped.factor(row, scores.column(j)), log_sums[i], deltas[i],
+                       scores.elements[i][j], gradients.elements[i][j]);
+      if (!masked) continue;
       const auto seen = head.seen_in_tile(begin + row, key);
 #pragma unroll(kUnrolled <T>)
-      for (int j = 0; j < scores.kColumnsEach; ++j) {
-        const int at = scores.column(j);
-        score_gradient(scale, dropped.factor(row, at), seen.contains(at), log_sums[i], deltas[i],
-                       scores.elements[i][j], gradients.elements[i][j]);
-      }
+      for (int j = 0; j < scores.kColumnsEach; ++j)
+        if (!seen.contains(scores.column(j))) gradients.elements[i][j] = 0;
     }
-    add_products_of(result, gradients, memory, [&](int d, int j) { return head.k.at(key + d, column + j); });
+    add_products_of(result, gradients, memory, rows_operand<Lanes::along_tile>(head.k, key, column));
   }
   store_tile(result, gq, head, begin, column, head.queries, in.s.dim);
 }
 
 // Computes the gradients of kTokens keys and values of a head per block. blockIdx.y selects a tile of the
 // gradients.
-template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+template <class Tiles, int kWidth, class Pattern, class T = typename Tiles::Value,
+          class S = typename Tiles::Stored>
 __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, AttentionRows<S> gk,
                                     AttentionRows<S> gv) {
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
   __shared__ typename DroppedTile<T>::Kept kept;
   DroppedTile<T> dropped(in.dropout, kept);
   const typename Tiles::Memory memory;
-  const SoftmaxHead<S> head(in, blockIdx.x / blocks);
+  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks);
   const T scale = static_cast<T>(in.s.scale);
   const int64_t begin = blockIdx.x % blocks * kTokens, column = int64_t{blockIdx.y} * kWidth;
   typename Tiles::template Tile<kTokens, kWidth> to_key, to_value;
@@ -273,26 +300,27 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, Attenti
     Scores scores, gradients;
     add_row_products(scores, memory, head.k, begin, head.q, query);
     add_row_products(gradients, memory, head.v, begin, head.g, query);
+    const bool masked = !head.attends_to_all(query, begin);
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < scores.kColumnsEach; ++j) {
       const int query_in_tile = scores.column(j);
       const int64_t i = query + query_in_tile, at = head.index * head.queries + i;
-      const auto seen = head.seen_in_tile(i, begin);
       const T log_sum = i < head.queries ? in.log_sums[at] : T{0};
       const T delta = i < head.queries ? in.deltas[at] : T{0};
 #pragma unroll(kUnrolled <T>)
-      for (int r = 0; r < scores.kRowsEach; ++r) {
-        const int row = scores.row(r);
-        score_gradient(scale, dropped.factor(query_in_tile, row), seen.contains(row), log_sum, delta,
+      for (int r = 0; r < scores.kRowsEach; ++r)
+        score_gradient(scale, dropped.factor(query_in_tile, scores.row(r)), log_sum, delta,
                        scores.elements[r][j], gradients.elements[r][j]);
-      }
+      if (!masked) continue;
+      const auto seen = head.seen_in_tile(i, begin);
+#pragma unroll(kUnrolled <T>)
+      for (int r = 0; r < scores.kRowsEach; ++r)
+        if (!seen.contains(scores.row(r))) scores.elements[r][j] = gradients.elements[r][j] = 0;
     }
     if (wants_value)
-      add_products_of(to_value, scores, memory,
-                      [&](int d, int c) { return head.g.at(query + d, column + c); });
+      add_products_of(to_value, scores, memory, rows_operand<Lanes::along_tile>(head.g, query, column));
     if (wants_key)
-      add_products_of(to_key, gradients, memory,
-                      [&](int d, int c) { return head.q.at(query + d, column + c); });
+      add_products_of(to_key, gradients, memory, rows_operand<Lanes::along_tile>(head.q, query, column));
   }
   if (wants_key) store_tile(to_key, gk, head, begin, column, head.keys, in.s.dim);
   if (wants_value) store_tile(to_value, gv, head, begin, column, head.keys, in.s.value_dim);
@@ -308,6 +336,17 @@ Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles, 
       .template multiplying<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
 
+// Calls f with the number of columns of the tiles for a result of this width, as a compile-time constant, and
+// with an object of the type of the pattern. Double uses one type to save compile time.
+template <class T, class F>
+void with_width_and_pattern(int64_t width, const KeyPattern& pattern, F&& f) {
+  with_tile_width<T>(width, [&](auto columns) {
+    if constexpr (sizeof(T) == sizeof(float))
+      if (!pattern.is_limited()) return f(columns, AllKeys{});
+    f(columns, KeyPattern{});
+  });
+}
+
 }  // namespace
 
 template <class S>
@@ -318,9 +357,9 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
   using Tiles = TilesFor<S>;
   const SoftmaxInputs<S> in{s, q, k, v, {}, DropoutFactors<T>(s.dropout), nullptr, nullptr};
   const int64_t blocks = tiles_of(s.query_length, kTokens);
-  with_tile_width<T>(s.value_dim, [&](auto width) {
+  with_width_and_pattern<T>(s.value_dim, s.pattern, [&](auto width, auto pattern) {
     constexpr int kWidth = decltype(width)::value;
-    launch(forward_kernel<Tiles, kWidth>,
+    launch(forward_kernel<Tiles, kWidth, decltype(pattern)>,
            blocks_of<Tiles, S>(s, blocks, tiles_of(s.value_dim, kWidth), s.dim + s.value_dim), in, blocks,
            out, log_sums);
   });
@@ -338,19 +377,19 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
               s.query_length, s.heads, s.value_dim, deltas.data());
   const SoftmaxInputs<S> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
   if (gradients.gq.data)
-    with_tile_width<T>(s.dim, [&](auto width) {
+    with_width_and_pattern<T>(s.dim, s.pattern, [&](auto width, auto pattern) {
       constexpr int kWidth = decltype(width)::value;
       const int64_t blocks = tiles_of(s.query_length, kTokens);
-      launch(query_gradient_kernel<Tiles, kWidth>,
+      launch(query_gradient_kernel<Tiles, kWidth, decltype(pattern)>,
              blocks_of<Tiles, S>(s, blocks, tiles_of(s.dim, kWidth), 2 * s.dim + s.value_dim), in, blocks,
              gradients.gq);
     });
   const int64_t widest = std::max(s.dim, s.value_dim);
   if (gradients.gk.data || gradients.gv.data)
-    with_tile_width<T>(widest, [&](auto width) {
+    with_width_and_pattern<T>(widest, s.pattern, [&](auto width, auto pattern) {
       constexpr int kWidth = decltype(width)::value;
       const int64_t blocks = tiles_of(s.key_length, kTokens);
-      launch(key_gradient_kernel<Tiles, kWidth>,
+      launch(key_gradient_kernel<Tiles, kWidth, decltype(pattern)>,
              blocks_of<Tiles, S>(s, blocks, tiles_of(widest, kWidth), 2 * (s.dim + s.value_dim)), in, blocks,
              gradients.gk, gradients.gv);
     });

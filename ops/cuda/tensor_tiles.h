@@ -33,6 +33,21 @@ __device__ inline uint32_t part_of_pair(float first, float second, int part) {
   const uint32_t pair = bfloat16_pair(first, second);
   return part == 0 ? pair : bfloat16_pair(first - first_of_pair(pair), second - second_of_pair(pair));
 }
+__device__ inline uint32_t part_of_pair(BFloat16 first, BFloat16 second, int part) {
+  return part == 0 ? uint32_t{second.bits} << 16 | first.bits : 0;
+}
+// Returns a part of the pairs of adjacent elements of a pack.
+template <class Elements>
+__device__ Pack<uint32_t> part_of_pack(const Elements& pack, int part) {
+  Pack<uint32_t> pairs;
+#pragma unroll
+  for (int p = 0; p < Pack<uint32_t>::kSize; ++p)
+    pairs.values[p] = part_of_pair(pack.values[2 * p], pack.values[2 * p + 1], part);
+  return pairs;
+}
+__device__ inline Pack<uint32_t> part_of_pack(const Pack<BFloat16>& pack, int part) {
+  return part == 0 ? std::bit_cast<Pack<uint32_t>>(pack) : Pack<uint32_t>{};
+}
 
 template <int kRows, int kColumns>
 struct TensorTile {
@@ -70,8 +85,8 @@ struct TensorTile {
     const uint32_t* const below = left + 8 * kPairStride<kDepth>;
     return {{left[0], below[0], left[4], below[4]}};
   }
-  // Returns columns first to first + 15 of this tile as a left operand.
-  __device__ LeftFragment part_of(int first, int part) const {
+  // Returns the bfloat16 part `part` of columns first to first + 15 of this tile as a left operand.
+  __device__ LeftFragment left_fragment(int first, int part) const {
     static_assert(kWarpColumns == 1);
     const int j = first / 4;
     return {{part_of_pair(elements[0][j], elements[0][j + 1], part),
@@ -108,7 +123,7 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   }
 }
 
-// Fills a slice like fill_rounded_slice(), with 16-byte loads by operand.at_pack(), from term `begin`.
+// Fills a slice like fill_rounded_slice(), with the 16-byte loads of operand.pack(), from term `begin`.
 template <Lanes kLanes, int kSize, int kDepth, int kParts, class Operand>
 __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   constexpr int kPack = Pack<BFloat16>::kSize;
@@ -117,31 +132,24 @@ __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64
 #pragma unroll 2
     for (int item = static_cast<int>(threadIdx.x); item < kGroups * kSize; item += kTensorThreads) {
       const int d = item % kGroups * kPack, row = item / kGroups;
-      float values[kPack];
-      operand.at_pack(begin + d, row, values);
+      const auto pack = operand.pack(begin + d, row);
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        Pack<uint32_t> pairs;
-#pragma unroll
-        for (int p = 0; p < Pack<uint32_t>::kSize; ++p)
-          pairs.values[p] = part_of_pair(values[2 * p], values[2 * p + 1], part);
-        pairs.store(slice + part * kPartStride<kSize, kDepth> + row * kPairStride<kDepth> + d / 2);
-      }
+      for (int part = 0; part < kParts; ++part)
+        part_of_pack(pack, part)
+            .store(slice + part * kPartStride<kSize, kDepth> + row * kPairStride<kDepth> + d / 2);
     }
   } else {
     constexpr int kGroups = kSize / kPack;
 #pragma unroll 1
     for (int item = static_cast<int>(threadIdx.x); item < kGroups * kDepth / 2; item += kTensorThreads) {
       const int row = item % kGroups * kPack, d = item / kGroups * 2;
-      float first[kPack], second[kPack];
-      operand.at_pack(begin + d, row, first);
-      operand.at_pack(begin + d + 1, row, second);
+      const auto first = operand.pack(begin + d, row), second = operand.pack(begin + d + 1, row);
 #pragma unroll
       for (int v = 0; v < kPack; ++v)
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
           slice[part * kPartStride<kSize, kDepth> + (row + v) * kPairStride<kDepth> + d / 2] =
-              part_of_pair(first[v], second[v], part);
+              part_of_pair(first.values[v], second.values[v], part);
     }
   }
 }
@@ -208,7 +216,7 @@ __device__ void add_products_of(TensorTile<kRows, kColumns>& tile, const TensorT
 #pragma unroll
   for (int first = 0; first < kTokens; first += 16)
     add_parts<kTokens, kParts>(
-        tile, [&](int part) { return weights.part_of(first, part); }, memory.left, first);
+        tile, [&](int part) { return weights.left_fragment(first, part); }, memory.left, first);
 }
 
 template <int kParts>

@@ -170,15 +170,54 @@ struct PlainTiles {
 // Rows of one head. Elements beyond `count` and `width` are zero.
 template <class S>
 struct PlainRows {
+  using Element = S;
   const S* data = nullptr;
   int64_t stride = 0, count = 0, width = 0;
+  bool is_packed = false;  // whether pack() may be called
 
+  __device__ bool contains(int64_t position, int64_t feature) const {
+    return position < count && feature < width;
+  }
   __device__ Compute<S> at(int64_t position, int64_t feature) const {
-    return position < count && feature < width
-               ? convert_element<Compute<S>>(data[position * stride + feature])
-               : Compute<S>{0};
+    return contains(position, feature) ? convert_element<Compute<S>>(data[position * stride + feature])
+                                       : Compute<S>{0};
+  }
+  // Returns whether 16-byte loads can read the rows. Rows must be bfloat16 and aligned, and their stride and
+  // width must be multiples of 8 elements.
+  __device__ bool has_packs() const {
+    if constexpr (!std::is_same_v<S, BFloat16>) return false;
+    constexpr int kPack = Pack<S>::kSize;
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % kPack == 0 && width % kPack == 0;
+  }
+  // Returns the elements of a Pack that begins at `feature`. Requires is_packed.
+  __device__ Pack<S> pack(int64_t position, int64_t feature) const {
+    return contains(position, feature) ? Pack<S>::load(data + position * stride + feature) : Pack<S>{};
   }
 };
+
+// Rows of a head as an operand of products, from a position and a feature. kLanes states whether the features
+// are the terms of the sums (along_depth) or the rows and columns of a tile (along_tile).
+template <Lanes kLanes, class Rows>
+struct RowsOperand {
+  using S = typename Rows::Element;
+  static constexpr bool kAlongDepth = kLanes == Lanes::along_depth;
+  const Rows& rows;
+  int64_t position, feature;
+
+  __device__ bool is_packed() const { return rows.is_packed; }
+  __device__ Compute<S> operator()(int64_t d, int i) const {
+    return kAlongDepth ? rows.at(position + i, feature + d) : rows.at(position + d, feature + i);
+  }
+  // Returns the elements (d, i) to (d + 7, i) for Lanes::along_depth, or (d, i) to (d, i + 7) for
+  // Lanes::along_tile, as they are in memory or with the conversions of at(). Requires is_packed().
+  __device__ auto pack(int64_t d, int i) const {
+    return kAlongDepth ? rows.pack(position + i, feature + d) : rows.pack(position + d, feature + i);
+  }
+};
+template <Lanes kLanes, class Rows>
+__device__ RowsOperand<kLanes, Rows> rows_operand(const Rows& rows, int64_t position, int64_t feature) {
+  return {rows, position, feature};
+}
 
 // Calls f with the number of columns of the tiles for a result of this width, as a compile-time constant.
 // Double uses one width to save compile time.

@@ -160,6 +160,7 @@ struct GridKeys {
 // The union of the sets. The default is all keys. A pattern with a limited window requires queries and keys
 // of equal length. If the window is not limited, the other sets have no effect.
 struct KeyPattern {
+  static constexpr bool kHasGaps = true;  // whether the keys of a query may have several runs
   KeyWindow window = {};
   DilatedKeys dilated = {};
   PeriodicKeys periodic = {};
@@ -222,9 +223,23 @@ struct KeyPattern {
   }
 };
 
+// The pattern of dense attention. Kernels for this pattern need fewer registers than for a KeyPattern.
+struct AllKeys {
+  static constexpr bool kHasGaps = false;
+
+  TAPEFORMER_HOST_DEVICE static bool is_limited() { return false; }
+  TAPEFORMER_HOST_DEVICE static PositionRun keys(int64_t, int64_t, int64_t from) {
+    return {from, PositionRun::kEnd};
+  }
+  TAPEFORMER_HOST_DEVICE static PositionRun queries(int64_t, int64_t, int64_t from) {
+    return {from, PositionRun::kEnd};
+  }
+};
+
 // The (query, key) pairs of attention in one sequence and head: the pairs of a pattern without masked keys.
-struct AttendedKeys {
-  KeyPattern pattern;
+template <class Pattern>
+struct AttendedKeysOf {
+  Pattern pattern;
   int64_t query_length = 0, key_length = 0, valid_keys = 0;
   bool causal = false;
 
@@ -252,5 +267,6 @@ struct AttendedKeys {
     return keys(query, query + 1, key).begin == key;
   }
 };
+using AttendedKeys = AttendedKeysOf<KeyPattern>;
 
 }  // namespace tapeformer

@@ -6,6 +6,7 @@
 
 #include "ops/linear_attention.h"
 #include "ops/norm.h"
+#include "ops/softmax_attention.h"
 #include "tests/support/devices.h"
 #include "tests/support/op_table.h"
 #include "tests/support/random.h"
@@ -189,4 +190,38 @@ TEST_CASE(
     "cuda: linear attention in bfloat16: gradients of queries are accurate for values with a large common "
     "part") {
   for (const Device device : other_devices()) check_common_values(device);
+}
+
+TEST_CASE("cuda: attention in bfloat16 has the same bits with and without 16-byte loads") {
+  const auto aligned = [](const Tensor& x) { return x; };
+  const auto unaligned = [](const Tensor& x) {
+    Tensor view = Tensor::zeros({x.numel() + 1}, x.dtype(), x.device()).view(x.shape(), x.strides(), 1);
+    view.copy_from(x);
+    return view;
+  };
+  // The result and the gradients of attention whose operands are in the memory that `place` returns.
+  const auto outcome = [](int64_t length, int64_t dim, bool softmax, bool causal, Device device, auto place) {
+    std::vector<Tensor> leaves;
+    const auto input = [&](int64_t width, int salt) {
+      return place(normal({2, length, 3, width}, salt, DType::float32).to(DType::bfloat16).to(device));
+    };
+    for (int i = 0; i < 3; ++i) leaves.push_back(require_grad(input(i == 2 ? dim + 8 : dim, i).alias()));
+    const Tensor y = softmax ? softmax_attention(leaves[0], leaves[1], leaves[2], {.causal = causal})
+                             : linear_attention(leaves[0], leaves[1], leaves[2], {.causal = causal});
+    backward(y, input(dim + 8, 3));
+    std::vector<std::vector<double>> all{y.to_vector()};
+    for (const Tensor& leaf : leaves) all.push_back(gradient(leaf).to_vector());
+    return all;
+  };
+  for (const Device device : other_devices())
+    for (const int64_t length : {30, 128, 195})
+      for (const int64_t dim : {16, 32, 40, 72})
+        for (const bool softmax : {false, true})
+          for (const bool causal : {false, true}) {
+            CAPTURE(length);
+            CAPTURE(dim);
+            CAPTURE(softmax);
+            CHECK(outcome(length, dim, softmax, causal, device, aligned) ==
+                  outcome(length, dim, softmax, causal, device, unaligned));
+          }
 }
