@@ -17,8 +17,8 @@ struct ReversibleBranch {
   // Computes the branch for x (rows, …), a chunk of consecutive rows. `first` is the index of its first row
   // in the whole input. The result has the shape of x.
   std::function<Tensor(const Tensor& x, int64_t first)> function;
-  // The number of chunks of rows, forward and backward. With more than one chunk, a row of the result may
-  // depend only on the same row of the input.
+  // Number of chunks into which the rows are split, in the forward and the backward pass. With more than one
+  // chunk, a row of the result may depend only on the same row of the input.
   int64_t chunks = 1;
 };
 

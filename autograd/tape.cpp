@@ -290,7 +290,7 @@ class IncompleteLeaves {
   const BackwardOptions& options_;
 };
 
-// The innermost backward pass of this thread, or null.
+// The incomplete leaves of the innermost backward() that runs on this thread, or null outside of backward().
 thread_local IncompleteLeaves* incomplete_leaves = nullptr;
 
 // Runs backward from node `last` down to the floor. If a gradient function throws, clears all pending

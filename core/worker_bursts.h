@@ -22,7 +22,8 @@ class WorkerBursts {
   static constexpr int64_t kCheckInterval = kMillisecond;
   static constexpr int64_t kMinStolen = kMillisecond / 3;  // shorter interruptions are ignored
   static constexpr int64_t kLongRun = 20 * kMillisecond;   // in processor time
-  static constexpr int64_t kMinBurst = kMillisecond / 2, kMaxBurst = 5 * kMillisecond;
+  // Limits of the length of a burst after a preemption. Later bursts may be longer.
+  static constexpr int64_t kMinFirstBurst = kMillisecond / 2, kMaxFirstBurst = 5 * kMillisecond;
   static constexpr int kSteadyBursts = 8;  // bursts without preemption before a burst becomes longer
 
   // Starts a measurement. `wall` is the current time, and `cpu` the processor time of the worker. Must be
@@ -49,7 +50,7 @@ class WorkerBursts {
     }
     contended_ = true;
     steady_ = 0;
-    burst_ = std::clamp(used_ * 7 / 10, kMinBurst, kMaxBurst);
+    burst_ = std::clamp(used_ * 7 / 10, kMinFirstBurst, kMaxFirstBurst);
     return rest();
   }
   bool contended() const { return contended_; }

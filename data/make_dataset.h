@@ -14,7 +14,7 @@ namespace tapeformer {
 struct DatasetOptions {
   std::string name;             // a data set of images, text or sequences (data/sets/catalogue.h)
   std::string split = "train";  // "train", "valid" or "test"
-  std::string data_dir;         // data directory (data/sets/directory.h), or empty
+  std::string data_dir;         // data directory; empty: the directories of data/sets/directory.h
   int64_t limit = 0;            // maximum number of examples, from the start; 0: all
 
   // Images.

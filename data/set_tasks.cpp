@@ -81,7 +81,7 @@ SetMixture::SetMixture(const SetTaskOptions& options)
 }
 
 double SetMixture::write_example(Draws& draws, int64_t length, float* elements) const {
-  // Shares with a Dirichlet distribution are exponential numbers divided by their sum.
+  // Exponential variates divided by their sum have the uniform Dirichlet distribution.
   std::vector<Component> mixture(static_cast<size_t>(components_));
   double sum = 0;
   for (Component& component : mixture) {

@@ -39,9 +39,10 @@ struct AutoregressiveOptions {
   // concatenates_positions().
   int64_t value_dim = 0;
   Positions positions = Positions::sinusoidal;
-  ImageLayout layout;       // size of the image, for grid positions
-  AxialShape axial;         // shape of the position tables, for axial positions
-  int64_t loss_chunks = 1;  // number of parts in which the predictor and the loss process the rows
+  ImageLayout layout;  // size of the image, for grid positions
+  AxialShape axial;    // shape of the position tables, for axial positions
+  // Number of chunks into which the result of the encoder is split for the predictor and the loss.
+  int64_t loss_chunks = 1;
   // The predictor uses the weight of the value embedding, which is drawn from N(0, 1 / width). Requires the
   // categorical head, and embeddings as wide as the result of the encoder.
   bool tied_embeddings = false;

@@ -16,8 +16,8 @@ namespace tapeformer {
 struct SetTransformerOptions {
   EncoderOptions encoder;
   int64_t features = 0;  // numbers in an element
-  // Components of the mixture of Gaussians that the model predicts for a set, with one seed for each
-  // component. 0: the model predicts a number with one seed.
+  // Number of Gaussians in the mixture that the model predicts for a set. Each Gaussian has its own seed, a
+  // learned query that pools the set. 0: the model predicts one number, from one seed.
   int64_t components = 0;
   int64_t decoder_layers = 0;  // layers of self-attention over the seeds
   int64_t max_length = 0;      // maximum number of elements

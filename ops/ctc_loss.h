@@ -9,8 +9,8 @@
 
 namespace tapeformer {
 
-// The divisor of the sum of the losses: the number of feasible pairs, or of their labels. PyTorch's "mean"
-// differs: it divides each loss by its number of labels before averaging.
+// The divisor of the sum of the losses: the number of feasible utterances, or of their labels. PyTorch's
+// "mean" differs: it divides each loss by its number of labels before averaging.
 enum class CtcReduction { per_utterance, per_label };
 
 struct CtcOptions {
@@ -19,32 +19,32 @@ struct CtcOptions {
 };
 
 struct CtcLoss {
-  Tensor loss;         // scalar, recorded; 0 if no pair is feasible
-  Tensor losses;       // (batch,) negative log-likelihoods in nats, not recorded; 0 for infeasible pairs
-  int64_t infeasible;  // number of pairs with too few frames for their labels
+  Tensor loss;         // scalar, recorded; 0 if no utterance is feasible
+  Tensor losses;       // (batch,) negative log-likelihoods in nats, not recorded; 0 for infeasible utterances
+  int64_t infeasible;  // number of utterances with too few frames for their labels
 };
 
 // Returns the loss of `logits` (batch, frames, classes), float32 or float64. The function applies log_softmax
 // to the logits. `frame_lengths` (batch,) is int64 in [0, frames], and `labels` (batch, longest) is int64.
 // `label_lengths` (batch,) is the int64 number of labels of each row; later labels of the row are ignored.
-// Labels must not be the blank. Equal adjacent labels need a blank between them, so a pair is infeasible if
-// it has fewer frames than labels plus repeats. An infeasible pair contributes nothing to loss and gradient,
-// and `infeasible` includes it. Empty labels are valid. Logits beyond a frame length are not read and have
-// zero gradient.
+// Labels must not be the blank. Equal adjacent labels need a blank between them, so an utterance is
+// infeasible if it has fewer frames than labels plus pairs of equal adjacent labels. Infeasible utterances
+// contribute nothing to the loss and the gradient, and `infeasible` counts them. Empty labels are valid.
+// Logits beyond a frame length are not read and have zero gradient.
 //
 // The recursions run on logarithms relative to the largest state of the previous frame, so float32 stays
 // accurate over thousands of frames. Results depend neither on the number of threads nor on the rest of the
 // batch. If the labels have probability zero, the loss is infinite and its gradient zero. NaN in the frames
 // gives NaN.
 //
-// Lengths and labels are on the CPU for logits on any device, because the host finds the feasible pairs
-// without waiting. Throws ShapeError, naming the utterance, for wrong shapes, dtypes, lengths, labels and
-// blanks.
+// Lengths and labels must be on the CPU for logits on any device, so that the host finds the feasible
+// utterances without waiting for the device. Throws ShapeError, naming the utterance, for wrong shapes,
+// dtypes, lengths, labels and blanks.
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options = {});
 
-// Returns the divisor of ctc_loss's mean: the number of feasible pairs or of their labels. Arguments are as
-// for ctc_loss.
+// Returns the divisor of ctc_loss's mean: the number of feasible utterances, or of their labels. Arguments
+// are as for ctc_loss.
 int64_t ctc_loss_count(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
                        CtcReduction reduction);
 

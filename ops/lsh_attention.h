@@ -1,7 +1,7 @@
-// LSH attention (Kitaev, Kaiser and Levskaya 2020, "Reformer", section 2). Queries are also the keys. A
+// LSH attention (Kitaev, Kaiser and Levskaya 2020, "Reformer", section 2). Queries also serve as keys. A
 // random hash sorts positions into buckets, and the sorted sequence is cut into chunks. A query attends to
-// its own chunk and the chunk before it. Several rounds of hashing are combined. Implementations differ; each
-// difference is an option, with the names of the implementations:
+// its own chunk and the chunk before it. Several rounds of hashing are combined. Where implementations
+// differ, an option selects the behaviour. The options name these implementations:
 //   paper    the published equations, and trax of 2019 with allow_duplicate_attention = False
 //   trax     trax's LSHSelfAttention of 2020, which Hugging Face's modeling_reformer follows
 //   lucid    the PyPI package reformer-pytorch
@@ -65,7 +65,8 @@ struct LshOptions {
 LshOptions lsh_preset(const std::string& name);
 
 // Returns the number of buckets for sequences of a length, or 1 if no hashing is needed. Throws ShapeError
-// for invalid options, and for a length that does not permit `buckets` unless any_length is true.
+// for invalid options. If `buckets` is set and any_length is false, also throws ShapeError for a length below
+// `buckets`, and for a length of one chunk.
 int64_t lsh_bucket_count(const LshOptions& options, int64_t length);
 
 // Returns the buckets of q (batch, length, heads, dim), float32, float64 or bfloat16; result (batch, heads,

@@ -14,8 +14,8 @@ struct ParameterSlot {
   Tensor parameter, gradient, first, second;  // `second` is undefined for SGD
 };
 
-// Returns the rule as a uint8 tensor in device memory. set_rule() replaces it before each launch of a CUDA
-// graph.
+// Returns the bytes of the rule as a uint8 tensor on `device`. Callers overwrite it with set_rule() before
+// each launch of a CUDA graph that reads it.
 Tensor rule_on(Device device, const StepRule& rule);
 void set_rule(const Tensor& memory, const StepRule& rule);
 

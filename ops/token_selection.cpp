@@ -11,7 +11,8 @@ constexpr const char* kTop = "top_positions";
 constexpr const char* kGather = "gather_tokens";
 constexpr const char* kScatter = "scatter_mean_tokens";
 
-// Returns the selection in contiguous memory. Throws ShapeError unless it is a selection on the device of x.
+// Returns the selection in contiguous memory. Throws ShapeError unless it is (batch, heads, clusters, count)
+// int64 on the device of x.
 Tensor checked_selection(const char* op, const Tensor& x, const Tensor& selection) {
   check_defined(op, "x", x, "the selection", selection);
   check(selection.rank() == 4 && selection.dtype() == DType::int64, op,

@@ -21,10 +21,12 @@ class Optimizer {
 
   Optimizer(const OptimizerConfig& config, Named parameters);
 
-  // Updates each parameter that has a gradient, and removes the gradients. Gradients are first multiplied by
-  // `gradient_scale` and then by the clipping factor min(1, clip_norm / (norm + 1e-6)). `norm` is the norm of
-  // all gradients together, or of each tensor. Returns the norm of all gradients before clipping, a scalar on
-  // the device of the parameters, without waiting for the device.
+  // Updates each parameter that has a gradient, and removes the gradients. Gradients are multiplied by
+  // `gradient_scale` and then clipped. If clip_norm > 0, clipping multiplies each gradient by
+  // min(1, clip_norm / (norm + 1e-6)), where `norm` is the norm of all gradients (clip = "global") or of the
+  // gradient (clip = "per_tensor"). If clip_value > 0, it clips their elements instead. Returns the norm of
+  // all gradients after the multiplication and before clipping, a scalar on the device of the parameters,
+  // without waiting for the device. The rules are:
   //
   // - radam: Liu et al. 2020, as in the experiments of "Transformers are RNNs". eps is added to the square
   //   root of the uncorrected second moment. While rho_t of the paper is below 5, the update is SGD with
@@ -33,7 +35,6 @@ class Optimizer {
   // - adamw: Loshchilov & Hutter 2019, with decoupled weight decay.
   // - sgd: momentum, with L2 weight decay.
   // - adafactor: see train/adafactor.h.
-  // With clip_value > 0, the elements of the scaled gradients are clipped instead of their norm.
   Tensor step(double lr, double gradient_scale = 1);
   // prepare() and apply() are the two parts of step(). prepare() counts the step and copies its coefficients
   // to the device. apply() reads them on the device, so a CUDA graph of apply() can be replayed with other
@@ -50,9 +51,10 @@ class Optimizer {
   void swap_average();
   bool has_average() const { return !averages_.empty(); }
 
-  // Returns the tensors for a checkpoint. For a parameter NAME, they have the names "first.NAME",
-  // "second.NAME", "row.NAME", "column.NAME" and "average.NAME". Each optimizer has some of them. The tensors
-  // share storage with the optimizer, so that a checkpoint can be loaded into them.
+  // Returns the tensors for a checkpoint. A name is the name of the parameter with a prefix: "first." and
+  // "second." for moments, "row." and "column." for the factors of Adafactor, and "average.". The result has
+  // only the tensors that this optimizer uses. They share storage with the optimizer, so that a checkpoint
+  // can be loaded into them.
   Named state() const;
   void set_steps(int64_t steps) { steps_ = steps; }
 

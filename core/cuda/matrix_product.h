@@ -71,10 +71,10 @@ inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_
 
 #endif
 
-// Computes sums += left right. A lane holds the elements (row, column), (row, column + 1), (row + 8, column)
-// and (row + 8, column + 1) of the sums, with row and column as in LeftFragment. All lanes of the warp call
-// the function. The PTX ISA describes the instruction (mma.sync.aligned.m16n8k16). The asm statement is
-// volatile, so that the compiler does not move it into a branch that some lanes skip.
+// Computes the matrix product sums += left * right. A lane holds the elements (row, column), (row, column +
+// 1), (row + 8, column) and (row + 8, column + 1) of the sums, with row and column as in LeftFragment. All
+// lanes of the warp call the function. The PTX ISA describes the instruction (mma.sync.aligned.m16n8k16). The
+// asm statement is volatile, so that the compiler does not move it into a branch that some lanes skip.
 __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2, float& sum3,
                                           const LeftFragment& left, const RightFragment& right) {
 #ifdef TAPEFORMER_CUDA_EMULATED

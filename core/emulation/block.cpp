@@ -84,8 +84,8 @@ struct Barrier {
   uint64_t generation = 0;
 };
 
-// The lanes of a warp in shuffles with the same mask. There are two sets of values, so that a lane can write
-// the second while slower lanes read the first.
+// The lanes of a warp that take part in shuffles with one mask. Successive shuffles alternate between two
+// sets of values, so that a lane can write the next set while slower lanes still read the previous one.
 struct WarpGroup {
   uint32_t mask = 0;
   Barrier barrier;

@@ -131,7 +131,7 @@ int64_t FilterbankOptions::frame_shift() const {
   return samples_of(shift_ms, rate);
 }
 
-// Constants of a Filterbank, and the power spectrum.
+// Precomputed tables of a Filterbank, and the computation of the power spectrum that uses them.
 struct Filterbank::Tables {
   int64_t length, shift, padded;
   std::vector<float> window;          // (length)

@@ -9,7 +9,7 @@ namespace tapeformer {
 
 // Fetches the missing or damaged files of a data set, and returns the verified report. `from` is the path or
 // URL of a folder with the original files, plain or .gz, or of a .tar.gz or .zip archive. URLs begin with
-// file:// or https://, or with http:// for this machine only. If `from` is empty, uses the published source.
+// file:// or https://, or with http:// for localhost only. If `from` is empty, uses the published source.
 // The files are written to the folder of the data set in `data_dir`, or in the first data directory if
 // `data_dir` is empty.
 //

@@ -59,7 +59,7 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOpti
   choose_items(part, chosen);
   if (report_.utterances == 0)
     throw DataError(concat_text(corpus.name, ": none of ", part.utterances.size(), " utterances can be used",
-                                report_.bad.empty() ? "" : "; the first: " + report_.bad.front()));
+                                report_.faults.empty() ? "" : "; the first: " + report_.faults.front()));
   gather_statistics(corpus.name);
   std::erase_if(items_, [](const Item& item) { return !item.chosen; });
 }
@@ -99,9 +99,9 @@ void SpeechDataset::choose_items(const Corpus& corpus, const std::vector<bool>& 
       report_.labels += static_cast<int64_t>(utterance.phones.size());
     } catch (const DataError& error) {
       if (!selected) continue;
-      report_.bad.push_back(utterance.id + ": " + error.what());
-      if (options_.refuse_bad) throw DataError(corpus.name + ": " + report_.bad.back());
-      unusable.push_back(report_.bad.back());
+      report_.faults.push_back(utterance.id + ": " + error.what());
+      if (options_.refuse_bad) throw DataError(corpus.name + ": " + report_.faults.back());
+      unusable.push_back(report_.faults.back());
     }
   }
   for (const std::string& line : shown_faults(unusable)) log_warning(corpus.name, ": left out: ", line);
@@ -114,12 +114,12 @@ void SpeechDataset::choose_items(const Corpus& corpus, const std::vector<bool>& 
 // floating-point sums depend on the order.
 void SpeechDataset::gather_statistics(const std::string& corpus_name) {
   if (options_.normalization == Normalization::global && options_.global) {
-    global_ = *options_.global;
-    if (static_cast<int64_t>(global_.sums.size()) != store_->dims())
+    global_statistics_ = *options_.global;
+    if (static_cast<int64_t>(global_statistics_.sums.size()) != store_->dims())
       throw ConfigError(concat_text(corpus_name, ": features of ", store_->dims(),
                                     " dims, but the statistics of the training set are of ",
-                                    global_.sums.size()));
-    statistics_ = {global_};
+                                    global_statistics_.sums.size()));
+    statistics_ = {global_statistics_};
   } else if (options_.normalization == Normalization::global ||
              options_.normalization == Normalization::speaker) {
     std::map<std::string, int64_t> indices;
@@ -131,7 +131,7 @@ void SpeechDataset::gather_statistics(const std::string& corpus_name) {
       item.statistics = index->second;
       statistics_[static_cast<size_t>(item.statistics)].add(store_->features(item.stored));
     }
-    if (options_.normalization == Normalization::global) global_ = statistics_.front();
+    if (options_.normalization == Normalization::global) global_statistics_ = statistics_.front();
   }
 }
 

@@ -56,7 +56,7 @@ struct SpeechBatch {
 
 struct SpeechReport {
   int64_t utterances = 0, frames = 0, labels = 0;  // numbers of usable utterances, frames and labels
-  std::vector<std::string> bad;                    // "id: fault"
+  std::vector<std::string> faults;                 // utterances that cannot be used, each as "id: fault"
   // Ids of utterances with fewer steps than CTC needs for the labels. Training leaves these utterances out,
   // and scoring keeps them.
   std::vector<std::string> too_short;
@@ -71,7 +71,7 @@ class SpeechDataset {
   const PhoneTable& phones() const { return phones_; }
   const SpeechOptions& options() const { return options_; }
   // Returns the statistics for Normalization::global, else empty statistics.
-  const FeatureStatistics& global_statistics() const { return global_; }
+  const FeatureStatistics& global_statistics() const { return global_statistics_; }
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
   int64_t dims() const { return store_->dims() * (options_.delta_order + 1); }
   int64_t frames(int64_t i) const { return store_->frames(item(i).stored); }
@@ -115,7 +115,7 @@ class SpeechDataset {
   std::optional<Filterbank> filterbank_;  // recomputes the features with new dither; empty without dither
   std::vector<Item> items_;
   std::vector<FeatureStatistics> statistics_;  // one per speaker, or one for all
-  FeatureStatistics global_;
+  FeatureStatistics global_statistics_;        // of all speakers
   SpeechReport report_;
 };
 

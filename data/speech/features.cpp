@@ -68,8 +68,8 @@ struct Range {
   int64_t first, last;
 };
 
-// Returns a random range within [0, size). The width is uniformly distributed in [0, max_width], and so is
-// the position. Uses the random numbers 2 * i and 2 * i + 1.
+// Returns a random range within [0, size). The width is uniformly distributed in [0, min(max_width, size)],
+// and the start among all starts at which the range fits. Uses the random numbers 2 * i and 2 * i + 1.
 Range random_range(const RandomStream& stream, int64_t i, int64_t max_width, int64_t size) {
   max_width = std::min(max_width, size);
   const auto number = static_cast<uint64_t>(2 * i);

@@ -15,9 +15,10 @@ namespace tapeformer {
 
 class Lexicon {
  public:
-  // Reads a lexicon. Removes the stress of vowels in capital letters. If a word has several pronunciations,
-  // uses the first. Throws DataError with the file and line for an entry without phones and, if `phones` is
-  // given, for a phone that is not in `phones`. If `faults` is given, appends all faults to it instead.
+  // Reads a lexicon. Removes the stress digits of the vowels of CMUdict ("AH0" becomes "AH"). If a word has
+  // several pronunciations, uses the first. Throws DataError with the file and line for an entry without
+  // phones and, if `phones` is given, for a phone that is not in `phones`. If `faults` is given, appends all
+  // faults to it instead.
   static Lexicon read(const std::filesystem::path& path, std::vector<std::string>* faults = nullptr,
                       const std::set<std::string>* phones = nullptr);
 

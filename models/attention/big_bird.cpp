@@ -23,18 +23,19 @@ class BigBirdPattern {
  public:
   explicit BigBirdPattern(const BigBirdOptions& options) : options_(options) {}
 
-  SparsePattern operator()(const PatternSize& size) const {
+  SparsePattern operator()(const PatternContext& context) const {
     const int64_t block = options_.block, side = options_.side_blocks() * block;
-    const int64_t blocks = (size.length + block - 1) / block;
+    const int64_t blocks = (context.length + block - 1) / block;
     SparsePattern sparse;
     sparse.pattern.window = {.block = block, .before = side, .after = side};
     sparse.pattern.table.block = block;
     sparse.pattern.global.first_end = options_.global_blocks * block;
-    if (!size.causal && options_.global_blocks > 0)
+    if (!context.causal && options_.global_blocks > 0)
       sparse.pattern.global.last_begin = std::max<int64_t>(blocks - options_.global_blocks, 0) * block;
     if (options_.random_blocks > 0 && blocks > 0) {
-      Tensor& table = tables_[{size.name, blocks, size.heads, size.causal, size.device.to_string()}];
-      if (!table.defined()) table = draw(size, blocks).to(size.device);
+      Tensor& table =
+          tables_[{context.name, blocks, context.heads, context.causal, context.device.to_string()}];
+      if (!table.defined()) table = draw(context, blocks).to(context.device);
       sparse.key_blocks = table;
     }
     return sparse;
@@ -43,14 +44,14 @@ class BigBirdPattern {
  private:
   // Returns the random key blocks of each query block, (heads, blocks, random_blocks) int32 on the CPU. If a
   // query block has too few candidates, its remaining entries are -1.
-  Tensor draw(const PatternSize& size, int64_t blocks) const {
-    const Tensor table = Tensor::empty({size.heads, blocks, options_.random_blocks}, DType::int32);
+  Tensor draw(const PatternContext& context, int64_t blocks) const {
+    const Tensor table = Tensor::empty({context.heads, blocks, options_.random_blocks}, DType::int32);
     std::fill_n(table.data<int32_t>(), table.numel(), -1);
     int32_t* row = table.data<int32_t>();
-    for (int64_t head = 0; head < size.heads; ++head) {
-      const RandomStream stream(options_.seed, size.name + ".random_blocks", static_cast<uint64_t>(head));
+    for (int64_t head = 0; head < context.heads; ++head) {
+      const RandomStream stream(options_.seed, context.name + ".random_blocks", static_cast<uint64_t>(head));
       for (int64_t query = 0; query < blocks; ++query, row += options_.random_blocks)
-        draw_row(stream, query, candidates(query, blocks, size.causal), row);
+        draw_row(stream, query, candidates(query, blocks, context.causal), row);
     }
     return table;
   }

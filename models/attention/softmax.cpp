@@ -56,7 +56,7 @@ class SoftmaxKind : public Attention {
 };
 
 PatternFunction constant_pattern(const KeyPattern& pattern) {
-  return [pattern](const PatternSize&) { return SparsePattern{pattern}; };
+  return [pattern](const PatternContext&) { return SparsePattern{pattern}; };
 }
 
 // Softmax attention whose queries are also the keys.

@@ -14,16 +14,16 @@ struct SparsePattern {
 };
 
 // Properties of the sequences and of the layer for which a pattern is made.
-struct PatternSize {
+struct PatternContext {
   int64_t length, heads;
-  bool causal;
+  bool causal;  // whether keys after a query are masked
   Device device;
   std::string name;  // full name of the layer
 };
 
 // Returns the pattern of a layer. With a causal mask, the keys of a query must not depend on the length,
 // because decoding uses the pattern of the maximum length.
-using PatternFunction = std::function<SparsePattern(const PatternSize& size)>;
+using PatternFunction = std::function<SparsePattern(const PatternContext& context)>;
 
 // Return softmax attention of each query to the keys of a pattern. `dropout` is the probability of dropping
 // an attention weight.

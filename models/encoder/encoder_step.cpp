@@ -116,9 +116,10 @@ struct EncoderStep::TokenExecutor {
     return step.change_;
   }
 
-  // Stores the input of the attention. At the end of a span, appends its compressed row to the state. A
-  // captured graph repeats the slots of the captured step. This has no effect, because graphs decode at most
-  // one segment, and the segment after it is the first that reads compressed rows.
+  // Stores the input of the attention in layer.span. The last step of a span also appends the compressed row
+  // to the state. A captured graph writes to the same row of the span in every replay, because position_ is
+  // fixed at the capture. These rows are never read: a graph decodes at most one segment, and the segment
+  // after it is the first that reads compressed rows.
   void compress(const Tensor& x) const {
     const int64_t batch = x.size(0), width = x.size(1), rate = layer.span.size(1);
     const int64_t slot = step.position_ % rate;

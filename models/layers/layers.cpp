@@ -18,13 +18,14 @@ Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask
   return linear(x, weight, bias, activation, dropout, result);
 }
 
-Conv1d::Conv1d(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options) : options_(options) {
+Conv1dRelu::Conv1dRelu(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options)
+    : options_(options) {
   const double bound = 1 / std::sqrt(static_cast<double>(kernel * in));
   add_parameter("weight", weight, {out, kernel, in}, uniform_init(bound));
   add_parameter("bias", bias, {out}, uniform_init(bound));
 }
 
-Tensor Conv1d::forward(const Tensor& x, const Tensor& lengths) const {
+Tensor Conv1dRelu::forward(const Tensor& x, const Tensor& lengths) const {
   return relu(conv1d(x, weight, bias, lengths, options_));
 }
 

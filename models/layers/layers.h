@@ -21,11 +21,11 @@ class Linear final : public Module {
   Tensor weight, bias;
 };
 
-// The convolution relu(conv1d(x) + bias). weight (out, kernel, in) and bias (out,) are drawn from
-// U(-1/√n, 1/√n) with n = kernel in.
-class Conv1d final : public Module {
+// A convolution over frames, followed by ReLU: relu(conv1d(x, weight, bias)). weight (out, kernel, in) and
+// bias (out,) are drawn from U(-1/√n, 1/√n) with n = kernel * in.
+class Conv1dRelu final : public Module {
  public:
-  Conv1d(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options);
+  Conv1dRelu(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options);
   // Maps x (batch, frames, in) with lengths (batch,) int64 to (batch, steps, out).
   Tensor forward(const Tensor& x, const Tensor& lengths) const;
 

@@ -162,8 +162,9 @@ class Module {
   std::vector<std::vector<Tensor*>> adjacent_;              // groups of keep_adjacent()
 };
 
-// Limits the parameters and state of the models that this thread makes while the object exists. Protects
-// against configs that do not match their checkpoint. Objects must not be nested.
+// A limit of the number of elements in the parameters and the state of models. While an object exists, models
+// that this thread constructs must not exceed its limit. A config that does not match its checkpoint then
+// throws ParameterLimitError instead of exhausting the memory. Objects must not be nested.
 class ParameterLimit {
  public:
   explicit ParameterLimit(int64_t elements);

@@ -31,7 +31,7 @@ Subsampling::Subsampling(const SubsamplingOptions& options) : options_(options) 
     throw OptionError("subsampling", concat_text("expected 1, 2 or 4, got ", options.factor));
   if (options.kind != SubsamplingKind::conv) return;
   for (int64_t left = options.factor, in = options.features; left > 1; left /= 2, in = options.channels) {
-    layers.push_back(std::make_unique<Conv1d>(in, options.channels, kKernel, kHalving));
+    layers.push_back(std::make_unique<Conv1dRelu>(in, options.channels, kKernel, kHalving));
     add_child(std::to_string(layers.size() - 1), *layers.back());
   }
 }

@@ -38,7 +38,7 @@ class Subsampling final : public Module {
 
   const SubsamplingOptions& options() const { return options_; }
 
-  std::vector<std::unique_ptr<Conv1d>> layers;  // convolutions; empty for SubsamplingKind::stack
+  std::vector<std::unique_ptr<Conv1dRelu>> layers;  // convolutions; empty for SubsamplingKind::stack
 
  private:
   SubsamplingOptions options_;

@@ -1,5 +1,5 @@
-// The keys of a block of scores in sparse attention. The block has no columns for tiles of keys to which none
-// of its queries attends.
+// A map from keys to the columns of a block of scores in sparse attention. A tile of keys has no columns if
+// no query of the block attends to it.
 #pragma once
 
 #include <algorithm>

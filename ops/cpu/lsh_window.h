@@ -38,22 +38,22 @@ void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim,
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
   for (int64_t i = 0; i < tile_columns<T>(count); i += kSide) {
     T* const out = panels + i / kWidth * kWidth * dim + i % kWidth;
-    const int64_t real = std::clamp<int64_t>(count - i, 0, kSide);
+    const int64_t valid_rows = std::clamp<int64_t>(count - i, 0, kSide);
     const T* x[kSide];
     T factor[kSide];
     for (int64_t r = 0; r < kSide; ++r) {
-      x[r] = real > 0 ? row(i + (r < real ? r : 0)) : nullptr;
-      factor[r] = r < real ? factors[i + r] : T{0};
+      x[r] = valid_rows > 0 ? row(i + (r < valid_rows ? r : 0)) : nullptr;
+      factor[r] = r < valid_rows ? factors[i + r] : T{0};
     }
     int64_t j = 0;
-    for (; real == kSide && j + kSide <= dim; j += kSide) {
+    for (; valid_rows == kSide && j + kSide <= dim; j += kSide) {
       Vector<T> block[kSide];
       for (int64_t r = 0; r < kSide; ++r) block[r] = load(x[r] + j) * factor[r];
       transpose(block);
       for (int64_t r = 0; r < kSide; ++r) store(out + (j + r) * kWidth, block[r]);
     }
     for (; j < dim; ++j)
-      for (int64_t r = 0; r < kSide; ++r) out[j * kWidth + r] = r < real ? factor[r] * x[r][j] : T{0};
+      for (int64_t r = 0; r < kSide; ++r) out[j * kWidth + r] = r < valid_rows ? factor[r] * x[r][j] : T{0};
   }
 }
 

@@ -84,7 +84,8 @@ void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T
 }
 
 // Computes gbranch = gx * m, where m are the dropout multipliers of the row. `first` is the index of the
-// first element in the tensor. If dropout is not active, `multipliers` is not used.
+// first element of the row in the tensor. `multipliers` is a workspace of `dim` elements, which is not used
+// if dropout is not active.
 template <class T, class B>
 void branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* multipliers, B* gbranch,
                      int64_t dim) {

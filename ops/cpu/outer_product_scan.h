@@ -59,22 +59,22 @@ void scan_tile(T* state, int64_t width, ScanOperands<T> o, int64_t count) {
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < kVectors; ++j) tile[r][j] = load(state + r * width + j * kLanes<T>);
   for (int64_t t = 0; t < count; ++t) {
-    const int64_t at = t * kStep * kPanel<T>, left = t * kStep * kLeft;
+    const int64_t panel_offset = t * kStep * kPanel<T>, left_offset = t * kStep * kLeft;
     if constexpr (kUpdate) {
       Vector<T> right[kVectors];
       for (int j = 0; j < kVectors; ++j) {
-        right[j] = load(o.b + at + j * kLanes<T>);
+        right[j] = load(o.b + panel_offset + j * kLanes<T>);
         keep_in_register(right[j]);
       }
       for (int r = 0; r < kRows; ++r)
-        for (int j = 0; j < kVectors; ++j) tile[r][j] += o.a[left + r] * right[j];
+        for (int j = 0; j < kVectors; ++j) tile[r][j] += o.a[left_offset + r] * right[j];
     }
     if constexpr (kRead) {
       Vector<T> sum[kVectors];
-      for (int j = 0; j < kVectors; ++j) sum[j] = load(o.out + at + j * kLanes<T>);
+      for (int j = 0; j < kVectors; ++j) sum[j] = load(o.out + panel_offset + j * kLanes<T>);
       for (int r = 0; r < kRows; ++r)
-        for (int j = 0; j < kVectors; ++j) sum[j] += o.c[left + r] * tile[r][j];
-      for (int j = 0; j < kVectors; ++j) store(o.out + at + j * kLanes<T>, sum[j]);
+        for (int j = 0; j < kVectors; ++j) sum[j] += o.c[left_offset + r] * tile[r][j];
+      for (int j = 0; j < kVectors; ++j) store(o.out + panel_offset + j * kLanes<T>, sum[j]);
     }
   }
   if constexpr (kUpdate)

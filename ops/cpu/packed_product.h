@@ -48,14 +48,15 @@ void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* ti
   }
 }
 
-// Computes one tile of c, limited to the first `rows` rows and `columns` columns of the tile.
+// Computes c = left * panel, or c += left * panel if kAdd is true, for one tile of c, limited to its first
+// `rows` rows and `columns` columns.
 template <bool kAdd, class T>
-void add_tile(int64_t rows, int64_t columns, int64_t depth, const T* tile, const T* panel, T* c,
-              int64_t c_stride) {
+void store_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, const T* panel, T* c,
+                int64_t c_stride) {
   if (rows >= kTileRows && columns >= kTileColumns<T>)
-    return tile_product<Left::columns, kAdd>(tile, kTileRows, panel, depth, c, c_stride);
+    return tile_product<Left::columns, kAdd>(left, kTileRows, panel, depth, c, c_stride);
   T values[kTileRows * kTileColumns<T>];
-  tile_product<Left::columns, false>(tile, kTileRows, panel, depth, values, kTileColumns<T>);
+  tile_product<Left::columns, false>(left, kTileRows, panel, depth, values, kTileColumns<T>);
   for (int64_t r = 0; r < std::min(rows, kTileRows); ++r)
     for (int64_t j = 0; j < std::min(columns, kTileColumns<T>); ++j) {
       const T value = values[r * kTileColumns<T> + j];
@@ -86,9 +87,9 @@ void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, in
           const T* const panel = panels + column * depth + k * kTileColumns<T>;
           T* const target = c + (row + r) * c_stride + column;
           if (!kAdd && k == 0)
-            add_tile<false>(count - r, columns - column, part, tile, panel, target, c_stride);
+            store_tile<false>(count - r, columns - column, part, tile, panel, target, c_stride);
           else
-            add_tile<true>(count - r, columns - column, part, tile, panel, target, c_stride);
+            store_tile<true>(count - r, columns - column, part, tile, panel, target, c_stride);
         }
     }
 }

@@ -357,7 +357,7 @@ class SoftmaxHead {
   S *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
   S *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
   S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
-  S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients g of the block
+  S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
   // weight_rows_ holds probabilities in forward, and gradients of scores in backward. weight_pairs_ and
   // gradient_pairs_ hold probabilities and gradients of scores for products with Left::columns.
   S *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;

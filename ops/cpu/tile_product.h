@@ -14,7 +14,8 @@
 
 namespace tapeformer::cpu {
 
-// Rows and columns of a tile. The 32 registers of AVX-512 hold 8 rows of two vectors; AVX2 has 16 registers.
+// Rows and columns of a tile. The sums of a tile stay in registers: 8 rows of two vectors in the 32 registers
+// of AVX-512, or 6 rows of two vectors in the 16 registers of AVX2.
 inline constexpr int64_t kTileRows = kVectorBytes == 64 ? 8 : 6;
 template <class T>
 inline constexpr int64_t kTileColumns = 2 * kLanes<T>;

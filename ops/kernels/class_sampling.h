@@ -9,8 +9,10 @@
 
 namespace tapeformer {
 
-// The score of a class: the logit plus Gumbel noise, or only the logit if `greedy` is true. The class with
-// the maximum score is drawn. Both backends compute the score in double, so that they draw the same classes.
+// Scores of classes for sampling with the Gumbel-max trick: the class with the maximum score is drawn. A
+// score is logit * inverse_temperature plus Gumbel noise, or -infinity for classes that top_k or top_p
+// exclude. If `greedy` is true, the score is the logit. Both backends compute scores in double, so that they
+// draw the same classes.
 struct ClassScore {
   RandomStream stream;
   int64_t first;  // index of the first row in the stream

@@ -56,7 +56,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Applies the equations of StepRule with the scales (count,) of the gradients.
     template <class T> void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list,
                                            int64_t count, const double* scales, double max_value);
-    // Computes average = d average + (1 - d) value with d = rule->average_decay.
+    // Computes average = d * average + (1 - d) * value with d = rule->average_decay.
     template <class T>
     void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n);
 

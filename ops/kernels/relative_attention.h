@@ -51,7 +51,8 @@ struct RelativeRing {
   }
 };
 
-// Inputs of a step: rows of one token, biases (heads, dim) and distances (distances, heads, dim), contiguous.
+// Inputs of a decoding step: q, k and v of one token per sequence, the contiguous biases (heads, dim), and
+// the contiguous embeddings of distances (number of distances, heads, dim).
 template <class T>
 struct RelativeStepInputs {
   AttentionRows<const T> q, k, v;

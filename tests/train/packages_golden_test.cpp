@@ -179,6 +179,6 @@ TEST_CASE("the pattern of big-bird equals the package transformers for the same 
   sparse.pattern.table.block = 2;
   sparse.pattern.global = {.first_end = 2, .last_begin = 22};
   sparse.key_blocks = package.constant("key_blocks");
-  const auto attention = make_softmax_attention([&](const PatternSize&) { return sparse; }, 0);
+  const auto attention = make_softmax_attention([&](const PatternContext&) { return sparse; }, 0);
   package.compare_attention(*attention, false, 1e-12);
 }

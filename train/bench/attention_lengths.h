@@ -20,8 +20,8 @@ std::vector<OptionSpec> attention_size_options();
 Tensor random_rows(const Shape& shape, const char* name, Device device = kCpu, DType dtype = DType::float32,
                    uint64_t seed = kSeed);
 
-// The ratio of the largest to the smallest time per token at lengths of at least kSpreadFrom. The ratio is 1
-// if the time is linear in the length, and 0 if fewer than two lengths were added.
+// The ratio of the largest to the smallest time per token. Lengths below kSpreadFrom are ignored. The ratio
+// is near 1 if the time is linear in the length, and 0 if fewer than two lengths remain.
 class Spread {
  public:
   void add(int64_t length, double seconds_per_token);

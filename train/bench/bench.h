@@ -45,8 +45,8 @@ inline const OptionCondition kWithoutConfig{"config", {""}};
 
 // Returns the option "precision" with the choices float32 and bfloat16.
 OptionSpec precision_option(std::string default_value, std::string help);
-// Sets the precision of the device to run.precision and, on a CUDA device, run.tf32. If the CPU does not
-// support the precision, throws ConfigError, which names --precision.
+// Applies run.precision to the device, and run.tf32 to a CUDA device. Throws ConfigError that names
+// --precision if the CPU does not support the precision.
 void use_precision(const RunConfig& run, Device device);
 
 // Returns the attention kind that an option names. Throws ConfigError, which names the option, for an unknown

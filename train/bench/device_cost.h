@@ -42,7 +42,7 @@ class WorkCounter {
   WorkCounter(const WorkCounter&) = delete;
   WorkCounter& operator=(const WorkCounter&) = delete;
 
-  // Returns the work that a call of f submits, without the number of parameters.
+  // Calls f, and returns the work that it submits to the device. DeviceWork::parameters is 0 in the result.
   template <class F>
   DeviceWork work_of(F&& f) const {
     memory_.reset_peak();

@@ -122,8 +122,9 @@ Labels labels_of(const Words& phones, const PhoneTable& table) {
   return labels;
 }
 
-// Reads the recordings of the part in --split and counts the phone errors in each. The decoder has no window,
-// so the result does not depend on --window.
+// Reads the recordings of the split in --split and counts the phone errors in each. Skips faulty utterances,
+// and utterances that are segments of a recording. Throws DataError if none is left. The decoder has no
+// window, so the errors do not depend on --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
       read_speech_part(run.config, arguments.options.get<std::string>("split"), arguments.data);

@@ -156,9 +156,9 @@ void check_options(const CommandLine& line) {
                         "\" and has no effect on \"tapeformer data " + action + "\"");
 }
 
-// Returns the names of the data sets without published checksums, separated by ", " and " or ". For these
-// sets, "data verify" checks the contents of the files.
-std::string checked_sets() {
+// Returns a list, such as "a, b or c", of the data sets without published checksums. For these sets,
+// "data verify" checks the contents of the files.
+std::string sets_without_checksums() {
   const auto names =
       set_names([](const KnownSet& set) { return !set.files.empty() && !set.has_checksums(); });
   std::string text;
@@ -173,7 +173,7 @@ std::string details() {
          "         a file differs. For speech: prints every fault, with its file and line, that would stop\n"
          "         training or leave out an utterance. NAME is one of:\n"
          "         - " +
-         checked_sets() +
+         sets_without_checksums() +
          "\n"
          "         - a layout and a folder, such as kaldi data/train, or kaldi data with its parts\n"
          "         - a CONFIG.toml\n"

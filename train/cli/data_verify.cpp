@@ -48,8 +48,8 @@ bool is_lexicon(const std::string& layout) {
   return !set || set->type == DatasetType::lexicon;
 }
 
-// Returns a data set whose config keys apply to the layout. For a lexicon, returns a corpus with transcripts
-// of words.
+// Returns the name of the data set whose config verifies the layout: the layout, or for a lexicon the first
+// speech corpus with transcripts of words.
 std::string dataset_of(const std::string& layout) {
   if (!is_lexicon(layout)) return layout;
   return set_names([](const KnownSet& set) {

@@ -69,9 +69,9 @@ bool has_option(const AttentionCatalogue& catalogue, const std::string& kind, co
 // config.attention.
 class AttentionApplier {
  public:
-  AttentionApplier(const AttentionCatalogue& catalogue, const ConfigReading& reading,
+  AttentionApplier(const AttentionCatalogue& catalogue, const ConfigLoadOptions& options,
                    const std::vector<SchemaKey>& schema, Config& config, std::vector<ConfigProblem>& problems)
-      : catalogue_(catalogue), reading_(reading), schema_(schema), config_(config), problems_(problems) {}
+      : catalogue_(catalogue), options_(options), schema_(schema), config_(config), problems_(problems) {}
 
   // Checks the tables as options of `kinds`, and applies the options of kinds in config.attention.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
@@ -112,7 +112,7 @@ class AttentionApplier {
   // Returns whether a setting comes from a --set option that applies to several configs. Such an option is
   // ignored if it belongs to a kind that the config does not use.
   bool is_shared(const Setting& setting) const {
-    return reading_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
+    return options_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
   }
 
   // Reports a setting "attention.KIND" with a value, such as --set attention.local=3.
@@ -157,7 +157,7 @@ class AttentionApplier {
   }
 
   const AttentionCatalogue& catalogue_;
-  const ConfigReading& reading_;
+  const ConfigLoadOptions& options_;
   const std::vector<SchemaKey>& schema_;
   Config& config_;
   std::vector<ConfigProblem>& problems_;
@@ -173,7 +173,7 @@ AttentionTables default_attention(const AttentionCatalogue& catalogue,
 }
 
 void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
-                     const ConfigReading& reading, const std::vector<SchemaKey>& schema, Config& config,
+                     const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema, Config& config,
                      std::vector<ConfigProblem>& problems) {
   const std::vector<Kinds> kinds = kinds_of(layers, config.model.attention);
   const auto are_known = [&](const Kinds& names) {
@@ -183,7 +183,7 @@ void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCata
   };
   config.attention.clear();
   if (are_known(kinds.back())) config.attention = default_attention(catalogue, kinds.back());
-  AttentionApplier applier(catalogue, reading, schema, config, problems);
+  AttentionApplier applier(catalogue, options, schema, config, problems);
   for (size_t i = 0; i < layers.size(); ++i)
     if (are_known(kinds[i])) applier.apply(layers[i], kinds[i]);
 }

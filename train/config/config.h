@@ -36,7 +36,7 @@ struct DataConfig {
   int64_t downscale = 1;     // averages blocks of k x k pixels
   int64_t validation = 0;    // examples held out from the training split, at its end except for speech
   int64_t max_length = 128;  // maximum number of tokens or elements of a generated example
-  int64_t symbols = 10;      // for the data sets copy and duplication
+  int64_t symbols = 10;      // symbols besides the separator, for the data sets copy and duplication
   // The data set listops; see ListOpsOptions (data/listops.h). Sets of vectors also have min_length.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
   int64_t components = 4;  // for the data set set-mixture
@@ -208,7 +208,7 @@ enum class UnusedKeys {
   ignore,          // keys without effect are never errors; for --set options that apply to several configs
 };
 
-struct ConfigReading {
+struct ConfigLoadOptions {
   UnusedKeys unused = UnusedKeys::refuse;
   ConfigUse use = ConfigUse::training;
   std::string device = {};  // overrides run.device, unless empty
@@ -222,13 +222,13 @@ struct ConfigReading {
 // A layer that sets only one of train.steps and train.epochs drops the inherited value of the other key. If
 // the path is empty, the config consists of the defaults and the --set options.
 //
-// If `reading.unused` is UnusedKeys::refuse, a key without effect is an error if the file or --set sets it.
+// If `options.unused` is UnusedKeys::refuse, a key without effect is an error if the file or --set sets it.
 // Inherited keys, and default values in files, are allowed. A key of the file that loses its effect through
 // --set causes a warning. In the result, keys without effect have their defaults. The paths in [data] and in
 // model.init are relative to the working directory and become absolute. Only training reads
 // data.feature_cache and data.image_cache from a file; other commands use their values in --set.
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
-                   const AttentionCatalogue& catalogue, const ConfigReading& reading = {});
+                   const AttentionCatalogue& catalogue, const ConfigLoadOptions& options = {});
 
 // Returns the resolved config as TOML: all keys that have an effect, with exact values. For a file with this
 // text, load_config() returns the same Config.

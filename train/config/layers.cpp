@@ -120,7 +120,7 @@ void LayerApplier::apply_setting(const Setting& setting, Config& config) {
 // Reports data.allow_commands, which is not a config key: only the command line may allow commands.
 void LayerApplier::reject_allow_commands(const Setting& setting) {
   const bool by_user = is_set_option(setting.key_at), *value = std::get_if<bool>(&setting.value.data);
-  if (!by_user && (reading_.unused != UnusedKeys::refuse || (value && !*value))) return;
+  if (!by_user && (options_.unused != UnusedKeys::refuse || (value && !*value))) return;
   problems_.push_back({setting.key_at,
                        "data.allow_commands: only the command line can allow the commands of wav.scp: use "
                        "--allow-commands"});

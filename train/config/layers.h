@@ -25,9 +25,9 @@ ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem
 class LayerApplier {
  public:
   // The arguments must outlive the applier. Problems of the settings are appended to `problems`.
-  LayerApplier(const std::vector<SchemaKey>& schema, const ConfigReading& reading,
+  LayerApplier(const std::vector<SchemaKey>& schema, const ConfigLoadOptions& options,
                std::vector<ConfigProblem>& problems)
-      : schema_(schema), reading_(reading), problems_(problems) {}
+      : schema_(schema), options_(options), problems_(problems) {}
 
   // Overrides the config with the settings of a layer. A layer that sets only one of train.steps and
   // train.epochs resets the other key.
@@ -41,7 +41,7 @@ class LayerApplier {
   void reject_allow_commands(const Setting& setting);
 
   const std::vector<SchemaKey>& schema_;
-  const ConfigReading& reading_;
+  const ConfigLoadOptions& options_;
   std::vector<ConfigProblem>& problems_;
   std::map<std::string, ConfigPosition> positions_;
 };
@@ -54,7 +54,7 @@ AttentionTables default_attention(const AttentionCatalogue& catalogue, const std
 // of the last earlier layer that sets them, otherwise of the first later layer, otherwise the default kind.
 // Tables of kinds that are not in the final model.attention are checked and have no effect.
 void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
-                     const ConfigReading& reading, const std::vector<SchemaKey>& schema, Config& config,
+                     const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema, Config& config,
                      std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

@@ -42,29 +42,29 @@ ConfigPosition table_position(const std::string& key, const std::string& path,
 }  // namespace
 
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
-                   const AttentionCatalogue& catalogue, const ConfigReading& reading) {
+                   const AttentionCatalogue& catalogue, const ConfigLoadOptions& options) {
   std::vector<ConfigProblem> problems;
   const ConfigFiles files = read_config_files(path, problems);
   std::vector<ConfigLayer> layers = files.layers;
   layers.push_back(parse_set_options(sets, problems));
 
   const std::vector<SchemaKey> schema = config_schema(catalogue);
-  LayerApplier applier(schema, reading, problems);
+  LayerApplier applier(schema, options, problems);
   Config config;
   for (const auto& layer : files.layers) applier.apply(layer, config);
   const Config file_config = config;
   // A checkpoint may come from another user, so its config must not determine where a command writes files.
-  if (reading.use != ConfigUse::training) {
+  if (options.use != ConfigUse::training) {
     config.data.feature_cache.clear();
     config.data.image_cache.clear();
   }
   applier.apply(layers.back(), config);
-  apply_attention(layers, catalogue, reading, schema, config, problems);
-  if (!reading.device.empty()) config.run.device = reading.device;
+  apply_attention(layers, catalogue, options, schema, config, problems);
+  if (!options.device.empty()) config.run.device = options.device;
   if (config.run.name.empty()) name_after_file(path, config, problems);
   if (problems.empty()) {
     const ConfigLayer file = files.layers.empty() ? ConfigLayer{} : files.layers.back();
-    check_unused({file, layers.back(), file_config, config}, reading, catalogue, schema, problems);
+    check_unused({file, layers.back(), file_config, config}, options, catalogue, schema, problems);
     reset_unused(config, catalogue, schema);
     const auto position = [&](const std::string& key) {
       const ConfigPosition* set = applier.position(key);

@@ -57,8 +57,8 @@ struct ConfigLayer {
 ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* reached_from,
                               std::vector<ConfigProblem>& problems);
 
-// Parses options of the form "table.key=value". A value that is not valid TOML is a string, unless it starts
-// like a list, an inline table or a quoted string.
+// Parses options of the form "table.key=value". A value that is not valid TOML is a string. If it starts like
+// a list, an inline table or a quoted string, it is a problem instead.
 ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

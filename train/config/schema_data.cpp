@@ -60,7 +60,7 @@ void add_data(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::known_images(), KeyRole::model);
   table.add("downscale", &DataConfig::downscale, "average blocks of k x k pixels")
       .one_of_integers({1, 2, 4, 7});
-  table.keys_of(scope::known_images_or_speech(), KeyRole::data);
+  table.keys_of(scope::speech_or_known_images(), KeyRole::data);
   table.add("validation", &DataConfig::validation, "examples held out from the end of the training split")
       .at_least(0);
   table.keys_of(scope::generated_sequences(), KeyRole::model);

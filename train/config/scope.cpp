@@ -103,7 +103,7 @@ KeyScope listops() {
   return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::listops; });
 }
 
-KeyScope known_images_or_speech() {
+KeyScope speech_or_known_images() {
   return of_sets(
       [](const KnownSet& set) {
         return is_speech(set) || (set.type == DatasetType::images && set.height > 0);

@@ -45,7 +45,7 @@ KeyScope generated_sequences();
 KeyScope listops();
 KeyScope varied_lengths();  // generated data sets with data.min_length
 KeyScope mixtures_of_gaussians();
-KeyScope known_images_or_speech();
+KeyScope speech_or_known_images();
 KeyScope texts();
 KeyScope independent_examples();  // data sets whose batches do not continue the previous batches
 KeyScope shared_splits();         // data sets whose validation and test splits are shares of the data

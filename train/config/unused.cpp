@@ -56,12 +56,13 @@ void check_sets(const UserLayers& layers, ConfigUse use, const AttentionCatalogu
 
 }  // namespace
 
-void check_unused(const UserLayers& layers, const ConfigReading& reading, const AttentionCatalogue& catalogue,
-                  const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
-  if (reading.unused == UnusedKeys::ignore) return;
-  if (reading.unused == UnusedKeys::refuse && !is_complete(layers.file, schema))
+void check_unused(const UserLayers& layers, const ConfigLoadOptions& options,
+                  const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
+                  std::vector<ConfigProblem>& problems) {
+  if (options.unused == UnusedKeys::ignore) return;
+  if (options.unused == UnusedKeys::refuse && !is_complete(layers.file, schema))
     check_file(layers, catalogue, schema, problems);
-  check_sets(layers, reading.use, catalogue, schema, problems);
+  check_sets(layers, options.use, catalogue, schema, problems);
 }
 
 void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema) {

@@ -17,10 +17,11 @@ struct UserLayers {
   const Config& config;       // config of all files with --set
 };
 
-// Appends a problem for every setting without effect that `reading.unused` refuses. For a setting of the file
+// Appends a problem for every setting without effect that `options.unused` refuses. For a setting of the file
 // that has no effect because of a --set option, logs a warning instead.
-void check_unused(const UserLayers& layers, const ConfigReading& reading, const AttentionCatalogue& catalogue,
-                  const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems);
+void check_unused(const UserLayers& layers, const ConfigLoadOptions& options,
+                  const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
+                  std::vector<ConfigProblem>& problems);
 
 // Resets all keys without effect to their defaults.
 void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema);

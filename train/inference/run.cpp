@@ -46,15 +46,15 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
   const Checkpoint checkpoint(found.checkpoint.string());
   checkpoint.check_config();
   const std::string path = checkpoint.config_path();
-  ConfigReading reading{.unused = UnusedKeys::ignore_in_file, .use = choice.use};
+  ConfigLoadOptions options{.unused = UnusedKeys::ignore_in_file, .use = choice.use};
   try {
-    found.trained = load_config(path, {}, attention_catalogue(), reading);
+    found.trained = load_config(path, {}, attention_catalogue(), options);
   } catch (const ConfigError& error) {
     throw CheckpointError(error.what());
   }
-  reading.device = choice.device.to_string();
+  options.device = choice.device.to_string();
   found.config =
-      choice.sets.empty() ? found.trained : load_config(path, choice.sets, attention_catalogue(), reading);
+      choice.sets.empty() ? found.trained : load_config(path, choice.sets, attention_catalogue(), options);
 }
 
 // Returns load(found.config). If this call throws CheckpointError but load(found.trained) succeeds, the

@@ -32,8 +32,8 @@ class StepRunner {
              const Schedule& schedule, Communicator& processes);
 
   // Runs step number `state.step`. On the CPU, throws DivergedError if its loss is not finite. On a device,
-  // the losses are copied to the host asynchronously and checked after the launches of the next step. `stop`
-  // is the request of this process for agreed_stop().
+  // the losses are copied to the host asynchronously, and are checked after the next step is launched. `stop`
+  // is the request of this process to stop. agreed_stop() returns the request on which all processes agree.
   StepResult run(const StopRequest& stop = {});
   // Waits for the losses of the steps before `end_step`. Throws DivergedError if a loss or a gradient norm is
   // not finite.

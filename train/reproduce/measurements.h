@@ -35,8 +35,8 @@ Field test_accuracy();
 // `figure` is empty.
 Measurement training_curve(const std::string& figure);
 
-// Options of a measurement of the speed of generation, in images per second. If `latency` is true, the value
-// is the time in seconds for all `images` instead.
+// Options of generation_speed(). The measured value is the number of images per second. If `latency` is true,
+// it is the time of all `images` in seconds.
 struct GenerationSpeed {
   std::string column, label, mode;  // name and label of the column; mode "recurrent" or "recompute"
   int64_t images = 1, batch = 1;

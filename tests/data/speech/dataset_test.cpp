@@ -220,7 +220,7 @@ TEST_CASE("an utterance with a fault is left out and reported") {
   SpeechOptions options = options_8k();
   const SpeechDataset set(corpus, kPhones, options);
   CHECK(set.size() == 2);
-  CHECK(set.report().bad == std::vector<std::string>{"u1: list:2: an empty transcript"});
+  CHECK(set.report().faults == std::vector<std::string>{"u1: list:2: an empty transcript"});
   options.refuse_bad = true;
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options); }),
                  "list:2: an empty transcript"));
@@ -275,12 +275,12 @@ TEST_CASE("unusable files are left out and reported, or are errors with refuse_b
   corpus.utterances[6].phones = Words(40, "a");  // 40 equal phones need 39 blanks between them
   const SpeechDataset set(corpus, kPhones, options_8k());
   CHECK(set.size() == 1);
-  REQUIRE(set.report().bad.size() == 6);
+  REQUIRE(set.report().faults.size() == 6);
   const std::vector<std::string> parts = {
       "u0.wav: not a readable audio file",       "u1.wav: is silent",
       "u2.wav: 3 samples are less than a frame", "expected 8000 samples per second, found 16000",
       "u4: \"x\" is not one of the 2 phones",    "u5: has no labels"};
-  for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(set.report().bad[i], parts[i]));
+  for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(set.report().faults[i], parts[i]));
   CHECK(set.report().too_short == std::vector<std::string>{"u6"});
   CHECK(steps_needed(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
   SpeechOptions strict = options_8k();
@@ -304,7 +304,7 @@ TEST_CASE("scoring keeps utterances that are shorter than their labels or have u
   REQUIRE(set.size() == 3);
   CHECK(set.report().too_short == std::vector<std::string>{"u0"});
   CHECK(set.report().unseen_phones == std::set<std::string>{"x"});
-  CHECK(set.report().bad == std::vector<std::string>{"u2: has no labels"});
+  CHECK(set.report().faults == std::vector<std::string>{"u2: has no labels"});
   CHECK(set.report().labels == 43);
   CHECK(set.reference(1) == Words{"a", "x"});
   CHECK(set.labels(1).empty());
@@ -332,9 +332,9 @@ TEST_CASE("values that are not finite are faults of their utterance for all kind
   corpus.utterances[1].source = SpeechSource::mfc;
   write_file(corpus.utterances[1].path, mfc);
   const SpeechDataset set(corpus, kPhones, options_8k());
-  REQUIRE(set.report().bad.size() == 2);
-  CHECK(contains(set.report().bad[0], "u0.wav: frame 0 has a value that is not finite"));
-  CHECK(contains(set.report().bad[1], "u1.mfc: frame 1 has a value that is not finite"));
+  REQUIRE(set.report().faults.size() == 2);
+  CHECK(contains(set.report().faults[0], "u0.wav: frame 0 has a value that is not finite"));
+  CHECK(contains(set.report().faults[1], "u1.mfc: frame 1 has a value that is not finite"));
 }
 
 TEST_CASE("features are normalised by utterance, speaker or data set") {
@@ -440,7 +440,7 @@ void check_corpora(const std::filesystem::path& data) {
     std::vector<Words> sequences;
     for (const Utterance& utterance : corpus.utterances) sequences.push_back(utterance.phones);
     const SpeechDataset set(corpus, make_phone_table(sequences), options_8k());
-    CHECK(set.report().bad.empty());
+    CHECK(set.report().faults.empty());
     CHECK(set.size() + static_cast<int64_t>(set.report().too_short.size()) ==
           static_cast<int64_t>(corpus.utterances.size()));
     const auto lengths = set.all_frames();

@@ -14,8 +14,8 @@ const std::string kPattern =
     "[attention.lsh]\nrounds = 3\n[train]\nsteps = 5\n";
 
 Config load_list(const std::string& path, const std::vector<std::string>& sets = {},
-                 const ConfigReading& reading = {}) {
-  return load_config(path, sets, test_catalogue(), reading);
+                 const ConfigLoadOptions& options = {}) {
+  return load_config(path, sets, test_catalogue(), options);
 }
 
 std::string list_error(const std::string& text, const std::vector<std::string>& sets = {}) {

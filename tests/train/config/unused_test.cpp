@@ -31,8 +31,8 @@ std::string set_error(const std::string& text, const std::vector<std::string>& s
 }
 
 Config load_with(const std::string& path, const std::vector<std::string>& sets = {},
-                 const ConfigReading& reading = {}) {
-  return load_config(path, sets, test_catalogue(), reading);
+                 const ConfigLoadOptions& options = {}) {
+  return load_config(path, sets, test_catalogue(), options);
 }
 
 using Names = std::set<std::string>;
@@ -206,7 +206,7 @@ TEST_CASE("--set of a key that the command does not use is an error") {
 
 TEST_CASE("settings that several configs share are ignored where they have no effect") {
   const TempFolder folder;
-  const ConfigReading shared{.unused = UnusedKeys::ignore};
+  const ConfigLoadOptions shared{.unused = UnusedKeys::ignore};
   const auto path = folder.write("a.toml", kLstm);
   CHECK(load_with(path, {"model.heads=2", "model.hidden=4", "attention.rounds=3"}, shared).model.hidden == 4);
   CHECK_THROWS_AS(load_with(path, {"model.hiden=4"}, shared), ConfigError);
@@ -332,7 +332,7 @@ TEST_CASE(
     "files") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", "[data]\nfeature_cache = \"/cache\"\n" + kSpeech.substr(7));
-  const ConfigReading checkpoint{.unused = UnusedKeys::ignore_in_file, .use = ConfigUse::evaluation};
+  const ConfigLoadOptions checkpoint{.unused = UnusedKeys::ignore_in_file, .use = ConfigUse::evaluation};
   CHECK(load_with(path).data.feature_cache == "/cache");
   CHECK(load_with(path, {}, checkpoint).data.feature_cache.empty());
   CHECK(load_with(path, {"data.feature_cache=/cache"}, checkpoint).data.feature_cache == "/cache");

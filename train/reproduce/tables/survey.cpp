@@ -324,8 +324,8 @@ Measurement attention_by_length(const ReproductionOptions& options) {
   return measurement;
 }
 
-// Returns the measurement of the time of a generated token and the state after the last token, for one image
-// on one core.
+// Returns the measurement of decoding at batch size 1: the time per generated token, and the size of the
+// state after the last token.
 Measurement decoding_cost() {
   return {.name = "decoding_cost",
           .columns = {{.name = "milliseconds_per_token", .label = "ms a token", .digits = 3},

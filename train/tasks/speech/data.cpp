@@ -206,7 +206,7 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
     if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
     throw ConfigError(text);
   }
-  part.left_out = static_cast<int64_t>(part.set->report().bad.size()) + corpus.dropped;
+  part.left_out = static_cast<int64_t>(part.set->report().faults.size()) + corpus.dropped;
   const bool limited = config.model.encoder == "transformer";
   for (int64_t i = 0; i < part.set->size(); ++i) {
     const int64_t frames = part.set->frames(i);

@@ -29,11 +29,12 @@ Corpus read_speech_part(const Config& config, const std::string& split, const Da
 // needed and missing.
 std::optional<std::filesystem::path> lexicon_path(const Config& config, const DataAccess& data);
 
-// speech_corpus_folder() returns the folder of the corpus, and speech_part_folders() the folders of its
-// parts, relative to it. The list is empty for corpora without one folder per part. It contains the
-// validation part if the corpus has one. It contains the test part if its folder exists, if data.test_part is
-// set, or if training evaluates on it (see speech_evaluation_split()).
+// Returns the folder of the corpus.
 std::filesystem::path speech_corpus_folder(const Config& config, const DataAccess& data);
+// Returns the folders of the parts of the corpus, relative to the folder of the corpus, or an empty list if
+// the corpus does not have one folder per part. The validation part is included if the corpus has one. The
+// test part is included if its folder exists, if data.test_part is set, or if training evaluates on it (see
+// speech_evaluation_split()).
 std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data);
 
 // Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation holds

@@ -155,8 +155,8 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   write_file(bad, std::string("no features"));
   const SpeechPart part = make_speech_part(config, "train", "", nullptr);
   CHECK(part.usable.size() == 11);
-  REQUIRE(part.set->report().bad.size() == 1);
-  CHECK(contains(part.set->report().bad.front(), bad.string()));
+  REQUIRE(part.set->report().faults.size() == 1);
+  CHECK(contains(part.set->report().faults.front(), bad.string()));
   Config strict = config;
   strict.data.bad_utterances = "refuse";
   CHECK(
