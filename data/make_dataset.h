@@ -46,7 +46,7 @@ struct DatasetOptions {
 // text. Throws ConfigError for an unknown name and an invalid downscale.
 DatasetInfo describe_dataset(const DatasetOptions& options);
 
-// Returns a data set of images, of text, of synthetic sequences or of sets of vectors. Image data sets have
+// Returns a data set of images, text, synthetic sequences or sets of vectors. Image data sets have
 // tokens (batch, height * width * channels) uint8, labels (batch,) int64 and no mask. Throws ConfigError for
 // unknown names and invalid options, and DataError for missing or corrupt files.
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options);

@@ -35,8 +35,8 @@ class TarReader {
   std::string archive_;
   UnpackedFile file_;
   int64_t budget_;       // number of bytes that may still be unpacked
-  int64_t unread_ = 0;   // unread bytes of the current member
-  int64_t padding_ = 0;  // bytes between the current member and the next block
+  int64_t unread_ = 0;   // unread bytes of the current file
+  int64_t padding_ = 0;  // bytes between the end of the current file and the next block
 };
 
 }  // namespace tapeformer

@@ -20,7 +20,7 @@
 
 namespace tapeformer {
 
-// Kind of the file of an utterance: a recording, an archive of Kaldi, or features of Sphinx.
+// Format of the file of an utterance: a recording, a Kaldi archive, or Sphinx features.
 enum class SpeechSource { audio, ark, mfc };
 
 struct Utterance {

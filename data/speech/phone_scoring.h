@@ -38,8 +38,7 @@ struct PhoneScore {
   int64_t reference = 0;   // number of phones in the references
   int64_t utterances = 0;  // number of utterances
   int64_t wrong = 0;       // number of utterances with errors
-  // Numbers of errors for each pair of a phone of the reference and a phone of the hypothesis, as in
-  // AlignedPhone.
+  // Error counts for each pair (reference phone, hypothesis phone), as in AlignedPhone.
   std::map<std::pair<std::string, std::string>, int64_t> confusions;
 
   int64_t errors() const { return substitutions + deletions + insertions; }

@@ -1,4 +1,4 @@
-// Phones, the labels of speech: tables of their names, and sets of phones of TIMIT. The 61 phones of TIMIT
+// Phones, the labels of speech: tables of their names, and the phone sets of TIMIT. The 61 phones of TIMIT
 // are mapped to 48 for training and 39 for scoring. The mapping is from "Speaker-independent phone
 // recognition using hidden Markov models" (Lee and Hon 1989).
 #pragma once

@@ -12,14 +12,27 @@ namespace {
 constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent form";
 constexpr const char* kNoCompressedMemory = "this attention kind has no compressed memory";
 
-// Returns whether the default of an option is within its range and its choices.
+bool accepts(const OptionSpec&, bool) {
+  return true;
+}
+bool accepts(const OptionSpec& option, double x) {
+  return x >= option.min && x <= option.max;
+}
+bool accepts(const OptionSpec& option, int64_t x) {
+  return accepts(option, static_cast<double>(x));
+}
+bool accepts(const OptionSpec& option, const std::string& text) {
+  return option.choices.empty() ||
+         std::find(option.choices.begin(), option.choices.end(), text) != option.choices.end();
+}
+template <class T>
+bool accepts(const OptionSpec& option, const std::vector<T>& list) {
+  return std::all_of(list.begin(), list.end(), [&](const T& element) { return accepts(option, element); });
+}
+
+// Returns whether the default of an option, or each element of a list, is within its range and its choices.
 bool accepts_default(const OptionSpec& option) {
-  const auto in_range = [&](double x) { return x >= option.min && x <= option.max; };
-  if (const auto* x = std::get_if<int64_t>(&option.default_value)) return in_range(static_cast<double>(*x));
-  if (const auto* x = std::get_if<double>(&option.default_value)) return in_range(*x);
-  const auto* text = std::get_if<std::string>(&option.default_value);
-  return !text || option.choices.empty() ||
-         std::find(option.choices.begin(), option.choices.end(), *text) != option.choices.end();
+  return std::visit([&](const auto& value) { return accepts(option, value); }, option.default_value);
 }
 
 void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kind) {

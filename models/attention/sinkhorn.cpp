@@ -222,7 +222,7 @@ AttentionKind sinkhorn_attention_kind() {
           },
           .check_length = [](const OptionValues& values,
                              int64_t length) { check_at_most_length(values, "block", length); },
-          // Counts the scores and weighted sums of the mixed block and of half of the block of the query, and
+          // Counts the attention to the mixed block and, on average, to half of the query's own block, and
           // the products with S.
           .multiply_adds =
               [](const OptionValues& values, const AttentionSize& size) {

@@ -110,8 +110,8 @@ class KeySpans {
       masked = is_last ? columns.padded_end : std::min(span.column(run.end), last);
     }
   }
-  // Calls f(first key, first column, first row, end of the rows) for each tile of kTileRows keys and each
-  // group of adjacent tiles of rows. All tiles of a group have weights for the tile of keys.
+  // Calls f(first key, first column, first row, end row) for each tile of kTileRows keys and each group of
+  // adjacent row tiles. All tiles of a group have weights for the tile of keys.
   template <class F>
   void for_key_tiles(F&& f) const {
     for (int64_t s = 0; s < count_; ++s)

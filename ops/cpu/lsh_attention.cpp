@@ -117,8 +117,7 @@ class LshForward : public LshWindow<T> {
     clock_.lap(&LshStages::scatter);
   }
 
-  // Prefetches the row of the result for position i of this chunk, and the inputs of position i of the next
-  // chunk.
+  // Prefetches the result row of position i in this chunk, and the inputs of position i in the next chunk.
   void prefetch(int64_t i) {
     prefetch_row(running_.rows[2].row(own_->order[i]), s_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next(i);

@@ -37,7 +37,7 @@ struct LshTile {
   uint16_t multiplicities[kTokens][kTokens + 2];  // indexed by query and key
 };
 
-// The state of a block of threads, which processes kTokens slots of a chunk of a head in one round.
+// The state of a thread block, which processes kTokens slots of a chunk in one head and round.
 template <class Tiles>
 struct LshBlock {
   using T = typename Tiles::Value;
@@ -148,8 +148,7 @@ struct LshBlock {
     const T p = std::exp(tile.factors[j] * product - log_sum) / multiplicity(i, j);
     return in.s.mean ? p / static_cast<T>(in.s.rounds) : p;
   }
-  // Returns the dropout multiplier of the weight of key j for query i, or 0 if one of them is outside of its
-  // chunk.
+  // Returns the dropout multiplier for query i and key j, or 0 if one of them is outside of its chunk.
   __device__ T dropped(int i, int j) const {
     if (!in.multipliers) return 1;
     const int64_t row = query_slot + i, column = key_column + j, columns = 2 * in.s.chunk_length;

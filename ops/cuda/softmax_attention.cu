@@ -336,8 +336,8 @@ Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles, 
       .template multiplying<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
 
-// Calls f with the number of columns of the tiles for a result of this width, as a compile-time constant, and
-// with an object of the type of the pattern. Double uses one type to save compile time.
+// Calls f(columns, pattern) with the number of columns of result tiles, as a compile-time constant, and an
+// AllKeys or KeyPattern, whose type selects the kernel. Double uses one pattern type to save compile time.
 template <class T, class F>
 void with_width_and_pattern(int64_t width, const KeyPattern& pattern, F&& f) {
   with_tile_width<T>(width, [&](auto columns) {

@@ -195,6 +195,9 @@ TEST_CASE("a default value that its option refuses makes a kind invalid") {
   kind.options = {{.name = "form", .default_value = std::string("a"), .help = "", .choices = {"b"}}};
   CHECK(problem_of(kind) ==
         "attention kind \"test-invalid\": the default value of option \"form\" is not valid");
+  kind.options = {{.name = "shares", .default_value = std::vector<double>{0.5, 2}, .help = "", .max = 1}};
+  CHECK(problem_of(kind) ==
+        "attention kind \"test-invalid\": the default value of option \"shares\" is not valid");
 }
 
 TEST_CASE("results of attention kinds that do not have the shape of the values are refused") {

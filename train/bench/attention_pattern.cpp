@@ -59,8 +59,8 @@ std::vector<double> measured_weights(const AttentionKind& kind, const OptionValu
   return weights;
 }
 
-// Returns the picture (length, length) of the weights. The largest weight of a row is black, weight 0 is
-// white, and the darkness of other weights is the square root of their share of the largest weight.
+// Returns the picture (length, length) of the weights. The largest weight of a row is black, and weight 0 is
+// white. The darkness of a weight is the square root of its ratio to the largest weight.
 Tensor picture_of(const std::vector<double>& weights, int64_t length) {
   const Tensor picture = Tensor::empty({1, length * length}, DType::uint8);
   for (int64_t row = 0; row < length; ++row) {

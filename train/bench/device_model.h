@@ -29,7 +29,7 @@ const std::vector<DeviceModel>& device_models();
 // Returns the device with this name. Throws ConfigError with the available names if there is none.
 const DeviceModel& device_model(const std::string& name);
 
-// Returns the number of blocks of a product: the tiles of the result times the parts of k.
+// Returns the number of blocks of a product: the number of result tiles times the number of parts of k.
 int64_t product_blocks(const cuda::ProductShape& product, const DeviceModel& device);
 // Returns the estimated seconds of a launch.
 double seconds_of_work(const cuda::WorkRecord& work, const DeviceModel& device);

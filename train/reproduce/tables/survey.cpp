@@ -240,8 +240,7 @@ Measurement properties() {
           .first_seed_only = true};
 }
 
-// Returns one object for each length with the sum of the times and the maximum of the memories of all kinds
-// of the row.
+// Returns one object per length, with the total time and the maximum memory over all kinds of the row.
 Json sums_over_kinds(const std::vector<Json>& outputs) {
   Json sums = Json::array();
   for (const Json& output : outputs) {
