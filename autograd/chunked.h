@@ -39,8 +39,8 @@ using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const
 Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
                const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
 
-// Returns the sum of the scalars function(rows_of(x, first, last), parameters, first) over all chunks, such
-// as a loss. The call is recorded as one node without a replay. If recording is on, the gradients of each
+// Returns the sum over all chunks of the scalar function(rows_of(x, first, last), parameters, first), such as
+// a loss. The call is recorded as one node without a replay. If recording is on, the gradients of each
 // chunk are computed together with its value, for a unit gradient of the sum. `function` must use the
 // parameters that it receives as an argument instead of the original parameters. multiply(y, factor) returns
 // the product of y and the scalar tensor `factor`, and records nothing.

@@ -27,7 +27,7 @@ class SystemMemory {
   // Returns nullptr if no memory is available.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* block) noexcept = 0;
-  // Returns true if the address sanitizer can check accesses to the blocks.
+  // Returns true if the blocks are in host memory, where the address sanitizer can check accesses.
   virtual bool on_host() const = 0;
 };
 // Returns the memory of the host.

@@ -42,7 +42,8 @@ class ListOps final : public Dataset {
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
-  // Returns tokens (batch, max_length) uint8, padded with 0, lengths and labels (batch,) int64.
+  // Returns the tokens, (batch, max_length) uint8 padded with 0, and the lengths and labels, each (batch,)
+  // int64.
   Batch batch(std::span<const int64_t> indices) const override;
   // Returns an example. Throws ConfigError if none of a million random expressions has a length in range.
   ListOpsExample example(int64_t index) const;

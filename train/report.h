@@ -24,7 +24,7 @@ class Report {
   std::vector<std::pair<std::string, Value>> fields_;
 };
 
-// Returns one JSON object without line ends. Numbers that are not finite become null.
+// Returns the report as a JSON object on a single line. Numbers that are not finite become null.
 std::string to_json(const Report& report);
 
 // Returns a line "name  value" for each scalar and list, followed by the tables. Values whose names end in

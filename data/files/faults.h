@@ -35,7 +35,8 @@ struct FaultLimits {
 std::string fault_kind(const std::string& fault);
 
 // Returns the first faults of every kind, grouped by kind. If a kind has further faults, adds the line "… and
-// N more of this kind". If kinds are left out, adds the line "… and N more".
+// N more of this kind". If the limit of all faults leaves out kinds, adds the line "… and N more" with the
+// number of their faults.
 Faults shown_faults(const Faults& faults, const FaultLimits& limits = {});
 
 // Returns the first `max_names` names and the number of remaining names: "one two three … and 9 more".

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSetName = "images";
 
 // Appends the pictures and faults of a folder and its subfolders to `list`. `prefix` is the path of the
-// folder relative to the first folder; `parents` are the real paths of the folders that contain it.
+// folder relative to the root folder. `parents` are the paths of the folders that contain it, without links.
 void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::path> parents,
           PictureList& list) {
   std::error_code error;

@@ -22,7 +22,7 @@
 namespace tapeformer {
 
 struct FeatureOptions {
-  FilterbankOptions filterbank;  // features of recordings
+  FilterbankOptions filterbank;  // options of the features of recordings
   bool resample = false;         // resamples recordings with other rates; false: such recordings are errors
   std::optional<int64_t> channel = {};  // required for recordings with several channels
   int64_t mfc_dims = 13;                // dimensions of the features in .mfc files

@@ -23,7 +23,8 @@ void require_text(const std::string& path);
 // are unpacked into memory. The files must not change while the object exists. Immutable and thread-safe.
 class TextSource {
  public:
-  // Throws DataError with the path of a file that is missing, unreadable or damaged, and if there is no text.
+  // Throws DataError if a file is missing, unreadable or damaged, with the path of the file, or if there is
+  // no text.
   explicit TextSource(const std::vector<std::filesystem::path>& files);
   ~TextSource();
   TextSource(const TextSource&) = delete;

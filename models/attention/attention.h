@@ -124,8 +124,8 @@ struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;          // probability of dropping an attention weight
-  // Attention of the first layer with the same kind and options, or null if this is the first one. A kind may
-  // share its parameters with Module::add_alias().
+  // Attention of the first layer with the same kind and options, or null if this layer is the first one. A
+  // kind may share the parameters of `first` by Module::add_alias().
   const Attention* first = nullptr;
 };
 
@@ -187,9 +187,9 @@ struct AttentionKind {
   OptionValues values(const std::vector<std::pair<std::string, OptionValue>>& replaced) const;
 };
 
-// Adds a kind to the registry. Throws std::invalid_argument if the name is empty or taken, or if `make` is
-// empty. Also throws it if an option has no name, the name of another option or an invalid default. Not
-// thread-safe: programs register their kinds before they make models or read configs.
+// Adds a kind to the registry. Throws std::invalid_argument if the name is empty or already registered, if
+// `make` is empty, or if an option has no name, a duplicate name or an invalid default. Not thread-safe:
+// programs register their kinds before they make models or read configs.
 void register_attention_kind(AttentionKind kind);
 
 // Returns every kind in the order of registration, the built-in kinds first. References to kinds stay valid.

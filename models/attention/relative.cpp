@@ -52,14 +52,14 @@ class RelativeState final : public AttentionState {
 }  // namespace
 
 RelativeAttention::RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup)
-    : options_(options), segment_(setup.max_length), dropout_(setup.dropout) {
+    : options_(options), segment_length_(setup.max_length), dropout_(setup.dropout) {
   constexpr double kStd = 0.02;  // standard deviation in the code of Dai et al.
   const int64_t width = setup.heads * setup.dim;
   add_parameter("content_bias", content_bias_, {setup.heads, setup.dim}, normal_init(kStd));
   add_parameter("position_bias", position_bias_, {setup.heads, setup.dim}, normal_init(kStd));
   add_parameter("position_projection.weight", projection_, {width, width},
                 uniform_init(1 / std::sqrt(static_cast<double>(width))));
-  sinusoids_ = sinusoids(width, max_keys() - 1, max_keys() + segment_ - 1, -1);
+  sinusoids_ = sinusoids(width, max_keys() - 1, max_keys() + segment_length_ - 1, -1);
   add_buffer("sinusoids", sinusoids_);
 }
 
@@ -70,8 +70,8 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
   check(queries == keys || (mask.causal && queries < keys && !mask.key_lengths.defined()), kRelative,
         "only causal attention without masks has more keys than queries, got queries ", q.shape(),
         " and keys ", k.shape());
-  check(queries <= segment_ && keys - queries <= memory().rows(), kRelative, "queries ", q.shape(),
-        " and keys ", k.shape(), " exceed the maximum length ", segment_, " and the memory of ",
+  check(queries <= segment_length_ && keys - queries <= memory().rows(), kRelative, "queries ", q.shape(),
+        " and keys ", k.shape(), " exceed the maximum length ", segment_length_, " and the memory of ",
         memory().rows());
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
   const auto product = [&](const Tensor& bias, const Tensor& rows) {
@@ -89,18 +89,19 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
 std::unique_ptr<AttentionState> RelativeAttention::make_state(const StateShape& shape) const {
   const NoGrad no_grad;
   const SegmentMemorySize& m = memory();
-  const int64_t capacity = std::min(shape.capacity, m.tokens + segment_);
+  const int64_t capacity = std::min(shape.capacity, m.tokens + segment_length_);
   const int64_t rows = std::min(shape.capacity, max_keys()), width = projection_.size(0);
   const Tensor table = sinusoids(width, 0, rows, 1).to(shape.dtype).to(shape.device);
   const Tensor projected = matmul(table, projection_, {.transpose_b = true});
   const RelativeBias bias{detach(content_bias_), detach(position_bias_),
                           reshape(projected, {rows, shape.heads, shape.dim})};
   RelativeCache sizes;
-  sizes.window = {segment_, m.tokens, 0};
+  sizes.window = {segment_length_, m.tokens, 0};
   sizes.rate = m.rate;
   sizes.max_compressed = m.compressed;
   return std::make_unique<RelativeState>(
-      shape, sizes, bias, capacity, m.compressed > 0 ? m.compressed + (m.tokens + segment_) / m.rate : 0);
+      shape, sizes, bias, capacity,
+      m.compressed > 0 ? m.compressed + (m.tokens + segment_length_) / m.rate : 0);
 }
 
 void RelativeAttention::step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,

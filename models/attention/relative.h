@@ -33,24 +33,25 @@ class RelativeAttention : public Attention {
 
  private:
   // Returns the largest number of keys of a query.
-  int64_t max_keys() const { return options_.memory.rows() + segment_; }
+  int64_t max_keys() const { return options_.memory.rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
   // Returns the projected sinusoids of the distances keys - 1 to -later, (1, heads, distances, dim).
   Tensor distances(int64_t keys, int64_t later) const;
 
   RelativeOptions options_;
-  int64_t segment_;
+  int64_t segment_length_;
   double dropout_;
   Tensor content_bias_, position_bias_, projection_;
-  Tensor sinusoids_;  // buffer, of the distances max_keys() - 1 to 1 - segment_
+  Tensor sinusoids_;  // buffer, of the distances max_keys() - 1 to 1 - segment_length_
 };
 
 // Return parts of the registered kinds that the kinds share.
 AttentionCapabilities relative_capabilities();
 OptionSpec memory_option(int64_t default_value);
 OptionSpec clamp_option();
-// Counts two products for the scores and one for the weighted sums, for half of the keys.
+// Returns the multiply-adds of a causal pass: two products for the scores and one for the weighted sums. A
+// query attends to half of the keys on average.
 double relative_multiply_adds(const OptionValues& options, const AttentionSize& size);
 // Throws ShapeError unless the setup has a maximum length.
 void check_relative_setup(const char* kind, const AttentionSetup& setup);

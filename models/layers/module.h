@@ -96,7 +96,8 @@ class Module {
   NamedTensors parameters() const;
   // Returns the parameters and the state, which checkpoints store.
   NamedTensors saved_tensors() const;
-  // Returns tensors that are neither trained nor saved, such as sinusoidal positions.
+  // Returns the non-persistent buffers: tensors that are neither trained nor saved, such as sinusoidal
+  // positions.
   NamedTensors buffers() const;
   // Returns the parameters, and the parameters of other modules that this module and its children use by an
   // alias. These are the leaves of the tape in a forward pass of the module; a leaf may occur twice.

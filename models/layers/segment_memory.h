@@ -63,7 +63,7 @@ class SegmentMemory {
   Rows make_rows(int64_t capacity, int64_t width) const;
   // Returns the newest `valid` previous rows for the first `batch` texts.
   static Tensor newest(const Rows& rows, int64_t batch, int64_t valid);
-  // Sets the next rows to the newest rows of the previous rows followed by x.
+  // Appends x to the previous rows, and writes the newest rows of the result to the next rows.
   static void append(const Rows& rows, const Tensor& x);
   int64_t valid_tokens(const Layer& layer) const;
 

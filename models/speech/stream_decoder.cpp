@@ -13,7 +13,7 @@ constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
 constexpr double kLowShare = 0.5;     // an energy is low if it is below this share of the range
 constexpr int64_t kMaxContext = 100;  // maximum overlap of the windows of both lanes, in frames
 constexpr int64_t kAgreement = 20;    // lanes agree if their newest labels within these frames are equal
-constexpr int64_t kJitter = 10;       // maximum delay of a label in one lane, in frames
+constexpr int64_t kJitter = 10;       // maximum delay of a label of one lane after the other lane, in frames
 
 int64_t checked_window(const SpeechModel& model, int64_t window) {
   const SpeechModelOptions& o = model.options();

@@ -19,8 +19,8 @@ namespace tapeformer {
 struct StreamDecoderOptions {
   int64_t window = 0;  // maximum frames of a state, at least kShortestWindow; 0: one state for all frames
   int64_t pause = 25;  // minimum frames of a pause (low energy, no labels); 0: no restart at pauses
-  // The natural logarithms of filterbank energies are feature * scale + offset, for the first features of a
-  // frame. If empty, the features are the logarithms.
+  // Convert the first scale.size() features of a frame to natural logarithms of filterbank energies: feature
+  // * scale + offset. If both are empty, all features are natural logarithms.
   std::vector<double> scale = {}, offset = {};
 };
 

@@ -1,5 +1,5 @@
-// Sorted sequences of one head: the positions in the slots of each round, and the cells that attend to each
-// other.
+// The order of LSH attention in one head: the positions of each round sorted by bucket, and the cells (groups
+// of sorted positions) that attend to each other.
 #pragma once
 
 #include <algorithm>

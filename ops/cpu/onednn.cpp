@@ -85,8 +85,8 @@ class Kernel {
 #endif
   }
 
-  // Sets the data of an argument if it has changed. Setting the data makes oneDNN write zeros to the padding
-  // of a packed matrix, which several threads read.
+  // Sets the data pointer of an argument if it has changed. Setting the pointer makes oneDNN write zeros to
+  // the padding of a packed matrix, which would be a data race with other threads that read the matrix.
   static void set_data(const memory& argument, const void* data) {
     if (argument.get_data_handle() != data) argument.set_data_handle(const_cast<void*>(data));
   }

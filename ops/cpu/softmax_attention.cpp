@@ -355,8 +355,8 @@ class SoftmaxHead {
   int64_t query_ = 0, queries_ = 0;     // the current block of queries
   // Except for BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied by the scale.
   S *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
-  S *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
-  S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
+  S *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence, in both layouts
+  S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence, in both layouts
   S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
   // weight_rows_ holds probabilities in forward, and gradients of scores in backward. weight_pairs_ and
   // gradient_pairs_ hold probabilities and gradients of scores for products with Left::columns.

@@ -21,7 +21,7 @@ struct Batch {
   T *losses, *gradient;
   int64_t row;     // length of a row of alpha and beta: maximum number of states, plus margins
   int64_t kept;    // number of rows of alpha per utterance: frames, or 2 without a gradient
-  T* alpha;        // (batch, kept, row); with a gradient, alpha + beta at the end
+  T* alpha;        // (batch, kept, row); alpha + beta at the end if the gradient is computed
   T* beta;         // (batch, 2, row)
   int* next;       // (batch, max_labels): the next index of the same label, or -1
   uint8_t* first;  // (batch, max_labels): 1 at the first index of a label

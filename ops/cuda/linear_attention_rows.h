@@ -39,7 +39,7 @@ struct HeadRows : PlainRows<S> {
     if (mapped) return feature_of(map, x);
     return multipliers ? multipliers[position] * x : x;
   }
-  // Returns the elements of a Pack that begins at `feature`, as at() returns them. Requires is_packed.
+  // Returns the values of at() for the elements of the Pack that begins at `feature`. Requires is_packed.
   __device__ ComputedPack<S> pack(int64_t position, int64_t feature) const {
     constexpr int kPack = Pack<S>::kSize;
     ComputedPack<S> result = {};

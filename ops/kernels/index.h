@@ -19,7 +19,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T>
     void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
     // Adds x (outer, count, inner) to y (outer, size, inner) at the index, in increasing order of the second
-    // dimension of x. For a position out of range, writes NaN to position 0 of y.
+    // dimension of x. A position out of range on a device writes NaN to position 0
+    // of y.
     template <class T>
     void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
     // Copies rows of table (rows, dim) to y (count, dim).

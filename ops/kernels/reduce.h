@@ -23,7 +23,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // elements are equal, the first one is selected. size must be positive.
     template <class T>
     void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner);
-    // Sets gx (outer, size, inner) to g (outer, inner) at the index, and to 0 elsewhere.
+    // Sets gx[o, index[o, i], i] to g[o, i], and all other elements of gx (outer, size, inner) to 0. g and
+    // index are (outer, inner).
     template <class T> void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t outer,
                                            int64_t size, int64_t inner);
 

@@ -31,7 +31,7 @@ const DeviceModel& device_model(const std::string& name);
 
 // Returns the number of blocks of a product: the number of result tiles times the number of parts of k.
 int64_t product_blocks(const cuda::ProductShape& product, const DeviceModel& device);
-// Returns the estimated seconds of a launch.
+// Returns the estimated run time of a launch in seconds.
 double seconds_of_work(const cuda::WorkRecord& work, const DeviceModel& device);
 
 }  // namespace tapeformer

@@ -84,7 +84,7 @@ int run_complete(const Arguments& arguments) {
   if (!run.draws_images())
     throw ConfigError(run.config.data.dataset +
                       " has no images to complete; \"tapeformer generate\" continues sequences");
-  const auto path = picture_path(run, *line, "complete");
+  const auto path = prepare_picture_path(run, *line, "complete");
   const Tensor originals = test_images(run, indices, *line);
   const int64_t kept = kept_bytes(run.data, line->options.get<double>("keep"));
   GenerationOptions options;

@@ -65,7 +65,7 @@ int64_t state_bytes(const AutoregressiveModel& model, const Plan& plan) {
 }
 
 void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
-  const auto path = picture_path(run, line, "generate");
+  const auto path = prepare_picture_path(run, line, "generate");
   const Tensor first = first_bytes(run, plan, line);
   const int64_t dims = run.data.length + 1, state = state_bytes(*run.model, plan);
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);

@@ -119,7 +119,7 @@ void check_picture_name(const CommandLine& line) {
     throw ConfigError("--out " + path.string() + ": expected a file name that ends in .png");
 }
 
-fs::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name) {
+fs::path prepare_picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name) {
   fs::path path = line.options.get<std::string>("out");
   if (path.empty()) {
     path = run.samples_folder() / (name + "-" + run.checkpoint.filename().string() + ".png");

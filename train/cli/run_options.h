@@ -43,10 +43,11 @@ std::string name_of(GenerationMode mode);
 OptionSpec picture_option();
 // Throws ConfigError if the file name in --out does not end in ".png". Call it before the run is loaded.
 void check_picture_name(const CommandLine& line);
-// Returns the path in --out or, if it is empty, NAME-step-….png in the samples folder of the run. Creates the
-// folder. Throws std::runtime_error if the folder is not writable. Call it before the generation, so that the
-// error comes early.
-std::filesystem::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name);
+// Returns the value of --out or, if --out is empty, the path NAME-step-….png in the samples folder of the
+// run. Creates the folder. Throws std::runtime_error if the folder is not writable. Call it before generating
+// pictures, so that the error is reported early.
+std::filesystem::path prepare_picture_path(const LoadedRun& run, const CommandLine& line,
+                                           const std::string& name);
 // Writes a PNG file with a grid of images, of shape (count, bytes) and dtype uint8. If `columns` is 0, the
 // grid is nearly square. If run.tensorboard is true, also adds the picture to the event files of the run.
 void write_grid(const LoadedRun& run, const std::filesystem::path& path, const Tensor& images,

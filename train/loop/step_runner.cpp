@@ -41,8 +41,8 @@ std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   bool capturable = graphs_ != nullptr;
   StepLayout layout{.dropout = with_dropout, .batches = {}};
-  for (int64_t micro = 0; micro < micro_steps; ++micro) {
-    const auto batch = task_.fetch(state_.step * micro_steps + micro, micro);
+  for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
+    const auto batch = task_.fetch(state_.step * micro_steps + micro_batch, micro_batch);
     capturable = capturable && batch;
     layout.batches.push_back(batch.value_or(BatchLayout{}));
   }
@@ -58,8 +58,8 @@ void StepRunner::compute_weights() {
   if (micro_steps == 1 && !reducer_) return;
   weights_.clear();
   double total = 0;
-  for (int64_t micro = 0; micro < micro_steps; ++micro) {
-    const BatchSlice slice = task_.slice(micro);
+  for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
+    const BatchSlice slice = task_.slice(micro_batch);
     weights_.push_back(slice.loss_count);
     total += slice.batch_loss_count;
   }
@@ -70,16 +70,16 @@ void StepRunner::compute_weights() {
 
 // Launches the forward pass of a micro-batch. The loss is undefined if the slice of this process is empty.
 // Layers add terms to `terms`.
-BatchLoss StepRunner::forward(int64_t micro, bool with_dropout, LossTerms& terms) {
-  const int64_t number = state_.step * config_.train.accumulate + micro;
-  const BatchSlice slice = task_.slice(micro);
+BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms& terms) {
+  const int64_t number = state_.step * config_.train.accumulate + micro_batch;
+  const BatchSlice slice = task_.slice(micro_batch);
   if (slice.examples == 0) return {};
-  const BatchLoss batch = task_.loss(micro, {.training = true,
-                                             .dropout_off = !with_dropout,
-                                             .seed = static_cast<uint64_t>(config_.run.seed),
-                                             .step = static_cast<uint64_t>(number),
-                                             .first_example = slice.first_example,
-                                             .terms = &terms});
+  const BatchLoss batch = task_.loss(micro_batch, {.training = true,
+                                                   .dropout_off = !with_dropout,
+                                                   .seed = static_cast<uint64_t>(config_.run.seed),
+                                                   .step = static_cast<uint64_t>(number),
+                                                   .first_example = slice.first_example,
+                                                   .terms = &terms});
   // In a run with several processes, read() checks the losses after the processes have exchanged them.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
     check_loss(batch.loss.item(), state_.step, task_.examples_of(number), state_);
@@ -88,12 +88,13 @@ BatchLoss StepRunner::forward(int64_t micro, bool with_dropout, LossTerms& terms
 
 // Launches the backward pass of a micro-batch. In the last micro-batch, the reduction of each gradient over
 // the processes starts when the gradient is complete.
-void StepRunner::run_backward(const Tensor& loss, int64_t micro) {
+void StepRunner::run_backward(const Tensor& loss, int64_t micro_batch) {
   BackwardOptions options;
-  if (reducer_ && micro + 1 == config_.train.accumulate)
+  if (reducer_ && micro_batch + 1 == config_.train.accumulate)
     options.on_complete = [this](const Tensor& leaf) { reducer_->complete(leaf); };
-  const Tensor weight =
-      device_weights_.defined() ? device_weights_.view(loss.shape(), {}, micro).to(loss.dtype()) : Tensor{};
+  const Tensor weight = device_weights_.defined()
+                            ? device_weights_.view(loss.shape(), {}, micro_batch).to(loss.dtype())
+                            : Tensor{};
   backward(loss, weight, options);
 }
 
@@ -102,20 +103,20 @@ StepOutputs StepRunner::launch(bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   StepOutputs outputs;
   const RoundedWeights::Scope rounded(optimizer_.round_weights());
-  for (int64_t micro = 0; micro < micro_steps; ++micro) {
+  for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
     LossTerms terms;
-    const BatchLoss batch = forward(micro, with_dropout, terms);
+    const BatchLoss batch = forward(micro_batch, with_dropout, terms);
     const bool empty = !batch.loss.defined(), has_terms = terms.sum().defined();
     outputs.losses.push_back(empty ? Tensor::zeros({}, DType::float32, device_) : detach(batch.loss));
     outputs.terms.push_back(has_terms ? detach(terms.sum()) : Tensor{});
     outputs.tokens += batch.tokens;
-    if (reducer_ && micro + 1 == micro_steps) {
+    if (reducer_ && micro_batch + 1 == micro_steps) {
       reducer_->begin();
       // On the CPU, the losses are known before backward. The reduction of the status starts here, so that
       // the step waits only once, for the status and the gradients together.
       if (device_.is_cpu()) processes_.start_all_reduce(status_.emplace(status_of(outputs)).values());
     }
-    if (!empty) run_backward(has_terms ? add(batch.loss, terms.sum()) : batch.loss, micro);
+    if (!empty) run_backward(has_terms ? add(batch.loss, terms.sum()) : batch.loss, micro_batch);
   }
   if (reducer_) reducer_->finish(task_.model().statistics());
   outputs.grad_norm = optimizer_.apply();

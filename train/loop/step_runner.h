@@ -71,8 +71,8 @@ class StepRunner {
   std::optional<StepLayout> fetch_batches(bool with_dropout);
   void compute_weights();
   void read(const PendingStep& pending);
-  BatchLoss forward(int64_t micro, bool with_dropout, LossTerms& terms);
-  void run_backward(const Tensor& loss, int64_t micro);
+  BatchLoss forward(int64_t micro_batch, bool with_dropout, LossTerms& terms);
+  void run_backward(const Tensor& loss, int64_t micro_batch);
   StepOutputs launch(bool with_dropout);
   // Returns the status of this process for the exchange.
   StepStatus status_of(const StepOutputs& outputs) const;

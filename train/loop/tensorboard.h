@@ -28,7 +28,7 @@ class EventWriter {
   // Writes a PNG image of `height` × `width` pixels with 1 or 3 channels.
   void image(const std::string& name, int64_t step, std::string_view png, int64_t height, int64_t width,
              int64_t channels);
-  // Writes a text, which TensorBoard shows as Markdown.
+  // Writes a text summary, which TensorBoard renders as Markdown.
   void text(const std::string& name, int64_t step, const std::string& markdown);
 
  private:

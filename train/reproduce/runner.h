@@ -17,14 +17,14 @@ struct TableResult {
   int stop_signal = 0;     // signal that stopped run_table(), or 0
 };
 
-// Trains the chosen rows with all seeds, and then measures them. Continues the trainings of an earlier call
-// and does not repeat finished trainings and measurements. A failure of one row does not stop the other rows.
-// Writes table.json after the measurements of each row, and the other files of the table at the end. Throws
-// ConfigError for an unknown row or invalid settings, and the exceptions of Store.
+// Trains the chosen rows with all seeds, and then measures them. Resumes unfinished training runs of an
+// earlier call, and does not repeat finished runs and measurements. A failure of one row does not stop the
+// other rows. Writes table.json after the measurements of each row, and the other files of the table at the
+// end. Throws ConfigError for an unknown row or invalid settings, and the exceptions of Store.
 //
 // If there are several processes, they divide the pairs of a row and a seed among them. Process 0 writes the
-// files of the table. The result contains the failures of all processes. After a call that a signal stopped,
-// processes must not communicate.
+// files of the table. The result contains the failures of all processes. If a signal interrupts the call,
+// the processes must not communicate afterwards.
 TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.

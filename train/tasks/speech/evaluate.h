@@ -36,7 +36,7 @@ struct SpeechEvaluation {
   // steps than their labels need have no loss, and neither have utterances with phones that do not occur in
   // training. `score` includes the utterances without a loss.
   std::optional<double> nats_per_utterance;
-  int64_t without_loss = 0;  // processed utterances without a loss
+  int64_t without_loss = 0;  // processed utterances that have no loss
   double seconds = 0;
   std::vector<ScoredUtterance> utterances;  // all utterances in the order of the corpus
 };

@@ -172,7 +172,8 @@ class SpeechTask final : public Task {
   }
 
  private:
-  // Loads the slice of batch `number`, padded to the longest utterance of the whole batch.
+  // Loads the slice of batch `number` that belongs to this process, padded to the longest utterance of the
+  // whole batch.
   SlicedUtterances load(const SpeechPlan& plan, int64_t number) const {
     const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
     const std::vector<int64_t> indices = indices_at(plan, number);
