@@ -13,8 +13,8 @@ namespace tapeformer {
 //
 // A worker becomes contended if it is preempted after less than kLongRun of processor time, counted from its
 // start, its last rest or its last preemption. After kSteadyBursts bursts without preemption, each further
-// burst is twice as long as the burst before it. The worker is uncontended if the length of a burst exceeds
-// kLongRun.
+// burst is twice as long as the burst before it. The worker becomes uncontended when the length of a burst
+// exceeds kLongRun.
 class WorkerBursts {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;

@@ -27,7 +27,7 @@ void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
           name_of(x.dtype()), ", expected equal dtypes");
 }
 
-// Returns the pointers of a list of weights. Weight w of direction d is at index d * kWeights + w.
+// Returns pointers to the weights of each direction. Weight w of direction d is at index d * kWeights + w.
 template <class T>
 std::array<LstmDirection<T>, 2> pointers(const std::vector<Tensor>& weights) {
   std::array<LstmDirection<T>, 2> result{};

@@ -113,8 +113,7 @@ auto with_path_key(const DataConfig& data, const std::string& split, F&& f) {
 // A model option and its config key.
 struct OptionKey {
   const char *option, *key;
-  // A text that is appended to messages about the option, because the values of the key and the option
-  // differ.
+  // Text to append to messages about the option, if the key takes other values than the option.
   const char* expected = "";
 };
 constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},

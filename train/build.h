@@ -83,7 +83,7 @@ SetTransformerOptions set_transformer_options(const Config& config, const Datase
 bool predicts_examples(const Config& config);
 
 // Returns a classifier or a Set Transformer with weights initialized from run.seed. Throws ConfigError if the
-// attention kind does not support it.
+// attention kind does not support the model.
 std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,
                                                  Device device = kCpu);
 

@@ -22,8 +22,9 @@ inline constexpr float kRound = 0x1.8p23f, kRoundBiased = kRound + 127;
 inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // n * kLn2High is exact
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// Limits of the argument of exp: exp(-104) rounds to 0, and exp(89) overflows. Another file defines them,
-// because compilers replace the clamping to constants by branches, which are slower.
+// Bounds to which the argument of exp is clamped: exp(-104) rounds to 0, and exp(89) overflows. They are
+// defined in another file, because compilers turn clamping to known constants into branches, which are
+// slower.
 extern const float kExpLow, kExpHigh;
 
 template <class V>

@@ -5,7 +5,8 @@
 //   2. $TAPEFORMER_DATA;
 //   3. $XDG_DATA_HOME/tapeformer, or ~/.local/share/tapeformer;
 //   4. the folder of the Debian package of the data set.
-// Directories are only read. All functions read environment variables and are otherwise thread-safe.
+// The functions do not write to the directories. They are thread-safe if no thread changes environment
+// variables.
 #pragma once
 
 #include <filesystem>

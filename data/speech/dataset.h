@@ -77,7 +77,8 @@ class SpeechDataset {
   int64_t frames(int64_t i) const { return store_->frames(item(i).stored); }
   std::vector<int64_t> all_frames() const;
   const Utterance& utterance(int64_t i) const { return item(i).utterance; }
-  // Returns the numbers of the phones of the utterance, or an empty list if the table lacks a phone.
+  // Returns the indices of the utterance's phones in the phone table, or an empty list if the table lacks a
+  // phone.
   const std::vector<int64_t>& labels(int64_t i) const { return item(i).labels; }
   // Returns the phones of the utterance, including phones that the table lacks.
   const Words& reference(int64_t i) const { return item(i).utterance.phones; }

@@ -49,7 +49,7 @@ struct PrepareReport {
   int64_t without_transcript = 0;    // recordings without a transcript
   int64_t proposed = 0;              // number of written pronunciations
   std::vector<UnknownWord> unknown;  // in decreasing order of count
-  std::map<int64_t, int64_t> rates;  // recordings by samples per second
+  std::map<int64_t, int64_t> rates;  // number of recordings by samples per second
   int64_t several_channels = 0;      // recordings with several channels
   Faults faults;                     // reasons for all other utterances that were left out
   int64_t utterances() const { return train + valid + test; }

@@ -45,7 +45,7 @@ struct AttentionCapabilities {
   Capability length_masks = false;   // supports AttentionMask::key_lengths
   Capability cross_lengths = false;  // non-causal attention with queries and keys of different lengths
   Capability recurrent = false;      // implements make_state() and step()
-  // Support in training.
+  // Supported features of training.
   Capability weight_dropout = false;  // dropout of attention weights in training
   Capability bfloat16 = false;        // bfloat16 inputs; without it, models pass float32 inputs
   Capability reversible = true;       // reversible layers, whose replays have inputs with rounding errors

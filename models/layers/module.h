@@ -46,8 +46,8 @@ struct ForwardContext {
   // Index of the first example in the random streams. A slice of a batch draws the numbers that its examples
   // draw in the whole batch, if both are padded to the same length.
   int64_t first_example = 0;
-  // Memory of the earlier segments of the sequences, or null. It must outlive backward(), because replays
-  // read it.
+  // Memory of the earlier segments of the sequences, or null. It must outlive backward(), which reads it
+  // when it recomputes a forward pass.
   SegmentMemory* memory = nullptr;
   LossTerms* terms = nullptr;      // collects terms that layers add to the loss, or null
   Decisions* decisions = nullptr;  // decisions to store or to repeat; null if the pass is not replayed

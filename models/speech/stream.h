@@ -36,7 +36,7 @@ class SpeechStream {
   SubsamplingStep subsampling_;
   EncoderStep encoder_;
   DecodingLinear projection_, head_;
-  Tensor position_;         // sinusoids of a step, (width,) float64 on the CPU; undefined without sinusoids
+  Tensor position_;         // sinusoidal positions of a step, (width,) float64 on the CPU, or undefined
   Tensor device_position_;  // position_ in the dtype and on the device of the model
   Tensor logits_;           // (batch, classes)
 };

@@ -226,7 +226,7 @@ class Utterance {
 
   int64_t frames_, classes_, states_, row_;
   Scratch<int32_t> state_class_;
-  // skip_: 0 if a path may enter the state from two states before it, otherwise kImpossible.
+  // skip_[s]: 0 if a path may go from state s - 2 directly to state s, otherwise kImpossible.
   Scratch<T> skip_, emission_, normalizers_, beta_, posterior_;
 };
 

@@ -87,7 +87,8 @@ class KeySpans {
               j < columns.end && j + kTileColumns < T >> columns.begin)
             f(i, spans_[s].key + j - spans_[s].slot, j);
   }
-  // Calls f(span, columns) for each span that the tile of row i attends to.
+  // Calls f(span, columns) for each span of keys to which a row in the tile of row i attends. `columns` is
+  // the range of score columns that the tile reads in this span.
   template <class F>
   void for_spans(int64_t i, F&& f) const {
     for (int64_t s = 0; s < count_; ++s)

@@ -88,8 +88,8 @@ struct LshHalf {
   T* key_panels = nullptr;           // keys in panels for matrix products
 };
 
-// The dropout multipliers of the weights of a chunk. Like the scores, a row has columns for two halves of
-// `capacity` keys.
+// The dropout multipliers of the attention weights of a chunk. Like a row of scores, a row has two halves of
+// `capacity` columns.
 template <class T>
 class LshDropout {
  public:

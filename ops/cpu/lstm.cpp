@@ -23,8 +23,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Frames per block of products with the input weights. The results of all sequences fit into the last-level
-// cache.
+// Number of frames whose products with the input weights are computed at once. For usual batch sizes, the
+// products then stay in the last-level cache.
 constexpr int64_t kFramesAhead = 8 * kTileRows;
 constexpr int64_t kGradientFrames = 256;  // frames per block of products for gradients of weights
 

@@ -29,8 +29,8 @@ template <class T>
 constexpr int64_t panel_size(int64_t elements) {
   return (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T> * kChunk;
 }
-// Returns the index of an element of a token. Vectors that start at a multiple of the vector length are
-// contiguous.
+// Returns the index of an element of a token in the panels of a chunk. A vector of elements is contiguous if
+// its first element is a multiple of the vector length.
 template <class T>
 constexpr int64_t panel_index(int64_t token, int64_t element) {
   return element / kPanel<T> * kPanel<T> * kChunk + token * kPanel<T> + element % kPanel<T>;

@@ -22,7 +22,7 @@ template <int kParts>
 struct TensorMemory {
   static constexpr size_t kSliceBytes = 2 * kParts * kTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
   static constexpr size_t kBytes = kSliceBytes;  // equals kSliceBytes, because weights stay in registers
-  uint32_t *left, *right;  // [part][row or column][term], in pairs of neighbouring terms
+  uint32_t *left, *right;  // [part][row of left, column of right][term / 2], pairs of adjacent terms
 
   __device__ TensorMemory()
       : left(dynamic_shared<uint32_t>()), right(left + kParts * kTokens * kPairStride<kSliceDepth>) {}

@@ -44,7 +44,7 @@ double total_elements(const std::vector<GemmShape>& products);
 // heads. Throws ConfigError if the attention kind declares no `multiply_adds`.
 double attention_flops(const AutoregressiveOptions& model, int64_t length);
 
-// Returns the dtype of the operands of matrix products in the precision of the device: float32 or bfloat16.
+// Returns the dtype of matrix operands under the precision setting of the device: float32 or bfloat16.
 DType stored_dtype(Device device);
 
 // Matrix products on a device, with buffers of dtype stored_dtype(device) that the object owns.

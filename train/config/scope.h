@@ -53,7 +53,7 @@ KeyScope sentencepiece();
 KeyScope trained_sentencepiece();
 KeyScope speech();
 KeyScope recordings();  // data sets of speech whose features are computed from audio
-KeyScope parts();       // data sets of speech with one folder per part
+KeyScope parts();       // speech corpora with one folder for each part
 KeyScope lexicon();     // data sets of speech whose labels are words with phones in a lexicon
 KeyScope unknown_words();
 KeyScope timit();

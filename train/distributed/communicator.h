@@ -19,7 +19,7 @@ class ProcessLostError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// An exception of all processes except process 0, after an error that process 0 reports.
+// Thrown in all processes except process 0 after an error that process 0 reports.
 class FirstProcessError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

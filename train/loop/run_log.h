@@ -24,8 +24,8 @@ class RunLog {
   // warning, and writes no more events.
   void write_events(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 
-  // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning. It
-  // then keeps the record in memory until the file can be written.
+  // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning
+  // and keeps the record in memory until the file can be written.
   void write(const MetricRecord& record);
   // Writes the records that are still in memory. If this fails, logs a warning.
   void flush();

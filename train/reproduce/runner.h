@@ -12,7 +12,7 @@ namespace tapeformer {
 
 struct TableResult {
   nlohmann::ordered_json table;       // see table_json.h
-  std::vector<std::string> failures;  // "ROW, seed N, training or measurement: problem"
+  std::vector<std::string> failures;  // "ROW, seed N, STAGE: PROBLEM"
   int failure_status = 0;  // exit status of the failed commands, or kFailed if it differs; 0: none failed
   int stop_signal = 0;     // signal that stopped run_table(), or 0
 };

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kNotRun[] = "not run", kNoValue[] = "–";
 
-// All stored results of a row: its seeds, and the object of Store::get() for each seed.
+// All stored results of a row: its seeds and, for each seed, the object that Store::get() returns.
 struct RowResults {
   std::vector<int64_t> seeds;
   std::vector<Json> known;
