@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <fstream>
+#include <iostream>
+#include <sstream>
 #include <thread>
 
 #include "core/system/files.h"
@@ -323,6 +325,25 @@ TEST_CASE("a run directory in which another process trains is refused") {
   const FolderLock other((dir.path() / "run").string());
   CHECK(contains(message_of<ConfigError>([&] { train(tiny_config(2), dir.path() / "run", true); }),
                  "another process trains in it"));
+}
+
+TEST_CASE("a message says once that a long evaluation is running") {
+  const auto messages = [](double seconds) {
+    const TempDir dir;
+    Config config = tiny_config(2);
+    config.train.eval_batch_size = 2;  // four batches
+    std::ostringstream text;
+    std::streambuf* const standard_error = std::cerr.rdbuf(text.rdbuf());
+    Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .evaluation_message_seconds = seconds});
+    trainer.run();
+    std::cerr.rdbuf(standard_error);
+    return text.str();
+  };
+  const std::string message = "step 2: evaluating 8 examples\n";
+  const std::string text = messages(0);
+  CHECK_MESSAGE(contains(text, message), text);
+  CHECK(text.find(message) == text.rfind(message));
+  CHECK(!contains(messages(1000), message));
 }
 
 TEST_CASE("a run writes a checkpoint at its time limit") {

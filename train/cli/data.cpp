@@ -29,6 +29,7 @@ void require_names(const std::vector<std::string>& names, const std::string& act
 void list_action(const std::vector<std::string>& names, const CommandLine& line) {
   std::vector<std::string> known;
   std::vector<Report> rows;
+  bool any_missing = false;
   const auto wanted = [&](const std::string& name) {
     known.push_back(name);
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
@@ -46,13 +47,16 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
                        .add("folder", report.folder ? report.folder->string() : "not found")
                        .add("title", std::string(set.title)));
     const std::string advice = data_advice(set);
-    if (!line.common.json && missing == total)
+    any_missing = any_missing || missing == total;
+    if (!names.empty() && !line.common.json && missing == total)
       log_info(set.name, " was not found; to get it: ", set.how_to_get, advice.empty() ? "" : ", ", advice);
   }
   for (const std::string& name : names)
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw ConfigError(unknown_text("data set", name, known));
   print_report(Report().add("sets", rows), line.common);
+  if (names.empty() && any_missing && !line.common.json)
+    log_info("to see how to get a data set: tapeformer data list NAME");
 }
 
 void fetch_action(const std::vector<std::string>& names, const CommandLine& line) {

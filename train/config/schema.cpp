@@ -301,7 +301,8 @@ void add_train(std::vector<SchemaKey>& keys) {
       .may_change_on_resume();
   table
       .add("time_limit_minutes", &TrainConfig::time_limit_minutes,
-           "training time after which the run stops with a checkpoint; 0: no limit")
+           "minutes of wall-clock time without evaluations, after which the run stops with a checkpoint; "
+           "0: no limit")
       .at_least(0)
       .may_change_on_resume();
   table.keys_of(scope::every_config(), KeyRole::data);

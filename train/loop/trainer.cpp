@@ -5,6 +5,7 @@
 
 #include "core/allocator.h"
 #include "core/cuda/transfers.h"
+#include "core/stopwatch.h"
 #include "core/system/log.h"
 #include "core/threads.h"
 #include "train/checkpoint/initial_weights.h"
@@ -143,8 +144,18 @@ bool Trainer::evaluate(const StopSignals& signals) {
   steps_->read_losses(state_.step);
   optimizer_->swap_average();
   std::optional<TaskEvaluation> evaluation;
+  const Stopwatch watch(kCpu);
+  bool has_message = false;
+  const auto before_batch = [&] {
+    if (!has_message && watch.seconds() >= options_.evaluation_message_seconds) {
+      log_->message(
+          concat_text("step ", state_.step, ": evaluating ", task_->evaluation_examples(), " examples"));
+      has_message = true;
+    }
+    return any_process(*processes_, signals.requested() != 0);
+  };
   try {
-    evaluation = task_->evaluate([&] { return any_process(*processes_, signals.requested() != 0); });
+    evaluation = task_->evaluate(before_batch);
   } catch (const Stopped&) {
   }
   optimizer_->swap_average();

@@ -33,6 +33,8 @@ struct TrainerOptions {
   bool quiet = false;           // disables the printing of progress
   bool allow_commands = false;  // runs the shell commands in wav.scp of Kaldi directories
   Processes processes = {};     // the processes that train together
+  // Seconds after which a message says that an evaluation is still running.
+  double evaluation_message_seconds = 10;
 };
 
 struct TrainResult {

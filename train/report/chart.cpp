@@ -205,13 +205,15 @@ std::string Plot::curve(const Series& series, size_t index) const {
   const std::vector<PagePoint> points = page_points(series);
   const char* const colour = colour_of(index);
   std::string corners, marks;
-  // Long curves have a marker only at every `every`-th point. The first marked point depends on the index of
-  // the curve, so that markers of coinciding curves do not coincide.
+  // A curve with more than kMaxMarkers points has markers and error bars only at every `every`-th point. The
+  // first of these points depends on the index of the curve, so that markers of coinciding curves do not
+  // coincide.
   const size_t every = (points.size() + kMaxMarkers - 1) / kMaxMarkers;
   for (size_t i = 0; i < points.size(); ++i) {
     const PagePoint& p = points[i];
     corners += fmt::format("{:.2f},{:.2f} ", p.x, p.y);
-    if (!series.expected && i % every == index % every) marks += marker(index, p.x, p.y, colour);
+    if (i % every != index % every) continue;
+    if (!series.expected) marks += marker(index, p.x, p.y, colour);
     if (!p.bar) continue;
     const std::string stroke = fmt::format("stroke=\"{}\" stroke-width=\"0.7\"", colour);
     marks += line(p.x, p.low, p.x, p.high, stroke);

@@ -17,7 +17,8 @@ struct Series {
   std::vector<std::pair<double, double>> points;  // (x, y), connected in this order
   bool expected = false;                          // whether to draw a thin dotted line without markers
   // Half the length of the error bar of each point on the y axis, such as a standard deviation. Points have
-  // no bar if the list is empty, or if the value is 0 or not finite.
+  // no bar if the list is empty, or if the value is 0 or not finite. Long curves have bars only at points
+  // with markers.
   std::vector<double> errors = {};
   double area = 0;  // relative area of the circles at the points, if Chart::area_label is set
 };

@@ -44,6 +44,17 @@ TEST_CASE("data list prints every set and its folder") {
   CHECK(run_program({"data", "list", "--set", "data.limit=3"}).code == 2);
 }
 
+TEST_CASE("data list says how to get a data set only if its name is given") {
+  const TempDir empty;
+  const std::string folder = empty.path().string();
+  const std::string all = run_program({"data", "list", "--data-dir", folder}).err;
+  CHECK_MESSAGE(contains(all, "to see how to get a data set: tapeformer data list NAME"), all);
+  CHECK(!contains(all, "mnist was not found"));
+  const std::string one = run_program({"data", "list", "mnist", "--data-dir", folder}).err;
+  CHECK_MESSAGE(contains(one, "mnist was not found; to get it: "), one);
+  CHECK(!contains(one, "to see how"));
+}
+
 TEST_CASE("data list includes the data sets of speech") {
   const TempDir dir;
   write_file(dir / "cmudict/cmudict.dict", std::string("a AH0\n"));

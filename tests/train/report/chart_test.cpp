@@ -190,6 +190,15 @@ TEST_CASE("error bars have the length of their errors, and the axis includes the
   CHECK_THROWS_WITH_AS(to_svg(chart), "chart: series \"a\" has 3 points and 1 errors", std::invalid_argument);
 }
 
+TEST_CASE("long curves have error bars only at their markers") {
+  Chart chart{.title = "", .x = {"x"}, .y = {"y"}, .series = {{"long", {}}}};
+  for (int i = 0; i < 1000; ++i) chart.series[0].points.emplace_back(i, i % 7);
+  chart.series[0].errors.assign(1000, 0.5);
+  constexpr size_t kLinesPerBar = 3;
+  const std::string svg = to_svg(chart);
+  CHECK(count(svg, "stroke-width=\"0.7\"") == 12 * kLinesPerBar);
+}
+
 TEST_CASE("a chart without drawable points has no error bars") {
   Chart chart{.title = "", .x = {"x"}, .y = {"y", Scale::log10}, .series = {{"a", {{1, 0}, {2, NAN}}}}};
   chart.series[0].errors = {5, 5};
