@@ -1,5 +1,5 @@
-// A benchmark of float32 products with the matrix shapes of a training step, and of copying memory. oneDNN
-// computes the products if linear layers use it, and otherwise OpenBLAS. Other benchmarks are compared with
+// A benchmark of products with the matrix shapes of a training step, and of copying memory. The library that
+// linear layers use in the precision of the model computes the products. Other benchmarks are compared with
 // these rates.
 #include "train/bench/bench.h"
 #include "train/bench/gemm_work.h"
@@ -21,6 +21,7 @@ double copy_rate(int64_t repeats) {
 Report run_sgemm(const BenchmarkArguments& arguments) {
   const auto repeats = arguments.options.get<int64_t>("repeats");
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
+  use_precision(choice.run, kCpu);
   const GemmWork work(training_products(choice.model, choice.batch * choice.model.max_length));
   std::vector<Report> rows;
   double seconds = 0;
@@ -38,6 +39,7 @@ Report run_sgemm(const BenchmarkArguments& arguments) {
   }
   return Report()
       .add("threads", threads())
+      .add("precision", choice.run.precision)
       .add("gflops", total_flops(work.products()) / seconds / kGiga)
       .add("copy_gigabytes_per_second", copy_rate(repeats) / kGiga)
       .add("products", rows);
@@ -50,12 +52,12 @@ Benchmark sgemm_benchmark() {
   options.push_back(batch_option("sequences"));
   options.push_back(
       {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1});
-  return {.name = "sgemm",
-          .summary =
-              "float32 products of a training step by oneDNN or OpenBLAS, and copying memory (bytes read and "
-              "written)",
-          .options = options,
-          .run = run_sgemm};
+  return {
+      .name = "sgemm",
+      .summary =
+          "products of a training step by oneDNN or OpenBLAS, and copying memory (bytes read and written)",
+      .options = options,
+      .run = run_sgemm};
 }
 
 }  // namespace tapeformer
