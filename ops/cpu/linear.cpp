@@ -167,7 +167,7 @@ void backward_rows(const LinearGradient<X, Y, T>& of, const PackedOperand<O>* we
                    const Buffers<O, T>& buffers, int64_t begin, int64_t end, T* gw, T* gbias) {
   const int64_t in = of.shape.in, out = of.shape.out;
   const bool direct = of.template direct<O>();
-  if (gw) std::fill_n(gw, out * in, T{0});
+  if (gw && begin == end) std::fill_n(gw, out * in, T{0});
   if (gbias) std::fill_n(gbias, out, T{0});
   for_blocks(begin, end, of.block, [&](int64_t first, int64_t rows) {
     const O* gz = buffers.operands;
@@ -186,7 +186,8 @@ void backward_rows(const LinearGradient<X, Y, T>& of, const PackedOperand<O>* we
       if constexpr (!std::is_same_v<X, T>) convert_row(values, rows * in, of.gx + first * in);
     }
     if (gw)
-      add_transposed_product(rows, out, in, gz, as_type(of.x + first * in, rows * in, buffers.inputs), gw);
+      transposed_product(rows, out, in, gz, as_type(of.x + first * in, rows * in, buffers.inputs),
+                         first > begin, gw);
   });
 }
 
@@ -208,6 +209,12 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   const int64_t team = std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows);
   const int64_t many = std::min({shape.rows / kBlockRows, team * kRangesOfThread, kMaxParts});
   const int64_t parts = std::max({team, many, int64_t{1}});
+  // Long parts start at multiples of kMinBlockRows, because products of fewer rows take as long as products of
+  // kMinBlockRows rows.
+  const int64_t group = shape.rows >= 4 * parts * kMinBlockRows ? kMinBlockRows : 1;
+  const auto first_row = [&](int64_t part) {
+    return part == parts ? shape.rows : shape.rows * part / parts / group * group;
+  };
   const Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0), partial_gbias(gbias ? (parts - 1) * out : 0);
   const LinearGradient<X, Y, T> gradient{
       shape, g, x, activation, dropout, pre, y, gx, std::min(kBlockRows, (shape.rows + parts - 1) / parts)};
@@ -222,8 +229,8 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
       };
       const Buffers<O, T> buffers(memory.arena(), sizes);
       for (int64_t part = begin; part < end; ++part)
-        backward_rows(gradient, gx ? &*weight : nullptr, buffers, shape.rows * part / parts,
-                      shape.rows * (part + 1) / parts, target(part, gw, partial_gw.data(), out * in),
+        backward_rows(gradient, gx ? &*weight : nullptr, buffers, first_row(part), first_row(part + 1),
+                      target(part, gw, partial_gw.data(), out * in),
                       target(part, gbias, partial_gbias.data(), out));
     });
   });

@@ -292,16 +292,17 @@ template <class O, class T>
 void weight_sums(const LstmBackward<O, T>& of, int64_t direction, int64_t begin, int64_t end,
                  const WeightBuffers<O>& buffers, T* weight_ih, T* weight_hh) {
   const int64_t hidden = of.shape.hidden, all = 4 * hidden, in = of.shape.in;
-  if (weight_ih) std::fill_n(weight_ih, all * in, T{0});
-  if (weight_hh) std::fill_n(weight_hh, all * hidden, T{0});
+  if (begin == end && weight_ih) std::fill_n(weight_ih, all * in, T{0});
+  if (begin == end && weight_hh) std::fill_n(weight_hh, all * hidden, T{0});
   for (int64_t row = begin; row < end; row += kGradientFrames) {
     const int64_t last = std::min(row + kGradientFrames, end);
+    const bool add = row > begin;
     const O* const gz = of.gz_row(direction, row);
     if (weight_ih)
-      add_transposed_product(last - row, all, in, gz, input_rows(of, row, last, buffers.x), weight_ih);
+      transposed_product(last - row, all, in, gz, input_rows(of, row, last, buffers.x), add, weight_ih);
     if (!weight_hh) continue;
     previous_states(of, direction, row, last, buffers.h);
-    add_transposed_product(last - row, all, hidden, gz, buffers.h, weight_hh);
+    transposed_product(last - row, all, hidden, gz, buffers.h, add, weight_hh);
   }
 }
 

@@ -243,31 +243,25 @@ void multiply(const Product& product, int64_t rows, const void* a, const void* p
   product.multiply(rows, static_cast<const char*>(a), packed, out);
 }
 
-void add_transposed(DType operand, int64_t rows, int64_t m, int64_t n, const void* a, const void* b,
-                    float* out) {
-  const auto kernel = [&](int64_t depth) -> const Kernel& {
-    return cached<Kernel>(std::tuple(operand, depth, m, n), [&] {
-      return std::make_unique<const Kernel>(column_major(operand, m, depth), row_major(operand, depth, n),
-                                            row_major(DType::float32, m, n), true);
-    });
-  };
+void multiply_transposed(DType operand, int64_t rows, int64_t m, int64_t n, const void* a, const void* b,
+                         bool add, float* out) {
   const int64_t left_bytes = m * size_of(operand), right_bytes = n * size_of(operand);
-  const auto* const left = static_cast<const char*>(a);
-  const auto* const right = static_cast<const char*>(b);
-  int64_t row = 0;
-  if (rows >= kDepth)
-    for (const Kernel& add = kernel(kDepth); row + kDepth <= rows; row += kDepth)
-      add(left + row * left_bytes, right + row * right_bytes, out);
-  if (row == rows) return;
-  const Kernel& add_last = kernel(kLastDepth);
-  for (; row + kLastDepth <= rows; row += kLastDepth)
-    add_last(left + row * left_bytes, right + row * right_bytes, out);
-  if (row == rows) return;
-  const char* const last_left =
-      padded_copy(left + row * left_bytes, (rows - row) * left_bytes, kLastDepth * left_bytes, left_memory);
-  const char* const last_right = padded_copy(right + row * right_bytes, (rows - row) * right_bytes,
-                                             kLastDepth * right_bytes, right_memory);
-  add_last(last_left, last_right, out);
+  const auto* left = static_cast<const char*>(a);
+  const auto* right = static_cast<const char*>(b);
+  // Only the first block may overwrite `out`.
+  const auto multiply_block = [&](int64_t depth, const void* block_left, const void* block_right) {
+    cached<Kernel>(std::tuple(operand, depth, m, n, add), [&] {
+      return std::make_unique<const Kernel>(column_major(operand, m, depth), row_major(operand, depth, n),
+                                            row_major(DType::float32, m, n), add);
+    })(block_left, block_right, out);
+    add = true;
+  };
+  for (const int64_t depth : {kDepth, kLastDepth})
+    for (; rows >= depth; rows -= depth, left += depth * left_bytes, right += depth * right_bytes)
+      multiply_block(depth, left, right);
+  if (rows > 0)
+    multiply_block(kLastDepth, padded_copy(left, rows * left_bytes, kLastDepth * left_bytes, left_memory),
+                   padded_copy(right, rows * right_bytes, kLastDepth * right_bytes, right_memory));
 }
 
 }  // namespace tapeformer::cpu::onednn

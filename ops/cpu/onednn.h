@@ -1,6 +1,6 @@
-// Matrix products by oneDNN for blocks of rows inside parallel loops. multiply() and add_transposed() run in
-// the calling thread; pack() uses all threads. Version 2 of oneDNN has no public kernel for a block of rows.
-// Each block size is therefore a `matmul` primitive, which is compiled once.
+// Matrix products by oneDNN for blocks of rows inside parallel loops. multiply() and multiply_transposed()
+// run in the calling thread; pack() uses all threads. Version 2 of oneDNN has no public kernel for a block of
+// rows. Each block size is therefore a `matmul` primitive, which is compiled once.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,9 @@ void pack(const Product& product, const float* b, bool transposed, void* packed)
 // Computes out (rows, columns) = a (rows, depth) b, where `packed` is the result of pack() for b.
 void multiply(const Product& product, int64_t rows, const void* a, const void* packed, float* out);
 
-// Computes out (m, n) += aᵀ b for a (rows, m), b (rows, n) with elements of type `operand`.
-void add_transposed(DType operand, int64_t rows, int64_t m, int64_t n, const void* a, const void* b,
-                    float* out);
+// Computes out (m, n) = aᵀ b or, if `add` is true, out += aᵀ b, for a (rows, m) and b (rows, n) with elements
+// of type `operand`. `rows` must not be 0.
+void multiply_transposed(DType operand, int64_t rows, int64_t m, int64_t n, const void* a, const void* b,
+                         bool add, float* out);
 
 }  // namespace tapeformer::cpu::onednn

@@ -141,17 +141,25 @@ void PackedOperand<O>::multiply(int64_t rows, const O* a, T* out) const {
 }
 
 template <class O>
-void add_transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, Compute<O>* out) {
-  if (rows == 0 || m == 0 || n == 0) return;
+void transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
+                        Compute<O>* out) {
+  if (rows == 0 || m == 0 || n == 0) {
+    if (!add) std::fill_n(out, m * n, Compute<O>{0});
+    return;
+  }
   if constexpr (amx::kBuilt && std::is_same_v<O, BFloat16>)
-    if (has_tile_products()) return amx::add_transposed(rows, m, n, a, b, out);
+    if (has_tile_products()) {
+      if (!add) std::fill_n(out, m * n, 0.0F);
+      return amx::add_transposed(rows, m, n, a, b, out);
+    }
   if constexpr (onednn::kBuilt && !std::is_same_v<O, double>)
-    if (onednn::fast(kDTypeOf<O>)) return onednn::add_transposed(kDTypeOf<O>, rows, m, n, a, b, out);
+    if (onednn::fast(kDTypeOf<O>))
+      return onednn::multiply_transposed(kDTypeOf<O>, rows, m, n, a, b, add, out);
   if constexpr (std::is_same_v<O, BFloat16>) {
     float *const left = left_memory.get<float>(rows * m), *const right = right_memory.get<float>(rows * n);
     widen(a, rows * m, left);
     widen(b, rows * n, right);
-    add_transposed_product<float>(rows, m, n, left, right, out);
+    transposed_product<float>(rows, m, n, left, right, add, out);
   } else {
     gemm(Backend{}, Gemm<O>{.transpose_a = true,
                             .m = m,
@@ -161,7 +169,7 @@ void add_transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, cons
                             .lda = m,
                             .b = b,
                             .ldb = n,
-                            .beta = 1,
+                            .beta = add ? O{1} : O{0},
                             .c = out,
                             .ldc = n});
   }
@@ -170,8 +178,8 @@ void add_transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, cons
 template class PackedOperand<float>;
 template class PackedOperand<double>;
 template class PackedOperand<BFloat16>;
-template void add_transposed_product(int64_t, int64_t, int64_t, const float*, const float*, float*);
-template void add_transposed_product(int64_t, int64_t, int64_t, const double*, const double*, double*);
-template void add_transposed_product(int64_t, int64_t, int64_t, const BFloat16*, const BFloat16*, float*);
+template void transposed_product(int64_t, int64_t, int64_t, const float*, const float*, bool, float*);
+template void transposed_product(int64_t, int64_t, int64_t, const double*, const double*, bool, double*);
+template void transposed_product(int64_t, int64_t, int64_t, const BFloat16*, const BFloat16*, bool, float*);
 
 }  // namespace tapeformer::cpu

@@ -71,9 +71,10 @@ class PackedOperand {
   std::optional<Scratch<char>> packed_;
 };
 
-// Computes out (m, n) += aᵀ b for contiguous a (rows, m) and b (rows, n).
+// Computes out (m, n) = aᵀ b or, if `add` is true, out += aᵀ b, for contiguous a (rows, m) and b (rows, n).
 template <class O>
-void add_transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, Compute<O>* out);
+void transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
+                        Compute<O>* out);
 
 // Adds the sum of `count` arrays of `size` elements to `sums`.
 template <class T>

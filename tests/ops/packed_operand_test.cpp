@@ -46,18 +46,19 @@ double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transpos
   return worst;
 }
 
-// Returns the largest relative error of out += aᵀ b, where `out` contains ones before the call.
+// Returns the largest relative error of out = aᵀ b or, if `add` is true, of out += aᵀ b, where `out` contains
+// ones before the call.
 template <class O>
-double transposed_error(int64_t rows, int64_t m, int64_t n) {
+double transposed_error(int64_t rows, int64_t m, int64_t n, bool add) {
   using T = Compute<O>;
   const std::vector<O> left = rounded<O>(test::normal({rows, m}, 1)),
                        right = rounded<O>(test::normal({rows, n}, 2));
   std::vector<T> out(static_cast<size_t>(m * n), T{1});
-  cpu::add_transposed_product(rows, m, n, left.data(), right.data(), out.data());
+  cpu::transposed_product(rows, m, n, left.data(), right.data(), add, out.data());
   double worst = 0;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
-      double sum = 1, magnitude = 1;
+      double sum = add ? 1 : 0, magnitude = 1;
       for (int64_t k = 0; k < rows; ++k) {
         const double term = convert_element<double>(left[static_cast<size_t>(k * m + i)]) *
                             convert_element<double>(right[static_cast<size_t>(k * n + j)]);
@@ -95,8 +96,11 @@ TEST_CASE("packed operands: transposed products are added to the result") {
         CAPTURE(rows);
         CAPTURE(m);
         CAPTURE(n);
-        CHECK(transposed_error<double>(rows, m, n) < 1e-15);
-        CHECK(transposed_error<float>(rows, m, n) < 1e-6);
-        CHECK(transposed_error<BFloat16>(rows, m, n) < 1e-6);
+        for (const bool add : {false, true}) {
+          CAPTURE(add);
+          CHECK(transposed_error<double>(rows, m, n, add) < 1e-15);
+          CHECK(transposed_error<float>(rows, m, n, add) < 1e-6);
+          CHECK(transposed_error<BFloat16>(rows, m, n, add) < 1e-6);
+        }
       }
 }
