@@ -11,8 +11,8 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kMinRootMeanSquare = 1e-3;  // minimum root mean square of a parameter, for its step size
-constexpr double kTraxEpsilon = 1e-30;       // added to squared gradients
+constexpr double kMinRootMeanSquare = 1e-3;  // minimum of rms(parameter) in the size of a step
+constexpr double kTraxEpsilon = 1e-30;       // added to squared gradients if the form is "trax"
 enum Coefficient : int64_t { kMix, kRate, kShrink, kCoefficients };
 
 // Returns the elementwise maximum of x and `low`.

@@ -1,5 +1,6 @@
-// The optimizer Adafactor (Shazeer and Stern 2018). It stores the second moments of a matrix as means over
-// its rows and columns. It multiplies each step by the root mean square of the parameter.
+// The optimizer Adafactor (Shazeer and Stern 2018). For a matrix, it stores the means of the second moments
+// over rows and over columns instead of all second moments. The size of a step is proportional to the root
+// mean square of the parameter.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +30,10 @@ class Adafactor {
  public:
   Adafactor(const OptimizerConfig& config, const std::vector<Tensor>& parameters);
 
-  // Copies the coefficients of step `step`, counted from 1, to the device.
+  // Copies the coefficients of step `step`, counted from 1, to the device of the parameters.
   void prepare(double lr, int64_t step);
-  // Updates parameter `index` with its gradient times `scale`, a float64 scalar on the device. Reads the
-  // coefficients on the device.
+  // Updates parameter `index` with its gradient times `scale`, a float64 scalar on the device. The
+  // coefficients are read on the device, so prepare() must be called first.
   void apply(size_t index, const Tensor& parameter, const Tensor& gradient, const Tensor& scale) const;
 
   // Returns the second moments of a parameter: "row" and "column" if its rank is at least 2, else "second".
@@ -50,7 +51,7 @@ class Adafactor {
 
   OptimizerConfig config_;
   std::vector<Moments> moments_;
-  Tensor coefficients_;  // 1 / m, rate, shrink
+  Tensor coefficients_;  // shape (3): 1 / m, rate, shrink
 };
 
 }  // namespace tapeformer

@@ -86,7 +86,7 @@ bool holds_out_examples(const DataConfig& data) {
   return data.validation > 0;
 }
 
-// The config key that names the files of a split, and the path in this key.
+// The config key that sets the path of the files of a split, and this path.
 struct SplitPath {
   std::string key, path;
 };
@@ -113,7 +113,7 @@ auto with_path_key(const DataConfig& data, const std::string& split, F&& f) {
 // A model option and its config key.
 struct OptionKey {
   const char *option, *key;
-  // Text to append to messages about the option, if the key takes other values than the option.
+  // Text to append to messages about the option, if the key takes values of another type than the option.
   const char* expected = "";
 };
 constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},

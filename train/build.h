@@ -19,7 +19,8 @@ namespace tapeformer {
 // load_config().
 AttentionCatalogue attention_catalogue();
 
-// Returns the contradictions between the model options of a config, with the config keys.
+// Returns the problems of the model options in a config, such as options that contradict each other. Each
+// problem names its config key.
 std::vector<KeyProblem> model_problems(const Config& config);
 
 // Returns "key: problem" with the config key that sets the option, or "option: problem" if no key sets it.
@@ -38,38 +39,40 @@ auto with_config_keys(F&& f) {
 // Returns whether data.dataset names a data set of type DatasetType::text.
 bool is_text(const Config& config);
 
-// Returns the sizes of the data set in the config without reading its files. If `tokenizer` is null and the
-// vocabulary of a text depends on the text, the text is read.
+// Returns the sizes of the data set in the config. Reads the files of a data set only if it is a text whose
+// vocabulary depends on the text, and `tokenizer` is null.
 DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                           const std::string& data_dir = "");
 
 struct SplitOptions {
   std::string data_dir = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // tokenizer of a text; null: made from the text
-  bool random_windows = false;                           // only for texts; see TextOptions
+  bool random_windows = false;                           // texts only; see TextOptions::random_windows
 };
 
 // Returns a split of the data set in the config: "train" with at most data.limit examples, or "valid" or
-// "test" with at most data.eval_limit examples. Throws DataError if the size of the examples in the
-// files differs from the size that describe_data() returns.
+// "test" with at most data.eval_limit examples. Throws DataError if the size of the examples in the files
+// differs from the size that describe_data() returns. Throws ConfigError for "valid" if a data set of images
+// has no validation split.
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& options = {});
 
 // Throws DataError if data.valid_path or data.test_path is set and contains no text or no pictures. Training
-// calls it before the first step, because its evaluations read only one of the two paths.
+// calls the function before the first step, because its evaluations read only one of the two paths.
 void check_evaluation_files(const Config& config);
 
-// Returns the split that training evaluates on: "valid" if a part of the data is held out, else "test".
+// Returns the split that training evaluates on: "valid" for expressions, for sets of vectors, and for images
+// and texts with held-out examples. Returns "test" for other data sets.
 std::string evaluation_split(const Config& config);
 
 // Returns the options of the encoder of a Transformer.
 EncoderOptions encoder_options(const Config& config);
 
-// Returns the options of the model. Throws ConfigError if the model does not support the data.
+// Returns the options of an autoregressive model. Throws ConfigError if the model does not support the data.
 AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data);
 
-// Returns a model with weights initialized from run.seed. Throws ConfigError if the model does not support
-// the data.
+// Returns an autoregressive model with weights initialized from run.seed. Throws ConfigError if an option of
+// the model is invalid or the model does not support the data.
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device = kCpu);
 
@@ -82,8 +85,8 @@ SetTransformerOptions set_transformer_options(const Config& config, const Datase
 // Returns whether the model predicts one result for each example: model.type "classification" or "set".
 bool predicts_examples(const Config& config);
 
-// Returns a classifier or a Set Transformer with weights initialized from run.seed. Throws ConfigError if the
-// attention kind does not support the model.
+// Returns a classifier or a Set Transformer with weights initialized from run.seed. Throws ConfigError if an
+// option of the model is invalid, for example if the model does not support the attention kind.
 std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,
                                                  Device device = kCpu);
 
@@ -95,7 +98,7 @@ Device announced_device(const std::string& name);
 // device. Throws DeviceError if the device is unavailable, and ConfigError if its name is invalid.
 Device prepare_device(const RunConfig& run);
 
-// Sets the precision of products on a device to run.precision and run.tf32. The CPU ignores tf32.
+// Sets the precision of matrix products on a device to run.precision and run.tf32. The CPU ignores run.tf32.
 void set_precision(const RunConfig& run, Device device);
 
 }  // namespace tapeformer

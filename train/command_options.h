@@ -17,11 +17,12 @@ struct ConfigOverrides {
   int64_t threads = 0;                 // overrides run.threads, unless 0
   std::optional<int64_t> seed = {};    // overrides run.seed
 
-  // Replaces run.threads and run.seed. The other values must be passed to load_config.
+  // Overrides run.threads unless `threads` is 0, and run.seed if `seed` is set. Does not apply `sets` and
+  // `device`, which load_config() takes as arguments.
   void apply(Config& config) const;
 };
 
-// Returns the option --allow-commands.
+// Returns the option --allow-commands, which permits the shell commands in wav.scp of Kaldi directories.
 OptionSpec allow_commands_option();
 
 // Parses integers of at least 0 that are separated by commas, such as "0,3,7". Throws ConfigError with the

@@ -13,7 +13,7 @@ namespace tapeformer {
 
 namespace {
 
-// Returns the numbers of predicted tokens in a batch, and of their bytes and characters.
+// Counts the predicted tokens of a batch, and the bytes and characters of these tokens.
 TextScore text_counts(const Batch& batch, const Tokenizer& tokenizer) {
   const int64_t rows = batch.tokens.size(0), width = batch.tokens.size(1);
   const auto tokens = batch.tokens.to_vector();
@@ -27,8 +27,9 @@ TextScore text_counts(const Batch& batch, const Tokenizer& tokenizer) {
   return score;
 }
 
-// Sums of the results of each batch. One process sets the sums of a batch, and the other processes keep
-// zeros. The totals are added in the order of the batches, so they do not depend on the number of processes.
+// Sums of the results of each batch. The process that scores a batch sets its sums, and the other processes
+// keep zeros for this batch until all_reduce adds the sums of all processes. The totals are added in the
+// order of the batches, so they do not depend on the number of processes.
 class BatchSums {
  public:
   BatchSums(int64_t results, int64_t batches)
@@ -51,8 +52,8 @@ class BatchSums {
 // The examples of an evaluation, and their order.
 struct ScoredExamples {
   int64_t count, batch_size;
-  // If true, process 0 scores all batches in order, and each batch continues the previous one
-  // (stream_indices). Otherwise, the processes divide the batches.
+  // If true, process 0 scores all batches in order, and each batch continues the sequences of the previous
+  // batch (see stream_indices()). Otherwise, the processes divide the batches.
   bool in_streams = false;
 
   std::vector<int64_t> of_batch(int64_t number) const {
@@ -64,8 +65,9 @@ struct ScoredExamples {
   }
 };
 
-// Scores the examples in batches by score(batch), which returns the sums of `results` results. The first
-// result is the loss in nats.
+// Calls score(batch) for each batch of the examples and returns the sums of all batches. score() returns
+// `results` sums over the examples of the batch. The first of them is the sum of the losses; if it is not
+// finite, throws DivergedError.
 template <class Score>
 BatchSums batch_sums(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
                      const Score& score, const StopCheck& stop, Communicator& processes) {

@@ -15,10 +15,10 @@
 
 namespace tapeformer {
 
-// The loss of a language model on a text. A token may have several bytes and characters.
+// The loss of a language model on a text. A token may consist of several bytes and characters.
 struct TextScore {
   int64_t tokens = 0, bytes = 0, characters = 0;  // numbers of predicted tokens, bytes and characters
-  double nats = 0;                                // sum of the negative log-likelihoods
+  double nats = 0;                                // sum of the negative log-likelihoods of the tokens
 
   // Adds a predicted token to the counts.
   void count(std::string_view token_text);
@@ -37,7 +37,8 @@ struct Evaluation {
   std::optional<TextScore> text;  // set only for texts
 };
 
-// Returns the number of unmasked predictions in a batch. The loss of a model is the mean over them.
+// Returns the number of unmasked predictions in a batch. The loss of a model is its mean over these
+// predictions.
 double unmasked_tokens(const Batch& batch);
 
 // Returns the results of an evaluation by name: nats_per_dim, bits_per_dim, the scores in `text` if it is
@@ -45,10 +46,10 @@ double unmasked_tokens(const Batch& batch);
 std::vector<std::pair<std::string, double>> named_results(const Evaluation& evaluation);
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have equal
-// weights. Attention kinds with the capability random_evaluation use `seed`. `processes` divide the batches,
-// unless the model has a segment memory; the result does not depend on their number. All processes must call
-// the function with the same arguments. Throws DivergedError if the loss of a batch is not finite, and
-// Stopped if `stop` returns true before a batch. All processes call `stop` equally often.
+// weights. Attention kinds with the capability random_evaluation use `seed`. The batches are divided between
+// `processes`, unless the model has a segment memory; the result does not depend on the number of processes.
+// All processes must call the function with the same arguments. Throws DivergedError if the loss of a batch
+// is not finite, and Stopped if `stop` returns true before a batch. All processes call `stop` equally often.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *single_process());

@@ -8,9 +8,9 @@
 
 namespace tapeformer {
 
-// Returns a message about the first tensor with non-finite elements, or nothing if all elements are finite.
-// An example of a message is "NAME has 3 non-finite elements of 256". All tensors must have the same floating
-// dtype and device.
+// Returns a message about the first tensor with non-finite elements, such as "NAME has 3 non-finite elements
+// of 256". Returns nothing if all elements are finite. All tensors must have the same floating dtype and
+// device.
 std::optional<std::string> find_non_finite(const NamedTensors& tensors);
 
 // Throws DivergedError if the tensors of a checkpoint are not finite. The message begins with `checkpoint`,

@@ -27,10 +27,10 @@ class MetricsWriter {
 
   // Appends the waiting records, then this record.
   void write(const MetricRecord& record);
-  // Writes the waiting records, if possible.
+  // Writes the waiting records. If the file cannot be written, the records continue to wait.
   void flush();
   // waiting() returns the number of waiting records, and problem() the error of the last attempt to write
-  // them. If all records are in the file, they return 0 and "".
+  // them. If no records are waiting, the functions return 0 and "".
   int64_t waiting() const { return waiting_; }
   const std::string& problem() const { return problem_; }
 
@@ -41,7 +41,7 @@ class MetricsWriter {
   std::string problem_;
 };
 
-// Prepares the file for a resume from a checkpoint of `step`: removes the records of later steps and
+// Prepares metrics.jsonl for a resume from a checkpoint of `step`: removes the records of later steps and
 // incomplete lines. If `evaluated` is false, also removes evaluations of `step`, because the resumed run
 // evaluates again. Replaces the file atomically. Does nothing if there is no file. Throws FileError.
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
@@ -53,7 +53,7 @@ std::vector<MetricRecord> read_metrics(const std::string& path);
 
 struct MetricsFile {
   std::vector<MetricRecord> records;
-  std::vector<std::string> problems;  // "PATH:LINE: problem" for each line that is not a record
+  std::vector<std::string> problems;  // "PATH:LINE: problem" for each line that is no valid record
 };
 // Like read_metrics(), but collects the problems of damaged lines and returns the other lines.
 MetricsFile read_metrics_leniently(const std::string& path);

@@ -25,8 +25,8 @@ StepRule radam_rule(const OptimizerConfig& config, double lr, double t) {
   return rule;
 }
 
-// Returns the rule of Adam, or of AdamW if `decoupled` is true: weight decay of the weights instead of L2
-// weight decay in the gradient.
+// Returns the update rule of Adam or, if `decoupled` is true, of AdamW. Adam adds L2 weight decay to the
+// gradient, and AdamW multiplies the weights by 1 - lr * weight_decay.
 StepRule adam_rule(const OptimizerConfig& config, double lr, double t, bool decoupled) {
   const double beta1 = config.betas[0], beta2 = config.betas[1];
   StepRule rule{.momentum = beta1, .gain = 1 - beta1, .beta2 = beta2, .eps = config.eps, .adaptive = true};
@@ -82,7 +82,7 @@ const RoundedWeights& Optimizer::round_weights() const {
 
 void Optimizer::prepare(double lr) {
   StepRule rule = rule_of(config_, lr, ++steps_);
-  // A smaller decay in early steps reduces the influence of the initial weights.
+  // A smaller decay in early steps reduces the influence of the initial weights on the moving average.
   const auto t = static_cast<double>(steps_);
   rule.average_decay = std::min(config_.ema, (1 + t) / (10 + t));
   if (adafactor_) adafactor_->prepare(lr, steps_);

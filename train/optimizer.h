@@ -37,24 +37,26 @@ class Optimizer {
   // - adafactor: see train/adafactor.h.
   Tensor step(double lr, double gradient_scale = 1);
   // prepare() and apply() are the two parts of step(). prepare() counts the step and copies its coefficients
-  // to the device. apply() reads them on the device, so a CUDA graph of apply() can be replayed with other
-  // coefficients.
+  // to the device. apply() reads the coefficients on the device. A CUDA graph of apply() can therefore be
+  // replayed after prepare() has set the coefficients of the next step.
   void prepare(double lr);
   Tensor apply(double gradient_scale = 1);
   int64_t steps() const { return steps_; }
 
-  // Returns copies of the current weights that are rounded for matrix products, for a RoundedWeights::Scope
-  // around a forward and backward pass. The scope must end before the weights change.
+  // Returns copies of the current weights that are rounded to bfloat16 for matrix products; see
+  // RoundedWeights. A forward and backward pass uses the copies within a RoundedWeights::Scope, which must
+  // end before the weights change.
   const RoundedWeights& round_weights() const;
 
-  // Exchanges the weights with their average. A second call restores them. Does nothing without an average.
+  // Exchanges the weights with their moving averages. A second call restores the weights. Does nothing if
+  // optimizer.ema is 0.
   void swap_average();
   bool has_average() const { return !averages_.empty(); }
 
   // Returns the tensors for a checkpoint. A name is the name of the parameter with a prefix: "first." and
-  // "second." for moments, "row." and "column." for the factors of Adafactor, and "average.". The result has
-  // only the tensors that this optimizer uses. They share storage with the optimizer, so that a checkpoint
-  // can be loaded into them.
+  // "second." for moments, "row." and "column." for the moments of Adafactor, and "average." for moving
+  // averages. The result has only the tensors that this optimizer uses. They share storage with the
+  // optimizer, so that a checkpoint can be loaded into them.
   Named state() const;
   void set_steps(int64_t steps) { steps_ = steps; }
 
@@ -65,7 +67,7 @@ class Optimizer {
                          const Clipping& clipping);
 
   std::vector<Tensor> first_, second_, averages_;
-  std::unique_ptr<Adafactor> adafactor_;  // null for other kinds
+  std::unique_ptr<Adafactor> adafactor_;  // null unless the optimizer is "adafactor"
   RoundedWeights rounded_weights_;
   Tensor rule_;  // coefficients of the step, on the device of the parameters
   int64_t steps_ = 0;

@@ -37,7 +37,8 @@ Json json_of(const Report& report) {
   return object;
 }
 
-constexpr int kDigits = 6, kTableDigits = 4;  // significant digits of single values and in tables
+// The significant digits of numbers outside of tables, and in tables.
+constexpr int kDigits = 6, kTableDigits = 4;
 
 std::string number_text(double number, int digits) {
   char text[32];
@@ -55,7 +56,8 @@ std::string bytes_text(int64_t bytes) {
   return text;
 }
 
-// Separates items that contain spaces, such as sentences, by semicolons.
+// Returns the items of a list separated by spaces, or by semicolons if an item contains a space. Returns "-"
+// for an empty list.
 template <class T>
 std::string list_text(const std::vector<T>& list) {
   std::string text, separator = " ";

@@ -27,8 +27,8 @@ class Report {
 // Returns the report as a JSON object on a single line. Numbers that are not finite become null.
 std::string to_json(const Report& report);
 
-// Returns a line "name  value" for each scalar and list, followed by the tables. Values whose names end in
-// "bytes" are shown in KiB, MiB or GiB.
+// Returns a line "name  value" for each scalar and list, followed by the tables. Integers whose names end in
+// "bytes" are shown in B, KiB, MiB, GiB or TiB.
 std::string to_text(const Report& report);
 
 }  // namespace tapeformer

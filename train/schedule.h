@@ -7,12 +7,12 @@
 
 namespace tapeformer {
 
-// The factor of the learning rate optimizer.lr. During the first warmup_steps, the factor rises linearly to
-// 1. Afterwards it depends on the kind:
+// The factor by which a schedule multiplies the learning rate optimizer.lr. During the first warmup_steps,
+// the factor rises linearly to 1. Afterwards it depends on the kind of the schedule:
 //
 // - constant: 1.
 // - step: multiplied by schedule.factor at each step in step_at.
-// - cosine: from 1 to final_lr_ratio at the last step (Loshchilov & Hutter 2017, one cycle).
+// - cosine: falls from 1 to final_lr_ratio after the last step (Loshchilov & Hutter 2017, one cycle).
 // - rsqrt: sqrt(max(warmup_steps, 1) / step), with steps counted from 1 (Vaswani et al. 2017, section 5.3).
 // - plateau: multiplied by schedule.factor when the evaluation loss has not improved for more than `patience`
 //   evaluations, with the minimum final_lr_ratio. A loss improves if it is less than (1 - threshold) times
@@ -23,10 +23,10 @@ class Schedule {
 
   // Returns the factor of step `step`, counted from 0.
   double factor(int64_t step) const;
-  // Updates a plateau schedule with the loss of an evaluation.
+  // Updates a plateau schedule with the loss of an evaluation. Other schedules ignore the loss.
   void observe(double loss);
 
-  // The state of a plateau schedule, for checkpoints.
+  // The state of a plateau schedule, which checkpoints contain.
   struct State {
     double plateau_factor = 1, best_loss = 1e300;
     int64_t bad_evaluations = 0;

@@ -13,14 +13,15 @@ inline constexpr int kInterrupted = 130;  // exit status of a process that a sig
 // end the programs that CommandOutput runs, and end the process with kInterrupted.
 void end_on_signals();
 
-// Makes the handlers of end_on_signals() omit the line. For processes whose launcher reports signals.
+// Makes the handlers of end_on_signals() omit the line. A process whose launcher reports signals calls the
+// function.
 void omit_signal_message();
 
 // Returns whether the process has received SIGTERM.
 bool received_sigterm();
 
-// A scope in which handlers record SIGINT and SIGTERM. A second SIGINT ends the process at once. The
-// destructor restores the old handlers.
+// A scope in which signal handlers record SIGINT and SIGTERM. A SIGINT directly after another SIGINT ends the
+// process at once. The destructor restores the previous handlers.
 class StopSignals {
  public:
   StopSignals();
@@ -28,7 +29,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // Returns the last signal, or 0 if there was none.
+  // Returns the number of the last signal in this scope, or 0 if there was none.
   int requested() const;
 };
 

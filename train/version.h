@@ -5,8 +5,8 @@
 
 namespace tapeformer {
 
-// Returns the commit of the sources. The suffix "-dirty" means that files differed from the commit when they
-// were built. Returns "unknown" if the sources were not in a repository.
+// Returns the commit of the sources. The suffix "-dirty" means that source files differed from the commit
+// when the program was built. Returns "unknown" if the sources were not in a repository.
 std::string source_commit();
 
 }  // namespace tapeformer

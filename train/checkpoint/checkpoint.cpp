@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxTextBytes = size_t{64} << 20;  // maximum bytes of state.json and config.toml
+constexpr size_t kMaxTextBytes = size_t{64} << 20;  // maximum size of state.json and config.toml
 const char* const kModelFile = "model.safetensors";
 const char* const kOptimizerFile = "optimizer.safetensors";
 const char* const kStateFile = "state.json";
@@ -39,7 +39,7 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Calls f. Converts its FileError or filesystem_error to an Error whose text starts with `context`.
+// Calls f. Converts a FileError or filesystem_error of f to an Error whose text starts with `context`.
 template <class Error = CheckpointError, class F>
 void guarded(const std::string& context, F&& f) {
   try {
@@ -51,8 +51,8 @@ void guarded(const std::string& context, F&& f) {
   }
 }
 
-// Opens checkpoints/. Creates missing folders and syncs their parents, so that the new folders survive a
-// crash.
+// Opens the folder `checkpoints` of a run directory. Creates missing folders and syncs their parents, so that
+// the new folders survive a crash.
 Folder open_or_create_checkpoints(const std::string& run_dir) {
   const fs::path path = run_dir.empty() ? "." : fs::path(run_dir);
   std::vector<fs::path> created;
@@ -95,8 +95,9 @@ bool is_real_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, error));
 }
 
-// Renames a complete folder to its final name. If a folder of this name exists, exchanges the two atomically,
-// so that a complete checkpoint exists at every moment.
+// Renames the complete checkpoint `temporary` to `name`. If a checkpoint `name` exists, exchanges the two
+// folders atomically, so that a complete checkpoint exists at every moment. The old checkpoint then has the
+// name `temporary`.
 void install(const Folder& parent, const std::string& temporary, const std::string& name) {
   if (parent.kind_of(name) == Folder::Kind::none)
     parent.rename(temporary, name);
@@ -106,7 +107,7 @@ void install(const Folder& parent, const std::string& temporary, const std::stri
 }
 
 void write_contents(const Folder& folder, const CheckpointContents& contents) {
-  // Loaders of PyTorch models require this entry.
+  // Programs that load PyTorch models from safetensors files require this entry.
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};
   TrainingState state = contents.state;
   for (const auto& [name, tensors] :
@@ -120,7 +121,8 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
   folder.sync();
 }
 
-// Returns whether an entry is an unfinished checkpoint or file. Earlier versions named them ".tmp-…".
+// Returns whether `name` is the name of an unfinished checkpoint or file. Earlier versions of Tapeformer used
+// names that begin with ".tmp-".
 bool is_unfinished_checkpoint(const std::string& name) {
   return name.starts_with(".tmp-") || is_temporary_name(name);
 }
@@ -150,7 +152,8 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
       fs::remove_all(parent.path_of(temporary), ignored);
       throw;
     }
-    parent.remove(temporary);  // removes the replaced checkpoint of the same step, if there was one
+    // If install() has replaced a checkpoint of the same step, the temporary folder contains the old checkpoint.
+    parent.remove(temporary);
   });
   return (checkpoints_of(run_dir) / name).string();
 }
@@ -262,7 +265,8 @@ TrainingState Checkpoint::state() const {
   return parsed_state(state_text());
 }
 
-// Returns nothing if the checkpoint has no checksums.
+// Returns the checksum of the file `name` in `state`, or nothing if the checkpoint has no checksums at all.
+// Throws CheckpointError if the checkpoint has checksums, but none for this file.
 std::optional<Checksum> Checkpoint::checksum_of_file(const TrainingState& state,
                                                      const std::string& name) const {
   if (state.files.empty()) return std::nullopt;

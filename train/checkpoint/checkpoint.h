@@ -6,7 +6,8 @@
 // A checkpoint appears complete or not at all: it is written into a temporary folder, synced and renamed. The
 // symlinks are replaced by rename. After a crash of the process or the machine, `latest` points to a complete
 // checkpoint. A failed save does not change earlier checkpoints. Only one process may write to a run
-// directory at a time. Functions throw CheckpointError with the name of the file.
+// directory at a time. Functions throw CheckpointError, or its subclass CheckpointWriteError if a checkpoint
+// cannot be written. The message names the file.
 //
 // state.json contains the size and CRC-32 of each file, and loading verifies the files that it reads. Files
 // are never written through symbolic links: `checkpoints` must be a folder, and `latest` and `best` must
@@ -28,8 +29,8 @@ namespace tapeformer {
 
 using NamedTensorList = std::vector<std::pair<std::string, Tensor>>;
 
-// The name of the folder of checkpoints in a run directory, and the name of the config file in a run
-// directory or a checkpoint.
+// The names of the folder of checkpoints in a run directory, and of the config file in a run directory or a
+// checkpoint folder.
 inline constexpr char kCheckpoints[] = "checkpoints", kConfigFile[] = "config.toml";
 
 struct CheckpointContents {
@@ -40,21 +41,23 @@ struct CheckpointContents {
 };
 
 // Writes the checkpoint of step `contents.state.step`, points `latest` to it and returns its folder. Replaces
-// a checkpoint of the same step.
+// a checkpoint of the same step. Throws CheckpointWriteError.
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents);
 
 // Replaces the state of the saved checkpoint of step `state.step`. Keeps the checksums of the other files.
+// Throws CheckpointError if there is no such checkpoint.
 void replace_checkpoint_state(const std::string& run_dir, TrainingState state);
 
-// Points the link `best` to the saved checkpoint of a step.
+// Points the link `best` to the saved checkpoint of a step. Throws CheckpointError if there is no such
+// checkpoint.
 void mark_best_checkpoint(const std::string& run_dir, int64_t step);
 
 // Removes all checkpoints except the `keep_last` newest and the checkpoints that `latest` and `best` point
 // to.
 void prune_checkpoints(const std::string& run_dir, int64_t keep_last);
 
-// Removes unfinished files of a killed process from the run directory and from checkpoints/. Must be called
-// before the first save.
+// Removes the unfinished checkpoints and files that a killed process has left in the run directory and in its
+// folder `checkpoints`. Must be called before the first save.
 void remove_unfinished_checkpoints(const std::string& run_dir);
 
 // Returns the steps of the complete checkpoints in ascending order.
@@ -87,7 +90,8 @@ class Checkpoint {
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile model_file() const;
   // load_model() loads the weights, and load_optimizer() the optimizer state, into tensors of the same names
-  // and shapes. They throw like SafetensorsFile::load_into(), and verify the checksum of the file.
+  // and shapes. Both functions verify the checksums of state.json and of the loaded file, and throw
+  // CheckpointError under the conditions of SafetensorsFile::load_into().
   void load_model(const NamedTensorList& expected) const;
   void load_optimizer(const NamedTensorList& expected) const;
 

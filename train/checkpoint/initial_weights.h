@@ -1,4 +1,4 @@
-// The weights that a new run takes from an earlier run, for fine-tuning.
+// The initial weights of a new run, copied from a checkpoint of an earlier run, for fine-tuning.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // A reader of JSON objects that checks the types and ranges of their entries. Internal to train/.
 //
-// Functions throw CheckpointError "PREFIX KEY: expected …, got …".
+// Functions throw CheckpointError "PREFIX KEY: expected …, got …" if an entry is missing, has the wrong type
+// or is out of range.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +14,18 @@ namespace tapeformer {
 
 class JsonEntries {
  public:
-  // Parses a text. `prefix` precedes the key in errors: "PATH: " or "PATH: task.".
+  // Parses a text that must be a JSON object. `prefix` precedes the key in errors: "PATH: " or "PATH: task.".
   JsonEntries(const std::string& text, const std::string& prefix);
 
   bool has(const std::string& key) const;
   std::vector<std::string> keys() const;
-  // Returns a reader for an entry that is an object.
+  // Returns a reader for the entry `key`, which must be an object.
   JsonEntries object(const std::string& key) const;
-  // Returns the object as JSON text.
+  // Returns the JSON text of the whole object.
   std::string text() const;
 
   int64_t integer(const std::string& key, int64_t min, int64_t max) const;
-  // Returns a finite number from `min` to `max`. The message of an error contains `expected`, a description
-  // of the range.
+  // Returns a finite number from `min` to `max`. `expected` describes this range in the message of an error.
   double number(const std::string& key, double min, double max, const std::string& expected) const;
   double number(const std::string& key) const;
   std::optional<double> number_or_null(const std::string& key) const;

@@ -1,5 +1,5 @@
 // Comparison of the model sizes in config.toml and state.json with the tensors of a checkpoint. Callers
-// compare them before they allocate the model, because a model of wrong sizes could exhaust the memory.
+// compare them before they allocate the model, because wrong sizes could exhaust the memory.
 #pragma once
 
 #include <optional>
@@ -17,18 +17,19 @@ namespace tapeformer {
 // A tensor whose shape depends on a size in the config or in state.json.
 struct SizedTensor {
   std::string name;
-  std::optional<Shape> shape;  // if empty, the model must not have the tensor
-  std::string source;          // for example "config.toml: model.layers"
+  std::optional<Shape> shape;  // expected shape; if empty, the checkpoint must not contain the tensor
+  std::string source;          // file and key of the size, for example "config.toml: model.layers"
 };
 
-// Returns tensors whose shapes together determine the number of parameters of the model.
+// Returns tensors whose shapes together determine all sizes that the number of parameters of the model
+// depends on.
 std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options);
 std::vector<SizedTensor> sized_tensors(const ClassifierOptions& options);
 std::vector<SizedTensor> sized_tensors(const SetTransformerOptions& options);
 std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options);
 
-// Throws CheckpointError if a tensor of the checkpoint has a different shape. The message names the entry and
-// both shapes.
+// Throws CheckpointError if a tensor is missing, has a different shape, or must not be in the checkpoint. The
+// message names the tensor, its `source` and both shapes.
 void check_model_sizes(const Checkpoint& checkpoint, const std::vector<SizedTensor>& expected);
 
 }  // namespace tapeformer

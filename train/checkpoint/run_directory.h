@@ -1,4 +1,5 @@
-// The run directory of a training run in progress. A lock excludes other processes.
+// The run directory of a training run in progress. A lock prevents training by other processes in the
+// directory.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +11,8 @@
 
 namespace tapeformer {
 
-// An exception of a training run that cannot use a run directory. Commands catch it and add the options that
-// solve the problem to its text.
+// An exception of a training run that cannot use a run directory. Commands catch it and append the
+// command-line options that solve the problem to its text.
 class RunDirectoryError : public ConfigError {
  public:
   enum class Reason {
@@ -29,8 +30,8 @@ class RunDirectoryError : public ConfigError {
 
 class RunDirectory {
  public:
-  // Creates the folder if it does not exist and locks it. Throws RunDirectoryError if another process trains
-  // in it.
+  // Creates the folder if it does not exist, and locks it. Throws RunDirectoryError if another process trains
+  // in the folder.
   explicit RunDirectory(const std::filesystem::path& path);
 
   const Folder& folder() const { return folder_; }

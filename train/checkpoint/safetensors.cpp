@@ -16,7 +16,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // limit of the reference implementation
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // header limit of the reference implementation
 constexpr size_t kAlignment = 8;
 constexpr size_t kMaxNames = 20;  // maximum number of names in one error
 

@@ -3,8 +3,8 @@
 // contains the dtype, the shape and the byte range of each tensor.
 //
 // The reader checks the header against the size of the file before it allocates tensors. A damaged or
-// malicious file causes a CheckpointError, but no crash and no allocation larger than the file. Errors name
-// the file and the expected value.
+// malicious file causes a CheckpointError, but no crash and no allocation larger than the file. The message
+// names the file and the expected value.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,11 @@
 
 namespace tapeformer {
 
-// Writes tensors of any strides to an empty file, syncs it and returns its checksum. Throws FileError.
+// Writes tensors with any strides to an empty file, syncs the file and returns its checksum. Throws
+// FileError.
 Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
-// Creates or overwrites the file at `path`.
+// Writes tensors to the file at `path`, which is created or overwritten. Otherwise like the function above.
 Checksum write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
 
@@ -39,15 +40,16 @@ class SafetensorsFile {
   const std::string& path() const { return file_.path(); }
   const std::map<std::string, Entry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // Returns a tensor of the file on the CPU. Throws CheckpointError if the file has no tensor with this name.
   Tensor read(const std::string& name) const;
 
   // Throws CheckpointError if the names, shapes or dtypes of the tensors in the file are not as expected. The
   // error lists missing and unexpected names and mismatched shapes.
   void check_tensors(const std::vector<std::pair<std::string, Tensor>>& expected) const;
   // Loads all tensors of the file into `expected` and converts between floating dtypes. Throws
-  // CheckpointError if tensors are missing, unexpected, or have a different shape or an incompatible dtype.
-  // The error lists their names. Also throws CheckpointError if the file does not match `checksum`. If it
-  // throws, no tensor is changed.
+  // CheckpointError if tensors are missing, unexpected, or have a different shape or an incompatible dtype;
+  // the message lists their names. Also throws CheckpointError if the file does not match `checksum`. If the
+  // function throws, no tensor is changed.
   void load_into(const std::vector<std::pair<std::string, Tensor>>& expected,
                  const std::optional<Checksum>& checksum = {}) const;
 
@@ -56,7 +58,7 @@ class SafetensorsFile {
   Tensor read(const Entry& entry, Checksum& checksum) const;
 
   File file_;
-  Checksum header_;  // checksum of the bytes before the data
+  Checksum header_;  // checksum of the bytes before the data section
   uint64_t data_begin_ = 0;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;

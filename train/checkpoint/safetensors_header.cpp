@@ -15,7 +15,7 @@ namespace {
 constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::bfloat16,
                              DType::int32,   DType::int64,   DType::uint8};
 
-constexpr size_t kMaxEntries = 100'000;  // limits the memory for a header with many small entries
+constexpr size_t kMaxEntries = 100'000;  // limits the memory that a header with many small entries can use
 
 template <class... Args>
 [[noreturn]] void fail(const Args&... message) {
@@ -140,8 +140,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
 };
 
-// Returns the size of a tensor in bytes, or nothing if the size overflows. Dimensions of 0 count as 1 for the
-// overflow, because the strides of an empty tensor are products of the other dimensions.
+// Returns the size of a tensor in bytes, or nothing if the size overflows. The overflow check replaces
+// dimensions of 0 by 1, because the strides of an empty tensor are products of the other dimensions.
 std::optional<uint64_t> bytes_of(const SafetensorsEntry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)
@@ -152,7 +152,7 @@ std::optional<uint64_t> bytes_of(const SafetensorsEntry& entry) {
   return empty ? 0 : bound;
 }
 
-// Checks that each byte of the data belongs to exactly one tensor.
+// Throws CheckpointError unless each byte of the data section belongs to exactly one tensor.
 void check_layout(const std::map<std::string, SafetensorsEntry>& entries, uint64_t data_bytes) {
   std::vector<std::pair<const std::string, SafetensorsEntry> const*> in_order;
   for (const auto& item : entries) in_order.push_back(&item);

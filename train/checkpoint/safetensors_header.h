@@ -14,7 +14,7 @@ namespace tapeformer {
 struct SafetensorsEntry {
   DType dtype = DType::float32;
   Shape shape;
-  uint64_t begin = 0, end = 0;  // range of bytes in the data section
+  uint64_t begin = 0, end = 0;  // range [begin, end) of bytes in the data section
 };
 
 struct SafetensorsHeader {
@@ -22,8 +22,8 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Parses and checks a header. `data_bytes` is the size of the data section. Throws CheckpointError without
-// the name of the file.
+// Parses and checks a header. `data_bytes` is the size of the data section. Throws CheckpointError if the
+// header is invalid; the message does not name the file.
 SafetensorsHeader parse_safetensors_header(const std::string& json, uint64_t data_bytes);
 
 // Returns the name of a dtype in safetensors files, such as "F32".

@@ -17,16 +17,16 @@ struct TrainingState {
   int64_t optimizer_steps = 0;
   std::optional<double> best_loss = {};  // lowest TaskEvaluation::criterion of all evaluations
   double seconds = 0;                    // training time in seconds
-  // Seconds of wall-clock and processor time of the current epoch, and of wall-clock time of the last
-  // complete epoch. The times are set only for tasks that report epochs.
+  // Wall-clock and processor time of the current epoch, and wall-clock time of the last complete epoch, in
+  // seconds. The times are set only for tasks that report epochs.
   struct Epochs {
     double seconds = 0, cpu_seconds = 0, last_seconds = 0;
   };
   std::optional<Epochs> epochs = {};
   Schedule::State schedule = {};
   std::string task = {};  // JSON object of Task::description(); may be empty
-  // The checksums of the other files of the checkpoint, by name. The map is empty if the checkpoint has no
-  // checksums.
+  // The checksums of the other files of the checkpoint, by file name. The map is empty if the checkpoint has
+  // no checksums.
   std::map<std::string, Checksum> files = {};
 };
 
@@ -37,8 +37,8 @@ std::string to_json(const TrainingState& state);
 // …, got …". Does not verify the checksum of the text, so that an error names the invalid entry.
 TrainingState parse_training_state(const std::string& text, const std::string& path);
 
-// Throws CheckpointError if `text` does not match the checksum at its end. Accepts a text without this
-// checksum if `state` has no checksums of files either, because earlier versions wrote such files.
+// Throws CheckpointError if `text` does not match the checksum at its end. A text without this checksum is
+// accepted if `state.files` is empty, because earlier versions wrote such files.
 void check_state_text(const std::string& text, const TrainingState& state, const std::string& path);
 
 }  // namespace tapeformer
