@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kCausalMask = "causal";
 
-// Operations and bytes of one causal forward and backward pass over all sequences.
-// - Operations: the products of the forward pass, and the same number for the gradient of each operand.
+// Returns the operations and bytes of one causal forward and backward pass over all sequences.
+// - Operations: the products of the forward pass, and as many for the gradient of each of the two operands.
 // - Bytes, a lower bound: forward reads q, k and v and writes the result. Backward reads these four tensors
 //   and the gradient of the result, and writes three gradients.
 // If queries and keys are shared, q and k are one tensor.

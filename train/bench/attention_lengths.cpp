@@ -10,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-// Inputs of one length, and the times measured with them.
+// The inputs of attention at one length, and the times measured with these inputs.
 class LengthMeasurement {
  public:
   LengthMeasurement(const AttentionKind& kind, const OptionValues& options, const AttentionLengths& all,
@@ -96,7 +96,7 @@ std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const 
   std::vector<LengthMeasurement> measurements;
   for (int64_t length = lengths.shortest; length <= lengths.longest; length *= 2) {
     measurements.emplace_back(kind, options, lengths, length).run();
-    // Doubling the length increases the time by at most a factor of four.
+    // Doubling the length multiplies the time by at most four, so the next length could exceed `patience`.
     if (4 * measurements.back().last_seconds() > lengths.patience) break;
   }
   for (LengthMeasurement& measurement : measurements) measurement.clear_times();

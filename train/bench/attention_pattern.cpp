@@ -1,5 +1,5 @@
 // A picture of the attention weights of a kind: a row for each query, and a column for each key. The weights
-// are measured by changes of single values, so they depend on the computation of the kind only.
+// are measured from the effect of single values on the result, so a kind need not return its weights.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -16,13 +16,13 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kHeadDim = 64;
-constexpr double kAttended =
-    1e-6;  // smallest weight of an attended key, relative to the largest of the query
+// The smallest weight of an attended key, relative to the largest weight of the same query.
+constexpr double kAttended = 1e-6;
 
 // Returns the weights (queries, keys) of a kind with one head, its initial parameters and random queries and
-// keys. The weight of key j for query i is the norm of the change of result i if value j changes from 0 to a
-// random unit vector and the other values are 0. For kinds that only compute weighted sums of the values, it
-// is the magnitude of the attention weight.
+// keys. The weight of key j for query i is |change of result i| / |value j| if value j changes from 0 to a
+// random vector and all other values are 0. For kinds that only compute weighted sums of the values, it is
+// the magnitude of the attention weight.
 std::vector<double> measured_weights(const AttentionKind& kind, const OptionValues& options, int64_t length) {
   const NoGrad no_grad;
   const std::unique_ptr<Attention> attention =
@@ -59,8 +59,9 @@ std::vector<double> measured_weights(const AttentionKind& kind, const OptionValu
   return weights;
 }
 
-// Returns the picture (length, length) of the weights. The largest weight of a row is black, and weight 0 is
-// white. The darkness of a weight is the square root of its ratio to the largest weight.
+// Returns a picture of length x length pixels, as a tensor of shape (1, length * length), with a row for each
+// query. The largest weight of a row is black, and weight 0 is white. The darkness of a weight is the square
+// root of its ratio to the largest weight of the row.
 Tensor picture_of(const std::vector<double>& weights, int64_t length) {
   const Tensor picture = Tensor::empty({1, length * length}, DType::uint8);
   for (int64_t row = 0; row < length; ++row) {

@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// A model option, and the benchmark option with another name that sets it.
+// A model option, and the benchmark option that sets it under another name.
 struct OptionName {
   const char *model, *benchmark;
 };
@@ -24,7 +24,8 @@ std::string text_with_option(const Benchmark& benchmark, const OptionProblem& pr
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
   if (benchmark.has_option(name)) return "--" + name + ": " + problem.problem;
-  // The benchmark has no option for this value, so the message names the attention kind, which determines it.
+  // The benchmark has no option for this value. If the value is an option of the attention kind, the message
+  // names --attention, which selects the kind and with it the value.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.problem;
 }
 

@@ -24,7 +24,7 @@ inline constexpr uint64_t kSeed = 1;  // seed of random inputs
 // Arguments of a benchmark from the command line.
 struct BenchmarkArguments {
   OptionValues options;       // values of Benchmark::options
-  Device device = kCpu;       // the CPU unless Benchmark::on_devices is true
+  Device device = kCpu;       // the CPU unless Benchmark::on_devices or counts_device is true
   ConfigOverrides overrides;  // overrides of the config in the option "config"
   DataAccess data;
 };
@@ -33,24 +33,24 @@ struct Benchmark {
   std::string name, summary;
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
-  bool on_devices = false;         // whether the benchmark measures the device of --device
-  bool counts_device = false;      // whether the benchmark counts the work of a CUDA device
+  bool on_devices = false;         // whether the benchmark runs on the device in --device
+  bool counts_device = false;      // whether the benchmark counts the launches and bytes of a CUDA device
   bool several_processes = false;  // whether mpirun may start several processes of the benchmark
 
   bool has_option(const std::string& option) const;
 };
 
-// The condition of options that have an effect only without --config.
+// The condition of options that have an effect only if --config is not given.
 inline const OptionCondition kWithoutConfig{"config", {""}};
 
 // Returns the option "precision" with the choices float32 and bfloat16.
 OptionSpec precision_option(std::string default_value, std::string help);
-// Applies run.precision to the device, and run.tf32 to a CUDA device. Throws ConfigError that names
-// --precision if the CPU does not support the precision.
+// Applies run.precision to the device, and run.tf32 to a CUDA device. If the CPU does not support the
+// precision, throws a ConfigError that names --precision.
 void use_precision(const RunConfig& run, Device device);
 
-// Returns the attention kind that an option names. Throws ConfigError, which names the option, for an unknown
-// kind.
+// Returns the attention kind `name`, the value of `option`. For an unknown kind, throws a ConfigError that
+// names the option.
 const AttentionKind& kind_of_option(const std::string& option, const std::string& name);
 
 // Returns all benchmarks in the order in which the help lists them.

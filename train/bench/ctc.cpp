@@ -28,7 +28,8 @@ Report run_ctc(const BenchmarkArguments& arguments) {
   const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
   const int64_t batch = number("batch"), frames = number("frames"), classes = number("classes"),
                 labels = number("labels");
-  // With a blank before each label, an alignment has at least two frames per label.
+  // An alignment needs at most two frames per label: one for the label, and one for a blank between equal
+  // labels.
   if (2 * labels > frames) throw ConfigError("--labels must be at most half of --frames");
   const Tensor logits = require_grad(random_logits(batch, frames, classes));
   const Tensor targets = random_labels(batch, labels, classes);

@@ -23,9 +23,9 @@ struct DeviceWork {
   double flop() const;
 };
 
-// Counts the work of a CUDA device. The bytes include only arrays that were allocated during the lifetime of
-// the object. Meanwhile, an emulated device skips the work and has a memory limit. The functions are inline
-// because builds without CUDA cannot link them.
+// A counter of the work of a CUDA device. The counted bytes include only arrays that were allocated during
+// the lifetime of the counter. During this time, an emulated device does not compute the work, and its memory
+// has a limit of `memory_bytes`. The functions are inline because builds without CUDA cannot link them.
 class WorkCounter {
  public:
   WorkCounter(Device device, int64_t memory_bytes)
@@ -42,7 +42,7 @@ class WorkCounter {
   WorkCounter(const WorkCounter&) = delete;
   WorkCounter& operator=(const WorkCounter&) = delete;
 
-  // Calls f, and returns the work that it submits to the device. DeviceWork::parameters is 0 in the result.
+  // Calls f, and returns the work that f submits to the device. DeviceWork::parameters is 0 in the result.
   template <class F>
   DeviceWork work_of(F&& f) const {
     memory_.reset_peak();
@@ -60,8 +60,9 @@ class WorkCounter {
 
 // training_work() returns the work of the second training step. decoding_work() returns the work of decoding
 // the second token of every sequence of a batch. The results exclude work that only the first step or token
-// requires. A real device also computes the steps. The functions throw OutOfMemory if an emulated device
-// needs more than `memory_bytes`, and DeviceError if the device is the CPU.
+// requires. A real device computes the steps, and an emulated device only counts their work. The functions
+// throw OutOfMemory if an emulated device needs more than `memory_bytes`, and DeviceError if the device is
+// the CPU.
 DeviceWork training_work(const ModelChoice& choice, Device device, int64_t memory_bytes);
 DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device, int64_t memory_bytes);
 

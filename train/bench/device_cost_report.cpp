@@ -1,5 +1,5 @@
-// The benchmark "device-cost": a table of the launches of a training step or of a decoded token, with
-// estimated times on a device. The benchmark measures nothing.
+// The benchmark "device-cost": a table of the launches of a training step or of a decoded token. The times in
+// the table are estimates for a model of a CUDA device and are not measured.
 #include <algorithm>
 #include <map>
 
@@ -15,7 +15,8 @@ std::string type_text(cuda::OperandType type) {
   return kNames[static_cast<size_t>(type)];
 }
 
-// Returns the name of a launch. Launches of the same code and shape have the same name.
+// Returns the name of a launch. Kernels and copies are named after their source line, and products after
+// their shape, so repeated launches have the same name.
 std::string name_of(const cuda::WorkRecord& work) {
   const std::string path = work.where.file;
   const std::string place = concat_text(path.substr(path.rfind('/') + 1), ":", work.where.line);
@@ -26,7 +27,7 @@ std::string name_of(const cuda::WorkRecord& work) {
                      " ", type_text(work.type), p.epilogue.empty() ? "" : ", " + p.epilogue);
 }
 
-// Launches with the same name and op.
+// Sums over the launches with the same name and op.
 struct Group {
   std::string name, op, note;
   int64_t launches = 0, blocks = 0, bytes = 0;

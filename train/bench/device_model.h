@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// Rates and sizes of a device, from the documents that `source` names.
+// Rates and sizes of a CUDA device, from the documents that `source` names.
 struct DeviceModel {
   std::string name;    // value of --device-model
   std::string source;  // documents with the constants
@@ -29,9 +29,10 @@ const std::vector<DeviceModel>& device_models();
 // Returns the device with this name. Throws ConfigError with the available names if there is none.
 const DeviceModel& device_model(const std::string& name);
 
-// Returns the number of blocks of a product: the number of result tiles times the number of parts of k.
+// Returns the number of thread blocks of a matrix product: the number of tiles of the result times the number
+// of parts into which k is split.
 int64_t product_blocks(const cuda::ProductShape& product, const DeviceModel& device);
-// Returns the estimated run time of a launch in seconds.
+// Returns the estimated run time of a launch in seconds, including the gap before the next launch.
 double seconds_of_work(const cuda::WorkRecord& work, const DeviceModel& device);
 
 }  // namespace tapeformer

@@ -62,7 +62,7 @@ double slowest_seconds(Communicator& processes, F&& f) {
 struct StepTimes {
   std::vector<double> together, alone, one_process, reduce, copy;
 
-  // Returns the quotients alone / together of the rounds, in ascending order.
+  // Returns the ratio alone / together of each round, in ascending order.
   std::vector<double> ratios() const {
     std::vector<double> list;
     for (size_t i = 0; i < alone.size(); ++i) list.push_back(alone[i] / together[i]);
@@ -71,7 +71,8 @@ struct StepTimes {
   }
 };
 
-// Measures the kinds of steps in turn, so that other load on the machine affects all of them.
+// Measures steps of all processes together, independent steps, and steps of one process in turn, so that
+// other load on the machine affects all of them.
 StepTimes measure(const ModelChoice& choice, int64_t repeats, Communicator& processes, bool bfloat16,
                   int all_threads) {
   Replica replica(choice, choice.batch / processes.size(), processes, bfloat16);
@@ -132,7 +133,8 @@ Report run_distributed(const BenchmarkArguments& arguments) {
       .add("ratio_to_limit", median(ratios))
       .add("lowest_ratio", ratios.front())
       .add("highest_ratio", ratios.back());
-  // mpirun may have bound process 0 to fewer processors than its threads need.
+  // The time of one process on all threads is reported only if mpirun has bound process 0 to enough
+  // processors.
   if (processors >= static_cast<size_t>(all_threads))
     report.add("threads_of_one_process", all_threads)
         .add("seconds_one_process", median(times.one_process))

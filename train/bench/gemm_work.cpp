@@ -13,7 +13,7 @@ namespace tapeformer {
 
 namespace {
 
-// Multiplies matrices with elements of type T `p.count` times.
+// Multiplies matrices with elements of type T `p.count` times. The buffers may be larger than the matrices.
 template <class T, class Backend>
 void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& c) {
   const Gemm<T> product{.transpose_a = p.transpose_a,
@@ -30,8 +30,8 @@ void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor
   for (int64_t i = 0; i < p.count; ++i) gemm(backend, product);
 }
 
-// Multiplies matrices on the CPU `p.count` times with the kernels of linear layers. Weights are float32. The
-// three cases are y = x weightᵀ, dx = dy weight and dweight = dyᵀ x.
+// Multiplies matrices on the CPU `p.count` times with the kernels of linear layers, whose weights and
+// gradients of weights are float32. The three cases are y = x weightᵀ, dweight = dyᵀ x and dx = dy weight.
 template <class T>
 void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& weight,
                         const Tensor& c) {

@@ -23,7 +23,7 @@ struct GemmShape {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
            static_cast<double>(count);
   }
-  // Returns the number of elements of all operands and results.
+  // Returns the number of elements of the operands and results of all `count` products.
   double elements() const {
     const auto rows = static_cast<double>(m), columns = static_cast<double>(n),
                depth = static_cast<double>(k);
@@ -40,11 +40,12 @@ std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int
 double total_flops(const std::vector<GemmShape>& products);
 double total_elements(const std::vector<GemmShape>& products);
 
-// Returns the floating-point operations of attention in a forward pass over one sequence, for all layers and
-// heads. Throws ConfigError if the attention kind declares no `multiply_adds`.
+// Returns the number of floating-point operations of attention in a forward pass over one sequence, for all
+// layers and heads. Throws ConfigError if the attention kind declares no `multiply_adds`.
 double attention_flops(const AutoregressiveOptions& model, int64_t length);
 
-// Returns the dtype of matrix operands under the precision setting of the device: float32 or bfloat16.
+// Returns the dtype of the operands of matrix products under the current precision of the device: float32 or
+// bfloat16.
 DType stored_dtype(Device device);
 
 // Matrix products on a device, with buffers of dtype stored_dtype(device) that the object owns.
@@ -59,8 +60,8 @@ class GemmWork {
  private:
   std::vector<GemmShape> products_;
   Tensor a_, b_, c_;
-  // The weight, or the gradient of the weight, in float32. The tensor is defined if the products run with the
-  // kernels of linear layers: on the CPU in bfloat16, or in float32 with oneDNN.
+  // The weight, or the gradient of the weight, in float32. The tensor is defined only if the products run
+  // with the kernels of linear layers: on the CPU in bfloat16, or in float32 with oneDNN.
   Tensor weight_;
 };
 

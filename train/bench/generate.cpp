@@ -1,5 +1,6 @@
-// A benchmark of generation. In the recurrent form, one sequence on one core is compared with reading all
-// weights once per token. A batch on all cores is compared with products of the same matrix shapes.
+// A benchmark of generation. In the recurrent form, the time per token of one sequence on one core is
+// compared with the time of reading all weights once. A batch on all cores is compared with products of the
+// same matrix shapes.
 #include <optional>
 
 #include "core/allocator.h"
@@ -37,8 +38,8 @@ uint32_t read_weights(const NamedTensors& weights, double share) {
   return total;
 }
 
-// Returns the seconds that reading all weights in the dtype `stored` takes. The weights are float32, so only
-// half of their bytes are read for bfloat16.
+// Returns the seconds that one pass over all weights in the dtype `stored` takes. The weights are float32, so
+// for bfloat16 the pass reads only half of their bytes.
 double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
   const double share = static_cast<double>(size_of(stored)) / sizeof(float);
@@ -52,8 +53,8 @@ double read_seconds(const NamedTensors& weights, DType stored) {
 // Returns the operations and bytes of one step, which draws one token of every sequence.
 // - Products: each weight takes one multiply-add per sequence and is read once, in the stored dtype.
 // - State of constant size: read and written once.
-// - Key/value cache: has room for max_length tokens. A token reads the cache up to its position, on average
-//   half of the tokens.
+// - Key/value cache: has room for max_length tokens. A token reads the cache up to its position. On average,
+//   this is half of the `tokens` generated tokens.
 Work token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
   const AutoregressiveOptions& options = model.options();
   const auto state = static_cast<double>(Decoder(model, batch).state_bytes());
@@ -105,7 +106,8 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
     rates.back().bytes_per_second =
         static_cast<double>(parameter_count(model) * size_of(stored)) / reads.back();
   }
-  // A CUDA device computes the first tokens without a graph, so their allocations are not counted.
+  // A CUDA device computes the first tokens without a graph, so allocations_per_token excludes their
+  // allocations.
   const int64_t uncounted = std::min<int64_t>(tokens, 3);
   const auto later_allocations = static_cast<double>(allocations(tokens) - allocations(uncounted));
   Report report;
@@ -123,7 +125,7 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       .add("peak_resident_bytes", resident);
 }
 
-// Measures generation that recomputes the whole prefix for each token.
+// Measures generation in the mode "recompute", which recomputes the whole prefix for each token.
 Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats) {
   const Device device = model.predictor.weight.device();
   const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
@@ -141,8 +143,8 @@ Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_
       .add("peak_resident_bytes", peak_resident_bytes());
 }
 
-// Returns whether the option "mode" selects recomputation. "auto" is recurrent if the kind has a recurrent
-// form.
+// Returns whether the option "mode" selects recomputation. "auto" selects the recurrent form if the kind has
+// one.
 bool recomputes(const OptionValues& options, const AttentionPattern& attention) {
   const auto& mode = options.get<std::string>("mode");
   const bool recurrent = supports(attention, &AttentionCapabilities::recurrent);

@@ -17,7 +17,7 @@ namespace {
 constexpr double kNano = 1e-9;
 class ChunkProducts;
 
-// Inputs of one length, and the measurements with them.
+// The inputs of LSH attention at one length, and the measurements with these inputs.
 class LshMeasurement {
  public:
   LshMeasurement(const BenchmarkArguments& arguments, int64_t length)
@@ -59,8 +59,8 @@ class LshMeasurement {
   int64_t peak_ = 0;
 };
 
-// Products of the queries of one chunk with the keys of two chunks, forward and backward. Each thread
-// computes them independently with sgemm.
+// The matrix products of LSH attention: the queries of one chunk with the keys of two chunks, forward and
+// backward. Each thread computes all products independently with sgemm.
 class ChunkProducts {
  public:
   ChunkProducts(int64_t chunk, int64_t dim) {
@@ -84,7 +84,8 @@ class ChunkProducts {
 };
 
 // Returns the results of this length, with the share of each stage in the time of all threads. Passes with
-// timed stages alternate with sgemm on the same shapes, so that other load on the machine affects both.
+// timed stages alternate with sgemm on the same shapes, so that other load on the machine affects both
+// measurements.
 Report LshMeasurement::report(const Attention& attention, const ChunkProducts& chunk_products,
                               int64_t repeats) const {
   LshStages stages;

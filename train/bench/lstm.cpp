@@ -18,10 +18,11 @@ Tensor random_frames(const Shape& shape, Device device) {
   return x.to(device);
 }
 
-// Returns the products of all frames with each weight matrix, and the products of the gradients:
+// Returns the products of the frames with each weight matrix, and the products of the gradients:
 //   dx = dgates weight
 //   dweight = dgatesᵀ x
-// Each direction of a layer has two weight matrices.
+// `rows` is the number of frames, and `dgates` the gradient of the gates. Each direction of a layer has two
+// weight matrices.
 std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {
   std::vector<GemmShape> products;
   for (const auto& [name, weight] : model.parameters()) {
@@ -38,8 +39,8 @@ std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {
 // stay in the caches during a pass. A direction of a layer has `hidden` cells and four gates per cell.
 // - Forward reads the input and writes the gates, the cells and the output.
 // - Backward reads the gradient of the output, the gates and the cells, and writes gradients of the gates.
-// - The products of the gradient read these gradients twice, the input and the output, and write the gradient
-//   of the input.
+// - The products of the gradient read the gradients of the gates twice and the input and the output once, and
+//   write the gradient of the input.
 // - Each weight is read twice, and its gradient, which is float32, is written.
 Work training_work(const LstmStack& model, int64_t rows, DType stored) {
   const LstmOptions& options = model.options();

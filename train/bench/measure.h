@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// Returns the seconds that a call of f takes, including its work on the device.
+// Returns the seconds that a call of f takes, including the work that f submits to the device.
 template <class F>
 double seconds_of(F&& f, Device device = kCpu) {
   const Stopwatch watch(device);
@@ -26,7 +26,7 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-// Returns the median of the seconds of `repeats` calls of f, after one call that is not measured.
+// Returns the median time in seconds of `repeats` calls of f, after one call that is not measured.
 template <class F>
 double median_seconds(int64_t repeats, F&& f, Device device = kCpu) {
   f();
@@ -35,7 +35,7 @@ double median_seconds(int64_t repeats, F&& f, Device device = kCpu) {
   return median(times);
 }
 
-// A scope with another number of threads.
+// A scope that sets the number of CPU threads to `count`. The destructor restores the previous number.
 class ThreadScope {
  public:
   explicit ThreadScope(int count) : previous_(threads()) { set_threads(count); }

@@ -1,5 +1,5 @@
-// The model that a benchmark measures. A config or the options of the benchmark describe it. The defaults of
-// the options describe the MNIST model of "Transformers are RNNs".
+// The model that a benchmark measures. A config file or the options of the benchmark describe it. The default
+// values of the options describe the MNIST model of "Transformers are RNNs".
 #pragma once
 
 #include <vector>
@@ -23,12 +23,13 @@ struct ModelChoice {
 std::vector<OptionSpec> model_option_specs();
 // Returns the option "batch", 10 by default, which sets the batch size of a model without a config.
 OptionSpec batch_option(std::string help);
-// Returns the model and the batch size of the config in the option "config". Without a config, returns the
-// model of the other options with the batch size `batch`. Throws ConfigError if the config or an option is
-// invalid.
+// Returns the model and the batch size of the config file in the option "config". Without a config file,
+// returns the model that the other options describe, with the batch size `batch`. Throws ConfigError if the
+// config or an option is invalid.
 ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch);
 
-// Returns random tokens below min(vocabulary, 256), of shape (batch, max_length + 1) and dtype uint8.
+// Returns a batch of random tokens below min(vocabulary, 256), of shape (batch, max_length + 1) and dtype
+// uint8.
 Batch random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t seed);
 
 }  // namespace tapeformer

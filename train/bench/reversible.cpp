@@ -18,9 +18,9 @@ constexpr Form kForms[] = {Form::stored, Form::recompute, Form::reversible};
 constexpr const char* kFormNames[] = {"stored", "recompute", "reversible"};
 
 struct Sample {
-  double seconds = 0;   // median of a forward and backward pass
+  double seconds = 0;   // median time of a forward and backward pass
   double relative = 1;  // median ratio of the time to the time of the first model in the same repeat
-  int64_t peak = 0;     // peak bytes without parameters and their gradients
+  int64_t peak = 0;     // peak memory in bytes, without parameters and their gradients
 };
 
 // A forward and backward pass of a model in training on a fixed batch, without an optimizer.
@@ -29,8 +29,8 @@ class Step {
   Step(const AutoregressiveOptions& options, int64_t batch)
       : model_(options), batch_(random_batch(options, batch, 1)) {
     model_.initialize(1);
-    // The first pass allocates the gradients and fills the allocator's cache. The second pass copies
-    // gradients that share memory, to add to them.
+    // The first pass allocates the gradients and fills the allocator's cache. The second pass adds to the
+    // gradients, and first copies gradients that share memory with other tensors.
     for (int pass = 0; pass < 2; ++pass) run();
   }
 
@@ -102,8 +102,9 @@ Report row_of(const char* form, int64_t layers, const Sample& sample) {
       .add("peak_bytes", sample.peak);
 }
 
-// Measures each form at doubling depths and returns one row per form and depth. For each form, adds the
-// memory per added layer and the relative time at the largest depth to `report`.
+// Measures each form at doubling depths and returns one row per form and depth. For each form, adds two
+// results to `report`: the memory per added layer, and the time at the largest depth relative to the form
+// "stored".
 std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, const Timing& timing, Report& report) {
   std::vector<Report> rows;
   std::vector<Sample> first, last;
@@ -125,7 +126,7 @@ std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, const Tim
 }
 
 // Measures a model with 1, 4 and 16 chunks of `part`, which is "feed-forward" or "loss". In the model `base`,
-// this part should need most of the memory.
+// `part` should need most of the memory, so that chunks have a visible effect.
 std::vector<Report> chunks(const AutoregressiveOptions& base, const char* part, Form form, int64_t batch,
                            const Timing& timing) {
   constexpr int64_t kCounts[] = {1, 4, 16};

@@ -1,5 +1,5 @@
-// The roofline of a benchmark: lower bounds of the time of its operations and its memory accesses. They
-// follow from the matrix rate and the memory bandwidth that the same run measures.
+// The roofline of a benchmark: lower bounds on the time of its operations and of its memory accesses. The
+// bounds follow from the rate of matrix products and the memory bandwidth, which the same run measures.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ struct Work {
   double bytes = 0;  // bytes read and written
 };
 
-// Measured rates of a device. The rates of the CPU are measured with the threads of the benchmark.
+// Measured rates of a device. On the CPU, the measurements use the threads of the benchmark.
 struct Rates {
   double flops_per_second = 0;  // rate of matrix products in the precision of the device
   double bytes_per_second = 0;  // memory bandwidth
@@ -25,7 +25,7 @@ struct Rates {
 class CopyBenchmark {
  public:
   explicit CopyBenchmark(Device device = kCpu);
-  // Copies the buffer once, with all threads. Returns the bytes read and written per second.
+  // Copies the buffer once, on the CPU with all threads. Returns the bytes read and written per second.
   double bytes_per_second() const;
 
  private:
@@ -50,8 +50,8 @@ class RateProbe {
 // Returns the medians of the rates in `repeats` measurements.
 Rates median_rates(const RateProbe& probe, int64_t repeats);
 
-// Returns a product of square matrices whose side is `length`, at most 2048, for benchmarks whose own
-// products are small.
+// Returns one product of square matrices with side min(length, 2048), for benchmarks whose own products are
+// too small to measure the rate of the device.
 std::vector<GemmShape> square_product(int64_t length);
 
 // Adds fields to a report: the bytes of the work, its rate, and the rates of the device. Also adds the

@@ -1,5 +1,5 @@
-// A benchmark of a training step of a speech model at doubling lengths of the utterances, with a fixed number
-// of frames per step. Features and labels are random, because the time does not depend on their values.
+// A benchmark of a training step of a speech model with utterances of doubling lengths and a fixed number of
+// frames per step. Features and labels are random, because the time does not depend on their values.
 #include <algorithm>
 
 #include "core/allocator.h"
@@ -15,7 +15,7 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kDims = 40, kPhones = 39;
-constexpr int64_t kFramesPerLabel = 8;  // at 100 frames per second, about 12 phones per second
+constexpr int64_t kFramesPerLabel = 8;  // about 12 phones per second at 100 frames per second
 
 SpeechDescription random_description() {
   Words phones;

@@ -1,5 +1,5 @@
-// A benchmark of `transcribe --stream`. Concatenates recordings of a corpus to streams and compares their
-// phone error rate with the rate of the single recordings.
+// A benchmark of `transcribe --stream`. It concatenates recordings of a corpus to streams, and compares the
+// phone error rate on the streams with the phone error rate on the single recordings.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ Samples to_samples(const std::vector<float>& values) {
 }
 
 // Returns the errors of an alignment with the fewest errors. Stores only one row of the alignment table,
-// because a stream of an hour has tens of thousands of phones.
+// because the table of an hour-long stream with tens of thousands of phones would be too large.
 Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   std::vector<Counts> row(hypothesis.size() + 1);
   for (size_t h = 0; h < row.size(); ++h) row[h] = {static_cast<int64_t>(h), static_cast<int64_t>(h), 0};
@@ -60,7 +60,8 @@ Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   return row.back();
 }
 
-// A thread that writes samples to a socket, like another program that feeds a pipe.
+// A thread that writes samples to a socket, as another program writes to a pipe. `parts` must outlive the
+// Writer.
 class Writer {
  public:
   explicit Writer(const std::vector<const Samples*>& parts) {
@@ -122,9 +123,9 @@ Labels labels_of(const Words& phones, const PhoneTable& table) {
   return labels;
 }
 
-// Reads the recordings of the split in --split and counts the phone errors in each. Skips faulty utterances,
-// and utterances that are segments of a recording. Throws DataError if none is left. The decoder has no
-// window, so the errors do not depend on --window.
+// Reads the recordings of the split in --split and counts the phone errors in each recording. Skips faulty
+// utterances, and utterances that are segments of a recording. Throws DataError if no recordings remain. The
+// decoder has no window, so the errors do not depend on --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
       read_speech_part(run.config, arguments.options.get<std::string>("split"), arguments.data);

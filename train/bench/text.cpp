@@ -1,4 +1,5 @@
-// A benchmark of reading windows of a text: opening, encoding and batches at random positions, on one thread.
+// A benchmark of reading a text: making the tokenizer, opening and encoding the training split, and making
+// batches of windows at random positions.
 #include <filesystem>
 
 #include "data/batches/loader.h"

@@ -13,11 +13,11 @@ namespace tapeformer {
 // captured as a CUDA graph and replayed.
 class TrainingStep {
  public:
-  // The model choice must outlive the step.
+  // `choice` must outlive the TrainingStep.
   TrainingStep(const ModelChoice& choice, Device device);
 
   void run();
-  // Runs the step without a CUDA graph.
+  // Runs the step without a CUDA graph, as separate launches.
   void run_launches();
   const Module& model() const { return model_; }
   bool replays() const { return replays_; }
