@@ -25,7 +25,7 @@ struct Rates {
 class CopyBenchmark {
  public:
   explicit CopyBenchmark(Device device = kCpu);
-  // Copies the buffer once, on the CPU with all threads. Returns the bytes read and written per second.
+  // Copies the buffer once; on the CPU, all threads take part. Returns the bytes read and written per second.
   double bytes_per_second() const;
 
  private:

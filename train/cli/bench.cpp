@@ -61,8 +61,8 @@ BenchmarkArguments arguments_of(const Benchmark& chosen, const CommandLine& line
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
-  // Looks for the name of the benchmark among all words, because options may precede it. The options that are
-  // valid depend on the benchmark.
+  // Searches all words for the name of the benchmark, because options may precede it, and the benchmark
+  // determines which options are valid.
   const auto chosen_name = std::find_if(arguments.begin(), arguments.end(), is_benchmark);
   if (chosen_name == arguments.end()) {
     const auto require = [](const std::string& name) {

@@ -1,6 +1,6 @@
-// Commands of the program. Each command is a function in a separate file, which takes the words after the
-// name of the command and returns the exit status. Commands throw the exceptions of core/errors.h, which the
-// program converts to an exit status. To add a command, write its file, declare it here, and list it in
+// Commands of the program. Each command is a function in a separate file. The function takes the words after
+// the name of the command and returns the exit status. Commands throw the exceptions of core/errors.h, which
+// the program converts to an exit status. To add a command, write its file, declare it here, and list it in
 // commands() and in CMakeLists.txt.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace tapeformer {
 
 struct Command {
-  std::string name, usage, summary;  // `usage` lists the arguments
+  std::string name, usage, summary;  // `usage` lists the arguments of the command
   int (*run)(const Arguments& arguments);
   bool several_processes = false;  // whether mpirun or srun may start several processes of the command
 };

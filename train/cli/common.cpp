@@ -97,8 +97,8 @@ std::string range_text(const OptionSpec& spec) {
   return text;
 }
 
-// Converts the text of an option to the type of its specification. Throws ConfigError if the text does not
-// match.
+// Converts the text of an option to the type of its specification. Throws ConfigError if the text has the
+// wrong type, is out of range or is not one of the choices.
 OptionValue typed(const OptionSpec& spec, const std::string& text) {
   const auto wrong = [&](const std::string& expected) {
     return ConfigError("--" + spec.name + ": expected " + expected + ", got \"" + text + "\"");
@@ -181,7 +181,8 @@ std::vector<std::string> positional_words(const CommandSpec& spec, const cxxopts
   for (const std::string& word : parsed.unmatched()) {
     if (!word.starts_with("-") || word == "-") continue;
     const std::string name = word.substr(0, word.find('='));
-    // `letters` is the start of the name without its dashes, or its size if the name has only dashes.
+    // `letters` is the index of the first character of `name` that is not a dash, or its size if `name` has
+    // only dashes.
     const size_t letters = std::min(name.find_first_not_of('-'), name.size());
     const std::string near = nearest_name(name.substr(letters), names);
     throw ConfigError("unknown option " + (letters < name.size() ? name : word) + " of \"tapeformer " +
@@ -206,7 +207,7 @@ void check_positionals(const CommandSpec& spec, const std::vector<std::string>& 
                       usage_line(spec));
 }
 
-// Returns the topics of the help: the words between --help and the next option.
+// Returns the topics after --help or -h, up to the next option.
 Arguments help_topics(const Arguments& arguments) {
   auto word = std::find_if(arguments.begin(), arguments.end(),
                            [](const std::string& text) { return text == "--help" || text == "-h"; });
@@ -259,7 +260,8 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
     check_positionals(spec, line.positionals);
     if (line.common.quiet && process_rank() == 0) set_log_level(LogLevel::warning);
     set_threads(static_cast<int>(line.common.threads));
-    choose_device(line.common.device);  // throws for invalid names, also in commands that use no device
+    // Throws for invalid device names, also in commands that use no device.
+    choose_device(line.common.device);
     return line;
   } catch (const cxxopts::exceptions::missing_argument&) {
     throw ConfigError("\"tapeformer " + spec.name + "\": " + words.back() + " needs a value");

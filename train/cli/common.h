@@ -4,8 +4,9 @@
 // name of the command and prints the help. It applies the common options to the process: the log level and
 // the number of threads.
 //
-// Functions throw ConfigError if the words do not match the declaration, with suggestions for unknown names.
-// They throw DeviceError if the device is unavailable.
+// parse_command() throws ConfigError if the words do not match the declaration of the command, with
+// suggestions for unknown names. parse_command() and use_device() throw DeviceError if the device in --device
+// is unavailable.
 #pragma once
 
 #include <functional>
@@ -22,21 +23,22 @@ namespace tapeformer {
 
 using Arguments = std::vector<std::string>;  // words after the name of the command
 
-inline constexpr int kStoppedBySignal = 75;  // exit status of a training run that saved a checkpoint
+// The exit status of a training run that a signal stopped after it saved a checkpoint.
+inline constexpr int kStoppedBySignal = 75;
 
 struct Positional {
   std::string name;  // for example "RUN"
   std::string help;
   bool required = true;
-  bool repeated = false;  // accepts all remaining words; only the last positional may be repeated
+  bool repeated = false;  // takes all remaining words; only the last positional may be repeated
 };
 
 struct CommandSpec {
   std::string name;  // for example "eval"
   std::string summary;
   std::vector<Positional> positionals;
-  // The type of the default value is the type of an option. A boolean option is a flag. An option with a list
-  // of strings may be repeated.
+  // The default value of an option determines its type. A boolean option is a flag. An option whose default
+  // is a list of strings may be repeated.
   std::vector<OptionSpec> options;
   std::string details = {};  // help text below the options
   bool uses_config = false;  // whether the command accepts --set
@@ -47,7 +49,7 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  int64_t threads = 0;  // number of threads; 0: run.threads of the config, or the share of the process
+  int64_t threads = 0;  // number of CPU threads; 0: run.threads, or the share of the process
   std::optional<int64_t> seed;
   std::string data_dir;  // empty: the default folders of data/sets/directory.h
   std::vector<std::string> sets;
@@ -68,8 +70,8 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
 // Returns the values of the common options that override a config.
 ConfigOverrides overrides_of(const CommonOptions& common);
 
-// Joins the processes that mpirun or srun started. If there are several and --threads is 0, sets the number
-// of threads to this process's share of the processors. Logs the processes; see log_processes().
+// Joins the processes that mpirun or srun started, and logs them; see log_processes(). If there are several
+// processes and --threads is 0, sets the number of threads to the share of this process in the processors.
 void use_processor_share(const CommonOptions& common);
 
 // Returns the device in the option --device. For "auto", logs the chosen device; see announced_device().

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A function that runs an action. `names` are the words after the action on the command line.
+// A function that runs an action of "data". `names` are the words after the action on the command line.
 using Action = void (*)(const std::vector<std::string>& names, const CommandLine& line);
 
 void require_names(const std::vector<std::string>& names, const std::string& action) {
@@ -91,8 +91,8 @@ void prepare_synthetic_speech(const CommandLine& line) {
                line.common);
 }
 
-// Creates the corpus synthetic-speech or a Kaldi corpus. Reads each data set of images once, as training
-// does; its files need no conversion.
+// Creates the corpus synthetic-speech or a Kaldi corpus. For data sets of images, whose files need no
+// conversion, reads each split once to check that training can read it.
 void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
   require_names(names, "prepare");
   if (names == std::vector<std::string>{kSyntheticSpeech}) return prepare_synthetic_speech(line);
@@ -140,7 +140,7 @@ std::vector<OptionSpec> data_options() {
   return options;
 }
 
-// Returns the action that an option belongs to, as words after "data".
+// Returns the action that reads an option, in the form of the words after "data".
 std::string action_of(const std::string& option) {
   if (option == "from") return "fetch";
   if (option == "sentences") return "prepare synthetic-speech";

@@ -11,8 +11,8 @@ namespace tapeformer {
 // Runs "data verify". `names` are the words after the action.
 void verify_data(const std::vector<std::string>& names, const CommandLine& line);
 
-// The next two functions return the options of "data prepare kaldi" and run this action, which creates a
-// Kaldi corpus from recordings and transcripts.
+// The action "data prepare kaldi" creates a Kaldi corpus from recordings and transcripts.
+// prepare_kaldi_options() returns its options, and prepare_kaldi() runs it.
 std::vector<OptionSpec> prepare_kaldi_options();
 void prepare_kaldi(const CommandLine& line);
 

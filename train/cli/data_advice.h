@@ -7,8 +7,8 @@
 
 namespace tapeformer {
 
-// Returns the command or config key that provides the data set, such as "or run: tapeformer data fetch
-// mnist". The result is empty if there is none.
+// Returns advice to append to a message: the command or config key that provides the data set, such as "or
+// run: tapeformer data fetch mnist". Returns "" if there is no advice.
 std::string data_advice(const KnownSet& set);
 
 // Returns the message of the error, followed by a line with data_advice() if there is advice.

@@ -48,8 +48,8 @@ bool is_lexicon(const std::string& layout) {
   return !set || set->type == DatasetType::lexicon;
 }
 
-// Returns the name of the data set whose config verifies the layout: the layout, or for a lexicon the first
-// speech corpus with transcripts of words.
+// Returns the name of the data set whose default config is used to verify a layout: the layout itself or, for
+// a lexicon, the first speech corpus with transcripts of words.
 std::string dataset_of(const std::string& layout) {
   if (!is_lexicon(layout)) return layout;
   return set_names([](const KnownSet& set) {
@@ -84,7 +84,8 @@ void add_speech(const std::string& name, const Faults& faults, const CommandLine
 
 void verify_folder(const std::string& name, const std::string& layout, const fs::path& folder,
                    const CommandLine& line, Verified& verified) {
-  const Config config = config_of(dataset_of(layout), line);  // throws for wrong keys, also for a lexicon
+  // Throws for wrong keys in --set, also if the layout is a lexicon, which does not use the config.
+  const Config config = config_of(dataset_of(layout), line);
   add_speech(name,
              is_lexicon(layout) ? speech_problems(layout, folder)
                                 : speech_folder_problems(config, folder, data_access(line)),
@@ -109,7 +110,7 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
   }
 }
 
-// Verifies the data that training with a config reads.
+// Verifies the data that training with the config at `path` reads.
 void verify_config(const std::string& path, const CommandLine& line, Verified& verified) {
   const Config config = load_config(path, line.common.sets, attention_catalogue());
   const std::string& dataset = config.data.dataset;
@@ -158,7 +159,8 @@ void verify_data(const std::vector<std::string>& names, const CommandLine& line)
   }
   Report report;
   report.add("good", verified.problems.empty());
-  if (line.common.json) {  // JSON output has one list of corpora and files; text output has two tables
+  // JSON output has one list of files and corpora, and text output has two tables.
+  if (line.common.json) {
     verified.files.insert(verified.files.end(), verified.corpora.begin(), verified.corpora.end());
     verified.corpora.clear();
   }

@@ -78,8 +78,8 @@ void refuse_speech_options(const CommandLine& line) {
 
 constexpr char kCarried[] = "carried";
 
-// Returns the number of tokens in --context, or nothing if it is empty or "carried". Throws ConfigError
-// unless the number is below `length`.
+// Returns the number of tokens in --context, or nothing if --context is empty or "carried". Throws
+// ConfigError unless the number is from 0 to `length` - 1.
 std::optional<int64_t> context_tokens(const CommandLine& line, int64_t length) {
   const auto& text = line.options.get<std::string>("context");
   if (text.empty() || text == kCarried) return std::nullopt;

@@ -1,5 +1,5 @@
 // The command "tapeformer eval" for classifiers and models of sets. The command prints the scores of the
-// model.
+// model, such as its loss and accuracy.
 #include "train/build.h"
 #include "train/cli/example_commands.h"
 #include "train/cli/run_options.h"

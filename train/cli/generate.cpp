@@ -22,7 +22,8 @@ namespace tapeformer {
 namespace {
 
 struct Plan {
-  int64_t count, batch;  // number of samples of all processes, and of a batch of one process
+  // The total number of samples of all processes, and the number of samples per batch of one process.
+  int64_t count, batch;
   GenerationOptions options;
 };
 
@@ -39,8 +40,8 @@ Plan plan_of(const CommandLine& line, const LoadedRun& run) {
   return plan;
 }
 
-// Returns the first bytes of the test images in order, of shape (count, 1). Starts again after the last
-// image. Returns zeros if the data set is not available.
+// Returns the first bytes of `plan.count` test images in order, of shape (count, 1). If the data set has
+// fewer test images, continues with the first image. If the data set is not available, returns zeros.
 Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& line) {
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
   const KnownSet& set = known_set(run.config.data.dataset);
@@ -83,7 +84,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
     images.view({now, dims}, {dims, 1}, done * dims).copy_from(drawn);
     if (done + now < plan.count) log_info(done + now, " of ", plan.count, " images, ", seconds, " s");
   }
-  processes.all_reduce(images);  // images of other processes are 0
+  processes.all_reduce(images);  // images that other processes have drawn are 0
   seconds = all_reduce_max(processes, seconds);
   if (processes.is_first()) write_grid(run, path, images, 0);
   print_report(Report()
@@ -105,7 +106,8 @@ std::vector<int64_t> integers(const Tensor& tokens) {
 }
 
 // Returns the number of tokens in the prefix of an example. The last token of the prefix is the target of the
-// first unmasked prediction. In the copy task, this is the separator, whose position cannot be predicted.
+// first unmasked prediction. In the copy task, this token is the separator, whose position cannot be
+// predicted.
 int64_t given_tokens(const Batch& example) {
   if (!example.mask.defined()) return 1;
   const auto mask = example.mask.to_vector();
@@ -132,7 +134,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     drawn.view({1, width}, {width, 1}, i * width).copy_from(sequence);
   }
-  processes.all_reduce(drawn);  // sequences of other processes are 0
+  processes.all_reduce(drawn);  // sequences that other processes have drawn are 0
   seconds = all_reduce_max(processes, seconds);
   std::vector<Report> rows;
   for (int64_t i = 0; i < plan.count; ++i) {

@@ -27,8 +27,9 @@ constexpr int64_t kDefaultLength = 500;
 constexpr size_t kMaxPromptBytes = size_t{1} << 30;
 constexpr int64_t kSpeedTokens = 1000;  // number of tokens over which the speed at a position is measured
 
-// A writer of a text to standard output while it is generated. On a terminal, control characters are escaped,
-// and the bytes of a UTF-8 character are written together. If `silent` is true, writes nothing.
+// A writer that prints a text to standard output while the text is generated. On a terminal, control
+// characters are escaped, and the bytes of a UTF-8 character are written together. If `silent` is true, the
+// writer prints nothing.
 class TextOutput {
  public:
   explicit TextOutput(bool silent) : silent_(silent), terminal_(isatty(STDOUT_FILENO) == 1) {}
@@ -66,7 +67,8 @@ bool is_given(const CommandLine& line, const std::string& option) {
   return std::find(line.given.begin(), line.given.end(), option) != line.given.end();
 }
 
-// Returns the standard input on process 0, and "" on other processes, to which mpirun does not pass it.
+// Returns the text of standard input on process 0, and "" on other processes, because mpirun passes standard
+// input only to process 0.
 std::string standard_input() {
   if (process_rank() != 0) return "";
   std::string text(std::istreambuf_iterator<char>(std::cin), {});
@@ -80,7 +82,8 @@ std::string file_text(const std::string& path) try {
   throw DataError(std::string("--prompt-file: ") + error.what());
 }
 
-// Returns the prompt. The default is a line end or, if the vocabulary has none, the first token with a text.
+// Returns the prompt. The default prompt is a line end or, if the vocabulary has no line end, the first token
+// with a text.
 std::string prompt_of(const CommandLine& line, const Tokenizer& tokenizer) {
   const bool from_stdin = line.positionals.size() > 1, from_file = is_given(line, "prompt-file");
   if (int{from_stdin} + int{from_file} + int{is_given(line, "prompt")} > 1)
@@ -110,7 +113,8 @@ std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& t
   }
 }
 
-// Returns the number of tokens to draw. Throws ConfigError if they exceed the positions of the model.
+// Returns the number of tokens to draw. Throws ConfigError if the prompt and --length exceed the positions of
+// the model.
 int64_t drawn_length(const LoadedRun& run, const GenerationOptions& options, int64_t prompt,
                      const CommandLine& line) {
   const AutoregressiveOptions& model = run.model->options();
@@ -134,15 +138,15 @@ int64_t drawn_length(const LoadedRun& run, const GenerationOptions& options, int
   return length;
 }
 
-// Measured times of generation in this process.
+// Times of generation that this process has measured.
 struct Speed {
   double prompt_seconds = 0, seconds = 0;
   int64_t state_bytes = 0;
   std::vector<Report> at_positions;  // speed over the 1,000 tokens before positions 2,000, 20,000, …
 };
 
-// Returns a stream with room for `capacity` tokens. If the states do not fit into memory, throws
-// std::runtime_error with advice.
+// Returns a token stream with room for `capacity` tokens. If the states of the layers do not fit into memory,
+// throws std::runtime_error with advice.
 std::unique_ptr<TokenStream> make_stream(const LoadedRun& run, const GenerationOptions& options,
                                          int64_t capacity) {
   try {
@@ -184,7 +188,7 @@ std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
   return text;
 }
 
-// Copies all texts to all processes. Process r has drawn the texts r, r + size, r + 2 size, ….
+// Copies all texts to all processes. Process r of `size` processes has drawn the texts r, r + size, ….
 void gather_drawn(Communicator& processes, std::vector<std::string>& texts) {
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
   for (size_t first = 0; first < texts.size(); first += size) {

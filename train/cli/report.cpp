@@ -32,7 +32,8 @@ CommandSpec report_spec() {
                        .used_if = {"live"}}}};
 }
 
-// Writes the page. Returns whether a run is still training.
+// Reads the runs on the command line into `runs` and writes the page. Returns whether a run is still
+// training.
 bool write_page(const CommandLine& line, bool live, std::vector<ReportedRun>& runs) {
   runs.clear();
   bool running = false;

@@ -17,8 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns `named`, the folder in --configs, if it is not empty. Otherwise returns the first existing folder
-// of these: the configs of the installed program, `configs` in a folder above the program, and ./configs.
+// Returns `named`, the folder in --configs, if it is not empty. Otherwise returns the first of these folders
+// that contains "reformer": the configs of the installed program, `configs` in a folder above the program,
+// and ./configs. Throws ConfigError if there is no such folder.
 fs::path configs_folder(const fs::path& named) {
   std::error_code error;
   if (!named.empty()) {
@@ -107,8 +108,8 @@ int list_reproductions(const CommonOptions& common) {
   return 0;
 }
 
-// Returns the words of an option, which are separated by commas, or no words if the option is not given.
-// Throws ConfigError if a word is empty or occurs twice.
+// Splits the value of an option at its commas. Returns no words if the option does not occur on the command
+// line. Throws ConfigError if a word is empty or occurs twice.
 std::vector<std::string> word_list(const CommandLine& line, const std::string& option) {
   if (std::find(line.given.begin(), line.given.end(), option) == line.given.end()) return {};
   const auto& text = line.options.get<std::string>(option);
@@ -123,7 +124,8 @@ std::vector<std::string> word_list(const CommandLine& line, const std::string& o
   return words;
 }
 
-// Returns the seeds in --seeds, or the seed in --seed (default: 1).
+// Returns the seeds in --seeds or, without --seeds, the seed in --seed (default: 1). Throws ConfigError if
+// both options occur.
 std::vector<int64_t> seeds_of(const CommandLine& line) {
   if (word_list(line, "seeds").empty()) return {line.common.seed.value_or(1)};
   if (line.common.seed) throw ConfigError("--seed and --seeds cannot be combined");

@@ -54,7 +54,8 @@ bool asks_for_help(const Arguments& words) {
   return std::find(words.begin(), end, "--help") != end || std::find(words.begin(), end, "-h") != end;
 }
 
-// Returns whether a command needs no other processes, so that it also runs if the process cannot join them.
+// Returns whether a command works in a process that cannot join the other processes, such as "info" or
+// --help.
 bool runs_without_joining(const Arguments& words) {
   return !words.empty() && (words.front() == "--version" || words.front() == "help" ||
                             words.front() == "info" || asks_for_help(words));
@@ -89,13 +90,13 @@ void print_error(const std::string& error) {
   log_message(LogLevel::error, error);
 }
 
-// Prints an error, unless another process of the run prints the same error, and returns the exit status.
+// Prints an error, unless another process of the run prints the same error. Returns the exit status `code`.
 int report(const char* text, int code) {
   return leave_processes(code, text, print_error);
 }
 
 // Returns the message for an exception without a dedicated exit status. Runtime errors and argument errors
-// keep their texts. For exceptions of other types, which are internal errors, the message names the type.
+// keep their texts. Exceptions of other types are internal errors, whose message names the type.
 std::string text_of(const std::exception& error) {
   if (dynamic_cast<const OutOfMemory*>(&error))
     return std::string(error.what()) +
@@ -127,7 +128,8 @@ void require_same_command(const Arguments& words) {
   require_same(processes, settings);
 }
 
-// Joins the other processes of the run. The launcher reports signals to one of several processes.
+// Joins the other processes of the run. With several processes, the launcher reports signals, so the signal
+// handlers print nothing. Throws ConfigError if the processes cannot be joined and the command needs them.
 void join(const Arguments& words) {
   try {
     if (join_processes().communicator->size() > 1) omit_signal_message();
@@ -138,7 +140,7 @@ void join(const Arguments& words) {
 
 int guarded(const Arguments& words) {
   try {
-    join(words);  // first, so that process 0 alone prints the help and errors of all processes
+    join(words);  // must be first, so that only process 0 prints help and common errors
     if (words.empty()) throw ConfigError("which command?\n" + help_text());
     require_same_command(words);
     return leave_processes(run_command(words.front(), Arguments(words.begin() + 1, words.end())), "",
@@ -146,7 +148,8 @@ int guarded(const Arguments& words) {
   } catch (const FirstProcessError&) {
     return leave_processes(0, "", print_error);  // process 0 prints its error
   } catch (const ProcessLostError& error) {
-    // A launcher that sends SIGTERM to the remaining processes also reports the lost process.
+    // After SIGTERM, the process prints no error, because a launcher that sends SIGTERM to the remaining
+    // processes also reports the lost process.
     return leave_processes(kFailed, error.what(), received_sigterm() ? nullptr : print_error);
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);
@@ -173,7 +176,7 @@ int guarded(const Arguments& words) {
 
 int run(int argc, char** argv) {
   log_to_terminal();
-  // Commands that train replace these handlers.
+  // Commands that train replace these handlers while they train, so that a signal first saves a checkpoint.
   end_on_signals();
   return guarded(Arguments(argv + 1, argv + argc));
 }

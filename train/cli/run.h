@@ -4,8 +4,8 @@
 namespace tapeformer::cli {
 
 // Runs the command named by the first argument, as the program `tapeformer` does, and returns the exit
-// status. Prints errors to standard error; throws nothing. Installs signal handlers and a log sink, which
-// stay in place. Call register_attention_kind() (models/attention/attention.h) first to make further
+// status. Prints errors to standard error and throws nothing. Installs signal handlers and a log sink, which
+// remain installed. Call register_attention_kind() (models/attention/attention.h) first to make further
 // attention kinds available to config files.
 int run(int argc, char** argv);
 

@@ -17,17 +17,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The maximum width of a grid in pixels, and the maximum of GridOptions::scale.
+// The width in pixels up to which images are enlarged in a grid, and the maximum of GridOptions::scale.
 constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
 
-// Adds a picture to the event files of samples/, if the run writes event files. TensorBoard stops reading an
-// event file when a newer one appears in its folder, so the run directory holds only the event files of
-// training.
+// Adds a picture to the TensorBoard event files in the samples folder, if run.tensorboard is true.
+// TensorBoard stops reading an event file when a newer one appears in its folder, so pictures and the event
+// files of training are in different folders.
 void add_to_events(const LoadedRun& run, const fs::path& path, const Tensor& picture) {
   const fs::path folder = run.samples_folder();
   if (!run.config.run.tensorboard || folder.empty()) return;
   fs::create_directories(folder);
-  const std::string checkpoint = run.checkpoint.filename().string();  // step-00001200
+  const std::string checkpoint = run.checkpoint.filename().string();  // such as step-00001200
   const int64_t step = std::stoll(checkpoint.substr(checkpoint.find_first_of("0123456789")));
   EventWriter(Folder(folder.string()))
       .image(path.stem().string(), step, read_file(path.string()), picture.size(0), picture.size(1),
@@ -67,7 +67,7 @@ LoadedRun load_run(const CommandLine& line, ConfigUse use) {
 
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
                                           const std::string& split, int64_t limit, const CommandLine& line) {
-  // data.eval_limit applies to evaluations during training only.
+  // data.eval_limit applies only to evaluations during training, so `limit` replaces it.
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
   return make_split(config, split, {.data_dir = line.common.data_dir, .tokenizer = std::move(tokenizer)});

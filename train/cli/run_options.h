@@ -12,30 +12,32 @@
 
 namespace tapeformer {
 
-// The next two functions return the argument RUN and the option --checkpoint.
+// run_positional() returns the argument RUN, and checkpoint_option() the option --checkpoint.
 Positional run_positional();
 OptionSpec checkpoint_option();
 
-// Returns --data-dir and --allow-commands. The command must declare allow_commands_option().
+// Returns the values of --data-dir and --allow-commands. The command must declare allow_commands_option().
 DataAccess data_access(const CommandLine& line);
 
-// find_run() finds the run in the argument RUN, and load_run() loads it on the device in --device. `use`
-// determines the config keys that --set may change.
+// find_run() finds the run in the argument RUN, and load_run() also loads its model on the device in
+// --device. `use` determines the config keys that --set may change.
 FoundRun find_run(const CommandLine& line, ConfigUse use);
 LoadedRun load_run(const CommandLine& line, ConfigUse use);
 
-// Returns the first `limit` examples (0: all) of a split of the data set in the config of the run.
+// Returns a split of the data set in the config of the run with its first `limit` examples. If `limit` is 0,
+// returns all examples, but at most data.limit examples of the split "train".
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
                                           const std::string& split, int64_t limit, const CommandLine& line);
 
-// Throws a ConfigError with the text of the error and the options of the command that solve the problem.
+// Throws a ConfigError with the text of `error` and the options of the command that solve the problem.
 // `folder_option` is the option that chooses the run directory, such as "--run-dir".
 [[noreturn]] void throw_with_options(const RunDirectoryError& error, const std::string& folder_option);
 
 // Returns the option --mode of generation.
 OptionSpec mode_option();
-// Returns the mode in --mode. "auto" is recurrent if the attention kind has a recurrent form; otherwise logs
-// the reason. Throws ConfigError for "recurrent" if the kind has no recurrent form.
+// Returns the generation mode in --mode. "auto" is the recurrent form if the attention kind has one;
+// otherwise it is recomputation, and the reason is logged. Throws ConfigError for "recurrent" if the kind has
+// no recurrent form.
 GenerationMode generation_mode(const CommandLine& line, const AutoregressiveModel& model);
 std::string name_of(GenerationMode mode);
 
@@ -44,12 +46,13 @@ OptionSpec picture_option();
 // Throws ConfigError if the file name in --out does not end in ".png". Call it before the run is loaded.
 void check_picture_name(const CommandLine& line);
 // Returns the value of --out or, if --out is empty, the path NAME-step-….png in the samples folder of the
-// run. Creates the folder. Throws std::runtime_error if the folder is not writable. Call it before generating
-// pictures, so that the error is reported early.
+// run. Creates the folder of the file. Throws std::runtime_error if this folder is not writable. Call it
+// before generating pictures, so that the error is reported early.
 std::filesystem::path prepare_picture_path(const LoadedRun& run, const CommandLine& line,
                                            const std::string& name);
-// Writes a PNG file with a grid of images, of shape (count, bytes) and dtype uint8. If `columns` is 0, the
-// grid is nearly square. If run.tensorboard is true, also adds the picture to the event files of the run.
+// Writes a PNG file with a grid of `images`, of shape (count, bytes) and dtype uint8. If `columns` is 0, the
+// grid is nearly square. If run.tensorboard is true, also adds the picture to the event files in the samples
+// folder.
 void write_grid(const LoadedRun& run, const std::filesystem::path& path, const Tensor& images,
                 int64_t columns);
 

@@ -40,7 +40,7 @@ CommandSpec train_spec() {
       .help_on = [](const std::string& word) { return config_help(attention_catalogue(), word); }};
 }
 
-// Loads a config. Options of the command line override its keys.
+// Loads a config. The common options of the command line override keys of the config.
 Config load_config(const std::string& path, const CommonOptions& common) {
   const ConfigOverrides overrides = overrides_of(common);
   Config config = load_config(path, overrides.sets, attention_catalogue(), {.device = overrides.device});
@@ -48,7 +48,8 @@ Config load_config(const std::string& path, const CommonOptions& common) {
   return config;
 }
 
-// Returns the device that an emulated device stands for in a dry run, or null for other devices.
+// Returns the device model for the estimated times of a dry run, or null if `device` is not an emulated
+// device.
 const DeviceModel* modelled_device(const std::string& device) {
   if constexpr (kHasCuda)
     if (cuda::emulated() && !choose_device(device).device.is_cpu()) return &device_model("h200");
@@ -56,7 +57,7 @@ const DeviceModel* modelled_device(const std::string& device) {
 }
 
 // Runs a dry run on an emulated device, which counts the work of the steps and does not compute them. The
-// estimated times are for the device `model`.
+// estimated times are for the device that `model` describes.
 DryRun counted_dry_run(const Config& config, const TrainerOptions& options, const DeviceModel& model) {
   if constexpr (kHasCuda) {
     const WorkCounter counter(choose_device(config.run.device).device, model.memory_bytes);

@@ -23,7 +23,7 @@ constexpr char kStandardInput[] = "-";
 struct Recognition {
   Words phones;
   int64_t frames = 0;
-  std::vector<Report> partials;  // phones with their times; empty if they were printed immediately
+  std::vector<Report> partials;  // phones of a stream with their times; empty if they were printed
 };
 
 Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {
@@ -39,7 +39,8 @@ Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int6
           {}};
 }
 
-// Transcribes a stream. If `print` is true, prints each phone when it begins.
+// Transcribes a stream. If `print` is true, prints each phone when it begins; otherwise adds it to
+// `partials`.
 Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream, FeatureStream input,
                               bool print) {
   stream.reset();

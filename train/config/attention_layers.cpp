@@ -19,8 +19,8 @@ bool has_one_kind(const Kinds& kinds) {
   return std::all_of(kinds.begin(), kinds.end(), [&](const std::string& k) { return k == kinds.front(); });
 }
 
-// Returns the value of model.attention in a layer, or nothing if the layer does not set it. Returns an empty
-// list for a value of another type, which LayerApplier reports.
+// Returns the value of model.attention in a layer, or nothing if the layer does not set model.attention. For
+// a value of the wrong type, returns an empty list; LayerApplier reports the wrong type.
 std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
   std::optional<Kinds> kinds;
   for (const auto& setting : layer.settings) {
@@ -34,7 +34,7 @@ std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
   return kinds;
 }
 
-// Returns the kinds to which the [attention] tables of each layer apply; see apply_attention().
+// Returns, for each layer, the attention kinds to which its [attention] tables apply; see apply_attention().
 std::vector<Kinds> kinds_of(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
   std::optional<Kinds> first;
   for (const auto& layer : layers)
@@ -48,7 +48,7 @@ std::vector<Kinds> kinds_of(const std::vector<ConfigLayer>& layers, const Kinds&
   return all;
 }
 
-// An option of an attention kind. A setting has the form "attention.OPTION" or "attention.KIND.OPTION".
+// An option of an attention kind, from a setting "attention.OPTION" or "attention.KIND.OPTION".
 struct KindOption {
   std::string kind;  // empty if the setting does not name the kind
   std::string option;
@@ -73,7 +73,8 @@ class AttentionApplier {
                    const std::vector<SchemaKey>& schema, Config& config, std::vector<ConfigProblem>& problems)
       : catalogue_(catalogue), options_(options), schema_(schema), config_(config), problems_(problems) {}
 
-  // Checks the tables as options of `kinds`, and applies the options of kinds in config.attention.
+  // Checks the [attention] tables of `layer` as options of `kinds`. Copies the options of the kinds that are
+  // in config.attention.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
     std::map<std::string, std::string> names;  // name of the setting, by "KIND.OPTION"
     for (const auto& setting : layer.settings) {
@@ -110,7 +111,7 @@ class AttentionApplier {
   }
 
   // Returns whether a setting comes from a --set option that applies to several configs. Such an option is
-  // ignored if it belongs to a kind that the config does not use.
+  // ignored if it belongs to an attention kind that the config does not use.
   bool is_shared(const Setting& setting) const {
     return options_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
   }
@@ -135,7 +136,7 @@ class AttentionApplier {
 
   void report_other_kind(const Setting& setting, const std::string& kind, const Kinds& kinds) {
     if (is_shared(setting) && contains(catalogue_.names, kind)) return;
-    if (!uses_attention(config_)) return;  // no key of [attention] has an effect
+    if (!uses_attention(config_)) return;  // without attention layers, [attention] has no effect
     const std::string nearest = nearest_name(kind, kinds);
     problems_.push_back(
         {setting.key_at, setting.name() + ": model.attention has no kind " + quoted(kind) +
@@ -148,7 +149,7 @@ class AttentionApplier {
         std::any_of(catalogue_.names.begin(), catalogue_.names.end(),
                     [&](const std::string& name) { return has_option(catalogue_, name, option); });
     if (is_shared(setting) && is_of_another_kind) return;
-    if (!uses_attention(config_)) return;  // no key of [attention] has an effect
+    if (!uses_attention(config_)) return;  // without attention layers, [attention] has no effect
     const std::string prefix = setting.key.substr(0, setting.key.size() - option.size());
     std::vector<std::string> names;
     for (const auto& spec : specs) names.push_back(prefix + spec.name);

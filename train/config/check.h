@@ -11,8 +11,8 @@
 
 namespace tapeformer {
 
-// Appends a problem for every contradiction. `where` returns the position of a key, or of its table if the
-// key is not set.
+// Appends a problem for every contradiction between the keys of `config`. `where` returns the position of a
+// key or, if the key is not set, of its table.
 void check_config(const Config& config, const AttentionCatalogue& catalogue,
                   const std::function<ConfigPosition(const std::string&)>& where,
                   std::vector<ConfigProblem>& problems);

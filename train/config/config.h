@@ -19,11 +19,11 @@ namespace tapeformer {
 struct RunConfig {
   std::string name;  // name of the run; default: the stem of the config file
   int64_t seed = 1;
-  std::string device = "auto";        // device: auto | cpu | cuda | cuda:N
-  std::string precision = "float32";  // precision of products: float32 | bfloat16
+  std::string device = "auto";        // device of the run: auto | cpu | cuda | cuda:N
+  std::string precision = "float32";  // precision of matrix products: float32 | bfloat16
   bool tf32 = false;                  // rounds operands of float32 products to TF32 (CUDA only)
   bool cuda_graphs = true;            // captures and replays the steps of training and decoding (CUDA only)
-  int64_t threads = 0;                // number of threads; 0: all cores
+  int64_t threads = 0;                // number of CPU threads; 0: all cores
   bool tensorboard = false;           // also writes TensorBoard event files
 };
 
@@ -33,7 +33,7 @@ struct DataConfig {
   bool shuffle = true;
   int64_t limit = 0;         // maximum number of training examples; 0: all
   int64_t eval_limit = 0;    // maximum number of evaluation examples; 0: all
-  int64_t downscale = 1;     // averages blocks of k x k pixels
+  int64_t downscale = 1;     // side of the blocks of pixels that are averaged
   int64_t validation = 0;    // examples held out from the training split, at its end except for speech
   int64_t max_length = 128;  // maximum number of tokens or elements of a generated example
   int64_t symbols = 10;      // symbols besides the separator, for the data sets copy and duplication
@@ -47,12 +47,12 @@ struct DataConfig {
   // numbers of windows.
   std::string tokenizer = "bytes";       // bytes | characters | sentencepiece
   std::string sentencepiece_model = {};  // file; empty: train a model from the text
-  int64_t vocabulary = 2000;             // tokens of a trained SentencePiece model
+  int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
   int64_t sequence_length = 256;
   int64_t eval_context = 0;
   bool streams = false;  // each batch continues the previous batch; see LoaderOptions::streams
-  // For texts, the path is a file, a folder or a pattern. For pictures and speech, it is a folder. If it is
-  // empty, the folder in the data directories is used.
+  // For texts, `path` is a file, a folder or a pattern. For pictures and speech, it is a folder. If `path` is
+  // empty, the folder of the data set in the data directories is used.
   std::string path = {};
   // The keys of speech. For speech, batch_size is the largest number of utterances in a batch, and limit and
   // validation are numbers of utterances.
@@ -63,10 +63,10 @@ struct DataConfig {
   std::string unknown_words = "refuse";  // utterances with words that are not in the lexicon: refuse | drop
   std::string bad_utterances = "drop";   // utterances without usable sound or labels: drop | refuse
   std::string phone_set = "timit48";     // phones of training on TIMIT; scores use 39 phones
-  int64_t sample_rate = 0;               // samples per second; 0: the rate of the data set
+  int64_t sample_rate = 0;               // samples per second; 0: the default rate of the data set
   bool resample = false;
   int64_t channel = -1;       // channel to read, from 0; -1: recordings with several channels are refused
-  double max_seconds = 3600;  // longest recording or segment; 0: no limit
+  double max_seconds = 3600;  // maximum duration of a recording or segment in seconds; 0: no limit
   int64_t num_mel_bins = 40;
   double dither = 0;  // standard deviation of noise in training, in units of 16-bit samples
   int64_t deltas = 0;
@@ -78,7 +78,7 @@ struct DataConfig {
   std::string feature_cache = {};  // folder of the cache; empty: features stay in memory
   // The keys of the data set "images".
   int64_t image_size = 32;
-  std::string color = "rgb";        // rgb | gray; also used by "cifar10"
+  std::string color = "rgb";        // rgb | gray; also for the data set "cifar10"
   std::string bad_images = "drop";  // drop | refuse
   std::string image_cache = {};     // folder; empty: pictures are decoded in each run
 };
@@ -107,7 +107,8 @@ struct ModelConfig {
   double label_smoothing = 0, z_loss = 0;
   int64_t decoder_layers = 1;  // for models of sets
   int64_t summary_tokens = 0;  // for classifiers
-  std::string init = {};  // a run or checkpoint whose weights a new run starts from; empty: random weights
+  // A run or checkpoint whose weights are the initial weights of a new run; empty: random weights.
+  std::string init = {};
   // The keys of speech models.
   std::string encoder = "transformer";  // type of the encoder: transformer | lstm
   int64_t hidden = 320;                 // cells of an LSTM layer per direction
@@ -115,7 +116,7 @@ struct ModelConfig {
   bool causal = false;
   int64_t subsampling = 1;
   std::string subsampling_kind = "stack";  // method of subsampling: stack | conv
-  int64_t max_frames = 2400;               // longest utterance that a Transformer processes
+  int64_t max_frames = 2400;               // maximum number of frames of an utterance, for Transformers
   std::string ctc_mean = "utterance";
 };
 
@@ -142,10 +143,10 @@ struct ScheduleConfig {
   double factor = 0.1;
   double final_lr_ratio = 0;
   int64_t patience = 10;
-  double threshold = 1e-4;  // smallest relative improvement
+  double threshold = 1e-4;  // minimum relative decrease of the loss that counts as an improvement
 };
 
-// Exactly one of steps and epochs is positive.
+// The table [train]. Exactly one of `steps` and `epochs` is positive.
 struct TrainConfig {
   int64_t steps = 0;
   double epochs = 0;
@@ -161,7 +162,7 @@ struct TrainConfig {
   std::string reduce_dtype = "float32";  // dtype of the sums of gradients over processes: float32 | bfloat16
 };
 
-// Options of the kinds in model.attention, by kind.
+// The options of each attention kind in model.attention. The key is the name of the kind.
 using AttentionTables = std::map<std::string, OptionValues>;
 
 struct Config {
@@ -180,19 +181,20 @@ struct KeyProblem {
   std::string problem;
 };
 
-// Attention kinds and checks of models, which the caller of the config code provides. `options` is called
-// only with elements of `names`.
+// Attention kinds and checks of models, which the caller of the config code provides. `options` returns the
+// options of a kind and is called only with elements of `names`.
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;
   // Returns whether a kind supports model.attention_dropout. If the function is empty, all kinds support it.
   std::function<bool(const std::string&)> drops_weights = nullptr;
-  // Returns the contradictions between the keys of [model]. If the function is empty, they are not checked.
+  // Returns the contradictions between the model options of a config. If the function is empty, they are not
+  // checked.
   std::function<std::vector<KeyProblem>(const Config&)> model_problems = nullptr;
 };
 
 // The purpose for which a command reads a config. It determines the keys that the command uses. A --set
-// option for another key is an error.
+// option for any other key is an error.
 enum class ConfigUse {
   training,       // all keys of the config
   evaluation,     // keys of the model and the data set

@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A reader of a config file and the files that it extends, which it reads first. `chain` contains the paths
-// of the files that are being read.
+// A reader of a config file and the files that it extends. read() reads extended files first. `chain`
+// contains the paths of the files that are being read, so that cycles are detected.
 class FileReader {
  public:
   FileReader(ConfigFiles& files, std::vector<ConfigProblem>& problems) : files_(files), problems_(problems) {}

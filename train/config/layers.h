@@ -33,7 +33,7 @@ class LayerApplier {
   // train.epochs resets the other key.
   void apply(const ConfigLayer& layer, Config& config);
 
-  // Returns the position of the last setting of a key, or null if no layer sets it.
+  // Returns the position of the last setting of a key, or null if no layer sets the key.
   const ConfigPosition* position(const std::string& name) const;
 
  private:

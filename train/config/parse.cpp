@@ -26,8 +26,8 @@ std::string shorten(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// A file, and the marks that rename_duplicate() has inserted into its text. position() returns positions in
-// the text without the marks.
+// A config file, and the marks that rename_duplicate() has inserted into its text. position() returns the
+// position in the original text, without the marks.
 struct Source {
   struct Mark {
     int64_t line, column, length;
@@ -62,7 +62,7 @@ RawValue raw_value(const toml::node& node) {
   return {std::monostate{}, node.is_table() ? "a table" : "a date or time"};
 }
 
-// Returns the byte offset of a position, whose column is a number of code points.
+// Returns the byte offset of a position in `text`. The column of the position counts code points from 1.
 size_t offset_of(const std::string& text, const toml::source_position& at) {
   size_t offset = 0;
   for (size_t line = 1; line < at.line; ++line) {
@@ -82,8 +82,8 @@ bool is_bare(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
 }
 
-// Returns the range [begin, end) of the bare key before `limit` and the blanks before it. The range is empty
-// for a quoted key.
+// Returns the byte range [begin, end) of the bare key that ends at `limit`, without blanks after the key. The
+// range is empty if the key is quoted.
 std::pair<size_t, size_t> bare_key_before(const std::string& text, size_t limit) {
   size_t end = limit;
   while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;
@@ -92,9 +92,9 @@ std::pair<size_t, size_t> bare_key_before(const std::string& text, size_t limit)
   return {begin, end};
 }
 
-// Handles a duplicate key or table, at which the TOML library stops. Appends a problem. Appends a mark to the
-// duplicate name, so that the text can be parsed again for further problems. without_mark() removes the mark.
-// Returns false if the error has another cause.
+// Handles the error of the TOML library for a duplicate key or table: appends a problem, and appends a mark
+// to the duplicate name. The text can then be parsed again to find further problems. without_mark() removes
+// the mark. Returns false if the error has another cause.
 bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
                       std::vector<ConfigProblem>& problems) {
   const std::string_view description = error.description();
@@ -152,7 +152,7 @@ std::optional<toml::table> parse_text(std::string text, Source& source,
 
 ConfigLayer flatten(const toml::table& root, const Source& source) {
   ConfigLayer layer;
-  // Tables inside [attention] contribute keys of the form "KIND.OPTION".
+  // Tables inside [attention], such as [attention.KIND], contribute keys of the form "KIND.OPTION".
   const auto add = [&](auto& self, const std::string& table, const std::string& prefix, const toml::key& key,
                        const toml::node& node) -> void {
     const std::string name = prefix + without_mark(key.str());

@@ -11,7 +11,7 @@
 namespace tapeformer {
 
 // The position of a setting. In a file, line and column count from 1. For a --set option, `file` has the form
-// "--set table.key", `line` is 0 and `column` is the number of the option.
+// "--set table.key", `line` is 0, and `column` is the index of the option, from 1.
 struct ConfigPosition {
   std::string file;
   int64_t line = 0;
@@ -57,8 +57,8 @@ struct ConfigLayer {
 ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* reached_from,
                               std::vector<ConfigProblem>& problems);
 
-// Parses options of the form "table.key=value". A value that is not valid TOML is a string. If it starts like
-// a list, an inline table or a quoted string, it is a problem instead.
+// Parses options of the form "table.key=value". A value that is not valid TOML is a string. If such a value
+// starts like a list, an inline table or a quoted string, it is a problem instead.
 ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

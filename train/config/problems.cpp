@@ -27,7 +27,7 @@ std::string text_of(std::vector<ConfigProblem> problems, const std::vector<std::
                    [&](const ConfigProblem& a, const ConfigProblem& b) { return rank(a) < rank(b); });
   std::string text;
   for (const auto& p : problems) {
-    // "--set data.limit: data.limit: …" would name the key twice.
+    // Removes a repeated key, so that the text is not "--set data.limit: data.limit: …".
     const std::string option =
         is_set_option(p.where) ? p.where.file.substr(p.where.file.find(' ') + 1) + ": " : "";
     const bool twice = !option.empty() && p.message.starts_with(option);

@@ -13,7 +13,7 @@ namespace tapeformer {
 // and are not part of the schema.
 std::vector<std::string> config_tables();
 
-// Returns all keys, grouped by table. The names in the catalogue are the choices of model.attention. If the
+// Returns all keys, grouped by table. The choices of model.attention are the names in the catalogue. If the
 // catalogue has no names, model.attention accepts any text.
 std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue);
 

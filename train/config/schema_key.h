@@ -13,8 +13,8 @@
 namespace tapeformer {
 
 // A config key: its OptionSpec, functions that read and write its member of Config, and the configs and
-// commands that use it. An OptionValue stores a list of integers as a list of doubles; `integers_only` is
-// then true.
+// commands that use it. The OptionValue of a list of integers is a list of doubles; `integers_only` is then
+// true.
 struct SchemaKey {
   std::string table;
   OptionSpec spec;
@@ -33,8 +33,8 @@ struct SchemaKey {
 
   std::string name() const { return table + "." + spec.name; }
   ListForm list_form() const { return {integers_only, count, scalar}; }
-  // Returns the first condition of the scope that does not hold, or null if all hold and the key has an
-  // effect.
+  // Returns the first condition of `scope` that does not hold, or null if all conditions hold and the key has
+  // an effect.
   const KeyCondition* broken_condition(const Config& config) const;
   // Returns the reason why a command with this purpose does not use the key, or "" if it uses the key.
   std::string reason_unused_by(ConfigUse use) const;

@@ -23,8 +23,8 @@ std::string listed(const Names& names) {
   return text;
 }
 
-// Returns the scope of the keys of the data sets that `filter` selects. If `owner` is empty, messages list
-// the names of the data sets.
+// Returns the scope of keys that have an effect for the data sets that `filter` selects. If `owner` is empty,
+// error messages list the names of the data sets.
 KeyScope of_sets(const SetFilter& filter, std::string owner = "") {
   if (owner.empty()) {
     const Names names = set_names(filter);
@@ -40,7 +40,7 @@ bool is_speech(const KnownSet& set) {
   return set.type == DatasetType::speech;
 }
 
-// Returns whether the examples are generated with a random number of tokens or elements.
+// Returns whether the examples of a data set are generated with random numbers of tokens or elements.
 bool has_varied_lengths(const KnownSet& set) {
   return set.type == DatasetType::expressions || set.type == DatasetType::vectors;
 }
@@ -159,8 +159,8 @@ KeyScope lexicon() {
   return of_sets([](const KnownSet& set) { return is_speech(set) && set.labels != SpeechLabels::phones; });
 }
 
-// Returns the scope of data.unknown_words. Without data.lexicon, the text of a Kaldi directory consists of
-// phones.
+// Returns the scope of data.unknown_words, which needs a lexicon. If data.lexicon is empty, the text of a
+// Kaldi directory consists of phones.
 KeyScope unknown_words() {
   return both(lexicon(), {{"transcripts with a lexicon", "data.lexicon", [](const Config& c) {
                              const KnownSet* const set = find_set(c.data.dataset);

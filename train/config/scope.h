@@ -1,5 +1,5 @@
-// Scopes of config keys: the configs in which a key has an effect, and the commands that use it. Setting a
-// key outside of its scope is an error whose message names the scope. Internal to the config code.
+// Scopes of config keys: the configs in which a key has an effect, and the commands that use the key. Setting
+// a key outside of its scope is an error whose message names the scope. Internal to the config code.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,22 @@
 
 namespace tapeformer {
 
-// A condition on the value of `key`. `owner` names the configs for which it holds. If it does not hold, the
-// message of the error contains "belongs to OWNER, and KEY is VALUE".
+// A condition on the value of `key`. `owner` names the configs for which the condition holds. If the
+// condition does not hold, the error message contains "belongs to OWNER, and KEY is VALUE".
 struct KeyCondition {
   std::string owner;
   std::string key;
   std::function<bool(const Config&)> holds;
 };
 
-// Conditions of a key. The key has an effect if all of them hold. An empty scope contains every config.
+// The conditions under which a key has an effect. All of them must hold. An empty scope contains every
+// config.
 using KeyScope = std::vector<KeyCondition>;
 
-// The subject of a key. Commands that use a trained model ignore the keys of some roles.
+// The group of settings to which a key belongs. Commands that use a trained model ignore the keys of some
+// roles.
 enum class KeyRole {
-  process,   // settings of the process: device, threads and seed
+  process,   // settings of the process: name, device, threads and seed
   model,     // settings of the model and its input
   features,  // settings of the features of speech
   data,      // settings of the data set
@@ -38,8 +40,8 @@ KeyScope both(KeyScope a, const KeyScope& b);
 
 KeyScope own_files();     // data sets that take data.path
 KeyScope known_images();  // images of a known size
-KeyScope own_images();    // pictures of the user
-KeyScope color_images();  // images that can be RGB
+KeyScope own_images();    // the data set "images", which has pictures of the user
+KeyScope color_images();  // data sets of images that can be RGB
 KeyScope symbols();
 KeyScope generated_sequences();
 KeyScope listops();
@@ -54,7 +56,7 @@ KeyScope trained_sentencepiece();
 KeyScope speech();
 KeyScope recordings();  // data sets of speech whose features are computed from audio
 KeyScope parts();       // speech corpora with one folder for each part
-KeyScope lexicon();     // data sets of speech whose labels are words with phones in a lexicon
+KeyScope lexicon();     // data sets of speech whose labels may be words
 KeyScope unknown_words();
 KeyScope timit();
 KeyScope normalised_features();

@@ -11,7 +11,7 @@
 
 namespace tapeformer {
 
-// The maximum of each size in a config, so that products of sizes do not overflow.
+// The maximum of each size in a config. It is small enough that products of sizes do not overflow.
 inline constexpr double kLargestSize = 1 << 20;
 
 template <class T>
@@ -79,7 +79,7 @@ class TableSchema {
   bool in_benchmarks_ = false;
 };
 
-// The next five functions append the keys of the table [data].
+// The functions below append the keys of the table [data].
 void add_data(std::vector<SchemaKey>& keys);
 void add_own_data(std::vector<SchemaKey>& keys);
 void add_text_data(std::vector<SchemaKey>& keys);

@@ -15,7 +15,7 @@ const SchemaKey* find_key(const std::vector<SchemaKey>& schema, const Setting& s
 }
 
 // Returns whether a layer sets more than three quarters of the keys. Only resolved configs of earlier
-// versions do, and they contain keys without effect.
+// versions set so many keys, and they contain keys without effect.
 bool is_complete(const ConfigLayer& layer, const std::vector<SchemaKey>& schema) {
   return 4 * layer.settings.size() > 3 * schema.size();
 }
@@ -46,7 +46,7 @@ void check_sets(const UserLayers& layers, ConfigUse use, const AttentionCatalogu
   for (const Setting& setting : layers.sets.settings) {
     const SchemaKey* key = find_key(schema, setting);
     if (!key && setting.table != "attention") continue;
-    // An option that resets a key of the file to its default is allowed even if the key has no effect.
+    // A --set option that resets a key of the file to its default is allowed even if the key has no effect.
     if (key && is_default(*key, layers.config) && !is_default(*key, layers.file_config)) continue;
     std::string reason = why_unused(layers.config, key ? setting.name() : "model.attention", catalogue);
     if (key && reason.empty()) reason = key->reason_unused_by(use);

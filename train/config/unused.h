@@ -17,8 +17,8 @@ struct UserLayers {
   const Config& config;       // config of all files with --set
 };
 
-// Appends a problem for every setting without effect that `options.unused` refuses. For a setting of the file
-// that has no effect because of a --set option, logs a warning instead.
+// Appends a problem for every setting without effect that `options.unused` refuses. If a setting of the file
+// has no effect only because of a --set option, logs a warning instead.
 void check_unused(const UserLayers& layers, const ConfigLoadOptions& options,
                   const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
                   std::vector<ConfigProblem>& problems);

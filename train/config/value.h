@@ -26,9 +26,9 @@ struct ListForm {
   bool scalar = false;
 };
 
-// Converts a value to the type of the specification. An integer is converted to a floating-point number, but
-// not the reverse. If the type, the range or the choices do not match, returns nothing and sets `problem` to
-// "expected …, got …".
+// Converts a value to the type of the specification. An integer is converted to a floating-point number if
+// the specification requires one, but a floating-point number is not converted to an integer. If the type,
+// the range or the choices do not match, returns nothing and sets `problem` to "expected …, got …".
 std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
                                        std::string& problem);
 

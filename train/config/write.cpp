@@ -151,7 +151,7 @@ std::string config_value_text(const Config& config, const std::string& name) {
   for (const auto& key : config_schema(AttentionCatalogue{}))
     if (key.name() == name) return option_text(key.get(config), key.list_form());
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
-  // A key of another attention kind has no entry.
+  // attention_entries() has no entry for keys of attention kinds that the config does not use.
   const auto entries = attention_entries(config);
   const auto found = entries.find(name);
   return found == entries.end() ? "none" : option_text(found->second);
