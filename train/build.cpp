@@ -74,7 +74,7 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   return options;
 }
 
-// Returns whether data.valid_share and data.valid_path determine the validation split.
+// Returns whether data.valid_share and data.valid_path determine the validation split of this data set.
 bool splits_by_share(const std::string& name) {
   const KnownSet& set = known_set(name);
   return set.type == DatasetType::text || set.format == DatasetFormat::image_folder;

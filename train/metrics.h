@@ -18,8 +18,8 @@ inline constexpr char kMetricsFile[] = "metrics.jsonl";
 using MetricRecord = std::vector<std::pair<std::string, MetricValue>>;
 
 // A writer that appends records to metrics.jsonl. Records that cannot be written, for example on a full disk,
-// wait in memory until the next call. Each record is written completely or not at all. Non-finite numbers
-// become null.
+// wait in memory until the next call of write() or flush(). Each record is written completely or not at all.
+// Non-finite numbers become null.
 class MetricsWriter {
  public:
   // Opens or creates the file in a run directory. Throws FileError.

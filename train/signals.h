@@ -17,7 +17,7 @@ void end_on_signals();
 // function.
 void omit_signal_message();
 
-// Returns whether the process has received SIGTERM.
+// Returns whether a StopSignals scope has recorded SIGTERM.
 bool received_sigterm();
 
 // A scope in which signal handlers record SIGINT and SIGTERM. A SIGINT directly after another SIGINT ends the
@@ -33,8 +33,8 @@ class StopSignals {
   int requested() const;
 };
 
-// A function that long computations call between batches. If it returns true, they throw Stopped. An empty
-// function stops no computation.
+// A function that long computations call between batches. If it returns true, the computation throws Stopped.
+// An empty function stops no computation.
 using StopCheck = std::function<bool()>;
 
 // An exception of a computation that a StopCheck stopped.

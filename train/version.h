@@ -1,4 +1,4 @@
-// The version of the program, with the commit of its sources.
+// The commit of the sources from which the program was built.
 #pragma once
 
 #include <string>

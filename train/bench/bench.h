@@ -17,7 +17,7 @@
 
 namespace tapeformer {
 
-// Milliseconds and microseconds per second, and operations per gigaoperation.
+// Milliseconds and microseconds per second, and the factor of the prefix giga.
 inline constexpr double kMilli = 1e3, kMicro = 1e6, kGiga = 1e9;
 inline constexpr uint64_t kSeed = 1;  // seed of random inputs
 
@@ -58,8 +58,8 @@ const std::vector<Benchmark>& benchmarks();
 // Returns the benchmark with this name. Throws ConfigError, with a suggestion, if there is none.
 const Benchmark& benchmark(const std::string& name);
 
-// Runs a benchmark. Converts an OptionError of a model into a ConfigError. If the option "config" names a
-// file, the error names the config key, otherwise the option of the benchmark.
+// Runs a benchmark. Converts an OptionError of a model into a ConfigError. The error names the config key if
+// the option "config" names a file, and otherwise the option of the benchmark.
 Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& arguments);
 
 Benchmark attention_benchmark();

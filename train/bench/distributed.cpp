@@ -86,7 +86,7 @@ StepTimes measure(const ModelChoice& choice, int64_t repeats, Communicator& proc
     whole->step(false);
   };
   StepTimes times;
-  for (int64_t i = -1; i < repeats; ++i) {  // the first round warms up
+  for (int64_t i = -1; i < repeats; ++i) {  // the first round is a warm-up and is not recorded
     StepTimes round;
     round.together = {slowest_seconds(processes, [&] { replica.step(true); })};
     round.alone = {slowest_seconds(processes, [&] { replica.step(false); })};

@@ -54,10 +54,11 @@ Rates median_rates(const RateProbe& probe, int64_t repeats);
 // too small to measure the rate of the device.
 std::vector<GemmShape> square_product(int64_t length);
 
-// Adds fields to a report: the bytes of the work, its rate, and the rates of the device. Also adds the
-// seconds of the work at each rate of the device, and the shares of these seconds in the measured time. The
-// field "nearer_limit" names the rate with the larger share. Values are medians over the repeats. `seconds`
-// has one element per repeat. `rates` has one element per repeat, or one element for all repeats.
+// Adds fields to a report: the bytes of the work, the rate of its operations, and the rates of the device.
+// Also adds the seconds of the work at each rate of the device, and the shares of these seconds in the
+// measured time. The field "nearer_limit" names the rate with the larger share. Values are medians over the
+// repeats. `seconds` has one element per repeat. `rates` has one element per repeat, or one element for all
+// repeats.
 void add_roofline(Report& report, const Work& work, const std::vector<double>& seconds,
                   const std::vector<Rates>& rates);
 

@@ -51,7 +51,7 @@ class RunDirectory {
 
 // Checks the encoding of the texts that a run writes, so that no later checkpoint fails. Throws
 // RunDirectoryError if the path of the run directory is not valid UTF-8, and ConfigError if a text of the
-// config is not.
+// config is not valid UTF-8.
 void require_utf8(const Config& config, const std::string& run_dir);
 
 // Throws RunDirectoryError if the configs `saved` and `current` differ in a key that must not change on

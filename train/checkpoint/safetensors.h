@@ -43,8 +43,9 @@ class SafetensorsFile {
   // Returns a tensor of the file on the CPU. Throws CheckpointError if the file has no tensor with this name.
   Tensor read(const std::string& name) const;
 
-  // Throws CheckpointError if the names, shapes or dtypes of the tensors in the file are not as expected. The
-  // error lists missing and unexpected names and mismatched shapes.
+  // Throws CheckpointError if the names or shapes of the tensors in the file differ from `expected`, or if a
+  // dtype differs and cannot be converted. Floating dtypes can be converted. The message lists missing and
+  // unexpected names, and mismatched shapes and dtypes.
   void check_tensors(const std::vector<std::pair<std::string, Tensor>>& expected) const;
   // Loads all tensors of the file into `expected` and converts between floating dtypes. Throws
   // CheckpointError if tensors are missing, unexpected, or have a different shape or an incompatible dtype;

@@ -73,7 +73,8 @@ void fetch_action(const std::vector<std::string>& names, const CommandLine& line
   print_report(Report().add("sets", rows), line.common);
 }
 
-// Generates the corpus "synthetic-speech" in the first data directory, as "data fetch" does.
+// Generates the corpus "synthetic-speech" in the first data directory, in which "data fetch" also stores data
+// sets.
 void prepare_synthetic_speech(const CommandLine& line) {
   const std::filesystem::path folder =
       candidate_folders(known_set(kSyntheticSpeech), line.common.data_dir).front();

@@ -23,7 +23,7 @@ struct Verified {
   Faults problems;  // messages of all sets; shown_faults() shortens long lists
 };
 
-// Returns the data set with this name if it has files without published checksums, else nullptr.
+// Returns the data set with this name if its files have no published checksums, else nullptr.
 const KnownSet* unpublished_set(const std::string& name) {
   const KnownSet* const set = find_set(name);
   return set && !set->files.empty() && !set->has_checksums() ? set : nullptr;

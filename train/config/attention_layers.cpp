@@ -116,7 +116,7 @@ class AttentionApplier {
     return options_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
   }
 
-  // Reports a setting "attention.KIND" with a value, such as --set attention.local=3.
+  // Reports a setting "attention.KIND" whose value is not a table, such as --set attention.local=3.
   void report_value_for_table(const Setting& setting) {
     const auto specs = catalogue_.options(setting.key);
     const std::string example = specs.empty() ? "" : ", such as " + setting.name() + "." + specs.front().name;

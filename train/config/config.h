@@ -34,10 +34,11 @@ struct DataConfig {
   int64_t limit = 0;         // maximum number of training examples; 0: all
   int64_t eval_limit = 0;    // maximum number of evaluation examples; 0: all
   int64_t downscale = 1;     // side of the blocks of pixels that are averaged
-  int64_t validation = 0;    // examples held out from the training split, at its end except for speech
+  int64_t validation = 0;    // number of held-out training examples: the last ones, except for speech
   int64_t max_length = 128;  // maximum number of tokens or elements of a generated example
   int64_t symbols = 10;      // symbols besides the separator, for the data sets copy and duplication
-  // The data set listops; see ListOpsOptions (data/listops.h). Sets of vectors also have min_length.
+  // The keys of the data set listops; see ListOpsOptions (data/listops.h). Sets of vectors also use
+  // min_length.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
   int64_t components = 4;  // for the data set set-mixture
   // The validation and test splits of texts and of the data set "images": shares of the data, or files.
@@ -80,7 +81,7 @@ struct DataConfig {
   int64_t image_size = 32;
   std::string color = "rgb";        // rgb | gray; also for the data set "cifar10"
   std::string bad_images = "drop";  // drop | refuse
-  std::string image_cache = {};     // folder; empty: pictures are decoded in each run
+  std::string image_cache = {};     // folder of the cache; empty: pictures are decoded in each run
 };
 
 struct ModelConfig {

@@ -30,7 +30,7 @@ class LayerApplier {
       : schema_(schema), options_(options), problems_(problems) {}
 
   // Overrides the config with the settings of a layer. A layer that sets only one of train.steps and
-  // train.epochs resets the other key.
+  // train.epochs to a positive value resets the other key to 0.
   void apply(const ConfigLayer& layer, Config& config);
 
   // Returns the position of the last setting of a key, or null if no layer sets the key.

@@ -9,8 +9,8 @@
 
 namespace tapeformer {
 
-// Returns the tables in the order of the resolved file. The keys of [attention] depend on the attention kind
-// and are not part of the schema.
+// Returns the names of the tables in the order of the resolved file. The keys of [attention] depend on the
+// attention kind and are not part of the schema.
 std::vector<std::string> config_tables();
 
 // Returns all keys, grouped by table. The choices of model.attention are the names in the catalogue. If the
