@@ -22,11 +22,11 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, Named parameters);
 
   // Updates each parameter that has a gradient, and removes the gradients. Gradients are multiplied by
-  // `gradient_scale` and then clipped. If clip_norm > 0, clipping multiplies each gradient by min(1,
-  // clip_norm / (norm + 1e-6)). `norm` is the norm of all gradients together (clip = "global") or of this
-  // gradient (clip = "per_tensor"). If clip_value > 0, clipping limits each element to [-clip_value,
-  // clip_value] instead. Returns the norm of all gradients after the multiplication and before clipping, a
-  // float64 scalar on the device of the parameters. Does not wait for the device. The rules are:
+  // `gradient_scale` and then clipped. If clip_norm > 0, clipping multiplies each gradient by
+  // min(1, clip_norm / (norm + 1e-6)). `norm` is the norm of all gradients together (clip = "global") or of
+  // this gradient (clip = "per_tensor"). If clip_value > 0, clipping limits each element to the range from
+  // -clip_value to clip_value instead. Returns the norm of all gradients after the multiplication and before
+  // clipping, a float64 scalar on the device of the parameters. Does not wait for the device. The rules are:
   //
   // - radam: Liu et al. 2020, as in the experiments of "Transformers are RNNs". eps is added to the square
   //   root of the uncorrected second moment. While rho_t of the paper is below 5, the update is SGD with
