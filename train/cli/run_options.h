@@ -45,10 +45,10 @@ std::string name_of(GenerationMode mode);
 OptionSpec picture_option();
 // Throws ConfigError if the file name in --out does not end in ".png". Call it before the run is loaded.
 void check_picture_name(const CommandLine& line);
-// Returns the value of --out. If --out is empty, returns the path NAME-step-….png in the samples folder of the
-// run or, for a checkpoint outside of a run directory, in the working directory. Creates the folder of the
-// file. Throws std::runtime_error if this folder is not writable. Call it before generating pictures, so that
-// the error is reported early.
+// Returns the value of --out. If --out is empty, returns the path NAME-step-….png in the samples folder of
+// the run or, for a checkpoint outside of a run directory, in the working directory. Creates the folder of
+// the file. Throws std::runtime_error if this folder is not writable. Call it before generating pictures, so
+// that the error is reported early.
 std::filesystem::path prepare_picture_path(const LoadedRun& run, const CommandLine& line,
                                            const std::string& name);
 // Writes a PNG file with a grid of `images`, of shape (count, bytes) and dtype uint8. If `columns` is 0, the
