@@ -152,7 +152,7 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
       fs::remove_all(parent.path_of(temporary), ignored);
       throw;
     }
-    // If install() has replaced a checkpoint of the same step, the temporary folder contains the old checkpoint.
+    // If install() has replaced a checkpoint of the same step, the temporary folder is the old checkpoint.
     parent.remove(temporary);
   });
   return (checkpoints_of(run_dir) / name).string();
