@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kSide = 16;                  // rows of a tile, and columns of a tile of sums
 constexpr int64_t kTile = kSide * kTileDepth;  // elements of a tile of operands
-constexpr int64_t kMaxDepth = 512;             // rows that a transposed product packs at a time
+constexpr int64_t kMaxDepth = 512;             // maximum number of rows that add_transposed() packs at a time
 constexpr int64_t kFloat = sizeof(float), kHalf = sizeof(BFloat16);
 
 int64_t rounded_up(int64_t n, int64_t multiple) {
@@ -78,7 +78,8 @@ void pack_rows(int64_t rows, int64_t width, const BFloat16* x, BFloat16* panels)
 
 #define TAPEFORMER_AMX [[gnu::target("amx-tile,amx-bf16")]]
 
-// The tile registers: 0 to 3 hold sums, 4 and 5 left operands, 6 and 7 right operands.
+// The configuration of the tile registers. Registers 0 to 3 hold sums, 4 and 5 left operands, and 6 and 7
+// right operands.
 struct alignas(64) TileConfiguration {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t bytes_per_row[16] = {};
@@ -86,7 +87,7 @@ struct alignas(64) TileConfiguration {
 };
 
 // Configures the registers for `rows` rows of sums, at most 32. Registers 0, 1 and 4 hold the first 16 rows,
-// and registers 2, 3 and 5 the other rows. With at most 16 rows, all registers hold the same rows.
+// and registers 2, 3 and 5 the next 16 rows. With at most 16 rows, registers 0 to 5 hold the same rows.
 TAPEFORMER_AMX void configure_tiles(int64_t rows) {
   TileConfiguration configuration;
   for (int i = 0; i < 8; ++i) {
@@ -105,8 +106,8 @@ struct Left {
   int64_t stride, step;           // between rows, and between tiles of the same rows
 };
 
-// Makes the preceding stores visible to tile loads. The intrinsics of GCC do not declare that they read
-// memory.
+// Prevents the compiler from moving stores after tile loads. The intrinsics of GCC do not declare that they
+// read memory.
 inline void before_tile_loads() {
   asm volatile("" ::: "memory");
 }

@@ -13,7 +13,7 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr double kImpossible = kCtcImpossible, kMinLogProbability = kCtcMinLogProbability;
-constexpr int64_t kMargin = 2;  // padding states on each side, always kImpossible
+constexpr int64_t kMargin = 2;  // padding states on each side of a row; their value is kImpossible
 
 // Returns log(exp(a) + exp(b) + exp(c)).
 template <class T>
@@ -83,7 +83,7 @@ class Utterance {
     return value;
   }
 
-  // Sets the class of each state, and skip_.
+  // Writes the class of each state to state_class_, and the skip transitions to skip_.
   void init_states(const int64_t* labels, int64_t blank) {
     T* const skip = skip_.data() + kMargin;
     std::fill_n(skip_.data(), row_, T(kImpossible));
@@ -108,7 +108,7 @@ class Utterance {
   }
 
   // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t, minus the
-  // shifts so far. Frame t uses row t % rows of `alpha`. Returns the loss.
+  // sum of the shifts up to frame t. Frame t uses row t % rows of `alpha`. Returns the loss.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
     CtcSpan span = ctc_span(0, frames_, states_);
@@ -146,13 +146,13 @@ class Utterance {
     return largest;
   }
 
-  // The maxima of beta and of the posterior over the states of a frame.
+  // The maxima of beta + emission and of the log-posterior over the states of a frame.
   struct Largest {
     T beta, posterior;
   };
   // Computes posterior_ = alpha + beta and row = beta + emission for the states of one frame. beta_t(s) is
-  // the log-probability of all path suffixes that leave state s at frame t, minus the shifts so far. `after`
-  // is `row` of the next frame. Returns the maxima of row and posterior_.
+  // the log-probability of all path suffixes that leave state s at frame t, minus the sum of the shifts of
+  // the frames after t. `after` is `row` of the next frame. Returns the maxima of row and posterior_.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcSpan span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();

@@ -9,7 +9,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kColumnGroup = 64;  // slices begin at multiples of this number
+constexpr int64_t kColumnGroup = 64;  // the first column of a slice is a multiple of this number
 
 }  // namespace
 
@@ -21,8 +21,8 @@ struct DecodingWeight<O>::Storage {
     int64_t begin, columns;
     PackedOperand<O> weight;
   };
-  std::optional<Scratch<O>> weight;                  // the weight rounded to O, for at most kFewRows rows
-  std::vector<std::unique_ptr<const Slice>> slices;  // slices of the rows of the weight, for more rows
+  std::optional<Scratch<O>> weight;                  // the weight rounded to O, for at most kFewRows input rows
+  std::vector<std::unique_ptr<const Slice>> slices;  // slices of the outputs, for more input rows
   std::optional<Scratch<O>> input;                   // the input, rounded to O
 };
 

@@ -10,8 +10,8 @@
 
 namespace tapeformer::cpu {
 
-// Rows of several heads. Loops process all heads of a token before the next token, because the heads of a
-// token are usually adjacent in memory.
+// Rows of several heads of a sequence. Loops process all heads of a token before the next token, because the
+// heads of a token are usually adjacent in memory.
 template <class T>
 struct TokenRows {
   T* data = nullptr;
@@ -22,7 +22,7 @@ struct TokenRows {
 
 // Calls f(row pointer, head, token, index into the panels of the head, remaining elements of the row) for
 // each vector of the first `count` tokens. f should capture by value and be inlined. For whole vectors, the
-// number of remaining elements is a constant.
+// last argument is a compile-time constant, so that f needs no masked loads and stores.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   using S = std::remove_const_t<T>;

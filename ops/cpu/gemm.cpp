@@ -22,7 +22,7 @@ blasint size(int64_t value) {
 constexpr int64_t kGrainSize = 32;           // minimum number of rows or columns of a part
 constexpr int64_t kGrainProducts = 1 << 18;  // minimum number of multiplications of a part
 
-// Computes the product in the calling thread.
+// Computes the product `p` by BLAS in the calling thread.
 template <class T>
 void serial_gemm(const Gemm<T>& p) {
   const SerialLibraries serial;

@@ -11,7 +11,8 @@ namespace tapeformer::cpu {
 
 class GrowingMemory {
  public:
-  // Returns memory for `count` elements, aligned to a cache line. The next call may release it.
+  // Returns uninitialised memory for `count` elements, aligned to a cache line. The next call may release
+  // this memory. Throws std::bad_alloc if the allocation fails.
   template <class T>
   T* get(int64_t count) {
     constexpr int64_t kAlignment = 64;

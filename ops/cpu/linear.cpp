@@ -16,12 +16,13 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Maximum number of parts of the rows. Each part except the first has its own buffer for the weight gradient.
+// Maximum number of parts of the rows, unless there are more threads. Each part except the first has a buffer
+// for its weight gradient.
 constexpr int64_t kMaxParts = 8;
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows of a block that stays in the cache
 constexpr int64_t kMinBlockRows = 64;
-constexpr int64_t kBlockElements = 1 << 14;  // maximum number of sums of a block in a buffer
+constexpr int64_t kBlockElements = 1 << 14;  // elements in a buffer of sums, from kMinBlockRows rows
 
 // Calls f(first, count) for blocks of rows [begin, end) of at most `max_rows` rows.
 template <class F>
@@ -161,7 +162,8 @@ struct LinearGradient {
   }
 };
 
-// Computes gx of rows [begin, end), and the sums gw and gbias over these rows. gw and gbias may be null.
+// Computes gx of rows [begin, end), and the sums gw and gbias over these rows. gw and gbias may be null. If
+// `weight` is null, gx is not computed.
 template <class O, class X, class Y, class T>
 void backward_rows(const LinearGradient<X, Y, T>& of, const PackedOperand<O>* weight,
                    const Buffers<O, T>& buffers, int64_t begin, int64_t end, T* gw, T* gbias) {
@@ -199,7 +201,8 @@ void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute
   with_operand_type<X>([&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, pre, y); });
 }
 
-// Divides the rows into parts. The sums gw and gbias of the parts are added in the order of the parts.
+// Divides the rows into parts. The sums gw and gbias of the parts are added in the order of the parts, so the
+// gradients do not depend on the scheduling of threads.
 template <class X, class Y>
 void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                      Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,

@@ -214,9 +214,9 @@ class HeadGroup {
         inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
   }
 
-  // Computes dd of a chunk from features_gradient_, the sum of (dn . v) phi(k). Its product with phi(q) is g
-  // . out without the rounding of out. That rounding error would dominate the gradient of q, because the
-  // common part of the values cancels.
+  // Computes dd of a chunk from features_gradient_, the sum of (dn . v) phi(k). The product of this sum with
+  // phi(q) equals g . out without the rounding error of out. That rounding error would dominate the gradient
+  // of q, because the common part of the values cancels.
   void set_exact_dd(Chunk c, int64_t h) {
     T* const dots = partial_dots_[h];
     std::fill_n(dots, c.count * kLanes<T>, T{0});
@@ -230,8 +230,9 @@ class HeadGroup {
       dd_[h][c.begin + t] = -inverse_[h][t] * sum(load(dots + t * kLanes<T>));
   }
 
-  // Each function below computes one gradient of a chunk. kMode selects whether it updates the states, reads
-  // the gradient, or both. A function does nothing if the data of its target is null.
+  // query_gradient(), key_gradient() and value_gradient() each compute one gradient of a chunk. kMode selects
+  // whether a function updates the states, reads the gradient, or both. A function does nothing if the data
+  // of its target is null.
   template <ScanMode kMode>
   void query_gradient(Chunk c, AttentionRows<S> gq) {
     if (!gq.data) return;

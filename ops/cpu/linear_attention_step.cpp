@@ -11,7 +11,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Number of rows of the state per block.
+// Number of rows of the state that are processed at a time.
 constexpr int64_t kBlock = 64;
 
 // Processes `rows` rows of the state, for kVectors vectors of columns. Adds k[r] v to row r of the state, and

@@ -26,7 +26,7 @@ void components(const T* p, int64_t mixtures, T y, T half, T log_width, T* log_m
   }
 }
 
-// Returns log(sum(exp(x))), and writes the terms divided by their sum to `shares`.
+// Returns log(sum(exp(x))), and writes softmax(x) to `shares`.
 template <class T>
 T logsumexp(const T* x, int64_t n, T* shares) {
   const T largest = *std::max_element(x, x + n);

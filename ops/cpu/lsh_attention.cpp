@@ -13,7 +13,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// The inputs of one head, and its result, summed over the rounds.
+// The inputs of one head, and its result, which is accumulated over the rounds.
 template <class T>
 struct ForwardHead {
   ForwardHead(const LshAttentionShape& s, Arena& arena)
@@ -53,7 +53,7 @@ class LshForward : public LshWindow<T> {
     for (T** per_row : {&maximum_, &sum_}) *per_row = arena.take<T>(kQueries);
   }
 
-  // Computes chunks [begin, end) of a round.
+  // Computes the attention of chunks [begin, end) in a round, and adds it to the result of the head.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select(example, head, order);
     this->each_chunk(
@@ -117,7 +117,7 @@ class LshForward : public LshWindow<T> {
     clock_.lap(&LshStages::scatter);
   }
 
-  // Prefetches the result row of position i in this chunk, and the inputs of position i in the next chunk.
+  // Prefetches the result row of slot i in this chunk, and the inputs of slot i in the next chunk.
   void prefetch(int64_t i) {
     prefetch_row(running_.rows[2].row(own_->order[i]), s_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next(i);
@@ -158,7 +158,8 @@ class LshForward : public LshWindow<T> {
     sum_[row] = sum(total);
   }
 
-  // Adds a row to the softmax over all rounds. In the last round, normalizes the sum.
+  // Adds row `row` of the block to the result of its position for a softmax over all rounds. In the last
+  // round, normalizes the result.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->value_width();
@@ -185,7 +186,8 @@ class LshForward : public LshWindow<T> {
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = keep * out[m] + add * result[m];
   }
 
-  // Adds the softmax of one round to the mean over the rounds.
+  // Adds row `row` of the block, after normalization, to the result of its position for the mean over the
+  // rounds.
   void add_mean(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;

@@ -124,7 +124,7 @@ class LshBackward : public LshWindow<T> {
     std::fill_n(sums.gv, rows_ * this->value_width(), T{0});
   }
 
-  // Copies and packs the gradients of the results of the chunk's queries.
+  // Copies the gradients g of the chunk's queries to g_rows_, and packs them in g_columns_.
   void load_gradients() {
     for (int64_t i = 0; i < own_->count; ++i) {
       const T* const row = g_row(own_->order[i]);
@@ -134,7 +134,8 @@ class LshBackward : public LshWindow<T> {
     std::fill(g_rows_ + own_->count * s_.value_dim, g_rows_ + tile_rows(own_->count) * s_.value_dim, T{0});
   }
 
-  // Adds the gradients of queries [first, first + count) of the chunk.
+  // Adds the gradients from the scores of queries [first, first + count) of the chunk to the sums of both
+  // halves.
   void block(int64_t first, int64_t count) {
     const int64_t tiles = tile_rows(count) / kTileRows;
     for (int64_t t = 0; t < tiles; ++t) {
@@ -235,8 +236,8 @@ class LshBackward : public LshWindow<T> {
       return;
     }
     // A key is weighted by 1 / multiplicity, so its score may exceed the log-sum-exp by the logarithm of the
-    // multiplicity, which is at most 2 * rounds. exp_of_negative() requires arguments of at most 0, so the
-    // maximum is subtracted in the exponent, and the result is multiplied by it.
+    // multiplicity, which is at most 2 * rounds. exp_of_negative() requires arguments of at most 0. Therefore
+    // log(2 * rounds) is subtracted in the exponent, and the result is multiplied by 2 * rounds.
     const T max_multiplicity = static_cast<T>(2 * s_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {

@@ -11,8 +11,9 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Draws a rotation (dim, columns) of standard normal numbers by the Box-Muller transform, four per Philox
-// block, column by column. Always computes in float, so that float and double use the same rotation.
+// Fills `panels` with a rotation (dim, columns) of standard normal numbers, in panels of kTileColumns
+// columns. Each Philox block gives four adjacent numbers of a column by the Box-Muller transform. Always
+// computes in float, so that float and double use the same rotation.
 template <class T>
 void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
                    T* panels) {
@@ -42,7 +43,7 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
   int64_t largest = 0, smallest = 0, done = 1;
   if (count >= 2 * kLanes<T>) {
-    // Each lane holds its first maximum and its first minimum.
+    // `high_at` and `low_at` hold the index of the first maximum and of the first minimum in each lane.
     Vector<T> high = load(x), low = high;
     Vector<Int> index{};
     for (int64_t lane = 0; lane < kLanes<T>; ++lane) index[lane] = static_cast<Int>(lane);
@@ -70,7 +71,8 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
   return static_cast<int32_t>(x[largest] >= -x[smallest] ? largest : count + smallest);
 }
 
-// Maximum size of the rotations that a thread uses at a time, so that they and the queries stay in the cache.
+// Maximum size in bytes of the rotations that a thread uses at a time, if they contain several rounds. The
+// rotations and a tile of queries then stay in the cache.
 constexpr int64_t kRotationBytes = 128 << 10;
 
 // Computes the LSH buckets of one head per call of run(). S is the type of the queries, and T the type of the
@@ -140,7 +142,7 @@ class HeadHash {
           width1(tile_columns<T>(f.first / 2)),
           width2(f.second > 1 ? tile_columns<T>(f.second / 2) : 0) {}
     LshFactors factors;
-    int64_t width1, width2;  // columns of each rotation, padded to whole tiles
+    int64_t width1, width2;  // columns of the first and second rotation, padded to whole tiles
     int64_t width() const { return width1 + width2; }
   };
   struct Rows {
@@ -158,8 +160,9 @@ class HeadHash {
                     panels + rotation.width1 * s_.dim);
   }
 
-  // Returns `count` queries from `position`. If the queries have type T, a full tile is read in place. Other
-  // queries are copied and converted to T, and padded to a full tile.
+  // Returns `count` queries from `position`. If the queries have type T, a full tile is read in place.
+  // Incomplete tiles and queries of other types are copied to `copy`, converted to T, and padded with zeros
+  // to a full tile.
   Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
     const S* const first = q_.row(example, position, head);
     if constexpr (std::is_same_v<S, T>)
@@ -213,7 +216,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
   if (tasks >= threads())
     parallel_for(tasks, kMinWorkPerThread / (head_work + 1) + 1, run);
   else
-    run(0, tasks);  // run() divides the positions of each head among the threads
+    run(0, tasks);  // HeadHash::run() divides the positions of each head among the threads
 }
 
 template <class T>

@@ -7,10 +7,11 @@
 namespace tapeformer::cpu {
 
 // Calls f(example, head, order, rows, for_segments) for each head of each sequence. `order` is the sorted
-// order of the head, and `rows` its working memory of type Head. for_segments(g) calls g(window, segment,
-// first chunk, end) for the segments of kLshSegment chunks. `window` is a result of make(rows) that uses the
-// memory of one thread. Heads run in parallel. If there are fewer heads than threads, the segments of each
-// head run in parallel instead. Both give the same results if the segments of one call write different data.
+// order of the head, and `rows` is the working memory of the head, of type Head. for_segments(g) calls
+// g(window, segment, first chunk, end chunk) for each segment of kLshSegment chunks. `window` is a result of
+// make(rows) that uses the memory of one thread. Heads run in parallel. If there are fewer heads than
+// threads, the segments of each head run in parallel instead. The results are the same in both cases if the
+// segments of one for_segments() call write different data.
 template <class Head, class Make, class F>
 void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena count(nullptr), head_count(nullptr);

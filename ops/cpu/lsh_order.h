@@ -37,8 +37,8 @@ class LshOrder {
   // Returns the codes of a position in all rounds.
   const int32_t* codes(int64_t position) const { return codes_ + position * s_.rounds; }
 
-  // A cell of a round. Queries of a cell attend to the keys of the cell, and to the keys of look_back() of
-  // the cell if they exist.
+  // A cell of a round. Queries of a cell attend to the keys of the cell, and to the keys of its look-back
+  // cell, look_back(), if the look-back cell exists.
   struct Cell {
     int64_t round;
     int32_t code;
@@ -47,7 +47,8 @@ class LshOrder {
     const Wrap& wrap = wraps_[static_cast<size_t>(round)];
     return code == wrap.from ? wrap.to : Cell{round, code - 1};
   }
-  // The chunk before a chunk. `exists` is false if there is none.
+  // The result of chunk_before(): the chunk with the look-back cells of a chunk. If there is no such chunk,
+  // `exists` is false.
   struct Chunk {
     bool exists;
     int64_t round, chunk;
@@ -59,8 +60,8 @@ class LshOrder {
   }
 
  private:
-  // A cell of the first chunk, and the cell of the last chunk that it looks back at. If from is kNone, there
-  // is no such pair.
+  // A cell `from` of the first chunk of a round whose look-back cell `to` is in the last chunk of a round. If
+  // `from` is kNone, there is no such pair.
   struct Wrap {
     int32_t from;
     Cell to;

@@ -8,8 +8,8 @@
 
 namespace tapeformer::cpu {
 
-// A stopwatch of one thread that adds the time of each stage to `lsh_stages`. Does nothing if `lsh_stages` is
-// null.
+// A stopwatch of one thread that adds the time of each stage to `lsh_stages`, in nanoseconds. Does nothing if
+// `lsh_stages` is null.
 class StageClock {
  public:
   using Stage = std::atomic<int64_t> LshStages::*;

@@ -1,6 +1,6 @@
-// A chunk of LSH attention with the previous chunk, gathered and packed, for forward and backward. In the
-// scores, columns from 0 are the keys of the previous chunk, and columns from `capacity` are the keys of the
-// chunk itself.
+// A chunk of LSH attention with the previous chunk, gathered and packed, for forward and backward. In a row
+// of scores, the columns from 0 are the keys of the previous chunk. The columns from `capacity`, the chunk
+// length rounded up to whole tiles, are the keys of the chunk itself.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@
 
 namespace tapeformer::cpu {
 
-// An integer type with the size of T, so that its comparisons give masks for floating-point lanes.
+// An integer type with the size of T, so that comparisons of integer vectors give masks for vectors of T.
 template <class T>
 using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
@@ -31,8 +31,8 @@ inline void prefetch_row(const void* row, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(static_cast<const char*>(row) + i);
 }
 
-// Packs the rows row(i), i < count, times factors[i], in the layout of pack_rows (tile_product.h). Transposes
-// one square of vectors at a time.
+// Packs row(i) times factors[i], for i < count, in the layout of pack_rows (tile_product.h). Transposes one
+// square of kLanes x kLanes elements at a time.
 template <class T, class Row>
 void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
@@ -74,22 +74,22 @@ void pack_row_columns(const T* x, int64_t dim, int64_t i, int64_t capacity, T* p
   }
 }
 
-// One of the two chunks of a window in a round.
+// One of the two chunks of a window: positions, codes, queries and packed keys.
 template <class T>
 struct LshHalf {
   using Int = LaneInt<T>;
   int64_t count = 0, round = 0, chunk = 0;
   const int32_t* order = nullptr;  // positions of the keys
-  Int* positions = nullptr;        // positions as Int
+  Int* positions = nullptr;        // `order` as Int
   Int* codes = nullptr;  // (rounds, capacity) for exact duplicates, else (1, capacity); kEmpty after `count`
-  const Int* round_codes = nullptr;  // codes of this round
+  const Int* round_codes = nullptr;  // codes of round `round`
   T* queries = nullptr;              // (rows, dim)
   T* factors = nullptr;              // key = factor * query, including the scale of the scores
   T* key_panels = nullptr;           // keys in panels for matrix products
 };
 
-// The dropout multipliers of the attention weights of a chunk. Like a row of scores, a row has two halves of
-// `capacity` columns.
+// The dropout multipliers of the attention weights of a chunk. Like a row of scores, a row of multipliers has
+// two halves of capacity_ columns.
 template <class T>
 class LshDropout {
  public:
@@ -218,7 +218,7 @@ class LshWindow {
     StageClock::count_multiply_adds(std::exchange(multiply_adds_, 0));
   }
 
-  // Prefetches the data of position i of the next chunk.
+  // Prefetches the codes, the query and the value of slot i of the next chunk.
   void prefetch_next(int64_t i) const {
     if (i >= next_count_) return;
     __builtin_prefetch(order_->codes(next_[i]));
@@ -226,7 +226,9 @@ class LshWindow {
     prefetch_row(v_row(next_[i]), s_.value_dim * int64_t{sizeof(T)});
   }
 
-  // Computes the columns that each query may attend to: the adjacent cells of its bucket, or all columns.
+  // Computes ranges_, the score columns that each query may attend to: its cell and the look-back cell. With
+  // across_buckets, or if the first chunk looks back at the last chunk, the range of a query contains all
+  // keys.
   void find_ranges() {
     const bool wrapped = own_->chunk == 0 && before_->count > 0;
     if (s_.across_buckets || wrapped) {
@@ -255,7 +257,8 @@ class LshWindow {
     return {all.begin / kLanes<T> * kLanes<T>, padded<T>(all.end)};
   }
 
-  // Computes scores = left right^T in a range for a tile of queries, with the panels of both halves.
+  // Computes scores = left right^T for a tile of queries in the columns of `range`. panels(half) returns the
+  // right operand of a half.
   template <class Panels>
   void score_tile(const T* left, int64_t depth, Range range, Panels&& panels, T* scores) {
     constexpr int64_t kWidth = kTileColumns<T>;
@@ -266,8 +269,8 @@ class LshWindow {
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
-  // Adds to result (kTileRows, columns_width) the weights in a range times the columns of both halves, in
-  // panels of panel_rows rows.
+  // Adds weights * columns to result (kTileRows, columns_width), summed over the score columns in `range`.
+  // columns(half) returns the rows of a half, in panels of panel_rows rows.
   template <class Columns>
   void add_columns(const T* weights, Range range, int64_t columns_width, int64_t panel_rows,
                    Columns&& columns, T* result) {
@@ -284,8 +287,8 @@ class LshWindow {
     add(columns(*own_), capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // Calls f(half, index of the keys in the half, column, mask of the keys that query i attends to) for the
-  // vectors of a range.
+  // Calls f(half, first key in the half, first score column, mask) for each vector of keys in `range`. The
+  // mask selects the keys that query i attends to.
   template <bool kCausal, class F>
   void for_keys(int64_t i, Range range, F&& f) {
     const Int position = own_->positions[i];
@@ -305,7 +308,7 @@ class LshWindow {
     visit(*own_, code, capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // Finds the cells of query i in each round, for multiplicities().
+  // Finds the cell and the look-back cell of query i in each round, for multiplicities().
   void find_cells(int64_t i) {
     if (!s_.exact_duplicates) return;
     for (int64_t r = 0; r < s_.rounds; ++r) {
@@ -315,8 +318,9 @@ class LshWindow {
       back_rounds_[r] = cell.round;
     }
   }
-  // Returns the multiplicities of the keys from j for the query of find_cells(). The multiplicity of a key is
-  // the number of times that the query attends to it in all rounds.
+  // Returns the multiplicities of a vector of keys of `half` from key j, for the query of the last
+  // find_cells() call. The multiplicity of a key is the number of times that the query attends to it in all
+  // rounds.
   Vector<T> multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < s_.rounds; ++r) {
@@ -337,7 +341,7 @@ class LshWindow {
   Half halves_[2];
   // The chunk of the queries, and the previous chunk, whose keys the queries also attend to.
   Half *own_ = &halves_[0], *before_ = &halves_[1];
-  Range* ranges_ = nullptr;  // visible columns of each query of the chunk
+  Range* ranges_ = nullptr;  // columns that each query of the chunk may attend to
   T* scores_ = nullptr;      // (kQueries, stride_)
   Int *own_codes_ = nullptr, *back_codes_ = nullptr, *back_rounds_ = nullptr;
   const int32_t* next_ = nullptr;  // positions of the next chunk

@@ -23,13 +23,13 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Number of frames whose products with the input weights are computed at once. For usual batch sizes, the
-// products then stay in the last-level cache.
+// Number of frames of each sequence whose products with the input weights are computed at once. For usual
+// batch sizes, the products then stay in the last-level cache.
 constexpr int64_t kFramesAhead = 8 * kTileRows;
 constexpr int64_t kGradientFrames = 256;  // frames per block of products for gradients of weights
 
 // The sequences of one direction that a thread processes, from the longest to the shortest. The sequences
-// that contain a given frame therefore come first.
+// that contain frame t are therefore the first rows.
 struct Rows {
   int64_t direction;
   std::vector<int64_t> sequences;
@@ -56,7 +56,8 @@ std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* length
   return shares;
 }
 
-// The memory layout of a direction.
+// The rows of one direction in the arrays `gates` (directions, batch, frames, 4 hidden), `cells` (directions,
+// batch, frames, hidden) and `out` (batch, frames, directions * hidden).
 template <class T>
 struct Layout {
   const LstmShape& shape;
@@ -71,7 +72,7 @@ struct Layout {
   }
 };
 
-// The frames within the lengths of all sequences, one sequence after another. Each frame is a row.
+// The frames of all sequences without padding, one sequence after another. Each frame is a row.
 class ValidFrames {
  public:
   ValidFrames(const LstmShape& shape, const int64_t* lengths) : first_(static_cast<size_t>(shape.batch + 1)) {
@@ -82,7 +83,8 @@ class ValidFrames {
   // Returns the row of the first frame of sequence b.
   int64_t first(int64_t b) const { return first_[static_cast<size_t>(b)]; }
 
-  // Calls f(b, t, count) for each sequence b with rows in [begin, end), which are its frames [t, t + count).
+  // Calls f(b, t, count) for each sequence b with rows in [begin, end). These rows are the frames [t, t +
+  // count) of the sequence.
   template <class F>
   void for_sequences(int64_t begin, int64_t end, F&& f) const {
     int64_t b = std::upper_bound(first_.begin(), first_.end(), begin) - first_.begin() - 1;
@@ -97,8 +99,8 @@ class ValidFrames {
   std::vector<int64_t> first_;
 };
 
-// Computes h and c of one frame. `gates` holds W x and receives i, f, g, o. `recurrent` holds U h for h of
-// the previous frame, and `c` holds c of the previous frame.
+// Computes h and c of one frame. `gates` holds W x and receives the gates i, f, g, o. `recurrent` holds U h,
+// where h is from the previous frame. `c` holds c of the previous frame and receives c of this frame.
 template <class T>
 void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T* c, T* h) {
 #pragma omp simd
@@ -118,8 +120,8 @@ void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T
   }
 }
 
-// Computes gz, the gradient with respect to the pre-activations of the gates, and replaces gc by the gradient
-// of the previous c.
+// Computes gz, the gradient with respect to the pre-activations of the gates. g is the gradient of the
+// output, and gh is the gradient of h from the next step. Replaces gc by the gradient of the previous c.
 template <class T>
 void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, const T* c, const T* c_before,
                    T* gc, T* gz) {
@@ -217,8 +219,8 @@ struct LstmBackward {
   }
 };
 
-// Computes gz for the frames of the sequences, and its sum `gbias` over the frames. `recurrent` contains
-// weight_hh.
+// Computes gz for the frames of the sequences in `rows`, and `gbias`, the sum of gz over these frames.
+// `recurrent` contains weight_hh.
 template <class O, class T>
 void backward_rows(const LstmBackward<O, T>& of, const Rows& rows, const RecurrentOperand<O>& recurrent,
                    T* gbias) {
@@ -247,8 +249,8 @@ void backward_rows(const LstmBackward<O, T>& of, const Rows& rows, const Recurre
   });
 }
 
-// Returns rows [begin, end) of the input as operands, in `buffer` if they must be converted or if padding
-// frames separate them.
+// Returns rows [begin, end) of the input x as operands of type O. The rows are copied to `buffer` if they
+// must be converted or if padding frames separate them.
 template <class O, class T>
 const O* input_rows(const LstmBackward<O, T>& of, int64_t begin, int64_t end, O* buffer) {
   const int64_t in = of.shape.in;
@@ -261,7 +263,8 @@ const O* input_rows(const LstmBackward<O, T>& of, int64_t begin, int64_t end, O*
   return buffer;
 }
 
-// Writes h of the previous frame for rows [begin, end), or zeros for the first frame of a sequence.
+// Writes to `h` the output of the previous frame for each of the rows [begin, end). For the first frame of a
+// sequence, writes zeros.
 template <class O, class T>
 void previous_states(const LstmBackward<O, T>& of, int64_t direction, int64_t begin, int64_t end, O* h) {
   const Layout<const T> at{of.shape, direction};
@@ -287,7 +290,8 @@ struct WeightBuffers {
   int64_t bytes;
 };
 
-// Computes the sums over rows [begin, end) for the weight gradients of a direction, without padding frames.
+// Computes the weight gradients of a direction, summed over rows [begin, end) of the valid frames. weight_ih
+// and weight_hh may be null.
 template <class O, class T>
 void weight_sums(const LstmBackward<O, T>& of, int64_t direction, int64_t begin, int64_t end,
                  const WeightBuffers<O>& buffers, T* weight_ih, T* weight_hh) {
@@ -368,7 +372,7 @@ void input_gradient(const LstmBackward<O, T>& of, const LstmDirection<T>* direct
   });
 }
 
-// Computes gz, and the gradients of the biases.
+// Computes gz of all directions, and the gradients of the biases.
 template <class O, class T>
 void gate_gradients(const LstmBackward<O, T>& of, const LstmDirection<T>* directions,
                     const LstmGradient<T>* gradients) {

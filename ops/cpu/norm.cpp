@@ -50,7 +50,7 @@ T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
 }
 
 // Returns the gradient of the result for the row that starts at element `first`: g + g_rounded, one of which
-// may be null. `sum` has room for the row.
+// may be null. `sum` is a workspace of `dim` elements.
 template <class T>
 const T* result_gradient(const T* g, const BFloat16* g_rounded, int64_t first, int64_t dim, T* sum) {
   if constexpr (std::is_same_v<T, float>)

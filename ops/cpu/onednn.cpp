@@ -17,18 +17,20 @@ namespace {
 
 using dnnl::memory;
 
-// Numbers of rows of the compiled products. Most rows are computed in blocks of kBlock rows. The last rows
-// are copied to blocks of kLastBlock rows and padded with zeros. Two kernels therefore suffice for any number
-// of rows.
+// Numbers of rows of the two compiled kernels of a product. Most rows are computed in blocks of kBlock rows.
+// The last rows are copied to blocks of kLastBlock rows and padded with zeros. Two kernels therefore suffice
+// for any number of rows.
 constexpr int64_t kBlock = 64, kLastBlock = 16;
-// Numbers of rows over which one call of a compiled transposed product sums.
+// Numbers of rows that one call of the compiled kernels of add_transposed() sums. The last rows are padded
+// with zeros to kLastDepth rows.
 constexpr int64_t kDepth = 256, kLastDepth = 64;
 
 const dnnl::engine& engine() {
   static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
   return cpu;
 }
-// Returns the stream of the calling thread. On the CPU, execute() returns after the primitive has finished.
+// Returns the stream of the calling thread. On the CPU, execute() returns after the primitive has finished,
+// so callers need not wait for the stream.
 const dnnl::stream& stream() {
   thread_local const dnnl::stream thread_stream(engine());
   return thread_stream;
@@ -49,7 +51,8 @@ memory::desc column_major(DType dtype, int64_t rows, int64_t columns) {
 
 thread_local GrowingMemory kernel_memory, left_memory, right_memory;
 
-// A compiled product. Threads may share it, because each thread has separate working memory.
+// A compiled matrix product. Threads may share a Kernel, because each thread has separate arguments and
+// scratch memory.
 class Kernel {
  public:
   Kernel(const memory::desc& a, const memory::desc& b, const memory::desc& out, bool add)
@@ -127,7 +130,7 @@ class Reorder {
   dnnl::reorder reorder_;
 };
 
-// Returns the value of a key. The first call for a key creates the value by make().
+// Returns the cached value for `key`. The first call for a key creates the value by make().
 template <class Value, class Key, class Make>
 const Value& cached(const Key& key, Make&& make) {
   static std::mutex mutex;
@@ -144,7 +147,7 @@ bool present(dnnl::cpu_isa extension) {
   return (all & static_cast<unsigned>(extension)) == static_cast<unsigned>(extension);
 }
 
-// Returns a copy of `bytes` bytes, followed by zeros up to `padded` bytes.
+// Copies `bytes` bytes to `memory` and pads them with zeros to `padded` bytes. Returns the copy.
 const char* padded_copy(const char* from, int64_t bytes, int64_t padded, GrowingMemory& memory) {
   char* const copy = memory.get<char>(padded);
   std::copy_n(from, bytes, copy);
@@ -193,9 +196,10 @@ class Product {
   }
 
  private:
-  // Returns one conversion per slice of columns. All conversions together pack a matrix.
+  // Returns one conversion per slice of kSlice columns of a matrix. Together, the conversions pack the
+  // matrix.
   std::vector<Reorder> reorders(const memory::desc& from) const {
-    // The columns of a slice are whole blocks of the packed layouts, which have at most 64 columns.
+    // The packed layouts of oneDNN have blocks of at most 64 columns, so a slice consists of whole blocks.
     constexpr int64_t kSlice = 128;
     std::vector<Reorder> slices;
     for (int64_t column = 0; column < columns_; column += kSlice) {

@@ -16,8 +16,9 @@ inline constexpr bool kBuilt = true;
 inline constexpr bool kBuilt = false;
 #endif
 
-// Returns whether oneDNN is the fastest library for operands of a type on this processor: if it has AVX-512,
-// and AVX512-BF16 for bfloat16 operands. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both from oneDNN.
+// Returns whether oneDNN is the fastest library for operands of a type on this processor. This requires
+// AVX-512 for float32, and AVX512-BF16 for bfloat16. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both from
+// oneDNN.
 bool fast(DType operand);
 
 // Returns whether DNNL_MAX_CPU_ISA allows AMX.
@@ -40,8 +41,8 @@ void pack(const Product& product, const float* b, bool transposed, void* packed)
 // Computes out (rows, columns) = a (rows, depth) b, where `packed` is the result of pack() for b.
 void multiply(const Product& product, int64_t rows, const void* a, const void* packed, float* out);
 
-// Computes out (m, n) = aᵀ b or, if `add` is true, out += aᵀ b, for a (rows, m) and b (rows, n) with elements
-// of type `operand`. `rows` must not be 0.
+// Computes out (m, n) = aᵀ b or, if `add` is true, out += aᵀ b, for contiguous a (rows, m) and b (rows, n)
+// with elements of type `operand`. `rows` must not be 0.
 void multiply_transposed(DType operand, int64_t rows, int64_t m, int64_t n, const void* a, const void* b,
                          bool add, float* out);
 

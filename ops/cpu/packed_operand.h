@@ -20,7 +20,8 @@ namespace onednn {
 class Product;
 }
 
-// Returns whether products of BFloat16 operands run in amx.h, which has no minimum number of rows.
+// Returns whether amx.h computes the products of BFloat16 operands. Unlike oneDNN, amx.h does not pad the
+// rows, so products with few rows are also fast.
 bool has_tile_products();
 
 // Calls f.operator()<O>() with the type O to which products round inputs of type X: BFloat16 for float in
@@ -32,7 +33,8 @@ void with_operand_type(F&& f) {
   f.template operator()<X>();
 }
 
-// Returns the elements as type To: the elements themselves, or a converted copy in `buffer`.
+// Returns `count` elements as type To: `from` itself if it has this type, otherwise a converted copy in
+// `buffer`.
 template <class To, class From>
 const To* as_type(const From* from, int64_t count, To* buffer) {
   if constexpr (std::is_same_v<From, To>) {
@@ -76,7 +78,7 @@ template <class O>
 void transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
                         Compute<O>* out);
 
-// Adds the sum of `count` arrays of `size` elements to `sums`.
+// Adds the `count` arrays of `size` elements in `partial` to `sums`, in the order of the arrays.
 template <class T>
 void add_partial_sums(const T* partial, int64_t count, int64_t size, T* sums) {
   parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {

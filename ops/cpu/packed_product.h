@@ -24,8 +24,8 @@ inline int64_t even_block(int64_t rows, int64_t max_rows) {
   return std::max<int64_t>((tiles + blocks - 1) / blocks, 1) * kTileRows;
 }
 
-// Packs a (rows, depth) into tiles: element (i, k) is stored in tile i / kTileRows at index k * kTileRows + i
-// % kTileRows. The last tile repeats the last row.
+// Packs a (rows, depth) into tiles of kTileRows rows. Element (i, k) of a tile is stored at index k *
+// kTileRows + i. If the last tile is incomplete, it is filled with copies of the last row.
 template <class T>
 void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* tiles) {
   constexpr int64_t kWidth = kLanes<T>;
@@ -64,8 +64,8 @@ void store_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, con
     }
 }
 
-// Computes c (rows, columns) = a (rows, depth) b, or c += a b, with b in panels of `depth` rows. The sums of
-// a row do not depend on other rows.
+// Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAdd is true, with b in panels of `depth`
+// rows. The sums of a row do not depend on other rows.
 template <bool kAdd = false, class T>
 void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                     const T* panels, T* c, int64_t c_stride) {

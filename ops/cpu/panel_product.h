@@ -9,7 +9,8 @@
 
 namespace tapeformer::cpu {
 
-// Computes c (rows, kTileColumns) = a (rows, depth) b, or c += a b, for at most kTileRows rows.
+// Computes c (rows, kTileColumns) = a (rows, depth) b, or c += a b if kAdd is true, for at most kTileRows
+// rows. b is one panel.
 template <bool kAdd = false, class T>
 void panel_rows(int64_t rows, const T* a, int64_t a_stride, const T* panel, int64_t depth, T* c,
                 int64_t c_stride) {

@@ -34,7 +34,7 @@ class RecurrentOperand {
     }
   }
 
-  // Returns the row stride of results. Rows have room for whole panels.
+  // Returns the row stride of results in elements. Rows have room for whole panels.
   int64_t stride() const { return tile_columns<T>(columns_); }
 
   // Computes out (rows, columns) = a (rows, depth) b for a contiguous `a`.

@@ -18,7 +18,8 @@ int64_t relative_grain(int64_t work) {
   return std::max<int64_t>(kMinElements / std::max<int64_t>(work, 1), 1);
 }
 
-// Computes the attention of one query and head to the keys in the rings.
+// Relative attention of the newest query of a sequence to the keys in the ring buffers. run() processes one
+// head.
 template <class T>
 class RelativeStep {
  public:

@@ -54,7 +54,8 @@ class Angles {
   std::vector<double> frequencies_, step_cosines_, step_sines_, cosines_, sines_;
 };
 
-// Rotates the pairs of a row. `cosines` and `sines` have dim / 2 elements.
+// Rotates the pairs (x[i], x[half + i]) of a row, where half = dim / 2. `cosines` and `sines` have `half`
+// elements.
 template <class T, class C>
 void rotate_row(const T* x, int64_t half, const C* cosines, const C* sines, T* out) {
 #pragma omp simd

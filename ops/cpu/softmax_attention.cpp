@@ -17,10 +17,10 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Queries and keys of a block of scores, in whole tiles.
+// Numbers of queries and keys of a block of scores: multiples of kTileRows and kTileColumns.
 constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
-// The stride of a row of scores, with room for the zeros that a tile may read after the last key.
+// The stride of a row of scores in elements, with room for the zeros that a tile may read after the last key.
 constexpr int64_t kScoreStride = kKeys + 32;
 
 template <class T>
@@ -134,7 +134,7 @@ class SoftmaxHead {
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
-  // Returns the number of rows of the sums for keys. The last tile of keys may extend beyond the keys.
+  // Returns the number of rows of gk_ and gv_. The last tile of keys may extend beyond the last key.
   int64_t sum_rows() const { return s_.key_length + kTileRows; }
 
   // Allocates the operands that hold probabilities and gradients of scores. For BFloat16, the operands are
@@ -203,7 +203,8 @@ class SoftmaxHead {
     });
   }
 
-  // Fills the columns of keys to which a row does not attend. Returns the number of keys to which it attends.
+  // Writes `value` to the columns of keys to which row i does not attend. Returns the number of keys to which
+  // row i attends.
   template <class U>
   int64_t mask(U* row, int64_t i, const KeySpan& span, const ScoreColumns& columns, U value) const {
     int64_t attended = columns.padded_end - columns.begin;
@@ -220,8 +221,8 @@ class SoftmaxHead {
       store(target, weight);
   }
 
-  // Applies the online softmax to a row: writes exp(score - maximum) after dropout to weight_rows_, and
-  // rescales earlier sums to the new maximum.
+  // Applies the online softmax to row i of the scores: writes exp(score - maximum) after dropout to
+  // weight_rows_, and rescales sum_ and result_ of the row to the new maximum.
   void update_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     S* const weights = weight_rows_ + i * kScoreStride;
@@ -270,7 +271,8 @@ class SoftmaxHead {
       store_pairs(operand + i * kScoreStride + 2 * j, narrow_pairs(load(even + j), load(odd + j)));
   }
 
-  // Draws multipliers_ for columns of a row. Returns false if there is no dropout.
+  // Draws the dropout multipliers of `columns` of row i to multipliers_. Returns false if there is no
+  // dropout.
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
     if (!s_.dropout.active()) return false;
     const int64_t row = (batch_ * s_.heads + head_) * s_.query_length + query_ + i;
@@ -279,8 +281,8 @@ class SoftmaxHead {
     return true;
   }
 
-  // Loads the rows of g of a block, and packs the queries. maximum_ receives the log-sum-exp, and sum_ the
-  // product g . out.
+  // Loads and packs the rows of g for a block of queries, and packs the queries. maximum_ receives the
+  // log-sum-exp of each query, and sum_ receives g . out.
   void load_gradients(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g) {
     const S* const block = g.row(batch_, query_, head_);
     pack_operand(block, g.length_stride, queries_, s_.value_dim, T{1}, kQueries, g_columns_);
@@ -295,9 +297,9 @@ class SoftmaxHead {
     }
   }
 
-  // Processes one row. Replaces the scores by m p, where p is the probability and m the dropout multiplier.
-  // Replaces score_gradients_, which holds g . v, by p (m g . v - g . out). For BFloat16, also rounds both to
-  // operands.
+  // Processes row i of the block. Replaces the scores by m p, where p is the probability and m the dropout
+  // multiplier. Replaces score_gradients_, which holds g . v, by p (m g . v - g . out). For BFloat16, also
+  // rounds both to operands.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];

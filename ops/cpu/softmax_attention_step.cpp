@@ -77,7 +77,8 @@ class StepGroup {
     for (int64_t i = 0; i < s_.value_dim; ++i) y[i] *= factor;
   }
 
-  // Replaces scores by exp(score - maximum), and rescales earlier sums to the new maximum.
+  // Replaces the scores of head h by exp(score - maximum), and rescales the earlier sum and result of the
+  // head to the new maximum.
   void update_weights(int64_t h, int64_t count) {
     T* const row = scores_[h];
     T block_maximum = -std::numeric_limits<T>::infinity();

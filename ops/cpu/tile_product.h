@@ -20,7 +20,7 @@ inline constexpr int64_t kTileRows = kVectorBytes == 64 ? 8 : 6;
 template <class T>
 inline constexpr int64_t kTileColumns = 2 * kLanes<T>;
 
-// Return n rounded up to whole tiles.
+// tile_rows() and tile_columns() return n rounded up to a multiple of kTileRows or kTileColumns.
 constexpr int64_t tile_rows(int64_t n) {
   return (n + kTileRows - 1) / kTileRows * kTileRows;
 }
@@ -39,8 +39,8 @@ constexpr int64_t packed_depth(int64_t depth) {
 // Left::columns with BFloat16, element (row, k) is a[(k - k % 2) * stride + 2 * row + k % 2].
 enum class Left { rows, columns };
 
-// Computes c = a b, or c += a b, for one tile: a (kRows, depth), b a panel (depth, kTileColumns), c with row
-// stride c_stride.
+// Computes c = a b, or c += a b if kAdd is true, for one tile. a is (kRows, depth), b is a panel (depth,
+// kTileColumns), and c has the row stride c_stride.
 template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows), class T>
 void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride) {
   Vector<T> tile[kRows][2];
@@ -66,8 +66,8 @@ void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c,
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Computes the same product for operands of BFloat16. `depth` is even. Element (k, column) of the panel is
-// b[(k - k % 2) * kTileColumns + 2 * column + k % 2].
+// Computes c = a b, or c += a b if kAdd is true, for one tile with BFloat16 operands. `depth` is even.
+// Element (k, column) of the panel is b[(k - k % 2) * kTileColumns + 2 * column + k % 2].
 template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows)>
 void tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_t depth, float* c,
                   int64_t c_stride) {
