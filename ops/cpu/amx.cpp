@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kSide = 16;                  // rows of a tile, and columns of a tile of sums
 constexpr int64_t kTile = kSide * kTileDepth;  // elements of a tile of operands
-constexpr int64_t kMaxDepth = 512;             // maximum number of rows that add_transposed() packs at a time
+constexpr int64_t kMaxDepth = 512;             // maximum rows that add_transposed() packs at a time
 constexpr int64_t kFloat = sizeof(float), kHalf = sizeof(BFloat16);
 
 int64_t rounded_up(int64_t n, int64_t multiple) {
@@ -233,7 +233,7 @@ thread_local GrowingMemory left_memory, right_memory;
 
 bool available() {
   constexpr ExtensionSet kNeeded = extensions("amx_tile amx_bf16");
-  // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA of Linux.
+  // The values of ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA in Linux.
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   static const bool has_amx =
       (kNeeded & ~processor_extensions()) == 0 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;

@@ -21,8 +21,8 @@ struct DecodingWeight<O>::Storage {
     int64_t begin, columns;
     PackedOperand<O> weight;
   };
-  std::optional<Scratch<O>> weight;                  // the weight rounded to O, for at most kFewRows input rows
-  std::vector<std::unique_ptr<const Slice>> slices;  // slices of the outputs, for more input rows
+  std::optional<Scratch<O>> weight;                  // the weight rounded to O, for kFewRows inputs or fewer
+  std::vector<std::unique_ptr<const Slice>> slices;  // slices of the outputs, for more inputs
   std::optional<Scratch<O>> input;                   // the input, rounded to O
 };
 

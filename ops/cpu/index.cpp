@@ -9,7 +9,7 @@ namespace tapeformer::cpu {
 
 namespace {
 
-// Calls f(i, j) for each element i of an array (outer, count, inner). `index` (outer, count) selects the
+// Calls f(i, j) for each element i of an array (outer, count, inner). Element i of `index` selects the
 // element j of the array (outer, size, inner).
 template <class F>
 void for_indexed(const IndexShape& s, const int64_t* index, F f) {

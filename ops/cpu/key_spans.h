@@ -76,8 +76,8 @@ class KeySpans {
         if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
           f(spans_[s], i, columns);
   }
-  // Calls f(first row, first key, first column) for each tile of scores that overlaps the columns of its
-  // rows.
+  // Calls f(first row, first key, first column) for each tile of scores that overlaps the columns to which
+  // the rows of the tile attend.
   template <class F>
   void for_score_tiles(F&& f) const {
     for (int64_t s = 0; s < count_; ++s)

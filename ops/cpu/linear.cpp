@@ -22,7 +22,7 @@ constexpr int64_t kMaxParts = 8;
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows of a block that stays in the cache
 constexpr int64_t kMinBlockRows = 64;
-constexpr int64_t kBlockElements = 1 << 14;  // elements in a buffer of sums, from kMinBlockRows rows
+constexpr int64_t kBlockElements = 1 << 14;  // maximum sums per block of more than kMinBlockRows rows
 
 // Calls f(first, count) for blocks of rows [begin, end) of at most `max_rows` rows.
 template <class F>

@@ -32,9 +32,9 @@ struct PerHead {
 };
 
 // Linear attention for several heads of a sequence, whose rows are adjacent in memory. The working memory of
-// a thread has a chunk and the states of each head, and one number per token.
+// a thread holds a chunk, the states and dd of each head.
 //
-// Legend: z = sum of phi(k), (dim,);
+// Legend: z = sum of phi(k), (dim,); d = phi(q) . z + eps, the denominator of out, (length,);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
 //   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
 // The states are sums over tokens:

@@ -60,9 +60,9 @@ class LshBackward : public LshWindow<T> {
     ones_ = arena.take<T>(capacity_);
   }
 
-  // Computes a segment, chunks [begin, end) of a round. Writes the gradients of its positions to gq and gv in
-  // the first round, and adds them in later rounds. The gradients of the chunk before the segment are written
-  // to the look-back buffer of the segment.
+  // Computes the gradients from a segment, which consists of chunks [begin, end) of a round. The first round
+  // writes the gradients of the positions in the segment to gq and gv, and later rounds add to gq and gv. The
+  // gradients of the chunk before the segment are written to the look-back buffer of the segment.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select(example, head, order);
     std::fill_n(ones_, capacity_, T{1});
@@ -205,7 +205,8 @@ class LshBackward : public LshWindow<T> {
       softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
   }
 
-  // If query i attends to no other position, its result is its own value. Adds the gradient of this value.
+  // If query i attends to no other position, the result of the query is the value at the same position. In
+  // this case, adds g to the gradient of this value.
   void add_alone(int64_t i, int64_t position) {
     if (log_sums_[this->log_sum_index(position, s_.mean ? own_->round : 0)] !=
         std::numeric_limits<T>::infinity())
@@ -298,9 +299,9 @@ class LshBackward : public LshWindow<T> {
     this->multiply_adds_ += kTileRows * columns_width * depth;
   }
 
-  // Adds the sums of a half to the gradients of its positions; the first round sets the gradients. If the
-  // chunk belongs to another segment, `look_back` is not null, and the sums are written to `look_back`
-  // instead.
+  // Adds the gradient sums of a half to gq and gv of the positions in this half. In the first round,
+  // overwrites gq and gv. If the chunk of the half belongs to another segment, `look_back` is not null, and
+  // the sums are written to `look_back` instead.
   //
   // The key is factor * q with factor = scale / n and n² = |q|² + epsilon. The gradient of q through the key
   // is therefore gk - q (q . gk) / n², where gk includes the factor.

@@ -228,7 +228,7 @@ class LshWindow {
 
   // Computes ranges_, the score columns that each query may attend to: its cell and the look-back cell. With
   // across_buckets, or if the first chunk looks back at the last chunk, the range of a query contains all
-  // keys.
+  // keys of both chunks.
   void find_ranges() {
     const bool wrapped = own_->chunk == 0 && before_->count > 0;
     if (s_.across_buckets || wrapped) {

@@ -1,7 +1,7 @@
 // Each step of the recurrence is a product of few rows, computed by recurrent_operand.h. With 320 cells in
 // float32 on one core of a Zen 5, such a product takes 13 us for 1 row, 25 us for 8 rows and 49 us for 16
-// rows. oneDNN processes blocks of 16 rows and takes 51 us. The other products have many rows and use oneDNN
-// where it is faster (packed_operand.h).
+// rows. oneDNN pads the rows to blocks of 16 rows and takes 51 us per block. The other products have many
+// rows and use oneDNN where it is faster (packed_operand.h).
 //
 // Type parameters: T is the type of weights, states and all arithmetic. O is the type of the operands of
 // products: BFloat16 in bfloat16 precision, otherwise T.
@@ -83,8 +83,8 @@ class ValidFrames {
   // Returns the row of the first frame of sequence b.
   int64_t first(int64_t b) const { return first_[static_cast<size_t>(b)]; }
 
-  // Calls f(b, t, count) for each sequence b with rows in [begin, end). These rows are the frames [t, t +
-  // count) of the sequence.
+  // Calls f(b, t, count) for each sequence b with rows in [begin, end). These rows are `count` frames of the
+  // sequence from frame t.
   template <class F>
   void for_sequences(int64_t begin, int64_t end, F&& f) const {
     int64_t b = std::upper_bound(first_.begin(), first_.end(), begin) - first_.begin() - 1;

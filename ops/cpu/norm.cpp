@@ -18,7 +18,8 @@ int64_t grain_rows(int64_t dim) {
   return std::max<int64_t>(kGrainElements / std::max<int64_t>(dim, 1), 1);
 }
 
-// Computes sum = x + dropout(branch). `first` is the index of the first element in the tensor.
+// Computes sum = x + dropout(branch) for one row. `first` is the index of the first element of the row in the
+// tensor.
 template <class T>
 void add_branch(const T* x, const T* branch, const DropoutMask& dropout, int64_t first, T* multipliers,
                 T* sum, int64_t dim) {

@@ -24,8 +24,8 @@ inline int64_t even_block(int64_t rows, int64_t max_rows) {
   return std::max<int64_t>((tiles + blocks - 1) / blocks, 1) * kTileRows;
 }
 
-// Packs a (rows, depth) into tiles of kTileRows rows. Element (i, k) of a tile is stored at index k *
-// kTileRows + i. If the last tile is incomplete, it is filled with copies of the last row.
+// Packs a (rows, depth) into tiles of kTileRows rows. The elements a(i, k) of a tile with equal k are
+// adjacent. If the last tile is incomplete, it is filled with copies of the last row.
 template <class T>
 void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* tiles) {
   constexpr int64_t kWidth = kLanes<T>;

@@ -22,7 +22,8 @@ void for_rows(int64_t rows, int64_t classes, F&& f) {
   });
 }
 
-// Returns the maximum of the row, or 0 if the maximum is infinite.
+// Returns the maximum of the row. If the maximum is infinite, returns 0, so that a row of -inf does not give
+// NaN.
 template <class T>
 T row_shift(const T* x, int64_t classes) {
   T largest = -std::numeric_limits<T>::infinity();

@@ -17,7 +17,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Numbers of queries and keys of a block of scores: multiples of kTileRows and kTileColumns.
+// Numbers of queries and keys of a block of scores. kQueries is a multiple of kTileRows, and kKeys is a
+// multiple of kTileColumns.
 constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
 // The stride of a row of scores in elements, with room for the zeros that a tile may read after the last key.
