@@ -11,7 +11,7 @@ namespace tapeformer::cuda {
 inline constexpr int kListed = 64;
 inline constexpr int64_t kArrayChunk = 8192;  // elements per block, a multiple of a Pack
 
-// `Entry` describes the arrays of equal size n, such as a parameter and its gradient.
+// At most kListed entries. An `Entry` describes arrays of equal size n, such as a parameter and its gradient.
 template <class Entry>
 struct ArrayList {
   Entry arrays[kListed];

@@ -13,7 +13,7 @@ struct ColumnTargets {
   T* sums[2];  // two arrays (columns,), each of which may be null
 };
 
-// Sums 32 columns of one target per block of 32 x 32 threads.
+// Sums the parts of 32 columns of one target per block of 32 x 32 threads.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarp)
     collect_columns_kernel(const T* __restrict__ partial, int64_t parts, int64_t columns, int64_t stride,

@@ -7,7 +7,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMargin = 2;  // padding states on each side, always kCtcImpossible
+constexpr int64_t kMargin = 2;  // padding states on each side of a row; their value is kCtcImpossible
 constexpr int64_t kMaxThreads = 512;
 
 template <class T>
@@ -19,12 +19,12 @@ struct Batch {
   const T* normalizers;  // (batch, frames): log-sum-exp
   T scale;
   T *losses, *gradient;
-  int64_t row;     // length of a row of alpha and beta: maximum number of states, plus margins
+  int64_t row;     // elements of a row of alpha and beta: maximum number of states, plus margins
   int64_t kept;    // number of rows of alpha per utterance: frames, or 2 without a gradient
   T* alpha;        // (batch, kept, row); alpha + beta at the end if the gradient is computed
   T* beta;         // (batch, 2, row)
-  int* next;       // (batch, max_labels): the next index of the same label, or -1
-  uint8_t* first;  // (batch, max_labels): 1 at the first index of a label
+  int* next;       // (batch, max_labels): index of the next occurrence of the label, or -1
+  uint8_t* first;  // (batch, max_labels): 1 at the first occurrence of a label
 };
 
 // Returns log(exp(a) + exp(b) + exp(c)).
@@ -54,7 +54,7 @@ struct Utterance {
     const T value = logits[t * classes + (s % 2 == 1 ? labels[s / 2] : blank)] - normalizers[t];
     return value > T(kCtcMinLogProbability) ? value : T(kCtcMinLogProbability);
   }
-  // Returns 0 if paths can reach state s from state s - 2, otherwise kCtcImpossible.
+  // Returns 0 if a path may go from state s - 2 directly to state s, otherwise kCtcImpossible.
   __device__ T skip(int64_t s) const {
     return s % 2 == 1 && s >= 3 && s < states && labels[s / 2] != labels[s / 2 - 1] ? T{0}
                                                                                     : T(kCtcImpossible);
@@ -105,7 +105,7 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
       -(shifts + static_cast<double>(log_sum(row[u.states - 1], label, T(kCtcImpossible)))));
 }
 
-// Adds beta, the log-probabilities of path suffixes minus a shift per frame, to alpha.
+// Adds beta to alpha. ops/cpu/ctc_loss.cpp defines alpha and beta.
 template <class T>
 __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_size) {
   T shift = 0;
@@ -164,7 +164,7 @@ __global__ void paths_kernel(Batch<T> batch) {
   }
 }
 
-// Computes gradient = scale (softmax - posterior of the class). Runs one block per frame.
+// Computes gradient = scale (softmax - posterior) for each class. Runs one block per frame of an utterance.
 template <class T>
 __global__ void gradient_kernel(Batch<T> batch) {
   const int64_t b = blockIdx.x / batch.shape.frames, t = blockIdx.x - b * batch.shape.frames;
@@ -192,7 +192,7 @@ __global__ void gradient_kernel(Batch<T> batch) {
     out[k] = k == u.blank ? value - share * blanks : value;
   }
   __syncthreads();
-  // The thread of the first index of a label sums over all its indices.
+  // The thread of the first occurrence of a label sums the posteriors of all occurrences.
   const int64_t offset = b * batch.shape.max_labels;
   for (int64_t i = thread; i < u.states / 2; i += threads) {
     if (!batch.first[offset + i]) continue;

@@ -9,7 +9,7 @@ namespace tapeformer::cuda {
 // aligned to 16 bytes, and m, n and k must be positive. The functions ignore alpha and beta, and use 1 and 0
 // instead. Sums are float32 and deterministic.
 
-// Computes c = product + bias (n,), or c = relu(product + bias).
+// Computes c = product + bias (n,), or c = relu(product + bias) if `relu` is true.
 template <class T, class Operand>
 bool gemm_with_bias(const Gemm<T, Operand>& product, const T* bias, bool relu);
 

@@ -28,7 +28,8 @@ cublasComputeType_t compute_type() {
   return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-// Calls cuBLAS, which is column-major: the row-major c is cᵀ = op(b)ᵀ op(a)ᵀ.
+// Calls cuBLAS. cuBLAS is column-major, so it computes cᵀ = op(b)ᵀ op(a)ᵀ, which is the row-major c in
+// memory.
 template <class T, class Operand>
 void run(const Gemm<T, Operand>& p, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
   if (p.m == 0 || p.n == 0 || count == 0) return;

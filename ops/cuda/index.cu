@@ -22,7 +22,8 @@ __global__ void gather_kernel(IndexShape s, const T* __restrict__ x, const int64
   }
 }
 
-// Computes one column of y per thread. The terms are added in the order of the index.
+// Computes one column of y per thread. A thread adds the elements of x in the order of `index`, so the result
+// is deterministic.
 template <class T>
 __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
                                    T* y) {
@@ -113,7 +114,7 @@ __global__ void count_tokens_kernel(const int64_t* index, int64_t count, int row
     atomicAdd(counters + row_of(index, i, rows) * slabs.count + i / slabs.length, 1);
 }
 
-// Replaces each counter by the sum of the previous counters. Runs as one block.
+// Replaces each counter by the sum of the counters before it. Runs as one block.
 __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64_t n) {
   __shared__ int thread_sums[kScanThreads];
   const int thread = static_cast<int>(threadIdx.x);
@@ -169,9 +170,9 @@ __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slab
   }
 }
 
-// Sums the tokens of a chunk. Sums of rows that are complete within the chunk are added to the table. partial
-// (chunks, 2, dim) receives the sum of the row that began in an earlier chunk (index 0) and the sum of the
-// row that continues in the next chunk (index 1).
+// Sums the gradients of the tokens of a chunk. Sums of rows that are complete within the chunk are added to
+// the table. partial (chunks, 2, dim) receives the sum of the row that began in an earlier chunk (index 0)
+// and the sum of the row that continues in the next chunk (index 1).
 template <class T>
 __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
                              const int* __restrict__ order, const int* __restrict__ starts, int rows,

@@ -15,8 +15,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns the first column of a thread. The kernels before and after the cuBLAS products use blocks of 32 x 8
-// threads on (rows, out). A thread handles V adjacent columns of every (8 * gridDim.y)-th row.
+// Returns the first column of the calling thread. The kernels before and after the cuBLAS products use blocks
+// of 32 x 8 threads on (rows, out) arrays. A thread handles V adjacent columns of each (8 * gridDim.y)-th
+// row.
 template <int V>
 __device__ int64_t column_of_thread() {
   return (int64_t{blockIdx.x} * kWarp + threadIdx.x) * V;
@@ -117,15 +118,15 @@ __global__ void start_kernel(Start<Y, Operand> s) {
   store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
 }
 
-// Returns the copy of an array in rounded_copies, or null if there is none.
+// Returns the bfloat16 copy of `array` in rounded_copies, or null if there is no copy.
 const BFloat16* rounded_copy(const float* array) {
   if (!rounded_copies) return nullptr;
   const auto found = rounded_copies->find(array);
   return found == rounded_copies->end() ? nullptr : found->second;
 }
 
-// Arrays of T as operands of type `Operand`: the arrays themselves, or copies rounded to bfloat16. One launch
-// rounds both arrays, unless copies exist already. The second array may be null.
+// Arrays of T as operands of products, of type `Operand`: the arrays themselves, or copies rounded to
+// bfloat16. One launch rounds both arrays, unless rounded_copies contains them. The second array may be null.
 template <class Operand, class T>
 class Operands {
  public:
@@ -187,8 +188,8 @@ int64_t parts_of(int64_t rows) {
   return std::min((rows + kRowsPerBlock - 1) / kRowsPerBlock, kMaxParts);
 }
 
-// Calls f(Operand{}) with the type of operands of products with matrices of X. For float, the precision of
-// the device selects the type.
+// Calls f(Operand{}), where Operand is the operand type of the products of X. For float, the precision of the
+// device selects the type.
 template <class X, class F>
 void with_operand(F&& f) {
   if constexpr (std::is_same_v<X, float>)

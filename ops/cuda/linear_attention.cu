@@ -14,7 +14,7 @@
 // states of other segments, which segment_state_kernel computes. Without a causal mask, all segments read the
 // sum of all states, and no chunk is added.
 //
-// Legend: q, k are phi(q), phi(k), (length, dim);
+// Legend: q, k are phi(q), phi(k), (length, dim); d is the denominator of out, (length,);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
 //   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
 // A state is a (dim, value_dim + kStatePadding) matrix, which contains a (dim, value_dim) matrix and, in
@@ -24,13 +24,13 @@
 namespace tapeformer::cuda {
 namespace {
 
-// A result of read_chunk().
+// The output that read_chunk() computes.
 enum class Output { result, query_gradient, key_gradient, value_gradient };
 // The outputs of a scan: the result, from forward states; dd and the gradient of the queries, from forward
 // states; or the gradients of the keys and values, from reverse states.
 enum class Scan { result, query_gradient, key_value_gradients };
 
-// Number of columns of a state after the matrix. They hold the vector and avoid bank conflicts.
+// Number of columns of a state after its matrix. They hold the vector of the state and avoid bank conflicts.
 constexpr int64_t kStatePadding = 4;
 
 template <class S>
@@ -100,7 +100,8 @@ __device__ void add_tokens(const typename Tiles::Memory& memory, const LinearHea
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      // For column 0, in the first kWidth threads: what the tokens add to element row + thread of the vector.
+      // Sum for element row + thread of the vector of the state. Only the first kWidth threads compute it,
+      // for column 0.
       T sum = 0;
       add_products<Lanes::along_tile, Lanes::along_tile>(
           tile, memory, features.count - begin, rows_operand<Lanes::along_tile>(features, begin, row),

@@ -10,12 +10,12 @@ namespace tapeformer::cuda {
 namespace {
 
 constexpr int kStepThreads = 256;
-constexpr int kStepColumns =
-    Pack<float>::kSize;  // adjacent columns of the state in a lane of warp_step_kernel
+// Number of adjacent columns of the state that a lane of warp_step_kernel loads at a time.
+constexpr int kStepColumns = Pack<float>::kSize;
 
-// Computes one head per warp, for rows of the state whose Packs a power of two of at most 32 lanes can load.
-// Lane l loads Pack l % lanes of every (32 / lanes)-th row. Eight Packs are loaded before the first is used,
-// which hides the latency of memory.
+// Computes one head per warp. A row of the state consists of `lanes` Packs, where `lanes` is a power of two
+// of at most 32. Lane l loads Pack l % lanes of every (32 / lanes)-th row. Eight Packs are loaded before the
+// first is used, which hides the latency of memory.
 template <class O>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     warp_step_kernel(LinearAttentionShape s, AttentionRows<const float> q, AttentionRows<const float> k,

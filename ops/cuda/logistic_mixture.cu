@@ -22,8 +22,8 @@ struct Mixture {
   int stride;      // elements per row in shared memory; odd, to avoid bank conflicts
 };
 
-// Replaces the means and log-scales by the derivatives of the log-probabilities of the components with
-// respect to them. Writes the sum of log-probability and logit of each component after the derivatives.
+// For each component k, replaces the mean and the log-scale by the derivatives of the log-probability of the
+// component with respect to them. Writes the sum of the logit and the log-probability to p[3 * mixtures + k].
 // Returns the maximum of these sums.
 template <LogisticEdge edge, class T>
 __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width) {

@@ -89,7 +89,7 @@ __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowS
 }
 
 // Coefficients for adding a round to the result of a query: result = keep * result + add * round. If a query
-// attends to no other key (`alone`), its own value replaces the result of the round.
+// attends to no other key (`alone`), the value at the position of the query replaces the result of the round.
 template <class T>
 struct RoundUpdate {
   T keep, add, log_sum;

@@ -19,7 +19,7 @@ struct LshInputs {
   // (batch, heads, log_sum_rounds, length): g . out. If rounds are averaged, `out` is the result of one
   // round, otherwise the final result.
   const T* deltas;
-  const T* multipliers;  // (chunk_length, 2 chunk_length): dropout of the weights of a chunk; null: none
+  const T* multipliers;  // (chunk_length, 2 chunk_length): dropout multipliers; null without dropout
 };
 
 // The slots of a chunk in one round.
@@ -47,7 +47,7 @@ struct LshBlock {
   typename Tiles::Memory memory;
   int64_t index, example, head;
   LshHeadOrder order;
-  int64_t query_slot = 0, key_column = 0;  // of the first query and key of the tile, for dropout
+  int64_t query_slot = 0, key_column = 0;  // first row and column of the tile in `multipliers`
 
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
 
@@ -62,15 +62,15 @@ struct LshBlock {
   __device__ LshSlots slots(int64_t round, int64_t chunk) const {
     return {order.positions(round, chunk), order.slots(chunk), round};
   }
-  // Returns the slots of the previous chunk.
+  // Returns the slots of the chunk before a chunk of a round, or no slots if there is no such chunk.
   __device__ LshSlots slots_before(int64_t round, int64_t chunk) const {
     if (chunk > 0) return slots(round, chunk - 1);
     const LshWrapCell wrap = order.wrap(round);
     return wrap.from == kNoCell ? LshSlots{} : slots(wrap.round, order.chunks - 1);
   }
 
-  // Loads queries [begin, begin + kTokens) of the slots `from`. If `back` is true, the queries attend to keys
-  // of the previous chunk. All threads must have finished reading the previous queries.
+  // Loads queries [begin, begin + kTokens) of the slots `from`. `back` states that the keys of the tile are
+  // in the previous chunk. All threads must have finished reading the previous queries.
   __device__ void load_queries(const LshSlots& from, int64_t begin, bool back) {
     query_slot = begin;
     key_column = back ? 0 : in.s.chunk_length;
@@ -148,13 +148,15 @@ struct LshBlock {
     const T p = std::exp(tile.factors[j] * product - log_sum) / multiplicity(i, j);
     return in.s.mean ? p / static_cast<T>(in.s.rounds) : p;
   }
-  // Returns the dropout multiplier for query i and key j, or 0 if one of them is outside of its chunk.
+  // Returns the dropout multiplier for query i and key j, or 0 if the query or the key is outside of its
+  // chunk.
   __device__ T dropped(int i, int j) const {
     if (!in.multipliers) return 1;
     const int64_t row = query_slot + i, column = key_column + j, columns = 2 * in.s.chunk_length;
     return row < in.s.chunk_length && column < columns ? in.multipliers[row * columns + column] : T{0};
   }
-  // Returns the gradient of q_i . q_j. g_v is the product g_i . v_j.
+  // Returns the gradient of the product q_i . q_j. g_v is the product g_i . v_j, and delta is the element of
+  // LshInputs::deltas for query i.
   __device__ T score_gradient(int j, T weight, T g_v, T delta) const {
     return weight == 0 ? T{0} : weight * (g_v - delta) * tile.factors[j];
   }
@@ -177,7 +179,7 @@ struct LshGrid {
   __device__ int64_t first_slot() const { return blockIdx.x % blocks * kTokens; }
 };
 
-// The dropout multipliers of LshInputs.
+// The device memory of LshInputs::multipliers.
 template <class T>
 class LshMultipliers {
  public:
@@ -196,8 +198,8 @@ void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S
 template <class T>
 void lsh_clear_masked(const LshAttentionShape& s, AttentionRows<T> target, int64_t width);
 
-// The sums of a result over the rounds. They are stored in the target itself, or in separate memory that
-// finish() rounds to the type of the target.
+// The sums over the rounds of a result such as `out` or a gradient. They are stored in the target itself, or
+// in separate memory that finish() rounds to the type of the target.
 template <class S>
 class LshResult {
  public:

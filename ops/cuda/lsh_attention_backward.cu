@@ -60,7 +60,7 @@ __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_k
     const int64_t slot = begin + to_key.row(i);
     if (slot >= own.count) continue;
     const int32_t position = own.positions[slot];
-    // If a query attends to no other position, its result is its own value.
+    // If a query attends to no other position, the result of the query is the value at the same position.
     const bool alone = block.in.log_sums[block.log_sum_index(own.round, position)] == kInfinity<T> &&
                        (s.mean || own.round == 0);
     const T share = s.mean ? 1 / static_cast<T>(s.rounds) : T{1};

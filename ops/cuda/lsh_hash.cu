@@ -56,7 +56,8 @@ __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   }
 }
 
-// The maximum of the values so far, and its index. Of equal values, the value with the lowest index is kept.
+// The maximum of the values so far, and its index. If several values are equal to the maximum, the index is
+// the lowest index of these values.
 template <class T>
 struct Largest {
   T value;
@@ -64,7 +65,7 @@ struct Largest {
 
   __device__ void take(T other, int32_t at) {
     if (at < 0 || (index >= 0 && (other < value || (other == value && index < at)))) return;
-    if (index >= 0 && !(other > value) && other != value) return;  // one of the values is NaN
+    if (index >= 0 && !(other > value) && other != value) return;  // `value` or `other` is NaN
     value = other;
     index = at;
   }

@@ -8,8 +8,8 @@ namespace {
 constexpr int kSortThreads = 256;
 constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
 
-// Returns the sum of the values of the previous threads. All threads of a block of kSortThreads call the
-// function.
+// Returns the sum of `value` over the threads of the block before the calling thread. All threads of a block
+// of kSortThreads call the function.
 __device__ int32_t sum_before(int32_t value) {
   __shared__ int32_t warp_values[kSortThreads / kWarp];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
@@ -82,7 +82,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   }
 }
 
-// Finds the wrap-around cells of one round of a head per thread. A round may look back at another round.
+// Finds the LshWrapCell of one round of a head per thread. A round may look back at another round.
 __global__ void wrap_kernel(LshAttentionShape s, const int32_t* buckets, LshOrderView view, int64_t count,
                             LshWrapCell* wraps) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {

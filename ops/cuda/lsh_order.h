@@ -1,4 +1,5 @@
-// The sorted sequences of all heads on the device. ops/cpu/lsh_order.h defines slots, cells and codes.
+// The positions of all heads and rounds, sorted by bucket, in device memory. ops/cpu/lsh_order.h defines
+// slots, cells and codes.
 #pragma once
 
 #include "core/cuda/kernel.h"

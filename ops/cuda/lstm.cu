@@ -19,20 +19,21 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The packing on the device.
+// The packing of the valid frames. The arrays are in device memory.
 struct Packing {
-  int64_t batch, frames, hidden, directions, rows;  // rows: all packed rows of a direction
+  int64_t batch, frames, hidden, directions, rows;  // rows: number of packed rows of a direction
   const int64_t* sequence;                          // (batch,) index of the sequence in row r of a step
   const int64_t* length;                            // (batch,) length of the sequence in row r
   const int64_t* first;                             // (frames,) packed row at which a step begins
 
-  // Returns the index in the batch of the frame that row r contains at step s of direction d.
+  // Returns the index, in the (batch, frames) order, of the frame that row r contains at step s of direction
+  // d.
   __device__ int64_t frame(int64_t d, int64_t r, int64_t s) const {
     return sequence[r] * frames + (d == 0 ? s : length[r] - 1 - s);
   }
 };
 
-// The packing on the host, and its copy on the device.
+// The packing in host memory, and its copy in device memory.
 class Plan {
  public:
   Plan(const LstmShape& shape, const int64_t* lengths)
@@ -74,7 +75,7 @@ class Plan {
  private:
   LstmShape shape_;
   int64_t steps_ = 0, rows_ = 0;
-  std::vector<int64_t> list_;  // sequence, length and first of Packing
+  std::vector<int64_t> list_;  // the arrays sequence, length and first of Packing
   Scratch<int64_t> copy_;
 };
 
@@ -185,7 +186,7 @@ void zero(const Scratch<T>& memory, int64_t count) {
   fill_zero(memory.data(), count * static_cast<int64_t>(sizeof(T)));
 }
 
-// weight_hh of all directions in one array, for products of both directions.
+// The weights weight_hh of all directions in one array, as the batched product of both directions requires.
 template <class T>
 class RecurrentWeights {
  public:
@@ -272,7 +273,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
   {
     const RecurrentWeights<T> weights(shape, directions);
     const Scratch<T> gh(states), gc(states);
-    zero(gh, states);  // the initial value at the last step of each sequence
+    zero(gh, states);  // the gradients of h and c after the last step of each sequence are 0
     zero(gc, states);
     for (int64_t s = plan.steps() - 1; s >= 0; --s) {
       const int64_t active = plan.active(s);
@@ -293,7 +294,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
     }
   }
   {
-    // h of the previous step for each row, zeros at the first step.
+    // `before` holds h of the previous step for each packed row, and zeros at the first step.
     const Scratch<T> before(shape.directions * rows * hidden);
     pack(packing, out, hidden, shape.directions * hidden, hidden, 1, before.data());
     for (int64_t d = 0; d < shape.directions; ++d)

@@ -85,7 +85,7 @@ struct Backward {
   B* gbranch;
   T* partial;  // (blocks, 2, dim): sums over the rows of a block for the gradients of weight and bias
 
-  // Returns an element of the gradient of the result.
+  // Returns element i of the gradient of the result, g + g_rounded, one of which may be null.
   __device__ T result_gradient(int64_t i) const {
     return (g ? g[i] : T{0}) + (g_rounded ? convert_element<T>(g_rounded[i]) : T{0});
   }

@@ -22,7 +22,7 @@ __global__ void squares_kernel(List<T> list, double* partial) {
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// Adds the partial sums of one array of the list per block.
+// Adds the partial sums of one array of the list per block, and writes the total to `squares`.
 template <class T>
 __global__ void collect_squares_kernel(List<T> list, const double* partial, double* squares) {
   const int first = list.first_chunk[blockIdx.x], last = list.first_chunk[blockIdx.x + 1];
@@ -141,7 +141,7 @@ template <class T>
 void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
                     const double* scales, double max_value) {
   for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
-    const int moved = part.arrays[0].second ? 7 : 5;  // arrays that are read or written
+    const int moved = part.arrays[0].second ? 7 : 5;  // number of array reads and writes per element
     launch(update_kernel<T>,
            over_rows(part.first_chunk[part.count]).moving(moved * elements_of(part) * kElementBytes<T>), rule,
            part, scales + first, static_cast<T>(max_value));

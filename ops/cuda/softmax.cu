@@ -73,14 +73,15 @@ class WideRow {
   int64_t dim_;
 };
 
-// Returns the maximum of the row, or 0 if the maximum is infinite.
+// Returns the maximum of the row. If the maximum is infinite, returns 0, so that a row of -inf does not give
+// NaN.
 template <class T, class Row>
 __device__ T shift_of(const Row& row) {
   const T largest = row.largest();
   return std::isinf(largest) ? T{0} : largest;
 }
 
-// Each struct below processes one row per call of operator()(row number, row, leads). `leads` is true in
+// Each struct below processes one row per call of operator()(row index, row, leads). `leads` is true in
 // exactly one thread of the row.
 template <class T>
 struct LogSumExp {

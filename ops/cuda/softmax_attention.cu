@@ -50,13 +50,14 @@ struct SoftmaxHead {
     if (in.g.data) g = {in.g.row(example, 0, head), in.g.length_stride, queries, in.s.value_dim};
     for (PlainRows<S>* rows : {&q, &k, &v, &g}) rows->is_packed = rows->has_packs();
   }
-  // Returns true if each query of a tile attends to each key of the tile, and the tile has kTokens of both.
-  // May return false for such tiles of limited patterns.
+  // Returns true if the tile has kTokens queries and keys, and each query attends to each key. May return
+  // false for such tiles if the pattern is limited.
   __device__ bool attends_to_all(int64_t query, int64_t key) const {
     return !attended.pattern.is_limited() && query + kTokens <= queries &&
            key + kTokens <= attended.limit(query);
   }
-  // The keys of a tile that a query attends to. If has_gaps is true, [begin, end) also contains other keys.
+  // The keys of a tile that a query attends to. If has_gaps is true, [begin, end) also contains keys that the
+  // query does not attend to.
   struct SeenInTile {
     int begin, end;
     bool has_gaps;
@@ -67,7 +68,8 @@ struct SoftmaxHead {
     }
 
    private:
-    // The function is not inlined, because each element of a tile would contain a copy.
+    // The function is not inlined, because otherwise the unrolled loops over a tile would contain a copy per
+    // element.
     __device__ TAPEFORMER_NOINLINE bool is_attended(int64_t key) const {
       return attended.contains(query, key);
     }
@@ -326,8 +328,8 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, Attenti
   if (wants_value) store_tile(to_value, gv, head, begin, column, head.keys, in.s.value_dim);
 }
 
-// Returns the shape of a launch with its work. `multiply_adds` is the number of multiply-adds per query and
-// key. Counts all keys, or half of them in causal attention. Patterns do not reduce the count.
+// Returns the shape of a launch with its number of operations. `multiply_adds` is the number of multiply-adds
+// per query and key. Counts all keys, or half of them in causal attention. Patterns do not reduce the count.
 template <class Tiles, class S>
 Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles, int64_t multiply_adds) {
   const double pairs =

@@ -12,8 +12,8 @@ namespace tapeformer::cuda {
 
 inline constexpr int kTensorWarps = 4;
 inline constexpr int kTensorThreads = kTensorWarps * kWarp;
-// Number of pairs of terms per row of a slice. The padding avoids bank conflicts when fragments are read and
-// when slices are filled.
+// Stride of a row of a slice, in pairs of terms. The padding of four pairs avoids bank conflicts when
+// fragments are read and when slices are filled.
 template <int kDepth>
 inline constexpr int kPairStride = kDepth / 2 + 4;
 
@@ -28,7 +28,8 @@ struct TensorMemory {
       : left(dynamic_shared<uint32_t>()), right(left + kParts * kTokens * kPairStride<kSliceDepth>) {}
 };
 
-// Returns the pair rounded to bfloat16 (part 0), or the rounded remainder (part 1).
+// Returns a pair of bfloat16 numbers. If `part` is 0, they are `first` and `second` rounded; if `part` is 1,
+// they are the rounded remainders.
 __device__ inline uint32_t part_of_pair(float first, float second, int part) {
   const uint32_t pair = bfloat16_pair(first, second);
   return part == 0 ? pair : bfloat16_pair(first - first_of_pair(pair), second - second_of_pair(pair));
@@ -36,7 +37,7 @@ __device__ inline uint32_t part_of_pair(float first, float second, int part) {
 __device__ inline uint32_t part_of_pair(BFloat16 first, BFloat16 second, int part) {
   return part == 0 ? uint32_t{second.bits} << 16 | first.bits : 0;
 }
-// Returns a part of the pairs of adjacent elements of a pack.
+// Returns the bfloat16 part `part` of the elements of a pack, in pairs of adjacent elements.
 template <class Elements>
 __device__ Pack<uint32_t> part_of_pack(const Elements& pack, int part) {
   Pack<uint32_t> pairs;
@@ -70,7 +71,8 @@ struct TensorTile {
     return value;
   }
 
-  // Adds the product of terms [first, first + 16) of two slices with depth kDepth.
+  // Adds the product of the fragment `left` with terms [first, first + 16) of the slice `right` of depth
+  // kDepth.
   template <int kDepth>
   __device__ void add_product(const LeftFragment& left, const uint32_t* right, int first) {
     right += (first_column() + lane() / 4) * kPairStride<kDepth> + first / 2 + lane() % 4;
@@ -162,7 +164,8 @@ __device__ void fill_from(uint32_t* slice, const Operand& operand, int64_t begin
   fill_rounded_slice<kSize, kDepth, kParts>(slice, [&](int d, int i) { return operand(begin + d, i); });
 }
 
-// Adds 16 terms from `first`: left(part) times a slice. The product of the two remainders is omitted.
+// Adds the products of the fragments left(part) with terms [first, first + 16) of the slice `right`. If
+// operands have two parts, the product of the two remainders is omitted.
 template <int kDepth, int kParts, int kRows, int kColumns, class Left>
 __device__ void add_parts(TensorTile<kRows, kColumns>& tile, Left left, const uint32_t* right, int first) {
 #pragma unroll
@@ -232,7 +235,7 @@ using TensorTiles = TensorTilesOf<1>;
 // Tiles whose operands have two parts, with three products each, for sums in which terms cancel.
 using SplitTensorTiles = TensorTilesOf<2>;
 
-// The kind of tiles for tensors of S.
+// The tiles for tensors of S: TensorTiles for BFloat16, otherwise PlainTiles.
 template <class S>
 using TilesFor = std::conditional_t<std::is_same_v<S, BFloat16>, TensorTiles, PlainTiles<S>>;
 

@@ -38,8 +38,9 @@ __device__ void exclusive_sum(int* counters) {
   __syncthreads();
 }
 
-// Selects the largest elements of a row. Each block processes one row. A radix search finds the key of the
-// smallest selected element (`prefix`), and how many elements with this key are selected (`remaining`).
+// Selects the `count` largest elements of a row. Each block processes one row. A radix search finds the key
+// of the smallest selected element (`prefix`) and the number of selected elements with this key
+// (`remaining`).
 template <class T>
 __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t* positions) {
   __shared__ int histogram[kRadix], larger[kSelectThreads], equal[kSelectThreads];

@@ -78,8 +78,8 @@ bool aligned_to_packs(const T*... pointers) {
 }
 
 // Calls f(WarpRow<T, V, K>{}) with the narrowest type for rows of `dim` elements. Returns false if there is
-// no such type. `aligned` states that all arrays are aligned to 16 bytes. Rows without Packs are limited to 8
-// * kWarp elements, to save compile time.
+// no such type. `aligned` states that all arrays are aligned to 16 bytes. To save compile time, rows without
+// Packs are limited to 8 * kWarp elements.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool aligned, F&& f) {
   if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type, because only tests use double
