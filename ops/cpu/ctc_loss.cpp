@@ -107,8 +107,8 @@ class Utterance {
     }
   }
 
-  // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t, minus the
-  // sum of the shifts up to frame t. Frame t uses row t % rows of `alpha`. Returns the loss.
+  // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t. The sum of
+  // the shifts up to frame t is subtracted. Frame t uses row t % rows of `alpha`. Returns the loss.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
     CtcSpan span = ctc_span(0, frames_, states_);
@@ -151,8 +151,9 @@ class Utterance {
     T beta, posterior;
   };
   // Computes posterior_ = alpha + beta and row = beta + emission for the states of one frame. beta_t(s) is
-  // the log-probability of all path suffixes that leave state s at frame t, minus the sum of the shifts of
-  // the frames after t. `after` is `row` of the next frame. Returns the maxima of row and posterior_.
+  // the log-probability of all path suffixes that leave state s at frame t. The sum of the shifts of the
+  // frames after t is subtracted. `after` is `row` of the next frame. Returns the maxima of row and
+  // posterior_.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcSpan span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();

@@ -201,8 +201,8 @@ void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute
   with_operand_type<X>([&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, pre, y); });
 }
 
-// Divides the rows into parts. The sums gw and gbias of the parts are added in the order of the parts, so the
-// gradients do not depend on the scheduling of threads.
+// Divides the rows into parts. The sums gw and gbias of the parts are added in the order of the parts. The
+// gradients therefore do not depend on the scheduling of threads.
 template <class X, class Y>
 void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                      Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,

@@ -237,8 +237,8 @@ class LshBackward : public LshWindow<T> {
       return;
     }
     // A key is weighted by 1 / multiplicity, so its score may exceed the log-sum-exp by the logarithm of the
-    // multiplicity, which is at most 2 * rounds. exp_of_negative() requires arguments of at most 0. Therefore
-    // log(2 * rounds) is subtracted in the exponent, and the result is multiplied by 2 * rounds.
+    // multiplicity. The multiplicity is at most 2 * rounds. exp_of_negative() requires arguments of at most
+    // 0. Therefore log(2 * rounds) is subtracted in the exponent, and the result is multiplied by 2 * rounds.
     const T max_multiplicity = static_cast<T>(2 * s_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {

@@ -48,8 +48,8 @@ void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* ti
   }
 }
 
-// Computes c = left * panel, or c += left * panel if kAdd is true, for one tile of c, limited to its first
-// `rows` rows and `columns` columns.
+// Computes c = left * panel, or c += left * panel if kAdd is true, for one tile of c. Only the first `rows`
+// rows and `columns` columns of the tile are written.
 template <bool kAdd, class T>
 void store_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, const T* panel, T* c,
                 int64_t c_stride) {

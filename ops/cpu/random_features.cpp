@@ -18,7 +18,8 @@ void for_feature_rows(const RandomFeatureShape& s, F&& f) {
   });
 }
 
-// Returns the shift of a row: the number that the feature map subtracts from each product u before exp.
+// Returns the number that the feature map subtracts from u before exp. x is a row of the input, and u holds
+// the products scale * projection x.
 template <class T>
 T exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
   if (s.map == RandomFeatureMap::softmax_key) {

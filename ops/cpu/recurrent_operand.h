@@ -10,9 +10,9 @@
 
 namespace tapeformer::cpu {
 
-// Operands have type O (float, double or BFloat16), and sums have type Compute<O>. BFloat16 operands are
-// multiplied by amx.h if the processor has AMX. Otherwise they are multiplied in float, with the same result
-// up to the order of sums.
+// The packed right operand. Operands have type O (float, double or BFloat16), and sums have type Compute<O>.
+// BFloat16 operands are multiplied by amx.h if the processor has AMX. Otherwise they are multiplied in float,
+// with the same result up to the order of sums.
 template <class O>
 class RecurrentOperand {
  public:

@@ -12,7 +12,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Returns the smallest number of rows for a thread. `work` is the number of elements of a row.
+// Returns the minimum number of rows per thread for rows of `work` elements.
 int64_t relative_grain(int64_t work) {
   constexpr int64_t kMinElements = 1 << 15;
   return std::max<int64_t>(kMinElements / std::max<int64_t>(work, 1), 1);

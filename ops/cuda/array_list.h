@@ -19,7 +19,8 @@ struct ArrayList {
   int count;
 };
 
-// Splits the entries into lists. Calls f(list, index of the first entry in the list) for each list.
+// Splits the entries into lists. Calls f(list, index of the first entry in the list) for each list. Throws
+// ShapeError if a list has INT32_MAX or more chunks.
 template <class Entry, class F>
 void for_lists(const char* op, const Entry* all, int64_t count, F&& f) {
   for (int64_t first = 0; first < count; first += kListed) {

@@ -143,8 +143,8 @@ __global__ void starts_kernel(const int* counters, int* starts, int64_t rows, Sl
     starts[row] = counters[row * slabs.count];
 }
 
-// Writes the tokens in the order of their rows. One warp handles one slab, 32 tokens at a time. A counter
-// holds the next free index of its row.
+// Writes the token indices to `order`, sorted by table row. One warp handles one slab, 32 tokens at a time.
+// The counter of a row and a slab holds the next free index of `order`.
 __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters,
                              int* order) {
   const int64_t begin = blockIdx.x * slabs.length;
@@ -171,8 +171,8 @@ __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slab
 }
 
 // Sums the gradients of the tokens of a chunk. Sums of rows that are complete within the chunk are added to
-// the table. partial (chunks, 2, dim) receives the sum of the row that began in an earlier chunk (index 0)
-// and the sum of the row that continues in the next chunk (index 1).
+// the table. Other sums are written to partial (chunks, 2, dim): index 0 for the row that began in an earlier
+// chunk, and index 1 for the row that continues in the next chunk.
 template <class T>
 __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
                              const int* __restrict__ order, const int* __restrict__ starts, int rows,

@@ -16,8 +16,7 @@ namespace tapeformer::cuda {
 namespace {
 
 // Returns the first column of the calling thread. The kernels before and after the cuBLAS products use blocks
-// of 32 x 8 threads on (rows, out) arrays. A thread handles V adjacent columns of each (8 * gridDim.y)-th
-// row.
+// of 32 x 8 threads on (rows, out) arrays. A thread handles V adjacent columns of every row_stride()-th row.
 template <int V>
 __device__ int64_t column_of_thread() {
   return (int64_t{blockIdx.x} * kWarp + threadIdx.x) * V;

@@ -135,7 +135,7 @@ __global__ void segment_state_kernel(LinearInputs<S> in, LinearSegments<T> segme
                                       states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Adds dd to the products of a chunk for the gradients of queries and keys, and sets the products that the
+// For the gradients of queries and keys, adds dd to the products of a chunk. Sets the products that the
 // causal mask excludes to 0. For Output::result, computes the sum of each row of products. row_dd contains dd
 // of the rows of the thread.
 template <Output kOutput, class Products, class S, class T = Compute<S>>

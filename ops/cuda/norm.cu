@@ -50,7 +50,8 @@ __global__ void forward_kernel(Forward<T, B> f) {
 }
 
 // Processes one row of any width per block. Intermediate results are stored in f.normalized, or in f.y if
-// f.normalized is null. A thread reads only the elements that it has written.
+// f.normalized is null. A thread reads only the elements that it has written, so these results need no
+// barrier.
 template <class T, class B>
 __global__ void wide_forward_kernel(Forward<T, B> f) {
   const int64_t first = blockIdx.x * f.dim;

@@ -13,7 +13,8 @@ __device__ void for_lane_columns(int64_t columns, F&& f) {
   for (int64_t i = threadIdx.x % kWarp; i < columns; i += kWarp) f(i);
 }
 
-// Returns the shift of a row: the number that the feature map subtracts from each product u before exp.
+// Returns the number that the feature map subtracts from u before exp. x is a row of the input, and u holds
+// the products scale * projection x.
 template <class T>
 __device__ T exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
   if (s.map == RandomFeatureMap::softmax_key) {

@@ -208,8 +208,9 @@ struct RowsOperand {
   __device__ Compute<S> operator()(int64_t d, int i) const {
     return kAlongDepth ? rows.at(position + i, feature + d) : rows.at(position + d, feature + i);
   }
-  // Returns the elements (d, i) to (d + 7, i) for Lanes::along_depth, or (d, i) to (d, i + 7) for
-  // Lanes::along_tile, as they are in memory or with the conversions of at(). Requires is_packed().
+  // Returns 8 elements, after the conversions of at() if the rows have any. For Lanes::along_depth, they are
+  // the elements (d, i) to (d + 7, i). For Lanes::along_tile, they are the elements (d, i) to (d, i + 7).
+  // Requires is_packed().
   __device__ auto pack(int64_t d, int i) const {
     return kAlongDepth ? rows.pack(position + i, feature + d) : rows.pack(position + d, feature + i);
   }
