@@ -35,8 +35,8 @@ struct AutoregressiveOptions {
   int64_t vocabulary = 256;  // number of token values and of classes of the categorical head
   int64_t mixtures = 10;     // number of logistics in the mixture
   int64_t max_length = 0;    // maximum number of input tokens
-  // Width of value embeddings; position features have the rest. 0: half of the width. Must be 0 unless
-  // concatenates_positions().
+  // Width of value embeddings; position features have the remaining width of the encoder's input. 0: half of
+  // the width. Must be 0 unless concatenates_positions().
   int64_t value_dim = 0;
   Positions positions = Positions::sinusoidal;
   ImageLayout layout;  // size of the image, for grid positions
@@ -60,7 +60,7 @@ struct AutoregressiveOptions {
   // Returns the maximum number of tokens that the recurrent form can read: max_length, or INT64_MAX for
   // Positions::none.
   int64_t position_limit() const { return positions == Positions::none ? INT64_MAX : max_length; }
-  // Returns the number of parameters of a distribution.
+  // Returns the number of parameters of the distribution of a token.
   int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 
@@ -91,7 +91,7 @@ class AutoregressiveModel final : public Module {
   const AutoregressiveOptions& options() const { return options_; }
 
   Embedding value_embedding;
-  std::unique_ptr<AxialPositions> axial_positions;  // null for other positions
+  std::unique_ptr<AxialPositions> axial_positions;  // null unless Positions::axial
   Encoder encoder;
   Linear predictor;
   Tensor positions;  // position features (max_length, width - value_width), not trained

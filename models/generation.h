@@ -19,8 +19,8 @@ enum class GenerationMode {
 struct GenerationOptions {
   GenerationMode mode = GenerationMode::recurrent;
   uint64_t seed = 0;
-  // Number of the first sequence of `prefix`. It lets several calls generate the sequences of one larger
-  // call.
+  // Index of the first sequence of `prefix` in the random streams. Several calls with different indices can
+  // generate the sequences of one larger call.
   int64_t first_sequence = 0;
   ClassSampling sampling = {};
   // Scale of the logistic distributions of images. It is used only if `sampling` has the default options;
@@ -65,8 +65,8 @@ class TokenStream {
   // or, in recompute mode, max_length.
   TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity);
 
-  // Appends a token. Throws ShapeError if it is not in the vocabulary, or if the stream contains more than
-  // `capacity` tokens.
+  // Appends a token. Throws ShapeError if the token is not in the vocabulary, or if the stream already
+  // contains `capacity` + 1 tokens.
   void append(int64_t token);
   // Draws the next token, appends it and returns it. The stream must contain a token. Throws DivergedError if
   // the logits are not finite.

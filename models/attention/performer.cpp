@@ -19,8 +19,8 @@ struct PerformerOptions {
     return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_query;
   }
   RandomFeatureMap key_map() const { return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_key; }
-  // Returns the options of linear attention to computed features. The features are not negative, so relu does
-  // not change them.
+  // Returns the options of the linear attention whose queries and keys are random features. The features are
+  // not negative, so relu does not change them.
   LinearAttentionOptions linear() const { return {.feature_map = FeatureMap::relu, .eps = eps}; }
 };
 
@@ -82,7 +82,7 @@ class PerformerKind final : public Attention {
     Tensor projection;
   };
 
-  // Returns the number of the draw whose features a forward pass uses. Evaluation and decoding use draw 0.
+  // Returns the index of the projection that a forward pass uses. Evaluation and decoding use index 0.
   uint64_t draw_number(const ForwardContext& context) const {
     return redraws(context) ? context.step / static_cast<uint64_t>(options_.redraw_steps) : 0;
   }

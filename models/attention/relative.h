@@ -21,8 +21,8 @@ class RelativeAttention : public Attention {
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override;
-  // Text is decoded in segments of the maximum length, as in training. A query attends to its segment and to
-  // the memory before the segment.
+  // Returns the state for decoding. Text is decoded in segments of the maximum length, as in training. A
+  // query attends to its segment and to the memory before the segment.
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override;
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override;
@@ -36,7 +36,7 @@ class RelativeAttention : public Attention {
   int64_t max_keys() const { return options_.memory.rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
-  // Returns the projected sinusoids of the distances keys - 1 to -later, (1, heads, distances, dim).
+  // Returns the projected sinusoids of the distances keys - 1 to -later, (1, heads, keys + later, dim).
   Tensor distances(int64_t keys, int64_t later) const;
 
   RelativeOptions options_;
@@ -46,7 +46,7 @@ class RelativeAttention : public Attention {
   Tensor sinusoids_;  // buffer, of the distances max_keys() - 1 to 1 - segment_length_
 };
 
-// Return parts of the registered kinds that the kinds share.
+// Return the capabilities and the options of the kinds that are based on RelativeAttention.
 AttentionCapabilities relative_capabilities();
 OptionSpec memory_option(int64_t default_value);
 OptionSpec clamp_option();

@@ -17,7 +17,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kSinkhorn = "sinkhorn";
-constexpr double kMinMass = 1e-20;  // keeps the logarithm of a share of 0 finite
+constexpr double kMinMass = 1e-20;  // added to shares, so that the logarithm of a share of 0 is finite
 
 struct SinkhornOptions {
   int64_t block = 0, iterations = 0;
@@ -26,8 +26,8 @@ struct SinkhornOptions {
 
 // Sinkhorn attention of "Sparse Sinkhorn Attention" (Tay et al. 2020, section 3). A sorting network computes
 // a matrix S from the mean keys of blocks. A query attends, in one softmax, to the block of the query and to
-// a mixed block. Token t of the mixed block is the sum of the tokens t of all blocks. The weights are the row
-// of S for the block of the query.
+// a mixed block. Token t of the mixed block is a weighted sum of the tokens with index t in all blocks. The
+// weights are the row of S for the block of the query.
 class SinkhornKind final : public Attention {
  public:
   SinkhornKind(const SinkhornOptions& options, const AttentionSetup& setup)

@@ -61,9 +61,10 @@ class SegmentMemory {
     bool is_written = false;
   };
   Rows make_rows(int64_t capacity, int64_t width) const;
-  // Returns the newest `valid` previous rows for the first `batch` texts.
+  // Returns the last `valid` rows of rows.previous for the first `batch` texts, (batch, valid, width).
   static Tensor newest(const Rows& rows, int64_t batch, int64_t valid);
-  // Appends x to the previous rows, and writes the newest rows of the result to the next rows.
+  // Concatenates rows.previous and x (batch, length, width), and writes the last rows of the result to
+  // rows.next.
   static void append(const Rows& rows, const Tensor& x);
   int64_t valid_tokens(const Layer& layer) const;
 
