@@ -73,9 +73,8 @@ class AutoregressiveModel final : public Module {
   // Throws OptionError if the options contradict each other or an attention kind does not support them.
   explicit AutoregressiveModel(const AutoregressiveOptions& options);
 
-  // Returns the parameters of the distributions of the next tokens, (batch, length, outputs): position t
-  // describes token t + 1. inputs (batch, length) integer. Throws ShapeError if the length exceeds
-  // max_length.
+  // Returns the parameters of the distributions of the next tokens, (batch, length, outputs). Row t describes
+  // token t + 1. `inputs` is (batch, length) integer. Throws ShapeError if the length exceeds max_length.
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean negative log-likelihood in nats per unmasked token of batch.tokens[:, 1:], a scalar.
   Tensor loss(const Batch& batch, const ForwardContext& context) const;
@@ -84,8 +83,8 @@ class AutoregressiveModel final : public Module {
   struct Scores {
     double nats = 0, accuracy = -1;
   };
-  // Computes both scores in one forward pass. `seed` is for attention kinds with random_evaluation.
-  // `memory` is ForwardContext::memory.
+  // Computes both scores in one forward pass. `seed` and `memory` are members of ForwardContext. Only
+  // attention kinds with random_evaluation use `seed`.
   Scores score(const Batch& batch, uint64_t seed = 0, SegmentMemory* memory = nullptr) const;
 
   const AutoregressiveOptions& options() const { return options_; }

@@ -57,8 +57,8 @@ class Sampler {
   Tensor squares_, total_;
 };
 
-// One sequence of any length, which grows by one token at a time. In recurrent mode, memory does not grow
-// with the length: the cache of an attention kind is allocated for `capacity` tokens.
+// A sequence of at most `capacity` + 1 tokens, which grows by one token at a time. In recurrent mode, memory
+// does not grow with the length: the cache of an attention kind is allocated for `capacity` tokens.
 class TokenStream {
  public:
   // The model must outlive the stream. Throws ShapeError if `capacity` exceeds position_limit() of the model

@@ -23,8 +23,8 @@ struct SetTransformerOptions {
   int64_t max_length = 0;      // maximum number of elements
 
   int64_t seeds() const { return components > 0 ? components : 1; }
-  // Returns the number of outputs per seed. For a mixture, the outputs are the logit of the share, the mean
-  // and the deviation of a component. Otherwise, the output is one number.
+  // Returns the number of outputs per seed. For a mixture, the outputs are one logit of the share of the
+  // component, `features` means and `features` deviations. Otherwise, the output is one number.
   int64_t outputs() const { return components > 0 ? 1 + 2 * features : 1; }
 };
 

@@ -67,7 +67,8 @@ class EtcKind final : public Attention {
  private:
   // Inputs of the score functions. queries, keys and values are (batch, heads, length, dim); the queries are
   // divided by √dim. masks (batch or 1, length) is -inf for masked keys and otherwise 0. The first `globals`
-  // tokens are global. segments
+  // tokens are global. segments (globals, long length) is 1 if the long token is in the segment of the global
+  // token, and otherwise 0.
   struct Inputs {
     Tensor queries, keys, values, masks, segments;
     int64_t globals;

@@ -94,9 +94,9 @@ class PerformerKind final : public Attention {
     return random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
   }
 
-  // Returns the projection of a layer. Keeps it until another draw is needed. On a CUDA device, a projection
-  // that is redrawn is not kept, because a captured graph would use the kept projection in every step. Such a
-  // projection is copied to the device in each step, which throws DeviceError during a capture.
+  // Returns the projection of a layer. Caches it until draw_number() changes. On a CUDA device, a projection
+  // that is redrawn is not cached, because a captured graph would use the cached projection in every step.
+  // Such a projection is copied to the device in each step, which throws DeviceError during a capture.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t number = draw_number(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, number, x);

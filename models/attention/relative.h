@@ -11,10 +11,10 @@ struct RelativeOptions {
   int64_t clamp = 0;  // largest distance; larger distances are replaced by it; 0: no limit
 };
 
-// For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, with the sinusoids r
-// of the distance. The biases u and w and the matrix W are parameters of the layer. Positions are the indices
-// of keys: the rows of the memory, compressed or not, and the tokens of the segment have the distance 1 to
-// their neighbours.
+// For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
+// vector of the sinusoids of distance d. The biases u and w and the matrix W are parameters of the layer.
+// Positions are the indices of keys: the rows of the memory, compressed or not, and the tokens of the segment
+// have the distance 1 to their neighbours.
 class RelativeAttention : public Attention {
  public:
   RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup);

@@ -125,8 +125,9 @@ class Module {
   void add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
   // Registers a tensor that convert() and move() change but that is neither trained nor saved.
   void add_buffer(std::string name, Tensor& tensor);
-  // Sets `sums` to float32 zeros and registers it as statistics. Forward passes in training add to it without
-  // recording, and their results must not depend on it. update_state() calls `update` to compute new state.
+  // Sets `sums` to float32 zeros and registers it as statistics. Forward passes in training add to `sums`
+  // without recording on the tape, and their results must not depend on `sums`. update_state() calls `update`
+  // to compute new state.
   void add_statistics(Tensor& sums, const Shape& shape, std::function<void()> update);
   // Keeps parameters adjacent in memory, in this order, also after convert() and move(). concat() along their
   // first dimension then returns a view. All parameters have the same dtype.

@@ -42,7 +42,7 @@ class SegmentMemory {
   // gradient passes. If the layer has a compressed memory, returns a copy of the inputs that leave the memory
   // of tokens, (batch, count, width), which the layer then compresses; undefined if there are none. `count`
   // is a multiple of the rate, and so is the length of each segment except the last one of a text. A replay
-  // of the layer in the same segment stores and returns nothing.
+  // of the layer in the same segment stores nothing and returns an undefined tensor.
   Tensor write(const std::string& layer, const Tensor& x);
   // Appends rows (batch, count, width) to the compressed memory of a layer for the next segment.
   void write_compressed(const std::string& layer, const Tensor& rows);

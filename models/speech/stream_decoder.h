@@ -18,7 +18,9 @@ namespace tapeformer {
 
 struct StreamDecoderOptions {
   int64_t window = 0;  // maximum frames of a state, at least kShortestWindow; 0: one state for all frames
-  int64_t pause = 25;  // minimum frames of a pause (low energy, no labels); 0: no restart at pauses
+  // Minimum number of frames of a pause, which has low energy and no labels. 0: no restart at pauses. Ignored
+  // if `window` is 0.
+  int64_t pause = 25;
   // Convert the first scale.size() features of a frame to natural logarithms of filterbank energies: feature
   // * scale + offset. If both are empty, all features are natural logarithms.
   std::vector<double> scale = {}, offset = {};
