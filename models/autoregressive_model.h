@@ -64,8 +64,8 @@ struct AutoregressiveOptions {
   int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 
-// Returns the problems of options that contradict each other. If max_length is 0, rules about the length are
-// not checked.
+// Returns the problems of the options: invalid values and contradictions. If max_length is 0, rules about the
+// length are not checked.
 std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options);
 
 class AutoregressiveModel final : public Module {

@@ -28,7 +28,7 @@ struct SetTransformerOptions {
   int64_t outputs() const { return components > 0 ? 1 + 2 * features : 1; }
 };
 
-// Returns the problems of options that contradict each other.
+// Returns the problems of the options: invalid values and contradictions.
 std::vector<OptionProblem> option_problems(const SetTransformerOptions& options);
 
 // Pooling by multi-head attention, PMA(Z) = MAB(S, feedforward(Z)) with learned seeds S (section 3.2).

@@ -34,7 +34,7 @@ struct EncoderOptions {
   int64_t output_width() const { return reversible ? 2 * width() : width(); }
 };
 
-// Returns the problems of options that contradict each other.
+// Returns the problems of the options: invalid values and contradictions.
 std::vector<OptionProblem> option_problems(const EncoderOptions& options);
 
 // Residual branches of a layer.

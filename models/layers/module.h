@@ -59,8 +59,9 @@ struct ForwardContext {
   }
 };
 
-// The context of a part of a model that is replayed. It uses the decisions of the given context, or owns new
-// decisions if the context has none. Copies share the decisions, so replayed functions hold a copy.
+// The context of a part of a model that is replayed. It uses the decisions of the ForwardContext from which
+// it is constructed, or owns new decisions if that context has none. Copies share the decisions, so replayed
+// functions hold a copy.
 class ReplayContext {
  public:
   // If `replayed` is false, the part runs once and no decisions are stored.

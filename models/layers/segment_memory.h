@@ -32,8 +32,9 @@ class SegmentMemory {
   // Adds the memory of a layer whose inputs have `width` features.
   void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
-  // Starts a segment. The inputs of the previous segment become readable. `preceding` is the number of tokens
-  // of each text before the segment; older inputs belong to other texts and are not read.
+  // Starts a segment. read() then returns inputs up to the end of the previous segment. `preceding` is the
+  // number of tokens of each text before the new segment; older inputs belong to other texts and are not
+  // read.
   void start_segment(int64_t preceding);
   // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width): compressed rows,
   // then tokens. Undefined if the layer has no memory or no earlier input.
