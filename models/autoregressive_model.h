@@ -35,8 +35,8 @@ struct AutoregressiveOptions {
   int64_t vocabulary = 256;  // number of token values and of classes of the categorical head
   int64_t mixtures = 10;     // number of logistics in the mixture
   int64_t max_length = 0;    // maximum number of input tokens
-  // Width of value embeddings; position features have the rest. 0: half of the width. Must be 0 unless
-  // concatenates_positions().
+  // Width of value embeddings; position features have the remaining width of the encoder's input. 0: half of
+  // the width. Must be 0 unless concatenates_positions().
   int64_t value_dim = 0;
   Positions positions = Positions::sinusoidal;
   ImageLayout layout;  // size of the image, for grid positions
@@ -60,12 +60,12 @@ struct AutoregressiveOptions {
   // Returns the maximum number of tokens that the recurrent form can read: max_length, or INT64_MAX for
   // Positions::none.
   int64_t position_limit() const { return positions == Positions::none ? INT64_MAX : max_length; }
-  // Returns the number of parameters of a distribution.
+  // Returns the number of parameters of the distribution of a token.
   int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 
-// Returns the problems of options that contradict each other. If max_length is 0, rules about the length are
-// not checked.
+// Returns the problems of the options: invalid values and contradictions. If max_length is 0, rules about the
+// length are not checked.
 std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options);
 
 class AutoregressiveModel final : public Module {
@@ -73,9 +73,8 @@ class AutoregressiveModel final : public Module {
   // Throws OptionError if the options contradict each other or an attention kind does not support them.
   explicit AutoregressiveModel(const AutoregressiveOptions& options);
 
-  // Returns the parameters of the distributions of the next tokens, (batch, length, outputs): position t
-  // describes token t + 1. inputs (batch, length) integer. Throws ShapeError if the length exceeds
-  // max_length.
+  // Returns the parameters of the distributions of the next tokens, (batch, length, outputs). Row t describes
+  // token t + 1. `inputs` is (batch, length) integer. Throws ShapeError if the length exceeds max_length.
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean negative log-likelihood in nats per unmasked token of batch.tokens[:, 1:], a scalar.
   Tensor loss(const Batch& batch, const ForwardContext& context) const;
@@ -84,14 +83,14 @@ class AutoregressiveModel final : public Module {
   struct Scores {
     double nats = 0, accuracy = -1;
   };
-  // Computes both scores in one forward pass. `seed` is for attention kinds with random_evaluation.
-  // `memory` is ForwardContext::memory.
+  // Computes both scores in one forward pass. `seed` and `memory` are members of ForwardContext. Only
+  // attention kinds with random_evaluation use `seed`.
   Scores score(const Batch& batch, uint64_t seed = 0, SegmentMemory* memory = nullptr) const;
 
   const AutoregressiveOptions& options() const { return options_; }
 
   Embedding value_embedding;
-  std::unique_ptr<AxialPositions> axial_positions;  // null for other positions
+  std::unique_ptr<AxialPositions> axial_positions;  // null unless Positions::axial
   Encoder encoder;
   Linear predictor;
   Tensor positions;  // position features (max_length, width - value_width), not trained

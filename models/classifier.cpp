@@ -47,7 +47,7 @@ Classifier::Classifier(const ClassifierOptions& options)
   add_child("value_embedding", value_embedding);
   if (options.summary_tokens > 0)
     add_parameter("summary_tokens", summary, {options.summary_tokens, options.encoder.width()},
-                  normal_init(1));  // as value_embedding
+                  normal_init(1));  // the distribution of value_embedding
   add_child("", encoder);
   add_child("predictor", predictor);
   add_buffer("positions", positions);

@@ -31,7 +31,8 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
   const Device device = columns.device();
   const Tensor tokens = Tensor::empty({batch}, DType::uint8, device);
   Decoder decoder(model, batch);
-  // Reads token t and writes token t + 1.
+  // Reads token t from `tokens`, and writes token t + 1 to `tokens` and to row t + 1 of `columns`. In the
+  // prefix, token t + 1 is the token in `columns`; after the prefix, `draws` must be true.
   const auto step = [&](int64_t t, bool draws) {
     const Tensor& parameters = decoder.step(tokens);
     if (draws) sampler.draw(parameters, t, tokens);

@@ -19,8 +19,8 @@ enum class GenerationMode {
 struct GenerationOptions {
   GenerationMode mode = GenerationMode::recurrent;
   uint64_t seed = 0;
-  // Number of the first sequence of `prefix`. It lets several calls generate the sequences of one larger
-  // call.
+  // Index of the first sequence of `prefix` in the random streams. Several calls with different indices can
+  // generate the sequences of one larger call.
   int64_t first_sequence = 0;
   ClassSampling sampling = {};
   // Scale of the logistic distributions of images. It is used only if `sampling` has the default options;
@@ -30,9 +30,9 @@ struct GenerationOptions {
 };
 
 // Continues `prefix`, (batch, prefix length) uint8, to (batch, length) uint8 on the CPU. The random numbers
-// for token t + 1 of sequence s depend only on (seed, s, t). Throws ShapeError if the prefix is empty, if
-// `length` exceeds max_length + 1 of the model, or if the vocabulary has more than 256 tokens. Throws
-// DivergedError if logits are not finite.
+// for token t + 1 of sequence s depend only on (seed, s, t). Throws ShapeError if the prefix is empty or
+// longer than `length`, if `length` exceeds max_length + 1 of the model, or if the vocabulary has more than
+// 256 tokens. Throws DivergedError if logits are not finite.
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options);
 
@@ -57,19 +57,19 @@ class Sampler {
   Tensor squares_, total_;
 };
 
-// One sequence of any length, which grows by one token at a time. In recurrent mode, memory does not grow
-// with the length: the cache of an attention kind is allocated for `capacity` tokens.
+// A sequence that grows by one token at a time. In recurrent mode, memory does not grow with the length of
+// the sequence: the cache of an attention kind is allocated for `capacity` tokens.
 class TokenStream {
  public:
   // The model must outlive the stream. Throws ShapeError if `capacity` exceeds position_limit() of the model
   // or, in recompute mode, max_length.
   TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity);
 
-  // Appends a token. Throws ShapeError if it is not in the vocabulary, or if the stream contains more than
-  // `capacity` tokens.
+  // Appends a token. Throws ShapeError if the token is not in the vocabulary, or if the stream already
+  // contains `capacity` + 1 tokens.
   void append(int64_t token);
-  // Draws the next token, appends it and returns it. The stream must contain a token. Throws DivergedError if
-  // the logits are not finite.
+  // Draws the next token, appends it and returns it. Throws ShapeError if the stream is empty or if the
+  // sequence is too long for the next step of the model. Throws DivergedError if the logits are not finite.
   int64_t draw();
   // Returns the number of tokens.
   int64_t size() const { return size_; }

@@ -23,12 +23,12 @@ struct SetTransformerOptions {
   int64_t max_length = 0;      // maximum number of elements
 
   int64_t seeds() const { return components > 0 ? components : 1; }
-  // Returns the number of outputs per seed: a number, or the logit of the share, the mean and the deviation
-  // of a component.
+  // Returns the number of outputs per seed. For a mixture, the outputs are one logit of the share of the
+  // component, `features` means and `features` deviations. Otherwise, the output is one number.
   int64_t outputs() const { return components > 0 ? 1 + 2 * features : 1; }
 };
 
-// Returns the problems of options that contradict each other.
+// Returns the problems of the options: invalid values and contradictions.
 std::vector<OptionProblem> option_problems(const SetTransformerOptions& options);
 
 // Pooling by multi-head attention, PMA(Z) = MAB(S, feedforward(Z)) with learned seeds S (section 3.2).
@@ -54,8 +54,8 @@ class SetTransformer final : public ExampleModel {
   // Returns the mean absolute error of the predictions of batch.targets. For mixtures, returns the mean
   // negative log-likelihood of an element in nats, averaged over the sets.
   Tensor loss(const Batch& batch, const ForwardContext& context) const override;
-  // Numbers have the score mean_absolute_error. Mixtures have the scores nats_per_element, log_likelihood and
-  // oracle_log_likelihood, the mean of batch.targets.
+  // Models without a mixture have the score mean_absolute_error. Models with a mixture have the scores
+  // nats_per_element, log_likelihood and oracle_log_likelihood, which is the mean of batch.targets.
   std::vector<std::string> score_names() const override;
   std::vector<double> scores(const Batch& batch, uint64_t seed = 0) const override;
 
@@ -64,7 +64,8 @@ class SetTransformer final : public ExampleModel {
   Linear input_projection;
   Encoder encoder;
   AttentionPooling pooling;
-  // Layers of softmax attention in post-norm form. Their names continue the numbers of the encoder's layers.
+  // Layers of softmax attention in post-norm form. The layer numbers in their names continue the numbers of
+  // the encoder's layers.
   std::vector<std::unique_ptr<EncoderLayer>> decoder;
   Linear predictor;
 

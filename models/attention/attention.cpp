@@ -55,7 +55,7 @@ void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kin
             "`used_if` of option \"" + option.name + "\" names no option");
 }
 
-// Throws OptionError for an option without effect.
+// Throws OptionError if an option is set that has no effect with the other options.
 void check_used(const AttentionKind& kind, const OptionValues& options) {
   for (const UnusedOption& unused : unused_options(kind.options, options))
     throw OptionError(unused.name, unused.problem);

@@ -110,12 +110,14 @@ class Attention : public Module {
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 
-  // Only for kinds with a compressed memory. Returns x (batch, count, width), inputs of the layer that leave
-  // the memory of tokens, compressed to (batch, count / rate, width).
+  // Compresses x (batch, count, width) to (batch, count / rate, width), where `rate` is
+  // SegmentMemorySize::rate. x contains inputs of the layer that leave the memory of tokens. Throws
+  // std::invalid_argument if the kind has no compressed memory.
   virtual Tensor compress(const Tensor& x) const;
-  // Only for kinds with a compressed memory and a recurrent form. Appends a compressed row to the state after
-  // the step of its last token. k and v are the key and the value of the row, (batch, heads, dim). Queries
-  // attend to it when its tokens have left the memory of tokens.
+  // Appends a compressed row to the state. The caller calls this function after step() of the last token of
+  // the row. k and v are the key and the value of the row, (batch, heads, dim). Queries attend to the row
+  // when its tokens have left the memory of tokens. Throws std::invalid_argument if the kind has no recurrent
+  // form with a compressed memory.
   virtual void append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const;
 };
 

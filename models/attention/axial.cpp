@@ -3,8 +3,8 @@
 namespace tapeformer {
 namespace {
 
-// The two attention layers of "Axial Attention in Multidimensional Transformers" (Ho et al. 2019): attention
-// within the rows, or within the columns, of images in raster order.
+// Return the key patterns of the two attention layers of "Axial Attention in Multidimensional Transformers"
+// (Ho et al. 2019): attention within the rows, or within the columns, of images in raster order.
 KeyPattern row_pattern(int64_t width) {
   return {.window = {.block = width, .before = 0, .after = 0}};
 }

@@ -65,9 +65,10 @@ class EtcKind final : public Attention {
   }
 
  private:
-  // Inputs with heads first, (batch, heads, length, dim). The queries are divided by √dim. masks (batch or 1,
-  // length) is -inf for masked keys and otherwise 0. The first `globals` tokens are global. segments
-  // (globals, long length) is 1 if the long token is in the segment of the global token, and otherwise 0.
+  // Inputs of the score functions. queries, keys and values are (batch, heads, length, dim); the queries are
+  // divided by √dim. masks (batch or 1, length) is -inf for masked keys and otherwise 0. The first `globals`
+  // tokens are global. segments (globals, long length) is 1 if the long token is in the segment of the global
+  // token, and otherwise 0.
   struct Inputs {
     Tensor queries, keys, values, masks, segments;
     int64_t globals;
@@ -98,9 +99,9 @@ class EtcKind final : public Attention {
     return result;
   }
 
-  // Returns the scores (batch, heads, queries, keys) of two rows of segment_labels_, which begin at `first`:
-  // the label of a pair in different segments, and of a pair in one segment. `same` (queries, keys) is 1 for
-  // pairs in one segment.
+  // Returns the scores (batch, heads, queries, keys) of the labels in rows `first` and `first` + 1 of
+  // segment_labels_. The first label is for pairs in different segments, the second one for pairs in one
+  // segment. `same` (queries, keys) is 1 for pairs in one segment, and otherwise 0.
   Tensor segment_scores(const Tensor& queries, const Tensor& same, int64_t first) const {
     const Tensor labels = permute(slice(segment_labels_, 0, first, first + 2), {1, 0, 2});
     const Tensor scores =
@@ -122,7 +123,7 @@ class EtcKind final : public Attention {
     return add(scores, reshape(x.masks, {x.masks.size(0), 1, 1, x.masks.size(1)}));
   }
 
-  // Returns the number of long tokens in a block, and the number of blocks.
+  // Return the number of long tokens in a block, and the number of blocks.
   int64_t block() const { return options_.radius; }
   int64_t blocks(const Inputs& x) const { return (x.long_length() + block() - 1) / block(); }
 
@@ -193,7 +194,7 @@ class EtcKind final : public Attention {
   }
 
   EtcOptions options_;
-  int64_t segment_;  // number of long tokens in a segment; the last segment also contains the rest
+  int64_t segment_;  // number of long tokens in a segment; the last segment also has the remaining tokens
   double dropout_;
   Tensor long_labels_, global_labels_;  // labels of clipped distances, (2 max_distance + 1, heads, dim)
   // Labels of pairs of a global and a long token, (4, heads, dim). Rows 0 and 1: the query is global, and the

@@ -20,7 +20,8 @@ class LshKind final : public Attention {
     LshOptions options = options_;
     options.causal = mask.causal;
     options.key_lengths = mask.key_lengths;
-    // Prefixes in generation and short utterances may have fewer positions than `buckets`.
+    // Allows any length, because prefixes in generation and short utterances may have fewer positions than
+    // `buckets`.
     options.any_length = context.prefix || mask.key_lengths.defined();
     // In evaluation, all examples share rotations, so that the result of an example does not depend on its
     // batch.
@@ -43,8 +44,8 @@ class LshKind final : public Attention {
   double dropout_;
 };
 
-// Choices of the options. Each list except kPresets starts with "preset", which keeps the value of the
-// preset. The values of the enum or bool follow in order.
+// Names of the choices of an option. In each list except kPresets, the first name is "preset", which keeps
+// the value of the preset. The other names are in the order of the values of the enum or bool.
 using Choices = std::initializer_list<const char*>;
 constexpr Choices kPresets{"reformer", "trax", "fast_transformers"};
 constexpr Choices kWraps{"preset", "none", "round", "global"};

@@ -45,7 +45,7 @@ class MemoryCompressedKind final : public Attention {
  private:
   int64_t compressed_length(int64_t length) const { return (length + factor_ - 1) / factor_; }
 
-  // Returns the mask of the compressed keys, with each length repeated `copies` times.
+  // Returns the mask of the learned key and the compressed keys, with each length repeated `copies` times.
   AttentionMask compressed_mask(const AttentionMask& mask, int64_t copies) const {
     if (!mask.key_lengths.defined()) return mask;
     const Tensor lengths = mask.key_lengths.to(kCpu);
@@ -55,8 +55,8 @@ class MemoryCompressedKind final : public Attention {
     return {.causal = mask.causal, .key_lengths = rows};
   }
 
-  // Query i attends to the keys 0 … (i + 1) / factor. Of the queries with the same (i + 1) % factor, query
-  // number t therefore attends to the keys 0 … t. Each such group is a sequence of causal attention.
+  // Query i attends to the keys 0 … t with t = (i + 1) / factor, where key 0 is the learned key. The queries
+  // with equal (i + 1) % factor therefore form a sequence of causal attention with one query per key.
   Tensor causal_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                           const AttentionMask& mask, ForwardContext context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2), steps = keys.size(1);

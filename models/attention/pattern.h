@@ -36,7 +36,7 @@ bool supports(const AttentionPattern& pattern, bool AttentionCapabilities::*prop
 std::string unsupported_text(const AttentionPattern& pattern, const std::string& what,
                              Capability AttentionCapabilities::*capability);
 
-// Returns the largest number of tokens that the segment memory of a choice describes.
+// Returns the maximum of SegmentMemorySize::span() over the choices, in tokens.
 int64_t longest_memory(const AttentionPattern& pattern);
 
 // Returns the attention of a layer; see make_attention(). If the pattern has several kinds, OptionError names

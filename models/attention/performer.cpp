@@ -19,8 +19,8 @@ struct PerformerOptions {
     return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_query;
   }
   RandomFeatureMap key_map() const { return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_key; }
-  // Returns the options of linear attention to computed features. The features are not negative, so relu does
-  // not change them.
+  // Returns the options of the linear attention whose queries and keys are random features. The features are
+  // not negative, so relu does not change them.
   LinearAttentionOptions linear() const { return {.feature_map = FeatureMap::relu, .eps = eps}; }
 };
 
@@ -82,7 +82,7 @@ class PerformerKind final : public Attention {
     Tensor projection;
   };
 
-  // Returns the number of the draw whose features a forward pass uses. Evaluation and decoding use draw 0.
+  // Returns the index of the projection that a forward pass uses. Evaluation and decoding use index 0.
   uint64_t draw_number(const ForwardContext& context) const {
     return redraws(context) ? context.step / static_cast<uint64_t>(options_.redraw_steps) : 0;
   }
@@ -94,9 +94,9 @@ class PerformerKind final : public Attention {
     return random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
   }
 
-  // Returns the projection of a layer. Keeps it until another draw is needed. On a CUDA device, a projection
-  // that is redrawn is not kept, because a captured graph would use the kept projection in every step. Such a
-  // projection is copied to the device in each step, which throws DeviceError during a capture.
+  // Returns the projection of a layer. Caches it until draw_number() changes. On a CUDA device, a projection
+  // that is redrawn is not cached, because a captured graph would use the cached projection in every step.
+  // Such a projection is copied to the device in each step, which throws DeviceError during a capture.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t number = draw_number(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, number, x);

@@ -11,18 +11,18 @@ struct RelativeOptions {
   int64_t clamp = 0;  // largest distance; larger distances are replaced by it; 0: no limit
 };
 
-// For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, with the sinusoids r
-// of the distance. The biases u and w and the matrix W are parameters of the layer. Positions are the indices
-// of keys: the rows of the memory, compressed or not, and the tokens of the segment have the distance 1 to
-// their neighbours.
+// For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
+// vector of the sinusoids of distance d. The biases u and w and the matrix W are parameters of the layer.
+// Positions are the indices of keys: the rows of the memory, compressed or not, and the tokens of the segment
+// have the distance 1 to their neighbours.
 class RelativeAttention : public Attention {
  public:
   RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup);
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override;
-  // Text is decoded in segments of the maximum length, as in training. A query attends to its segment and to
-  // the memory before the segment.
+  // Returns the state for decoding. Text is decoded in segments of the maximum length, as in training. A
+  // query attends to its segment and to the memory before the segment.
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override;
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override;
@@ -36,7 +36,7 @@ class RelativeAttention : public Attention {
   int64_t max_keys() const { return options_.memory.rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
-  // Returns the projected sinusoids of the distances keys - 1 to -later, (1, heads, distances, dim).
+  // Returns the projected sinusoids of the distances keys - 1 to -later, (1, heads, keys + later, dim).
   Tensor distances(int64_t keys, int64_t later) const;
 
   RelativeOptions options_;
@@ -46,7 +46,7 @@ class RelativeAttention : public Attention {
   Tensor sinusoids_;  // buffer, of the distances max_keys() - 1 to 1 - segment_length_
 };
 
-// Return parts of the registered kinds that the kinds share.
+// Return the capabilities and the options of the kinds that are based on RelativeAttention.
 AttentionCapabilities relative_capabilities();
 OptionSpec memory_option(int64_t default_value);
 OptionSpec clamp_option();

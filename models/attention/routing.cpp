@@ -106,7 +106,8 @@ class RoutingKind final : public Attention {
       scores = add(scores, reshape(length_scores(mask.key_lengths, length, q), {batch, 1, 1, length}));
     return top_positions(scores, size);
   }
-  // Adds the unit queries nearest to each centroid, and their number, to the statistics.
+  // Adds each unit query to the sum of its nearest centroid in sums_, and 1 to the count of the centroid.
+  // Masked queries are skipped.
   void add_queries(const Tensor& unit, const Tensor& scores, const AttentionMask& mask) const {
     const Tensor nearest = argmax(permute(scores, {0, 3, 1, 2}));  // (batch, length, heads)
     const Shape shape{unit.size(0), unit.size(1), unit.size(2), 1};
@@ -142,7 +143,8 @@ RoutingOptions routing_options(const OptionValues& values) {
           .decay = values.get<double>("decay")};
 }
 
-// Counts the products with centroids, causal attention within clusters, and the windows of the local heads.
+// Returns AttentionKind::multiply_adds. Counts the products with centroids, causal attention within clusters,
+// and the windows of the local heads.
 double routing_multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const RoutingOptions o = routing_options(values);
   const auto length = static_cast<double>(size.length), clusters = static_cast<double>(o.clusters);

@@ -17,7 +17,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kSinkhorn = "sinkhorn";
-constexpr double kMinMass = 1e-20;  // keeps the logarithm of a share of 0 finite
+constexpr double kMinMass = 1e-20;  // keeps divisions by 0 and logarithms of 0 finite
 
 struct SinkhornOptions {
   int64_t block = 0, iterations = 0;
@@ -26,8 +26,8 @@ struct SinkhornOptions {
 
 // Sinkhorn attention of "Sparse Sinkhorn Attention" (Tay et al. 2020, section 3). A sorting network computes
 // a matrix S from the mean keys of blocks. A query attends, in one softmax, to the block of the query and to
-// a mixed block. Token t of the mixed block is the sum of the tokens t of all blocks. The weights are the row
-// of S for the block of the query.
+// a mixed block. Token t of the mixed block is a weighted sum of the tokens with index t in all blocks. The
+// weights are the row of S for the block of the query.
 class SinkhornKind final : public Attention {
  public:
   SinkhornKind(const SinkhornOptions& options, const AttentionSetup& setup)
@@ -67,9 +67,9 @@ class SinkhornKind final : public Attention {
     return softmax_attention(q, k, v, options);
   }
 
-  // Returns attention without a causal mask, (batch, length, heads, dim). If some tokens are masked, the
-  // weight of a mixed token is multiplied by the unmasked share of its mixture. An additional feature of the
-  // keys adds the logarithm of the share to the scores.
+  // Returns attention without a causal mask, (batch, length, heads, dim). If tokens are masked or the last
+  // block is incomplete, the weight of a mixed token is multiplied by the unmasked share of its mixture. An
+  // additional feature of the keys adds the logarithm of the share to the scores.
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
@@ -99,9 +99,9 @@ class SinkhornKind final : public Attention {
   }
 
   // Returns attention with a causal mask, (batch, length, heads, dim). The row of S for a block depends on
-  // the tokens up to the first token of the block. It is a softmax over the earlier blocks. Columns are not
-  // normalised, because a sum over a column would contain later blocks. The queries of the first block attend
-  // to the first block only.
+  // the tokens up to the first token of the block. The row is a softmax over the scores of the earlier
+  // blocks. Columns are not normalised, because a sum over a column would contain later blocks. The queries
+  // of the first block attend to the first block only.
   Tensor to_earlier_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const ForwardContext& context,
                            const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), block = options_.block;
@@ -111,7 +111,8 @@ class SinkhornKind final : public Attention {
     const Tensor key_blocks = in_blocks(k), value_blocks = in_blocks(v);
     const auto earlier = [&](const Tensor& x) { return slice(x, 1, 0, rows); };
     const auto later = [&](const Tensor& x) { return slice(x, 1, 1, rows + 1); };
-    const Tensor visible = slice(slice(causal_, 0, 0, rows), 1, 0, rows);  // 0 or -inf
+    // `visible` is (rows, rows): 0 for the blocks before the block of a row of S, otherwise -inf.
+    const Tensor visible = slice(slice(causal_, 0, 0, rows), 1, 0, rows);
     const Tensor sums = matmul(exp(visible), permute(sum(earlier(key_blocks), 2), {0, 2, 1, 3}));
     const Tensor first_keys = permute(sum(slice(later(key_blocks), 2, 0, 1), 2), {0, 2, 1, 3});
     const Tensor means = div(add(sums, first_keys), slice(counts_, 0, 0, rows));

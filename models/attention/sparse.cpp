@@ -11,7 +11,7 @@ constexpr const char* kSplit = "split";
 
 // Returns the pattern of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019, section
 // 4.3). The near keys are in `window`; the far keys are in `dilated` (form strided) or `periodic` (form
-// fixed). Without a causal mask, both strided sets extend to both sides.
+// fixed). Without a causal mask, the keys of form strided are on both sides of the query.
 KeyPattern sparse_pattern(const OptionValues& options) {
   const auto stride = options.get<int64_t>("stride"), summary = options.get<int64_t>("summary");
   KeyPattern pattern;

@@ -13,7 +13,7 @@ namespace tapeformer {
 
 class Encoder final : public Module {
  public:
-  // Throws OptionError if the options contradict each other.
+  // Throws OptionError if the options contradict each other or if an attention kind rejects an option.
   explicit Encoder(const EncoderOptions& options);
   // Encodes x (batch, length, width) and returns (batch, length, output_width), after the final norm.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;

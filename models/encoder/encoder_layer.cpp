@@ -186,8 +186,8 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number, const 
   add_child("norm2", norm2);
 }
 
-// Executor of run_layer() that records the ops on the tape. The input of the feed-forward branch starts at
-// row `first_row` of the random streams.
+// Executor of run_layer() that records the ops on the tape. The first row of the input of a branch has index
+// `first_row` in the random streams.
 struct EncoderLayer::TapeExecutor {
   const EncoderLayer& layer;
   const AttentionMask& mask;

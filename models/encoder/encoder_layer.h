@@ -25,7 +25,7 @@ struct EncoderOptions {
   Activation activation = Activation::relu;
   bool recompute = false;          // keeps only the inputs of layers (autograd/recompute.h)
   bool reversible = false;         // keeps only the output of the last layer (models/encoder/reversible.h)
-  int64_t feedforward_chunks = 1;  // number of parts of the rows in the feed-forward branch
+  int64_t feedforward_chunks = 1;  // number of chunks of rows in the feed-forward branch
   int64_t max_length = 0;          // maximum number of tokens; 0: unlimited
 
   int64_t width() const { return heads * head_dim; }
@@ -34,7 +34,7 @@ struct EncoderOptions {
   int64_t output_width() const { return reversible ? 2 * width() : width(); }
 };
 
-// Returns the problems of options that contradict each other.
+// Returns the problems of the options: invalid values and contradictions.
 std::vector<OptionProblem> option_problems(const EncoderOptions& options);
 
 // Residual branches of a layer.
@@ -134,7 +134,8 @@ class MultiHeadAttention final : public Module {
   Heads project(const Tensor& x, const Tensor& source, DType dtype) const;
   // Returns the memory of the layer followed by x, or x if there is no memory. Stores x for the next segment.
   Tensor with_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
-  // Compresses `evicted`, inputs that leave the memory of the segment x, and stores the result.
+  // Compresses `evicted`, inputs that leave the memory of tokens when the segment x is stored, and stores the
+  // result.
   void compress_memory(const Tensor& x, const Tensor& evicted, const ForwardContext& context,
                        const std::string& name) const;
   // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2): the mean squared difference
@@ -157,11 +158,12 @@ class EncoderLayer final : public Module {
   // Applies the layer to x (batch, length, width) and returns the same shape. Only for post-norm and pre-norm
   // layers.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
-  // Applies the layer to `state`, whose tensors have the shape of x.
+  // Applies the layer to `state`, whose tensors are (batch, length, width).
   void advance(LayerState& state, const AttentionMask& mask, const ForwardContext& context) const;
 
-  // Return residual_change() of a branch. attention_change: x (batch, length, width). feedforward_change:
-  // rows x (count, width), which start at row `first_row` of the random streams.
+  // Return residual_change() of a branch. attention_change() takes x (batch, length, width).
+  // feedforward_change() takes rows x (count, width), whose first row has index `first_row` in the random
+  // streams.
   Tensor attention_change(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
   Tensor feedforward_change(const Tensor& x, int64_t first_row, const ForwardContext& context) const;
 

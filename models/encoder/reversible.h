@@ -4,7 +4,7 @@
 // backward() computes the inputs of each layer from its outputs (autograd/reversible.h), so activation memory
 // does not depend on the number of layers. Only the decisions of attention kinds are kept per layer.
 //
-// As in the authors' code, the output norm reads both halves, 2 width features.
+// As in the authors' code, the output norm reads both halves of the state, 2 * width features.
 #pragma once
 
 #include <memory>

@@ -52,7 +52,7 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   // Computes forward(x + dropout(branch)) in one op.
   Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
-  // Compute forward(), and its result as an operand of products.
+  // Compute forward(), and also return its result in the dtype of the operands of matrix products.
   NormResult forward_with_operand(const Tensor& x) const;
   NormResult forward_with_operand(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
 

@@ -17,7 +17,8 @@ const LstmOptions& checked(const LstmOptions& options) {
 
 }  // namespace
 
-// Parameters are registered by address, so `layers` gets its final size first.
+// `layers` gets its final size before its parameters are registered, because the module keeps their
+// addresses.
 LstmStack::LstmStack(const LstmOptions& options)
     : layers(static_cast<size_t>(checked(options).layers),
              std::vector<LstmWeights>(options.bidirectional ? 2 : 1)),

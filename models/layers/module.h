@@ -59,8 +59,9 @@ struct ForwardContext {
   }
 };
 
-// The context of a part of a model that is replayed. It uses the decisions of the given context, or owns new
-// decisions if the context has none. Copies share the decisions, so replayed functions hold a copy.
+// The context of a part of a model that is replayed. It uses the decisions of the ForwardContext from which
+// it is constructed, or owns new decisions if that context has none. Copies share the decisions, so replayed
+// functions hold a copy.
 class ReplayContext {
  public:
   // If `replayed` is false, the part runs once and no decisions are stored.
@@ -125,8 +126,9 @@ class Module {
   void add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
   // Registers a tensor that convert() and move() change but that is neither trained nor saved.
   void add_buffer(std::string name, Tensor& tensor);
-  // Sets `sums` to float32 zeros and registers it as statistics. Forward passes in training add to it without
-  // recording, and their results must not depend on it. update_state() calls `update` to compute new state.
+  // Sets `sums` to float32 zeros and registers it as statistics. Forward passes in training add to `sums`
+  // without recording on the tape, and their results must not depend on `sums`. update_state() calls `update`
+  // to compute new state.
   void add_statistics(Tensor& sums, const Shape& shape, std::function<void()> update);
   // Keeps parameters adjacent in memory, in this order, also after convert() and move(). concat() along their
   // first dimension then returns a view. All parameters have the same dtype.

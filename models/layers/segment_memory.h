@@ -32,8 +32,9 @@ class SegmentMemory {
   // Adds the memory of a layer whose inputs have `width` features.
   void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
-  // Starts a segment. The inputs of the previous segment become readable. `preceding` is the number of tokens
-  // of each text before the segment; older inputs belong to other texts and are not read.
+  // Starts a segment. read() then returns inputs up to the end of the previous segment. `preceding` is the
+  // number of tokens of each text before the new segment; older inputs belong to other texts and are not
+  // read.
   void start_segment(int64_t preceding);
   // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width): compressed rows,
   // then tokens. Undefined if the layer has no memory or no earlier input.
@@ -42,7 +43,7 @@ class SegmentMemory {
   // gradient passes. If the layer has a compressed memory, returns a copy of the inputs that leave the memory
   // of tokens, (batch, count, width), which the layer then compresses; undefined if there are none. `count`
   // is a multiple of the rate, and so is the length of each segment except the last one of a text. A replay
-  // of the layer in the same segment stores and returns nothing.
+  // of the layer in the same segment stores nothing and returns an undefined tensor.
   Tensor write(const std::string& layer, const Tensor& x);
   // Appends rows (batch, count, width) to the compressed memory of a layer for the next segment.
   void write_compressed(const std::string& layer, const Tensor& rows);
@@ -61,9 +62,10 @@ class SegmentMemory {
     bool is_written = false;
   };
   Rows make_rows(int64_t capacity, int64_t width) const;
-  // Returns the newest `valid` previous rows for the first `batch` texts.
+  // Returns the last `valid` rows of rows.previous for the first `batch` texts, (batch, valid, width).
   static Tensor newest(const Rows& rows, int64_t batch, int64_t valid);
-  // Appends x to the previous rows, and writes the newest rows of the result to the next rows.
+  // Concatenates rows.previous and x (batch, length, width), and writes the last rows of the result to
+  // rows.next.
   static void append(const Rows& rows, const Tensor& x);
   int64_t valid_tokens(const Layer& layer) const;
 

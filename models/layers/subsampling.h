@@ -1,7 +1,7 @@
 // Subsampling of speech frames to encoder steps, by concatenating neighbouring frames or by convolutions.
 // There is one convolution with kernel 3 and stride 2 for each factor of 2 (as in ESPnet and wav2vec). Both
-// forms give frames / factor steps. Step t depends only on frames up to t factor + factor - 1, so both work
-// in streaming recognition.
+// forms give frames / factor steps, rounded down. Step t depends only on frames up to (t + 1) * factor - 1,
+// so both forms work in streaming recognition.
 #pragma once
 
 #include <memory>
@@ -44,7 +44,7 @@ class Subsampling final : public Module {
   SubsamplingOptions options_;
 };
 
-// Subsampling of one frame at a time. A frame allocates no memory.
+// Subsampling of one frame at a time. push() allocates no memory.
 class SubsamplingStep {
  public:
   // The module must outlive the object. The buffers have the dtype and device of `like`.

@@ -26,7 +26,7 @@ Tensor check_inputs(const char* op, const Tensor& logits, const Tensor& lengths,
   return checked_lengths(op, "length", lengths, logits.size(0), logits.size(1));
 }
 
-// Throws DivergedError if a logit is NaN or +inf, or if all logits are -inf.
+// Throws DivergedError if a logit of the frame is NaN or +inf, or if all logits of the frame are -inf.
 void check_logits(const char* op, const double* row, int64_t classes, int64_t sequence, int64_t frame) {
   double largest = kImpossible;
   bool numbers = true;

@@ -10,7 +10,7 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
-constexpr double kLowShare = 0.5;     // an energy is low if it is below this share of the range
+constexpr double kLowShare = 0.5;     // an energy is low if it is at most this share of the range
 constexpr int64_t kMaxContext = 100;  // maximum overlap of the windows of both lanes, in frames
 constexpr int64_t kAgreement = 20;    // lanes agree if their newest labels within these frames are equal
 constexpr int64_t kJitter = 10;       // maximum delay of a label of one lane after the other lane, in frames

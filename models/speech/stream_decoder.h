@@ -18,7 +18,9 @@ namespace tapeformer {
 
 struct StreamDecoderOptions {
   int64_t window = 0;  // maximum frames of a state, at least kShortestWindow; 0: one state for all frames
-  int64_t pause = 25;  // minimum frames of a pause (low energy, no labels); 0: no restart at pauses
+  // Minimum number of frames of a pause, which has low energy and no labels. 0: no restart at pauses. Ignored
+  // if `window` is 0.
+  int64_t pause = 25;
   // Convert the first scale.size() features of a frame to natural logarithms of filterbank energies: feature
   // * scale + offset. If both are empty, all features are natural logarithms.
   std::vector<double> scale = {}, offset = {};
@@ -66,7 +68,9 @@ class StreamDecoder {
   // A recurrent state of the model and its newest labels. Counts are in steps of the encoder.
   struct Lane {
     Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
-    // Returns whether the frame completes a step. `number` is the frame's number in the stream.
+    // Passes a frame to the stream and, if the frame completes a step, updates the members below. Returns
+    // whether the frame completes a step. Throws DivergedError if logits are not finite. `number` is the
+    // number of the frame in the stream, for the message of the error.
     bool push(const Tensor& frame, int64_t number);
     void reset();
     // Returns the newest label if it began within the last `steps`, else the blank.
@@ -95,7 +99,7 @@ class StreamDecoder {
   EnergyTracker tracker_;
   std::unique_ptr<Lane> active_, next_;
   bool overlaps_ = false;            // whether frames are also passed to next_
-  bool pauses_ = false;              // waiting for the energy to rise after a pause
+  bool pauses_ = false;              // whether the decoder waits for the energy to rise after a pause
   Tensor previous_;                  // the previous frame, (1, features)
   int64_t repeated_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again
   int64_t repeat_steps_ = 0;         // remaining steps in which `repeated_` is suppressed
