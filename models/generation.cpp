@@ -92,10 +92,14 @@ TokenStream::TokenStream(const AutoregressiveModel& model, const GenerationOptio
         " exceeds the maximum length of the model, ", model.options().max_length);
 }
 
+void TokenStream::check_capacity() const {
+  check(size_ <= capacity_, "TokenStream", "more than ", capacity_ + 1, " tokens");
+}
+
 void TokenStream::append(int64_t token) {
   check(token >= 0 && token < model_.options().vocabulary, "TokenStream", "token ", token,
         " is not below the vocabulary, ", model_.options().vocabulary);
-  check(size_ <= capacity_, "TokenStream", "more than ", capacity_ + 1, " tokens");
+  check_capacity();
   if (!decoder_)
     tokens_.push_back(token);
   else if (size_ > 0)
@@ -113,6 +117,7 @@ Tensor TokenStream::distribution() {
 
 int64_t TokenStream::draw() {
   check(size_ > 0, "TokenStream", "the stream has no token");
+  check_capacity();
   const NoGrad no_grad;
   sampler_.draw(distribution(), size_ - 1, newest_);
   sampler_.check_logits();

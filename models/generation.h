@@ -68,14 +68,16 @@ class TokenStream {
   // Appends a token. Throws ShapeError if the token is not in the vocabulary, or if the stream already
   // contains `capacity` + 1 tokens.
   void append(int64_t token);
-  // Draws the next token, appends it and returns it. Throws ShapeError if the stream is empty or if the
-  // sequence is too long for the next step of the model. Throws DivergedError if the logits are not finite.
+  // Draws the next token, appends it and returns it. Throws ShapeError if the stream is empty or already
+  // contains `capacity` + 1 tokens. Throws DivergedError if the logits are not finite.
   int64_t draw();
   // Returns the number of tokens.
   int64_t size() const { return size_; }
   int64_t state_bytes() const { return decoder_ ? decoder_->state_bytes() : 0; }
 
  private:
+  // Throws ShapeError if the stream already contains `capacity` + 1 tokens.
+  void check_capacity() const;
   // Returns the parameters of the distribution of the next token, (1, outputs).
   Tensor distribution();
 

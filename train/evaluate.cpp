@@ -56,9 +56,9 @@ struct ScoredExamples {
   // batch (see stream_indices()). Otherwise, the processes divide the batches.
   bool in_streams = false;
 
-  std::vector<int64_t> of_batch(int64_t number) const {
-    if (in_streams) return stream_indices(count, batch_size, number);
-    const int64_t first = number * batch_size;
+  std::vector<int64_t> batch_indices(int64_t batch) const {
+    if (in_streams) return stream_indices(count, batch_size, batch);
+    const int64_t first = batch * batch_size;
     std::vector<int64_t> indices(static_cast<size_t>(std::min(batch_size, count - first)));
     std::iota(indices.begin(), indices.end(), first);
     return indices;
@@ -78,7 +78,7 @@ BatchSums batch_sums(const Dataset& dataset, const ScoredExamples& examples, int
     throw_if_stopped(stop);
     const int64_t number = round * workers + processes.rank();
     if (number >= batches || processes.rank() >= workers) continue;
-    const std::vector<int64_t> indices = examples.of_batch(number);
+    const std::vector<int64_t> indices = examples.batch_indices(number);
     const std::vector<double> one = score(dataset.batch(indices));
     if (!std::isfinite(one.front()))
       throw DivergedError(concat_text("evaluation of the split \"", dataset.info().split,

@@ -67,8 +67,8 @@ Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
   }
   std::vector<Tensor> weights;
   for (const auto& [name, parameter] : parameters_) {
-    first_.push_back(is_adafactor ? Tensor{} : Tensor::zeros_like(parameter));
-    second_.push_back(has_second ? Tensor::zeros_like(parameter) : Tensor{});
+    first_moments_.push_back(is_adafactor ? Tensor{} : Tensor::zeros_like(parameter));
+    second_moments_.push_back(has_second ? Tensor::zeros_like(parameter) : Tensor{});
     if (config_.ema > 0) averages_.push_back(detach(parameter).clone());
     weights.push_back(parameter);
   }
@@ -102,7 +102,7 @@ Tensor Optimizer::apply(double gradient_scale) {
     if (!g.defined()) continue;
     gradients.push_back(g.is_contiguous() ? g : g.clone());
     indices.push_back(i);
-    slots.push_back({parameter, gradients.back(), first_[i], second_[i]});
+    slots.push_back({parameter, gradients.back(), first_moments_[i], second_moments_[i]});
   }
   const Clipping clipping = clipping_of(config_, gradient_scale);
   const Tensor norm =
@@ -140,11 +140,11 @@ Optimizer::Named Optimizer::state() const {
   Named state;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = parameters_[i].first;
-    if (first_[i].defined()) state.emplace_back("first." + name, first_[i]);
+    if (first_moments_[i].defined()) state.emplace_back("first." + name, first_moments_[i]);
     if (adafactor_)
       for (const auto& [moment, tensor] : adafactor_->state(i))
         state.emplace_back(moment + "." + name, tensor);
-    if (second_[i].defined()) state.emplace_back("second." + name, second_[i]);
+    if (second_moments_[i].defined()) state.emplace_back("second." + name, second_moments_[i]);
     if (has_average()) state.emplace_back("average." + name, averages_[i]);
   }
   return state;

@@ -66,7 +66,7 @@ class Optimizer {
   Tensor apply_adafactor(const std::vector<size_t>& indices, const std::vector<Tensor>& gradients,
                          const Clipping& clipping);
 
-  std::vector<Tensor> first_, second_, averages_;
+  std::vector<Tensor> first_moments_, second_moments_, averages_;
   std::unique_ptr<Adafactor> adafactor_;  // null unless the optimizer is "adafactor"
   RoundedWeights rounded_weights_;
   Tensor rule_;  // coefficients of the step, on the device of the parameters

@@ -106,9 +106,9 @@ bool is_number(const Report::Value& value) {
   return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
 }
 
-std::string padded(const std::string& text, size_t width, bool right) {
+std::string padded(const std::string& text, size_t width, bool align_right) {
   const std::string blanks(width - std::min(width, text.size()), ' ');
-  return right ? blanks + text : text + blanks;
+  return align_right ? blanks + text : text + blanks;
 }
 
 // Returns a table. Each column has the width of its widest cell, and numbers are aligned to the right.

@@ -10,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-volatile std::sig_atomic_t stop_signal = 0, sigterm_received = 0, message_omitted = 0;
+volatile std::sig_atomic_t stop_signal = 0, sigint_received = 0, sigterm_received = 0, message_omitted = 0;
 struct sigaction old_interrupt, old_terminate;
 
 // Ends the process. As a signal handler, it calls only async-signal-safe functions.
@@ -25,8 +25,9 @@ struct sigaction old_interrupt, old_terminate;
 }
 
 void record(int signal) {
-  if (signal == SIGINT && stop_signal == SIGINT) end_process(signal);
+  if (signal == SIGINT && sigint_received) end_process(signal);
   stop_signal = signal;
+  if (signal == SIGINT) sigint_received = 1;
   if (signal == SIGTERM) sigterm_received = 1;
 }
 
@@ -56,6 +57,7 @@ bool received_sigterm() {
 
 StopSignals::StopSignals() {
   stop_signal = 0;
+  sigint_received = 0;
   const struct sigaction action = action_of(record);
   sigaction(SIGINT, &action, &old_interrupt);
   sigaction(SIGTERM, &action, &old_terminate);

@@ -20,8 +20,8 @@ void omit_signal_message();
 // Returns whether a StopSignals scope has recorded SIGTERM.
 bool received_sigterm();
 
-// A scope in which signal handlers record SIGINT and SIGTERM. A SIGINT directly after another SIGINT ends the
-// process at once. The destructor restores the previous handlers.
+// A scope in which signal handlers record SIGINT and SIGTERM. The second SIGINT in a
+// scope ends the process at once. The destructor restores the previous handlers.
 class StopSignals {
  public:
   StopSignals();

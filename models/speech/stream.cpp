@@ -46,7 +46,7 @@ bool SpeechStream::push(const Tensor& frame) {
   const SpeechModelOptions& o = model_.options();
   check(frame.shape() == Shape{batch_, o.features}, "SpeechStream", "frame ", frame.shape(), " must be ",
         Shape{batch_, o.features});
-  check(endless_ || frames_ / o.subsampling < capacity_, "SpeechStream", "frame ", frames_,
+  check(endless_ || frames_ / o.subsampling < capacity_, "SpeechStream", "frame ", frames_ + 1,
         " exceeds the maximum length, ", std::min(o.max_frames, capacity_ * o.subsampling));
   ++frames_;
   if (!subsampling_.push(frame)) return false;

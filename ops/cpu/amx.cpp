@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kSide = 16;                  // rows of a tile, and columns of a tile of sums
 constexpr int64_t kTile = kSide * kTileDepth;  // elements of a tile of operands
 constexpr int64_t kMaxDepth = 512;             // maximum rows that add_transposed() packs at a time
-constexpr int64_t kFloat = sizeof(float), kHalf = sizeof(BFloat16);
+constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
 int64_t rounded_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -91,7 +91,7 @@ struct alignas(64) TileConfiguration {
 TAPEFORMER_AMX void configure_tiles(int64_t rows) {
   TileConfiguration configuration;
   for (int i = 0; i < 8; ++i) {
-    configuration.bytes_per_row[i] = kTileDepth * kHalf;
+    configuration.bytes_per_row[i] = kTileDepth * kBFloat16Bytes;
     const bool upper = i == 2 || i == 3 || i == 5;
     const int64_t count = i >= 6 ? kSide : upper && rows > kSide ? rows - kSide : std::min(rows, kSide);
     configuration.rows[i] = static_cast<uint8_t>(count);
@@ -117,7 +117,7 @@ inline void before_tile_loads() {
 template <bool kAdd>
 TAPEFORMER_AMX void square_product(const Left& a, const BFloat16* panel, int64_t steps, float* c,
                                    int64_t stride) {
-  float* const lower = c + kSide * stride / kFloat;
+  float* const lower = c + kSide * stride / kFloatBytes;
   before_tile_loads();
   if (kAdd) {
     _tile_loadd(0, c, stride);
@@ -133,18 +133,18 @@ TAPEFORMER_AMX void square_product(const Left& a, const BFloat16* panel, int64_t
   // Each register is loaded for the next step as soon as its last product of this step has started.
   const BFloat16 *left = a.upper, *left_lower = a.lower;
   _tile_loadd(4, left, a.stride);
-  _tile_loadd(6, panel, kTileDepth * kHalf);
-  _tile_loadd(7, panel + kTile, kTileDepth * kHalf);
+  _tile_loadd(6, panel, kTileDepth * kBFloat16Bytes);
+  _tile_loadd(7, panel + kTile, kTileDepth * kBFloat16Bytes);
   _tile_loadd(5, left_lower, a.stride);
   for (int64_t step = 1; step < steps; ++step) {
-    left += a.step / kHalf, left_lower += a.step / kHalf, panel += 2 * kTile;
+    left += a.step / kBFloat16Bytes, left_lower += a.step / kBFloat16Bytes, panel += 2 * kTile;
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_loadd(4, left, a.stride);
     _tile_dpbf16ps(2, 5, 6);
-    _tile_loadd(6, panel, kTileDepth * kHalf);
+    _tile_loadd(6, panel, kTileDepth * kBFloat16Bytes);
     _tile_dpbf16ps(3, 5, 7);
-    _tile_loadd(7, panel + kTile, kTileDepth * kHalf);
+    _tile_loadd(7, panel + kTile, kTileDepth * kBFloat16Bytes);
     _tile_loadd(5, left_lower, a.stride);
   }
   _tile_dpbf16ps(0, 4, 6);
@@ -169,15 +169,15 @@ TAPEFORMER_AMX void flat_product(const Left& a, const BFloat16* panel, const BFl
   const BFloat16* left = a.upper;
   for (int64_t step = 0; step < steps; ++step, panel += 2 * kTile, next_panel += 2 * kTile) {
     _tile_loadd(4, left, a.stride);
-    _tile_loadd(6, panel, kTileDepth * kHalf);
+    _tile_loadd(6, panel, kTileDepth * kBFloat16Bytes);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, panel + kTile, kTileDepth * kHalf);
+    _tile_loadd(7, panel + kTile, kTileDepth * kBFloat16Bytes);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(6, next_panel, kTileDepth * kHalf);
+    _tile_loadd(6, next_panel, kTileDepth * kBFloat16Bytes);
     _tile_dpbf16ps(2, 4, 6);
-    _tile_loadd(7, next_panel + kTile, kTileDepth * kHalf);
+    _tile_loadd(7, next_panel + kTile, kTileDepth * kBFloat16Bytes);
     _tile_dpbf16ps(3, 4, 7);
-    left += a.step / kHalf;
+    left += a.step / kBFloat16Bytes;
   }
   _tile_stored(0, c, stride);
   _tile_stored(1, c + kSide, stride);
@@ -195,7 +195,7 @@ void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16*
   alignas(64) float sums[kTileDepth * kPanelColumns];  // up to 32 rows of a panel, or 16 rows of two panels
   const bool flat = rows <= kSide;
   const int64_t steps = depth / kTileDepth, width = flat ? 2 * kPanelColumns : kPanelColumns;
-  const Left left{a, a + kSide * depth, depth * kHalf, kTileDepth * kHalf};
+  const Left left{a, a + kSide * depth, depth * kBFloat16Bytes, kTileDepth * kBFloat16Bytes};
   for (int64_t column = 0; column < columns; column += width) {
     const int64_t count = std::min(width, columns - column);
     const bool whole = count == width;
@@ -204,9 +204,9 @@ void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16*
     const BFloat16* const panel = packed + column * depth;
     if (flat)
       flat_product(left, panel, count > kPanelColumns ? panel + kPanelColumns * depth : panel, steps, target,
-                   stride * kFloat);
+                   stride * kFloatBytes);
     else
-      square_product<false>(left, panel, steps, target, stride * kFloat);
+      square_product<false>(left, panel, steps, target, stride * kFloatBytes);
     if (!whole)
       for (int64_t row = 0; row < rows; ++row)
         std::copy_n(sums + row * width, count, c + row * c_stride + column);
@@ -217,11 +217,11 @@ void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16*
 void add_block(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, const BFloat16* panel,
                float* c, int64_t c_stride) {
   const int64_t steps = depth / kTileDepth;
-  const Left left{a, a + kTile, kTileDepth * kHalf, 2 * kTile * kHalf};
+  const Left left{a, a + kTile, kTileDepth * kBFloat16Bytes, 2 * kTile * kBFloat16Bytes};
   if (rows == kTileDepth && columns == kPanelColumns)
-    return square_product<true>(left, panel, steps, c, c_stride * kFloat);
+    return square_product<true>(left, panel, steps, c, c_stride * kFloatBytes);
   alignas(64) float sums[kTileDepth * kPanelColumns];
-  square_product<false>(left, panel, steps, sums, kPanelColumns * kFloat);
+  square_product<false>(left, panel, steps, sums, kPanelColumns * kFloatBytes);
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t column = 0; column < columns; ++column)
       c[row * c_stride + column] += sums[row * kPanelColumns + column];
@@ -241,7 +241,7 @@ bool available() {
 }
 
 int64_t packed_bytes(int64_t depth, int64_t columns) {
-  return rounded_up(depth, kTileDepth) * rounded_up(columns, kPanelColumns) * kHalf;
+  return rounded_up(depth, kTileDepth) * rounded_up(columns, kPanelColumns) * kBFloat16Bytes;
 }
 
 void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64_t begin, int64_t end,

@@ -165,30 +165,30 @@ struct LinearGradient {
 // Computes gx of rows [begin, end), and the sums gw and gbias over these rows. gw and gbias may be null. If
 // `weight` is null, gx is not computed.
 template <class O, class X, class Y, class T>
-void backward_rows(const LinearGradient<X, Y, T>& of, const PackedOperand<O>* weight,
+void backward_rows(const LinearGradient<X, Y, T>& gradient, const PackedOperand<O>* weight,
                    const Buffers<O, T>& buffers, int64_t begin, int64_t end, T* gw, T* gbias) {
-  const int64_t in = of.shape.in, out = of.shape.out;
-  const bool direct = of.template direct<O>();
+  const int64_t in = gradient.shape.in, out = gradient.shape.out;
+  const bool direct = gradient.template direct<O>();
   if (gw && begin == end) std::fill_n(gw, out * in, T{0});
   if (gbias) std::fill_n(gbias, out, T{0});
-  for_blocks(begin, end, of.block, [&](int64_t first, int64_t rows) {
+  for_blocks(begin, end, gradient.block, [&](int64_t first, int64_t rows) {
     const O* gz = buffers.operands;
     if constexpr (std::is_same_v<O, Y>)
-      if (direct) gz = of.g + first * out;
-    for (int64_t r = 0; r < rows && direct && gbias; ++r) add_row(of.g + (first + r) * out, out, gbias);
+      if (direct) gz = gradient.g + first * out;
+    for (int64_t r = 0; r < rows && direct && gbias; ++r) add_row(gradient.g + (first + r) * out, out, gbias);
     for (int64_t r = 0; r < rows && !direct; ++r) {
-      const T* const row = of.row(first + r, buffers.row, buffers.multipliers);
+      const T* const row = gradient.row(first + r, buffers.row, buffers.multipliers);
       if (gbias) add_row(row, out, gbias);
       convert_row(row, out, buffers.operands + r * out);
     }
     if (weight) {
       T* values = buffers.sums;
-      if constexpr (std::is_same_v<X, T>) values = of.gx + first * in;
+      if constexpr (std::is_same_v<X, T>) values = gradient.gx + first * in;
       weight->multiply(rows, gz, values);
-      if constexpr (!std::is_same_v<X, T>) convert_row(values, rows * in, of.gx + first * in);
+      if constexpr (!std::is_same_v<X, T>) convert_row(values, rows * in, gradient.gx + first * in);
     }
     if (gw)
-      transposed_product(rows, out, in, gz, as_type(of.x + first * in, rows * in, buffers.inputs),
+      transposed_product(rows, out, in, gz, as_type(gradient.x + first * in, rows * in, buffers.inputs),
                          first > begin, gw);
   });
 }
@@ -212,8 +212,8 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   const int64_t team = std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows);
   const int64_t many = std::min({shape.rows / kBlockRows, team * kRangesOfThread, kMaxParts});
   const int64_t parts = std::max({team, many, int64_t{1}});
-  // Long parts start at multiples of kMinBlockRows, because products of fewer rows take as long as products of
-  // kMinBlockRows rows.
+  // Long parts start at multiples of kMinBlockRows, because products of fewer rows take as long as products
+  // of kMinBlockRows rows.
   const int64_t group = shape.rows >= 4 * parts * kMinBlockRows ? kMinBlockRows : 1;
   const auto first_row = [&](int64_t part) {
     return part == parts ? shape.rows : shape.rows * part / parts / group * group;

@@ -152,8 +152,9 @@ class HeadHash {
 
   void draw(const Rotation& rotation, int64_t example, int64_t head, int64_t round, T* panels) const {
     constexpr uint64_t kSecondFactor = 1 << 23;
-    const int64_t slot = s_.shared ? 0 : ((s_.shared_examples ? 0 : s_.first_example + example) << 12) + head;
-    const auto first = static_cast<uint64_t>((slot << 8) + round) << 24;
+    const int64_t head_index =
+        s_.shared ? 0 : ((s_.shared_examples ? 0 : s_.first_example + example) << 12) + head;
+    const auto first = static_cast<uint64_t>((head_index << 8) + round) << 24;
     draw_rotation(stream_, first, s_.dim, rotation.factors.first / 2, panels);
     if (rotation.width2 > 0)
       draw_rotation(stream_, first + kSecondFactor, s_.dim, rotation.factors.second / 2,

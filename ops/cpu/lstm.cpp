@@ -109,14 +109,14 @@ void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T
     const T in = vmath::sigmoid(gates[i] + recurrent[i] + bias[i]);
     const T forget = vmath::sigmoid(gates[f] + recurrent[f] + bias[f]);
     const T candidate = vmath::tanh(gates[g] + recurrent[g] + bias[g]);
-    const T open = vmath::sigmoid(gates[o] + recurrent[o] + bias[o]);
+    const T output_gate = vmath::sigmoid(gates[o] + recurrent[o] + bias[o]);
     const T cell = forget * c[n] + in * candidate;
     gates[i] = in;
     gates[f] = forget;
     gates[g] = candidate;
-    gates[o] = open;
+    gates[o] = output_gate;
     c[n] = cell;
-    h[n] = open * vmath::tanh(cell);
+    h[n] = output_gate * vmath::tanh(cell);
   }
 }
 
@@ -128,14 +128,14 @@ void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, cons
 #pragma omp simd
   for (int64_t n = 0; n < hidden; ++n) {
     const T in = gates[n], forget = gates[hidden + n], candidate = gates[2 * hidden + n],
-            open = gates[3 * hidden + n];
-    const T squashed = vmath::tanh(c[n]), by_h = g[n] + gh[n];
-    const T by_c = gc[n] + by_h * open * (1 - squashed * squashed);
-    gz[n] = by_c * candidate * in * (1 - in);
-    gz[hidden + n] = by_c * c_before[n] * forget * (1 - forget);
-    gz[2 * hidden + n] = by_c * in * (1 - candidate * candidate);
-    gz[3 * hidden + n] = by_h * squashed * open * (1 - open);
-    gc[n] = by_c * forget;
+            output_gate = gates[3 * hidden + n];
+    const T squashed = vmath::tanh(c[n]), total_gh = g[n] + gh[n];
+    const T total_gc = gc[n] + total_gh * output_gate * (1 - squashed * squashed);
+    gz[n] = total_gc * candidate * in * (1 - in);
+    gz[hidden + n] = total_gc * c_before[n] * forget * (1 - forget);
+    gz[2 * hidden + n] = total_gc * in * (1 - candidate * candidate);
+    gz[3 * hidden + n] = total_gh * squashed * output_gate * (1 - output_gate);
+    gc[n] = total_gc * forget;
   }
 }
 
@@ -160,7 +160,7 @@ template <class O, class T>
 struct ForwardWeights {
   const PackedOperand<O>& input;
   const RecurrentOperand<O>& recurrent;
-  const LstmDirection<T>& plain;
+  const LstmDirection<T>& unpacked;
 };
 
 template <class O, class T>
@@ -182,7 +182,8 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
   int64_t block = -1;  // index of the current block
   Scratch<T> bias(all), c(rows.count() * hidden), recurrent(rows.count() * stride);
   Scratch<O> h(rows.count() * hidden);
-  for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.plain.bias_ih[i] + weights.plain.bias_hh[i];
+  for (int64_t i = 0; i < all; ++i)
+    bias.data()[i] = weights.unpacked.bias_ih[i] + weights.unpacked.bias_hh[i];
   std::fill_n(h.data(), rows.count() * hidden, O{});
   std::fill_n(c.data(), rows.count() * hidden, T{0});
   for_frames(rows, lengths, rows.direction == 0, [&](int64_t t, int64_t active) {
@@ -222,26 +223,27 @@ struct LstmBackward {
 // Computes gz for the frames of the sequences in `rows`, and `gbias`, the sum of gz over these frames.
 // `recurrent` contains weight_hh.
 template <class O, class T>
-void backward_rows(const LstmBackward<O, T>& of, const Rows& rows, const RecurrentOperand<O>& recurrent,
+void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const RecurrentOperand<O>& recurrent,
                    T* gbias) {
-  const Layout<const T> at{of.shape, rows.direction};
+  const Layout<const T> at{gradient.shape, rows.direction};
   const bool reverse = rows.direction == 1;
-  const int64_t hidden = of.shape.hidden, all = 4 * hidden, stride = recurrent.stride();
+  const int64_t hidden = gradient.shape.hidden, all = 4 * hidden, stride = recurrent.stride();
   Scratch<T> gh(rows.count() * stride), gc(rows.count() * hidden), now(rows.count() * all), zeros(hidden);
   const Scratch<O> rounded(std::is_same_v<O, T> ? 0 : rows.count() * all);
   std::fill_n(gh.data(), rows.count() * stride, T{0});
   std::fill_n(gc.data(), rows.count() * hidden, T{0});
   std::fill_n(zeros.data(), hidden, T{0});
   std::fill_n(gbias, all, T{0});
-  for_frames(rows, of.lengths, reverse, [&](int64_t t, int64_t active) {
+  for_frames(rows, gradient.lengths, reverse, [&](int64_t t, int64_t active) {
     for (int64_t row = 0; row < active; ++row) {
       const int64_t b = rows.at(row), before = reverse ? t + 1 : t - 1;
-      const bool first = reverse ? before == of.lengths[b] : before < 0;
+      const bool first = reverse ? before == gradient.lengths[b] : before < 0;
       T* const own = now.data() + row * all;
-      backward_cell(hidden, at.out(of.g, b, t), gh.data() + row * stride, at.gates(of.gates, b, t),
-                    at.cells(of.cells, b, t), first ? zeros.data() : at.cells(of.cells, b, before),
-                    gc.data() + row * hidden, own);
-      convert_row(own, all, of.gz_row(rows.direction, of.frames.first(b) + t));
+      backward_cell(hidden, at.out(gradient.g, b, t), gh.data() + row * stride,
+                    at.gates(gradient.gates, b, t), at.cells(gradient.cells, b, t),
+                    first ? zeros.data() : at.cells(gradient.cells, b, before), gc.data() + row * hidden,
+                    own);
+      convert_row(own, all, gradient.gz_row(rows.direction, gradient.frames.first(b) + t));
 #pragma omp simd
       for (int64_t i = 0; i < all; ++i) gbias[i] += own[i];
     }
@@ -252,13 +254,14 @@ void backward_rows(const LstmBackward<O, T>& of, const Rows& rows, const Recurre
 // Returns rows [begin, end) of the input x as operands of type O. The rows are copied to `buffer` if they
 // must be converted or if padding frames separate them.
 template <class O, class T>
-const O* input_rows(const LstmBackward<O, T>& of, int64_t begin, int64_t end, O* buffer) {
-  const int64_t in = of.shape.in;
+const O* input_rows(const LstmBackward<O, T>& gradient, int64_t begin, int64_t end, O* buffer) {
+  const int64_t in = gradient.shape.in;
   if constexpr (std::is_same_v<O, T>)
-    if (of.frames.count() == of.shape.batch * of.shape.frames) return of.x + begin * in;
-  of.frames.for_sequences(begin, end, [&](int64_t b, int64_t t, int64_t count) {
-    convert_row(of.x + (b * of.shape.frames + t) * in, count * in,
-                buffer + (of.frames.first(b) + t - begin) * in);
+    if (gradient.frames.count() == gradient.shape.batch * gradient.shape.frames)
+      return gradient.x + begin * in;
+  gradient.frames.for_sequences(begin, end, [&](int64_t b, int64_t t, int64_t count) {
+    convert_row(gradient.x + (b * gradient.shape.frames + t) * in, count * in,
+                buffer + (gradient.frames.first(b) + t - begin) * in);
   });
   return buffer;
 }
@@ -266,16 +269,17 @@ const O* input_rows(const LstmBackward<O, T>& of, int64_t begin, int64_t end, O*
 // Writes to `h` the output of the previous frame for each of the rows [begin, end). For the first frame of a
 // sequence, writes zeros.
 template <class O, class T>
-void previous_states(const LstmBackward<O, T>& of, int64_t direction, int64_t begin, int64_t end, O* h) {
-  const Layout<const T> at{of.shape, direction};
-  const int64_t hidden = of.shape.hidden;
-  of.frames.for_sequences(begin, end, [&](int64_t b, int64_t t, int64_t count) {
+void previous_states(const LstmBackward<O, T>& gradient, int64_t direction, int64_t begin, int64_t end,
+                     O* h) {
+  const Layout<const T> at{gradient.shape, direction};
+  const int64_t hidden = gradient.shape.hidden;
+  gradient.frames.for_sequences(begin, end, [&](int64_t b, int64_t t, int64_t count) {
     for (int64_t i = t; i < t + count; ++i, h += hidden) {
       const int64_t before = direction == 0 ? i - 1 : i + 1;
-      if (before < 0 || before == of.lengths[b])
+      if (before < 0 || before == gradient.lengths[b])
         std::fill_n(h, hidden, O{});
       else
-        convert_row(at.out(of.out, b, before), hidden, h);
+        convert_row(at.out(gradient.out, b, before), hidden, h);
     }
   });
 }
@@ -293,19 +297,19 @@ struct WeightBuffers {
 // Computes the weight gradients of a direction, summed over rows [begin, end) of the valid frames. weight_ih
 // and weight_hh may be null.
 template <class O, class T>
-void weight_sums(const LstmBackward<O, T>& of, int64_t direction, int64_t begin, int64_t end,
+void weight_sums(const LstmBackward<O, T>& gradient, int64_t direction, int64_t begin, int64_t end,
                  const WeightBuffers<O>& buffers, T* weight_ih, T* weight_hh) {
-  const int64_t hidden = of.shape.hidden, all = 4 * hidden, in = of.shape.in;
+  const int64_t hidden = gradient.shape.hidden, all = 4 * hidden, in = gradient.shape.in;
   if (begin == end && weight_ih) std::fill_n(weight_ih, all * in, T{0});
   if (begin == end && weight_hh) std::fill_n(weight_hh, all * hidden, T{0});
   for (int64_t row = begin; row < end; row += kGradientFrames) {
     const int64_t last = std::min(row + kGradientFrames, end);
     const bool add = row > begin;
-    const O* const gz = of.gz_row(direction, row);
+    const O* const gz = gradient.gz_row(direction, row);
     if (weight_ih)
-      transposed_product(last - row, all, in, gz, input_rows(of, row, last, buffers.x), add, weight_ih);
+      transposed_product(last - row, all, in, gz, input_rows(gradient, row, last, buffers.x), add, weight_ih);
     if (!weight_hh) continue;
-    previous_states(of, direction, row, last, buffers.h);
+    previous_states(gradient, direction, row, last, buffers.h);
     transposed_product(last - row, all, hidden, gz, buffers.h, add, weight_hh);
   }
 }
@@ -313,9 +317,9 @@ void weight_sums(const LstmBackward<O, T>& of, int64_t direction, int64_t begin,
 // Computes weight gradients. Each part sums the gradients of its frames; the sums are added in the order of
 // the parts.
 template <class O, class T>
-void weight_gradients(const LstmBackward<O, T>& of, const LstmGradient<T>* gradients) {
-  const LstmShape& shape = of.shape;
-  const int64_t all = 4 * shape.hidden, rows = of.frames.count();
+void weight_gradients(const LstmBackward<O, T>& gradient, const LstmGradient<T>* gradients) {
+  const LstmShape& shape = gradient.shape;
+  const int64_t all = 4 * shape.hidden, rows = gradient.frames.count();
   const int64_t parts = std::max<int64_t>(std::min(threads() / shape.directions, rows / kGradientFrames), 1);
   const int64_t input_size = all * shape.in, recurrent_size = all * shape.hidden;
   const Scratch<T> input_sums(shape.directions * (parts - 1) * input_size),
@@ -329,7 +333,7 @@ void weight_gradients(const LstmBackward<O, T>& of, const LstmGradient<T>* gradi
     const WeightBuffers<O> buffers(memory.arena(), shape, block);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t d = i / parts, part = i % parts;
-      weight_sums(of, d, rows * part / parts, rows * (part + 1) / parts, buffers,
+      weight_sums(gradient, d, rows * part / parts, rows * (part + 1) / parts, buffers,
                   partial(d, part, gradients[d].weight_ih, input_sums, input_size),
                   partial(d, part, gradients[d].weight_hh, recurrent_sums, recurrent_size));
     }
@@ -345,8 +349,8 @@ void weight_gradients(const LstmBackward<O, T>& of, const LstmGradient<T>* gradi
 
 // Computes gx, the sum of gz weight_ih over the directions, with zeros for padding frames.
 template <class O, class T>
-void input_gradient(const LstmBackward<O, T>& of, const LstmDirection<T>* directions, T* gx) {
-  const LstmShape& shape = of.shape;
+void input_gradient(const LstmBackward<O, T>& gradient, const LstmDirection<T>* directions, T* gx) {
+  const LstmShape& shape = gradient.shape;
   const int64_t in = shape.in, blocks = (shape.frames + kFramesAhead - 1) / kFramesAhead;
   std::deque<PackedOperand<O>> weights;
   for (int64_t d = 0; d < shape.directions; ++d)
@@ -358,14 +362,14 @@ void input_gradient(const LstmBackward<O, T>& of, const LstmDirection<T>* direct
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / blocks, first = i % blocks * kFramesAhead;
       const int64_t last = std::min(first + kFramesAhead, shape.frames);
-      const int64_t count = std::max<int64_t>(std::min(last, of.lengths[b]) - first, 0);
-      const int64_t row = of.frames.first(b) + first;
+      const int64_t count = std::max<int64_t>(std::min(last, gradient.lengths[b]) - first, 0);
+      const int64_t row = gradient.frames.first(b) + first;
       T* const target = gx + (b * shape.frames + first) * in;
       std::fill(target + count * in, target + (last - first) * in, T{0});
       if (count == 0) continue;
-      weights[0].multiply(count, of.gz_row(0, row), target);
+      weights[0].multiply(count, gradient.gz_row(0, row), target);
       if (shape.directions == 1) continue;
-      weights[1].multiply(count, of.gz_row(1, row), reverse);
+      weights[1].multiply(count, gradient.gz_row(1, row), reverse);
 #pragma omp simd
       for (int64_t n = 0; n < count * in; ++n) target[n] += reverse[n];
     }
@@ -374,11 +378,11 @@ void input_gradient(const LstmBackward<O, T>& of, const LstmDirection<T>* direct
 
 // Computes gz of all directions, and the gradients of the biases.
 template <class O, class T>
-void gate_gradients(const LstmBackward<O, T>& of, const LstmDirection<T>* directions,
+void gate_gradients(const LstmBackward<O, T>& gradient, const LstmDirection<T>* directions,
                     const LstmGradient<T>* gradients) {
-  const LstmShape& shape = of.shape;
+  const LstmShape& shape = gradient.shape;
   const int64_t all = 4 * shape.hidden;
-  const std::vector<Rows> shares = divide_sequences(shape, of.lengths);
+  const std::vector<Rows> shares = divide_sequences(shape, gradient.lengths);
   const Scratch<T> sums(static_cast<int64_t>(shares.size()) * all);
   std::deque<RecurrentOperand<O>> weights;
   for (int64_t d = 0; d < shape.directions; ++d)
@@ -386,7 +390,7 @@ void gate_gradients(const LstmBackward<O, T>& of, const LstmDirection<T>* direct
   parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Rows& rows = shares[static_cast<size_t>(i)];
-      backward_rows(of, rows, weights[static_cast<size_t>(rows.direction)], sums.data() + i * all);
+      backward_rows(gradient, rows, weights[static_cast<size_t>(rows.direction)], sums.data() + i * all);
     }
   });
   const int64_t parts = static_cast<int64_t>(shares.size()) / shape.directions;
@@ -429,10 +433,10 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
   with_operand_type<T>([&]<class O>() {
     ValidFrames frames(shape, lengths);
     const Scratch<O> gz(shape.directions * frames.count() * 4 * shape.hidden);
-    const LstmBackward<O, T> of{shape, g, x, lengths, out, gates, cells, std::move(frames), gz.data()};
-    gate_gradients(of, directions, gradients);
-    weight_gradients(of, gradients);
-    if (gx) input_gradient(of, directions, gx);
+    const LstmBackward<O, T> gradient{shape, g, x, lengths, out, gates, cells, std::move(frames), gz.data()};
+    gate_gradients(gradient, directions, gradients);
+    weight_gradients(gradient, gradients);
+    if (gx) input_gradient(gradient, directions, gx);
   });
 }
 

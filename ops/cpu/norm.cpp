@@ -147,11 +147,11 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
           branch_gradient(gx_row, dropout, row * dim, multipliers.data(), gbranch + row * dim, dim);
       }
   });
-  auto collect = [&](int64_t which, T* out) {
+  auto collect = [&](int64_t parameter, T* out) {
     if (!out) return;
     std::fill_n(out, dim, T{0});
     for (int64_t part = 0; part < parts; ++part)
-      for (int64_t i = 0; i < dim; ++i) out[i] += partial.data()[(2 * part + which) * dim + i];
+      for (int64_t i = 0; i < dim; ++i) out[i] += partial.data()[(2 * part + parameter) * dim + i];
   };
   collect(0, gweight);
   collect(1, gbias);

@@ -50,13 +50,13 @@ void panel_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int
     for (int64_t column = 0; column < columns; column += kTileColumns<T>) {
       const T* const panel = panels + column * depth + begin * kTileColumns<T>;
       for (int64_t tile = 0; tile < tiles; ++tile) {
-        const int64_t first = rows * tile / tiles, here = rows * (tile + 1) / tiles - first;
+        const int64_t first = rows * tile / tiles, tile_rows = rows * (tile + 1) / tiles - first;
         const T* const left = a + first * a_stride + begin;
         T* const result = c + first * c_stride + column;
         if (block == 0)
-          panel_rows(here, left, a_stride, panel, count, result, c_stride);
+          panel_rows(tile_rows, left, a_stride, panel, count, result, c_stride);
         else
-          panel_rows<true>(here, left, a_stride, panel, count, result, c_stride);
+          panel_rows<true>(tile_rows, left, a_stride, panel, count, result, c_stride);
       }
     }
   }

@@ -130,10 +130,11 @@ void cross_entropy_backward(Backend, const CrossEntropyOptions& options, const T
       std::fill_n(out, classes, T{0});
       return;
     }
-    const T by = z_loss > 0 ? scale[row] * (1 + 2 * z_loss * lse[row]) : scale[row];
+    const T factor = z_loss > 0 ? scale[row] * (1 + 2 * z_loss * lse[row]) : scale[row];
     const T uniform = scale[row] * smoothing / static_cast<T>(classes);
 #pragma omp simd
-    for (int64_t i = 0; i < classes; ++i) out[i] = vmath::exp(x[row * classes + i] - lse[row]) * by - uniform;
+    for (int64_t i = 0; i < classes; ++i)
+      out[i] = vmath::exp(x[row * classes + i] - lse[row]) * factor - uniform;
     out[targets[row]] -= scale[row] * (1 - smoothing);
   });
 }

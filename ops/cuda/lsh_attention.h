@@ -51,13 +51,13 @@ struct LshBlock {
 
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
 
-  __device__ LshBlock(const LshInputs<S>& inputs, LshTile<T>& shared, int64_t number)
+  __device__ LshBlock(const LshInputs<S>& inputs, LshTile<T>& shared, int64_t head_index)
       : in(inputs),
         tile(shared),
-        index(number),
-        example(number / inputs.s.heads),
-        head(number % inputs.s.heads),
-        order(inputs.s, inputs.order, number) {}
+        index(head_index),
+        example(head_index / inputs.s.heads),
+        head(head_index % inputs.s.heads),
+        order(inputs.s, inputs.order, head_index) {}
 
   __device__ LshSlots slots(int64_t round, int64_t chunk) const {
     return {order.positions(round, chunk), order.slots(chunk), round};

@@ -17,7 +17,7 @@ struct Rotations {
   }
   __device__ int64_t size() const { return s.dim * (columns(0) + columns(1)); }
   // Returns the index of the rotation of a round of a head.
-  __device__ int64_t number(int64_t example, int64_t head, int64_t round) const {
+  __device__ int64_t rotation_index(int64_t example, int64_t head, int64_t round) const {
     if (s.shared) return round;
     return ((s.shared_examples ? 0 : example) * s.heads + head) * s.rounds + round;
   }
@@ -32,15 +32,15 @@ __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   const int64_t first_blocks = (first + 3) / 4, blocks = first_blocks + (second + 3) / 4;
   constexpr uint64_t kSecondFactor = 1 << 23;
   for (int64_t i = first_element(); i < count * blocks; i += element_stride()) {
-    const int64_t number = i / blocks, block = i % blocks, round = number % s.rounds;
-    const int64_t head = number / s.rounds % s.heads, example = number / s.rounds / s.heads;
+    const int64_t rotation = i / blocks, block = i % blocks, round = rotation % s.rounds;
+    const int64_t head = rotation / s.rounds % s.heads, example = rotation / s.rounds / s.heads;
     const int64_t drawn_example = s.shared || s.shared_examples ? 0 : s.first_example + example;
     const int64_t sequence = (drawn_example << 12) + head;
     const bool in_second = block >= first_blocks;
     const int64_t own_block = in_second ? block - first_blocks : block;
     const PhiloxBlock bits = stream.block((static_cast<uint64_t>((sequence << 8) + round) << 24) +
                                           (in_second ? kSecondFactor : 0) + static_cast<uint64_t>(own_block));
-    T* const matrix = target + number * rotations.size() + (in_second ? first : 0);
+    T* const matrix = target + rotation * rotations.size() + (in_second ? first : 0);
     const int64_t columns = rotations.columns(in_second), size = in_second ? second : first;
     const auto set = [&](int64_t e, float value) {
       if (e < size) matrix[e % s.dim * columns + e / s.dim] = static_cast<T>(value);
@@ -91,7 +91,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
   const PlainRows<S> rows{q.row(example, 0, head), q.length_stride, valid, s.dim};
   using Rotated = PlainTile<T, kTokens, kTokens>;
   int32_t bucket[Rotated::kRowsEach] = {};
-  const T* matrix = drawn + rotations.number(example, head, round) * rotations.size();
+  const T* matrix = drawn + rotations.rotation_index(example, head, round) * rotations.size();
   const LshFactors factors = s.factors(valid);
   int32_t unit = 1;
   for (int factor = 0; factor < (factors.second > 1 ? 2 : factors.first > 1 ? 1 : 0); ++factor) {

@@ -141,10 +141,10 @@ template <class T>
 void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
                     const double* scales, double max_value) {
   for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
-    const int moved = part.arrays[0].second ? 7 : 5;  // number of array reads and writes per element
+    const int accesses = part.arrays[0].second ? 7 : 5;  // number of array reads and writes per element
     launch(update_kernel<T>,
-           over_rows(part.first_chunk[part.count]).moving(moved * elements_of(part) * kElementBytes<T>), rule,
-           part, scales + first, static_cast<T>(max_value));
+           over_rows(part.first_chunk[part.count]).moving(accesses * elements_of(part) * kElementBytes<T>),
+           rule, part, scales + first, static_cast<T>(max_value));
   });
 }
 

@@ -92,19 +92,19 @@ struct LogSumExp {
   int64_t classes;
   T smoothing = 0, z_loss = 0;
   template <class Row>
-  __device__ void operator()(int64_t number, const Row& row, bool leads) const {
+  __device__ void operator()(int64_t row_index, const Row& row, bool leads) const {
     const T shift = shift_of<T>(row);
     const T result = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
     const T total = smoothing > 0 ? row.sum([](T value, int64_t) { return value; }) : T{0};
     if (!leads) return;
-    lse[number] = result;
+    lse[row_index] = result;
     if (!targets) return;
-    const int64_t target = targets[number];
+    const int64_t target = targets[row_index];
     const bool inside = target >= 0 && target < classes;
-    T loss = result - (1 - smoothing) * (inside ? x[number * classes + target] : static_cast<T>(NAN));
+    T loss = result - (1 - smoothing) * (inside ? x[row_index * classes + target] : static_cast<T>(NAN));
     if (smoothing > 0) loss -= smoothing / static_cast<T>(classes) * total;
     if (z_loss > 0) loss += z_loss * result * result;
-    losses[number] = loss;
+    losses[row_index] = loss;
   }
 };
 
@@ -113,11 +113,11 @@ struct Softmax {
   T* y;
   int64_t classes;
   template <class Row>
-  __device__ void operator()(int64_t number, const Row& row, bool) const {
+  __device__ void operator()(int64_t row_index, const Row& row, bool) const {
     const T shift = shift_of<T>(row);
     const T total = row.sum([=](T value, int64_t) { return std::exp(value - shift); });
     const T inverse = total == 0 ? T{0} : 1 / total;
-    row.store(y + number * classes, [=](T value, int64_t) { return std::exp(value - shift) * inverse; });
+    row.store(y + row_index * classes, [=](T value, int64_t) { return std::exp(value - shift) * inverse; });
   }
 };
 
@@ -126,11 +126,11 @@ struct LogSoftmax {
   T* y;
   int64_t classes;
   template <class Row>
-  __device__ void operator()(int64_t number, const Row& row, bool) const {
+  __device__ void operator()(int64_t row_index, const Row& row, bool) const {
     const T shift = shift_of<T>(row);
     const T lse = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
     const T norm = lse == -INFINITY ? T{0} : lse;  // a row of -inf stays -inf
-    row.store(y + number * classes, [=](T value, int64_t) { return value - norm; });
+    row.store(y + row_index * classes, [=](T value, int64_t) { return value - norm; });
   }
 };
 
@@ -141,10 +141,10 @@ struct SoftmaxBackward {
   T* __restrict__ gx;
   int64_t classes;
   template <class Row>
-  __device__ void operator()(int64_t number, const Row& row, bool) const {
-    const T* const own = y + number * classes;
+  __device__ void operator()(int64_t row_index, const Row& row, bool) const {
+    const T* const own = y + row_index * classes;
     const T dot = row.sum([=](T g, int64_t column) { return g * own[column]; });
-    row.store(gx + number * classes, [=](T g, int64_t column) { return own[column] * (g - dot); });
+    row.store(gx + row_index * classes, [=](T g, int64_t column) { return own[column] * (g - dot); });
   }
 };
 
@@ -154,10 +154,11 @@ struct LogSoftmaxBackward {
   T* __restrict__ gx;
   int64_t classes;
   template <class Row>
-  __device__ void operator()(int64_t number, const Row& row, bool) const {
-    const T* const own = y + number * classes;
+  __device__ void operator()(int64_t row_index, const Row& row, bool) const {
+    const T* const own = y + row_index * classes;
     const T total = row.sum([](T g, int64_t) { return g; });
-    row.store(gx + number * classes, [=](T g, int64_t column) { return g - std::exp(own[column]) * total; });
+    row.store(gx + row_index * classes,
+              [=](T g, int64_t column) { return g - std::exp(own[column]) * total; });
   }
 };
 
@@ -170,15 +171,16 @@ struct CrossEntropyBackward {
   int64_t classes;
   T smoothing, z_loss;
   template <class Row>
-  __device__ void operator()(int64_t number, const Row& row, bool) const {
-    const int64_t target = targets[number];
+  __device__ void operator()(int64_t row_index, const Row& row, bool) const {
+    const int64_t target = targets[row_index];
     const bool inside = target >= 0 && target < classes;
-    const T by = inside || scale[number] == 0 ? scale[number] : static_cast<T>(NAN), shift = lse[number];
-    const T softmax_scale = z_loss > 0 ? by * (1 + 2 * z_loss * shift) : by,
-            uniform = by * smoothing / static_cast<T>(classes);
-    const T target_share = by * (1 - smoothing);
-    row.store(gx + number * classes, [=](T value, int64_t column) {
-      if (by == 0) return T{0};
+    const T factor = inside || scale[row_index] == 0 ? scale[row_index] : static_cast<T>(NAN),
+            shift = lse[row_index];
+    const T softmax_scale = z_loss > 0 ? factor * (1 + 2 * z_loss * shift) : factor,
+            uniform = factor * smoothing / static_cast<T>(classes);
+    const T target_share = factor * (1 - smoothing);
+    row.store(gx + row_index * classes, [=](T value, int64_t column) {
+      if (factor == 0) return T{0};
       return std::exp(value - shift) * softmax_scale - uniform - (column == target ? target_share : T{0});
     });
   }

@@ -30,11 +30,11 @@ struct TensorMemory {
 
 // Returns a pair of bfloat16 numbers. If `part` is 0, they are `first` and `second` rounded; if `part` is 1,
 // they are the rounded remainders.
-__device__ inline uint32_t part_of_pair(float first, float second, int part) {
+__device__ inline uint32_t bfloat16_part(float first, float second, int part) {
   const uint32_t pair = bfloat16_pair(first, second);
   return part == 0 ? pair : bfloat16_pair(first - first_of_pair(pair), second - second_of_pair(pair));
 }
-__device__ inline uint32_t part_of_pair(BFloat16 first, BFloat16 second, int part) {
+__device__ inline uint32_t bfloat16_part(BFloat16 first, BFloat16 second, int part) {
   return part == 0 ? uint32_t{second.bits} << 16 | first.bits : 0;
 }
 // Returns the bfloat16 part `part` of the elements of a pack, in pairs of adjacent elements.
@@ -43,7 +43,7 @@ __device__ Pack<uint32_t> part_of_pack(const Elements& pack, int part) {
   Pack<uint32_t> pairs;
 #pragma unroll
   for (int p = 0; p < Pack<uint32_t>::kSize; ++p)
-    pairs.values[p] = part_of_pair(pack.values[2 * p], pack.values[2 * p + 1], part);
+    pairs.values[p] = bfloat16_part(pack.values[2 * p], pack.values[2 * p + 1], part);
   return pairs;
 }
 __device__ inline Pack<uint32_t> part_of_pack(const Pack<BFloat16>& pack, int part) {
@@ -91,10 +91,10 @@ struct TensorTile {
   __device__ LeftFragment left_fragment(int first, int part) const {
     static_assert(kWarpColumns == 1);
     const int j = first / 4;
-    return {{part_of_pair(elements[0][j], elements[0][j + 1], part),
-             part_of_pair(elements[1][j], elements[1][j + 1], part),
-             part_of_pair(elements[0][j + 2], elements[0][j + 3], part),
-             part_of_pair(elements[1][j + 2], elements[1][j + 3], part)}};
+    return {{bfloat16_part(elements[0][j], elements[0][j + 1], part),
+             bfloat16_part(elements[1][j], elements[1][j + 1], part),
+             bfloat16_part(elements[0][j + 2], elements[0][j + 3], part),
+             bfloat16_part(elements[1][j + 2], elements[1][j + 3], part)}};
   }
 
  private:
@@ -121,7 +121,7 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
     uint32_t* const target = slice + row * kPairStride<kDepth> + d / 2;
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
-      target[part * kPartStride<kSize, kDepth>] = part_of_pair(first, second, part);
+      target[part * kPartStride<kSize, kDepth>] = bfloat16_part(first, second, part);
   }
 }
 
@@ -151,7 +151,7 @@ __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
           slice[part * kPartStride<kSize, kDepth> + (row + v) * kPairStride<kDepth> + d / 2] =
-              part_of_pair(first.values[v], second.values[v], part);
+              bfloat16_part(first.values[v], second.values[v], part);
     }
   }
 }

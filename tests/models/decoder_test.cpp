@@ -134,6 +134,25 @@ TEST_CASE("both modes of generation draw the same tokens, which do not depend on
   }
 }
 
+TEST_CASE("a token stream holds capacity + 1 tokens in both modes, and its tokens are those of generate()") {
+  AutoregressiveModel model(small_options("linear", Head::categorical));
+  model.initialize(3);
+  const Tensor prefix = random_tokens(1, 1, 7);
+  for (const GenerationMode mode : {GenerationMode::recurrent, GenerationMode::recompute}) {
+    const GenerationOptions options{.mode = mode, .seed = 9};
+    const Tensor expected = generate(model, prefix, 6, options);
+    TokenStream stream(model, options, 5);
+    CHECK_THROWS_WITH_AS(stream.draw(), "TokenStream: the stream has no token", ShapeError);
+    CHECK_THROWS_AS(stream.append(7), ShapeError);
+    stream.append(prefix.data<uint8_t>()[0]);
+    for (int64_t t = 1; t < 6; ++t) CHECK(stream.draw() == expected.data<uint8_t>()[t]);
+    CHECK(stream.size() == 6);
+    CHECK_THROWS_WITH_AS(stream.draw(), "TokenStream: more than 6 tokens", ShapeError);
+    CHECK_THROWS_WITH_AS(stream.append(0), "TokenStream: more than 6 tokens", ShapeError);
+    CHECK(stream.size() == 6);
+  }
+}
+
 TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits only at the end") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())

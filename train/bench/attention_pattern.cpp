@@ -65,11 +65,11 @@ std::vector<double> measured_weights(const AttentionKind& kind, const OptionValu
 Tensor picture_of(const std::vector<double>& weights, int64_t length) {
   const Tensor picture = Tensor::empty({1, length * length}, DType::uint8);
   for (int64_t row = 0; row < length; ++row) {
-    const double* const own = weights.data() + row * length;
-    const double largest = *std::max_element(own, own + length);
+    const double* const row_weights = weights.data() + row * length;
+    const double largest = *std::max_element(row_weights, row_weights + length);
     for (int64_t i = 0; i < length; ++i)
-      picture.data<uint8_t>()[row * length + i] =
-          static_cast<uint8_t>(std::lround(255 * (1 - (largest > 0 ? std::sqrt(own[i] / largest) : 0))));
+      picture.data<uint8_t>()[row * length + i] = static_cast<uint8_t>(
+          std::lround(255 * (1 - (largest > 0 ? std::sqrt(row_weights[i] / largest) : 0))));
   }
   return picture;
 }
@@ -79,9 +79,10 @@ Tensor picture_of(const std::vector<double>& weights, int64_t length) {
 double attended_keys(const std::vector<double>& weights, int64_t length) {
   int64_t attended = 0;
   for (int64_t row = 0; row < length; ++row) {
-    const double* const own = weights.data() + row * length;
-    const double largest = *std::max_element(own, own + length);
-    attended += std::count_if(own, own + length, [&](double w) { return w > kAttended * largest; });
+    const double* const row_weights = weights.data() + row * length;
+    const double largest = *std::max_element(row_weights, row_weights + length);
+    attended +=
+        std::count_if(row_weights, row_weights + length, [&](double w) { return w > kAttended * largest; });
   }
   return static_cast<double>(attended) / static_cast<double>(length);
 }

@@ -26,16 +26,16 @@ Report run_sgemm(const BenchmarkArguments& arguments) {
   std::vector<Report> rows;
   double seconds = 0;
   for (const GemmShape& shape : work.products()) {
-    const double own = median_seconds(repeats, [&] { work.run(shape); });
-    seconds += own;
+    const double product_seconds = median_seconds(repeats, [&] { work.run(shape); });
+    seconds += product_seconds;
     rows.push_back(Report()
                        .add("product", shape.name)
                        .add("m", shape.m)
                        .add("n", shape.n)
                        .add("k", shape.k)
                        .add("count", shape.count)
-                       .add("seconds", own)
-                       .add("gflops", shape.flops() / own / kGiga));
+                       .add("seconds", product_seconds)
+                       .add("gflops", shape.flops() / product_seconds / kGiga));
   }
   return Report()
       .add("threads", threads())

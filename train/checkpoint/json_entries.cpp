@@ -133,7 +133,7 @@ std::string JsonEntries::string(const std::string& key) const {
   return value.get<std::string>();
 }
 
-std::vector<std::string> JsonEntries::texts(const std::string& key) const {
+std::vector<std::string> JsonEntries::strings(const std::string& key) const {
   const Json& value = object_->at(key);
   const auto is_text = [](const Json& element) { return element.is_string(); };
   if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_text)) fail(key, "a list of strings");

@@ -32,7 +32,7 @@ class JsonEntries {
   double seconds(const std::string& key) const;
   std::vector<double> numbers(const std::string& key) const;  // all elements must be finite
   std::string string(const std::string& key) const;
-  std::vector<std::string> texts(const std::string& key) const;
+  std::vector<std::string> strings(const std::string& key) const;
   uint32_t crc32(const std::string& key) const;
 
  private:

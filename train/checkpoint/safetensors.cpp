@@ -132,7 +132,7 @@ Tensor SafetensorsFile::read(const Entry& entry, Checksum& checksum) const try {
 }
 
 void SafetensorsFile::check_tensors(const std::vector<std::pair<std::string, Tensor>>& expected) const {
-  std::vector<std::string> missing, extra, other;
+  std::vector<std::string> missing, extra, mismatched;
   std::set<std::string> names;
   for (const auto& [name, tensor] : expected) {
     names.insert(name);
@@ -144,13 +144,13 @@ void SafetensorsFile::check_tensors(const std::vector<std::pair<std::string, Ten
     const Entry& entry = found->second;
     const bool convertible = is_floating(entry.dtype) && is_floating(tensor.dtype());
     if (!(entry.shape == tensor.shape()) || (entry.dtype != tensor.dtype() && !convertible))
-      other.push_back(concat_text(name, " (expected ", tensor_text(tensor.dtype(), tensor.shape()),
-                                  ", found ", tensor_text(entry.dtype, entry.shape), ")"));
+      mismatched.push_back(concat_text(name, " (expected ", tensor_text(tensor.dtype(), tensor.shape()),
+                                       ", found ", tensor_text(entry.dtype, entry.shape), ")"));
   }
   for (const auto& entry : entries_)
     if (!names.count(entry.first)) extra.push_back(entry.first);
   const std::string problems = list_text("missing", missing) + list_text("not expected", extra) +
-                               list_text("of another shape or dtype", other);
+                               list_text("of another shape or dtype", mismatched);
   if (!problems.empty()) throw CheckpointError(path() + ": the tensors do not match:" + problems);
 }
 

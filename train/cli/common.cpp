@@ -254,7 +254,7 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
     CommandLine line{
         positional_words(spec, parsed), values_of(spec.options, parsed), common_options(spec, parsed), {}};
     for (const OptionSpec& option : spec.options)
-      if (parsed.count(option.name) > 0) line.given.push_back(option.name);
+      if (parsed.count(option.name) > 0) line.named_options.push_back(option.name);
     if (end_of_options != arguments.end())
       line.positionals.insert(line.positionals.end(), end_of_options + 1, arguments.end());
     check_positionals(spec, line.positionals);

@@ -60,7 +60,8 @@ struct CommandLine {
   std::vector<std::string> positionals;
   OptionValues options;  // values of CommandSpec::options
   CommonOptions common;
-  std::vector<std::string> given;  // names of those CommandSpec::options that occur on the command line
+  std::vector<std::string>
+      named_options;  // names of those CommandSpec::options that occur on the command line
 };
 
 // Parses a command line. Prints the help and returns nothing if the words contain --help. Words after "--"

@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kKaldi[] = "kaldi";
+
 // A function that runs an action of "data". `names` are the words after the action on the command line.
 using Action = void (*)(const std::vector<std::string>& names, const CommandLine& line);
 
@@ -97,7 +99,10 @@ void prepare_synthetic_speech(const CommandLine& line) {
 void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
   require_names(names, "prepare");
   if (names == std::vector<std::string>{kSyntheticSpeech}) return prepare_synthetic_speech(line);
-  if (names == std::vector<std::string>{"kaldi"}) return prepare_kaldi(line);
+  if (names == std::vector<std::string>{kKaldi}) return prepare_kaldi(line);
+  for (const std::string& name : names)
+    if (name == kSyntheticSpeech || name == kKaldi)
+      throw ConfigError("\"tapeformer data prepare " + name + "\" takes no other names of data sets");
   std::vector<Report> rows;
   for (const std::string& name : names)
     for (const std::string split : {"train", "test"}) {
@@ -155,7 +160,7 @@ void check_options(const CommandLine& line) {
   if (action != "verify" && !line.common.sets.empty())
     throw ConfigError("\"tapeformer data " + action + "\" reads no config and does not take --set");
   if (action == "prepare" && line.positionals.size() == 2) action += " " + line.positionals.back();
-  for (const std::string& option : line.given)
+  for (const std::string& option : line.named_options)
     if (action_of(option) != action)
       throw ConfigError("--" + option + " belongs to \"tapeformer data " + action_of(option) +
                         "\" and has no effect on \"tapeformer data " + action + "\"");

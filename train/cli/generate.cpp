@@ -202,7 +202,7 @@ int run_generate(const Arguments& arguments) {
   if (!line) return 0;
   check_picture_name(*line);
   use_processor_share(line->common);
-  const LoadedRun run = load_run(*line, ConfigUse::drawing);
+  const LoadedRun run = load_run(*line, ConfigUse::generation);
   const Plan plan = plan_of(*line, run);
   if (run.tokenizer) {
     generate_text(run, plan.options, *line);

@@ -64,7 +64,7 @@ class TextOutput {
 };
 
 bool is_given(const CommandLine& line, const std::string& option) {
-  return std::find(line.given.begin(), line.given.end(), option) != line.given.end();
+  return std::find(line.named_options.begin(), line.named_options.end(), option) != line.named_options.end();
 }
 
 // Returns the text of standard input on process 0, and "" on other processes, because mpirun passes standard

@@ -111,7 +111,8 @@ int list_reproductions(const CommonOptions& common) {
 // Splits the value of an option at its commas. Returns no words if the option does not occur on the command
 // line. Throws ConfigError if a word is empty or occurs twice.
 std::vector<std::string> word_list(const CommandLine& line, const std::string& option) {
-  if (std::find(line.given.begin(), line.given.end(), option) == line.given.end()) return {};
+  if (std::find(line.named_options.begin(), line.named_options.end(), option) == line.named_options.end())
+    return {};
   const auto& text = line.options.get<std::string>(option);
   std::vector<std::string> words;
   for (size_t first = 0, comma = 0; comma < text.size(); first = comma + 1) {

@@ -27,10 +27,8 @@ void add_to_events(const LoadedRun& run, const fs::path& path, const Tensor& pic
   const fs::path folder = run.samples_folder();
   if (!run.config.run.tensorboard || folder.empty()) return;
   fs::create_directories(folder);
-  const std::string checkpoint = run.checkpoint.filename().string();  // such as step-00001200
-  const int64_t step = std::stoll(checkpoint.substr(checkpoint.find_first_of("0123456789")));
   EventWriter(Folder(folder.string()))
-      .image(path.stem().string(), step, read_file(path.string()), picture.size(0), picture.size(1),
+      .image(path.stem().string(), run.step, read_file(path.string()), picture.size(0), picture.size(1),
              picture.size(2));
 }
 

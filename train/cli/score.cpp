@@ -121,7 +121,7 @@ int run_score(const Arguments& arguments) {
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  const LoadedRun run = load_run(*line, ConfigUse::drawing);
+  const LoadedRun run = load_run(*line, ConfigUse::generation);
   if (!run.tokenizer)
     throw ConfigError("expected a model of text, found a model of " + run.config.data.dataset);
   const std::string& path = line->positionals[1];

@@ -83,8 +83,8 @@ class AttentionApplier {
       if (kind.empty() && has_one_kind(kinds)) kind = kinds.front();
       const std::string& name = names.try_emplace(kind + "." + option, setting.name()).first->second;
       if (name != setting.name())
-        problems_.push_back({setting.key_at, setting.name() + ": is the same option as " + name +
-                                                 ", which is also set; remove one of them"});
+        problems_.push_back({setting.key_position, setting.name() + ": is the same option as " + name +
+                                                       ", which is also set; remove one of them"});
       else if (contains(catalogue_.names, setting.key))
         report_value_for_table(setting);
       else if (kind.empty())
@@ -105,7 +105,7 @@ class AttentionApplier {
     const auto value = typed_value(setting.value, *spec, {}, wrong);
     const auto table = config_.attention.find(kind);
     if (!value)
-      problems_.push_back({setting.value_at, setting.name() + ": " + wrong});
+      problems_.push_back({setting.value_position, setting.name() + ": " + wrong});
     else if (table != config_.attention.end())
       table->second.set(option, *value);
   }
@@ -113,15 +113,16 @@ class AttentionApplier {
   // Returns whether a setting comes from a --set option that applies to several configs. Such an option is
   // ignored if it belongs to an attention kind that the config does not use.
   bool is_shared(const Setting& setting) const {
-    return options_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
+    return options_.unused == UnusedKeys::ignore && is_set_option(setting.key_position);
   }
 
   // Reports a setting "attention.KIND" whose value is not a table, such as --set attention.local=3.
   void report_value_for_table(const Setting& setting) {
     const auto specs = catalogue_.options(setting.key);
     const std::string example = specs.empty() ? "" : ", such as " + setting.name() + "." + specs.front().name;
-    problems_.push_back({setting.value_at, setting.name() + ": expected the table of options of the kind" +
-                                               example + ", got " + setting.value.found});
+    problems_.push_back({setting.value_position, setting.name() +
+                                                     ": expected the table of options of the kind" + example +
+                                                     ", got " + setting.value.found});
   }
 
   void report_missing_kind(const Setting& setting, const std::string& option, const Kinds& kinds) {
@@ -129,9 +130,9 @@ class AttentionApplier {
       return has_option(catalogue_, kind, option);
     });
     const std::string& example = owner == kinds.end() ? kinds.front() : *owner;
-    problems_.push_back({setting.key_at, setting.name() +
-                                             ": model.attention has several kinds: use a table " +
-                                             "per kind, such as [attention." + example + "]"});
+    problems_.push_back({setting.key_position, setting.name() +
+                                                   ": model.attention has several kinds: use a table " +
+                                                   "per kind, such as [attention." + example + "]"});
   }
 
   void report_other_kind(const Setting& setting, const std::string& kind, const Kinds& kinds) {
@@ -139,8 +140,8 @@ class AttentionApplier {
     if (!uses_attention(config_)) return;  // without attention layers, [attention] has no effect
     const std::string nearest = nearest_name(kind, kinds);
     problems_.push_back(
-        {setting.key_at, setting.name() + ": model.attention has no kind " + quoted(kind) +
-                             (nearest.empty() ? "" : "; did you mean " + quoted(nearest) + "?")});
+        {setting.key_position, setting.name() + ": model.attention has no kind " + quoted(kind) +
+                                   (nearest.empty() ? "" : "; did you mean " + quoted(nearest) + "?")});
   }
 
   void report_unknown(const Setting& setting, const std::string& kind, const std::string& option,
@@ -153,8 +154,8 @@ class AttentionApplier {
     const std::string prefix = setting.key.substr(0, setting.key.size() - option.size());
     std::vector<std::string> names;
     for (const auto& spec : specs) names.push_back(prefix + spec.name);
-    problems_.push_back(
-        {setting.key_at, unknown_key_text(setting, names, " of attention kind " + quoted(kind), schema_)});
+    problems_.push_back({setting.key_position,
+                         unknown_key_text(setting, names, " of attention kind " + quoted(kind), schema_)});
   }
 
   const AttentionCatalogue& catalogue_;

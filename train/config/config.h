@@ -199,7 +199,7 @@ struct AttentionCatalogue {
 enum class ConfigUse {
   training,       // all keys of the config
   evaluation,     // keys of the model and the data set
-  drawing,        // keys of the model
+  generation,     // keys of the model
   transcription,  // keys of the model and of speech features
   benchmark,      // keys of the model, the optimizer and the batch size
 };

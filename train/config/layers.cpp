@@ -46,9 +46,10 @@ class FileReader {
  private:
   void read_base(const std::string& path, const Setting& extends, const std::vector<std::string>& chain) {
     if (const auto* base = std::get_if<std::string>(&extends.value.data))
-      read((fs::path(path).parent_path() / *base).lexically_normal().string(), &extends.value_at, chain);
+      read((fs::path(path).parent_path() / *base).lexically_normal().string(), &extends.value_position,
+           chain);
     else
-      problems_.push_back({extends.value_at, "extends: expected a string, got " + extends.value.found});
+      problems_.push_back({extends.value_position, "extends: expected a string, got " + extends.value.found});
   }
 
   ConfigFiles& files_;
@@ -75,7 +76,7 @@ void LayerApplier::apply(const ConfigLayer& layer, Config& config) {
     sets_epochs |= setting.name() == "train.epochs";
     const bool unknown = !setting.table.empty() && !is_config_table(setting.table);
     if (unknown && !unknown_tables.contains(setting.table))
-      problems_.push_back({setting.key_at, unknown_table_text(setting.table)});
+      problems_.push_back({setting.key_position, unknown_table_text(setting.table)});
     if (!unknown && setting.table != "attention") apply_setting(setting, config);
   }
   if (sets_steps && !sets_epochs && config.train.steps > 0) config.train.epochs = 0;
@@ -85,13 +86,13 @@ void LayerApplier::apply(const ConfigLayer& layer, Config& config) {
 void LayerApplier::apply_setting(const Setting& setting, Config& config) {
   if (setting.table.empty() && is_config_table(setting.key)) {
     const bool is_table = setting.value.found.starts_with("a table");
-    problems_.push_back(
-        {setting.value_at, setting.key + (is_table ? ": set one key at a time, " + setting.key + ".KEY=VALUE"
-                                                   : ": expected a table, got " + setting.value.found)});
+    problems_.push_back({setting.value_position,
+                         setting.key + (is_table ? ": set one key at a time, " + setting.key + ".KEY=VALUE"
+                                                 : ": expected a table, got " + setting.value.found)});
     return;
   }
   if (setting.table.empty()) {
-    problems_.push_back({setting.key_at, key_without_table_text(setting, schema_)});
+    problems_.push_back({setting.key_position, key_without_table_text(setting, schema_)});
     return;
   }
   std::vector<std::string> names;
@@ -103,25 +104,25 @@ void LayerApplier::apply_setting(const Setting& setting, Config& config) {
   }
   if (!key && setting.name() == "data.allow_commands") return reject_allow_commands(setting);
   if (!key) {
-    problems_.push_back({setting.key_at, unknown_key_text(setting, names, "", schema_)});
+    problems_.push_back({setting.key_position, unknown_key_text(setting, names, "", schema_)});
     return;
   }
   std::string wrong;
   const auto value = typed_value(setting.value, key->spec, key->list_form(), wrong);
   if (value && key->problem) wrong = key->problem(*value);
   if (!wrong.empty()) {
-    problems_.push_back({setting.value_at, setting.name() + ": " + wrong});
+    problems_.push_back({setting.value_position, setting.name() + ": " + wrong});
     return;
   }
   key->set(config, *value);
-  positions_[setting.name()] = setting.value_at;
+  positions_[setting.name()] = setting.value_position;
 }
 
 // Reports data.allow_commands, which is not a config key: only the command line may allow commands.
 void LayerApplier::reject_allow_commands(const Setting& setting) {
-  const bool by_user = is_set_option(setting.key_at), *value = std::get_if<bool>(&setting.value.data);
+  const bool by_user = is_set_option(setting.key_position), *value = std::get_if<bool>(&setting.value.data);
   if (!by_user && (options_.unused != UnusedKeys::refuse || (value && !*value))) return;
-  problems_.push_back({setting.key_at,
+  problems_.push_back({setting.key_position,
                        "data.allow_commands: only the command line can allow the commands of wav.scp: use "
                        "--allow-commands"});
 }

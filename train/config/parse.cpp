@@ -115,10 +115,10 @@ bool rename_duplicate(std::string& text, const toml::parse_error& error, int cou
   const std::string name = text.substr(begin, end - begin);
   const auto line = static_cast<int64_t>(at.line), column = static_cast<int64_t>(at.column);
   const int64_t key_column = is_key ? column - static_cast<int64_t>(offset - begin) : column;
-  toml::source_position key_at = at;
-  key_at.column = static_cast<toml::source_index>(key_column);
+  toml::source_position key_position = at;
+  key_position.column = static_cast<toml::source_index>(key_column);
   problems.push_back(
-      {source.position(key_at), is_table ? "duplicate table [" + name + "]" : "duplicate key " + name});
+      {source.position(key_position), is_table ? "duplicate table [" + name + "]" : "duplicate key " + name});
 
   const std::string mark = std::string(kDuplicateMark) + std::to_string(count);
   text.insert(end, mark);
@@ -174,7 +174,8 @@ ConfigLayer flatten(const toml::table& root, const Source& source) {
     for (const auto& [inner_key, inner] : *table) add(add, name, "", inner_key, inner);
   }
   const auto earlier = [](const Setting& a, const Setting& b) {
-    return std::tie(a.key_at.line, a.key_at.column) < std::tie(b.key_at.line, b.key_at.column);
+    return std::tie(a.key_position.line, a.key_position.column) <
+           std::tie(b.key_position.line, b.key_position.column);
   };
   std::stable_sort(layer.settings.begin(), layer.settings.end(), earlier);
   return layer;

@@ -35,8 +35,8 @@ struct Setting {
   std::string table;  // name of the table; "" for a key outside of all tables
   std::string key;
   RawValue value;
-  ConfigPosition key_at;
-  ConfigPosition value_at;
+  ConfigPosition key_position;
+  ConfigPosition value_position;
 
   std::string name() const { return table.empty() ? key : table + "." + key; }
 };

@@ -330,7 +330,7 @@ std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
   std::vector<SchemaKey> keys;
   add_run(keys);
   add_data(keys);
-  add_own_data(keys);
+  add_data_paths(keys);
   add_text_data(keys);
   add_speech_data(keys);
   add_speech_features(keys);

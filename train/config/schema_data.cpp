@@ -46,14 +46,14 @@ void add_data(std::vector<SchemaKey>& keys) {
   table.add("eval_limit", &DataConfig::eval_limit, "evaluation examples to use; 0: all")
       .at_least(0)
       .may_change_on_resume();
-  table.keys_of(scope::own_images(), KeyRole::model);
+  table.keys_of(scope::image_folders(), KeyRole::model);
   table
       .add("image_size", &DataConfig::image_size,
            "side of the square images; pictures are cropped at the centre and averaged")
       .range(2, 512);
   table.keys_of(scope::color_images(), KeyRole::model);
   table.add("color", &DataConfig::color, "rgb or gray").one_of({"rgb", "gray"});
-  table.keys_of(scope::own_images(), KeyRole::data);
+  table.keys_of(scope::image_folders(), KeyRole::data);
   table.add("bad_images", &DataConfig::bad_images, "treatment of files that cannot be used")
       .one_of({"drop", "refuse"});
   table.add("image_cache", &DataConfig::image_cache, "folder for decoded pictures; empty: none")
@@ -83,9 +83,9 @@ void add_data(std::vector<SchemaKey>& keys) {
   table.add("symbols", &DataConfig::symbols, "symbols besides the separator").range(1, 65535);
 }
 
-void add_own_data(std::vector<SchemaKey>& keys) {
+void add_data_paths(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
-  table.keys_of(scope::own_files(), KeyRole::data);
+  table.keys_of(scope::data_paths(), KeyRole::data);
   table
       .add("path", &DataConfig::path,
            "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures and speech: "

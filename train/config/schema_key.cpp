@@ -23,7 +23,7 @@ std::string SchemaKey::reason_unused_by(ConfigUse use) const {
 }
 
 SchemaKey& SchemaKey::may_change_on_resume() {
-  changeable = true;
+  changes_on_resume = true;
   return *this;
 }
 

@@ -20,8 +20,8 @@ struct SchemaKey {
   OptionSpec spec;
   KeyScope scope;  // configs in which the key has an effect
   KeyRole role = KeyRole::training;
-  bool in_benchmarks = false;  // whether benchmarks use the key
-  bool changeable = false;     // whether a resumed run may change the value
+  bool in_benchmarks = false;      // whether benchmarks use the key
+  bool changes_on_resume = false;  // whether a resumed run may change the value
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
   bool integers_only = false;  // whether the elements of a list must be integers

@@ -71,7 +71,7 @@ KeyScope known_images() {
                  "data sets of images of a known size");
 }
 
-KeyScope own_images() {
+KeyScope image_folders() {
   return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::image_folder; });
 }
 
@@ -120,7 +120,7 @@ KeyScope independent_examples() {
       {"batches of independent examples", "data.streams", [](const Config& c) { return !c.data.streams; }}};
 }
 
-KeyScope own_files() {
+KeyScope data_paths() {
   return of_sets([](const KnownSet& set) { return is_speech(set) || set.needs_path; },
                  "data sets of speech and the data sets \"images\" and \"text\"");
 }

@@ -38,10 +38,10 @@ KeyScope every_config();
 // Returns a scope with the conditions of `a` and of `b`.
 KeyScope both(KeyScope a, const KeyScope& b);
 
-KeyScope own_files();     // data sets that take data.path
-KeyScope known_images();  // images of a known size
-KeyScope own_images();    // the data set "images", which has pictures of the user
-KeyScope color_images();  // data sets of images that can be RGB
+KeyScope data_paths();     // data sets that take data.path
+KeyScope known_images();   // images of a known size
+KeyScope image_folders();  // the data set "images": folders with pictures of the user
+KeyScope color_images();   // data sets of images that can be RGB
 KeyScope symbols();
 KeyScope generated_sequences();
 KeyScope listops();

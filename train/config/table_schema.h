@@ -81,7 +81,7 @@ class TableSchema {
 
 // The functions below append the keys of the table [data].
 void add_data(std::vector<SchemaKey>& keys);
-void add_own_data(std::vector<SchemaKey>& keys);
+void add_data_paths(std::vector<SchemaKey>& keys);
 void add_text_data(std::vector<SchemaKey>& keys);
 void add_speech_data(std::vector<SchemaKey>& keys);
 void add_speech_features(std::vector<SchemaKey>& keys);

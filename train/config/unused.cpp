@@ -35,9 +35,9 @@ void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
     const std::string reason = why_unused(layers.config, name, catalogue);
     if (reason.empty()) continue;
     if (why_unused(layers.file_config, name, catalogue).empty())
-      log_warning(setting.key_at.text(), ": ", setting.name(), " has no effect: it ", reason);
+      log_warning(setting.key_position.text(), ": ", setting.name(), " has no effect: it ", reason);
     else
-      problems.push_back({setting.key_at, setting.name() + ": " + reason});
+      problems.push_back({setting.key_position, setting.name() + ": " + reason});
   }
 }
 
@@ -50,7 +50,7 @@ void check_sets(const UserLayers& layers, ConfigUse use, const AttentionCatalogu
     if (key && is_default(*key, layers.config) && !is_default(*key, layers.file_config)) continue;
     std::string reason = why_unused(layers.config, key ? setting.name() : "model.attention", catalogue);
     if (key && reason.empty()) reason = key->reason_unused_by(use);
-    if (!reason.empty()) problems.push_back({setting.key_at, setting.name() + ": " + reason});
+    if (!reason.empty()) problems.push_back({setting.key_position, setting.name() + ": " + reason});
   }
 }
 

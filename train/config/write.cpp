@@ -144,7 +144,7 @@ std::string why_unused(const Config& config, const std::string& name, const Atte
 bool may_change_on_resume(const std::string& name) {
   const auto schema = config_schema(AttentionCatalogue{});
   return std::any_of(schema.begin(), schema.end(),
-                     [&](const SchemaKey& key) { return key.name() == name && key.changeable; });
+                     [&](const SchemaKey& key) { return key.name() == name && key.changes_on_resume; });
 }
 
 std::string config_value_text(const Config& config, const std::string& name) {

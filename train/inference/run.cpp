@@ -125,7 +125,9 @@ LoadedRun load_run(const FoundRun& found) {
     run.config = config;
     run.checkpoint = found.checkpoint;
     const Checkpoint checkpoint(run.checkpoint.string());
-    if (is_text(config)) run.tokenizer = tokenizer_of(checkpoint.state().task, checkpoint.state_path());
+    const TrainingState state = checkpoint.state();
+    run.step = state.step;
+    if (is_text(config)) run.tokenizer = tokenizer_of(state.task, checkpoint.state_path());
     run.data = describe_data(run.config, run.tokenizer);
     load_weights(run, found.device, model_options(config, run.data),
                  [&] { return make_model(config, run.data, found.device); });

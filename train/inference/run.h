@@ -39,6 +39,7 @@ struct LoadedRun {
   std::shared_ptr<const Tokenizer> tokenizer;  // tokenizer of a language model; null for other models
   std::unique_ptr<AutoregressiveModel> model;
   std::filesystem::path checkpoint;  // checkpoint folder
+  int64_t step = 0;                  // training step of the checkpoint
 
   bool draws_images() const { return data.channels > 0; }
   // Returns the folder of pictures in the run directory, or "" for a checkpoint outside of a run directory.

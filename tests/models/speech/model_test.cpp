@@ -252,7 +252,7 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
       CHECK(steps == parallel.logits.size(1));
       if (!attention_kind(c.kind).capabilities.constant_state)
         CHECK_THROWS_WITH_AS(stream.push(Tensor::zeros({3, 5})),
-                             "SpeechStream: frame 24 exceeds the maximum length, 24", ShapeError);
+                             "SpeechStream: frame 25 exceeds the maximum length, 24", ShapeError);
       stream.reset();
     }
     CHECK(stream.state_bytes() == bytes);

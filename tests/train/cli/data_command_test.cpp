@@ -72,6 +72,14 @@ TEST_CASE("data list includes the data sets of speech") {
   CHECK(json_of(run_program({"data", "list", "an4", "--json"}))["sets"].size() == 1);
 }
 
+TEST_CASE("data prepare of a corpus takes no other names of data sets") {
+  for (const char* name : {"kaldi", "synthetic-speech"}) {
+    const auto result = run_program({"data", "prepare", "fashion-mnist", name});
+    CHECK(result.code == 2);
+    CHECK_MESSAGE(contains(result.err, "takes no other names of data sets"), result.err);
+  }
+}
+
 TEST_CASE("options of another action of data are errors") {
   using Words = std::vector<std::string>;
   for (const auto& [words, option, action] : std::vector<std::tuple<Words, std::string, std::string>>{

@@ -1,6 +1,8 @@
 // Tests of SIGTERM and SIGINT. `train` saves a checkpoint and exits with status 75. Other commands exit with
 // status 130.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -8,6 +10,7 @@
 
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"
+#include "train/signals.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -78,6 +81,24 @@ TEST_CASE("a training that a signal stops writes a checkpoint and exits with 75"
     CHECK(contains(training.messages(), "repeat the command with --resume"));
     CHECK(state_of(run)["step"] >= 3);
   }
+}
+
+TEST_CASE("the second SIGINT ends a process at once, also if SIGTERM came between") {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    omit_signal_message();
+    const StopSignals signals;
+    raise(SIGINT);
+    raise(SIGTERM);
+    if (signals.requested() != SIGTERM) _exit(1);
+    raise(SIGINT);
+    _exit(2);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 130);
 }
 
 TEST_CASE("a signal during an evaluation loses no step, and the resumed run evaluates again") {

@@ -200,8 +200,8 @@ TEST_CASE("--set of a key that the command does not use is an error") {
   CHECK(error("data.path=/corpus", ConfigUse::transcription) ==
         "--set data.path: belongs to data sets, and this command reads no data set");
   CHECK(error("data.cmvn=global", ConfigUse::transcription).empty());
-  CHECK(error("model.layers=2", ConfigUse::drawing).empty());
-  CHECK(contains(error("data.limit=2", ConfigUse::drawing), "this command reads no data set"));
+  CHECK(error("model.layers=2", ConfigUse::generation).empty());
+  CHECK(contains(error("data.limit=2", ConfigUse::generation), "this command reads no data set"));
 }
 
 TEST_CASE("settings that several configs share are ignored where they have no effect") {

@@ -32,7 +32,7 @@ SpeechDescription speech_description(const std::string& task_json, const std::st
   const JsonEntries entries(task_json, path + ": task.");
   SpeechDescription description;
   description.dims = entries.integer("dims", 1, kMaxDims);
-  description.phones = PhoneTable(entries.texts("phones"));
+  description.phones = PhoneTable(entries.strings("phones"));
   if (entries.has("global")) {
     const JsonEntries global = entries.object("global");
     description.global = {global.number("frames", 1, kMaxTotalFrames, "a number of frames of at least 1"),
