@@ -83,28 +83,29 @@ class PerformerKind final : public Attention {
   };
 
   // Returns the index of the projection that a forward pass uses. Evaluation and decoding use index 0.
-  uint64_t draw_number(const ForwardContext& context) const {
+  uint64_t projection_index(const ForwardContext& context) const {
     return redraws(context) ? context.step / static_cast<uint64_t>(options_.redraw_steps) : 0;
   }
   bool redraws(const ForwardContext& context) const { return context.training && options_.redraw_steps > 0; }
 
   // Draws a projection, (features, dim), with the dtype and the device of x (…, dim).
-  Tensor draw(const std::string& name, uint64_t number, const Tensor& x) const {
-    const RandomStream stream(options_.seed, name + ".random_features", number);
+  Tensor draw(const std::string& name, uint64_t index, const Tensor& x) const {
+    const RandomStream stream(options_.seed, name + ".random_features", index);
     return random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
   }
 
-  // Returns the projection of a layer. Caches it until draw_number() changes. On a CUDA device, a projection
-  // that is redrawn is not cached, because a captured graph would use the cached projection in every step.
-  // Such a projection is copied to the device in each step, which throws DeviceError during a capture.
+  // Returns the projection of a layer. Caches it until projection_index() changes. On a CUDA device, a
+  // projection that is redrawn is not cached, because a captured graph would use the cached projection in
+  // every step. Such a projection is copied to the device in each step, which throws DeviceError during a
+  // capture.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
-    const uint64_t number = draw_number(context);
-    if (redraws(context) && !x.device().is_cpu()) return draw(name, number, x);
-    auto& [kept_number, kept] = projections_[name];
-    if (!kept.defined() || kept_number != number || kept.dtype() != x.dtype() ||
-        kept.device() != x.device() || kept.size(1) != x.size(-1)) {
-      kept_number = number;
-      kept = draw(name, number, x);
+    const uint64_t index = projection_index(context);
+    if (redraws(context) && !x.device().is_cpu()) return draw(name, index, x);
+    auto& [kept_index, kept] = projections_[name];
+    if (!kept.defined() || kept_index != index || kept.dtype() != x.dtype() || kept.device() != x.device() ||
+        kept.size(1) != x.size(-1)) {
+      kept_index = index;
+      kept = draw(name, index, x);
     }
     return kept;
   }

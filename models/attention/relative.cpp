@@ -131,8 +131,8 @@ Tensor RelativeAttention::sinusoids(int64_t width, int64_t first, int64_t count,
   return table.to(DType::float32);
 }
 
-Tensor RelativeAttention::distances(int64_t keys, int64_t later) const {
-  const int64_t first = max_keys() - keys, count = keys + later;
+Tensor RelativeAttention::distances(int64_t keys, int64_t later_keys) const {
+  const int64_t first = max_keys() - keys, count = keys + later_keys;
   const Tensor rows = matmul(slice(sinusoids_, 0, first, first + count), projection_, {.transpose_b = true});
   return with_heads_first(reshape(rows, {1, count, content_bias_.size(0), content_bias_.size(1)}));
 }

@@ -111,12 +111,12 @@ class SinkhornKind final : public Attention {
     const Tensor key_blocks = in_blocks(k), value_blocks = in_blocks(v);
     const auto earlier = [&](const Tensor& x) { return slice(x, 1, 0, rows); };
     const auto later = [&](const Tensor& x) { return slice(x, 1, 1, rows + 1); };
-    // `visible` is (rows, rows): 0 for the blocks before the block of a row of S, otherwise -inf.
-    const Tensor visible = slice(slice(causal_, 0, 0, rows), 1, 0, rows);
-    const Tensor sums = matmul(exp(visible), permute(sum(earlier(key_blocks), 2), {0, 2, 1, 3}));
+    // `block_mask` is (rows, rows): 0 for the blocks before the block of a row of S, otherwise -inf.
+    const Tensor block_mask = slice(slice(causal_, 0, 0, rows), 1, 0, rows);
+    const Tensor sums = matmul(exp(block_mask), permute(sum(earlier(key_blocks), 2), {0, 2, 1, 3}));
     const Tensor first_keys = permute(sum(slice(later(key_blocks), 2, 0, 1), 2), {0, 2, 1, 3});
     const Tensor means = div(add(sums, first_keys), slice(counts_, 0, 0, rows));
-    const Tensor order = softmax(add(sort_scores(means, context, name), visible));
+    const Tensor order = softmax(add(sort_scores(means, context, name), block_mask));
     const auto keys_of = [&](const Tensor& x) {
       return concat({mixed_blocks(order, earlier(x)), joined(later(x))}, 1);
     };

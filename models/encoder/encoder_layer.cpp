@@ -170,15 +170,15 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, con
                        operand);
 }
 
-EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number, const Attention* first)
-    : attention(options, number, first),
+EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index, const Attention* first)
+    : attention(options, layer_index, first),
       feedforward(options.width(), options.feedforward, options.activation),
       norm1(options.width()),
       norm2(options.width()),
       form_(residual_form(options)),
       dropout_(options.dropout),
       chunks_(options.feedforward_chunks),
-      name_("layers." + std::to_string(number)) {
+      name_("layers." + std::to_string(layer_index)) {
   add_child("attention", attention);
   add_child("linear1", feedforward.linear1);
   add_child("linear2", feedforward.linear2);

@@ -152,9 +152,9 @@ class MultiHeadAttention final : public Module {
 
 class EncoderLayer final : public Module {
  public:
-  // The full name of the layer, for random streams and decisions, is "layers.NUMBER". `first` is
-  // AttentionSetup::first.
-  EncoderLayer(const EncoderOptions& options, int64_t number, const Attention* first = nullptr);
+  // The full name of the layer, for random streams and decisions, is "layers.N", where N is `layer_index`.
+  // `first` is AttentionSetup::first.
+  EncoderLayer(const EncoderOptions& options, int64_t layer_index, const Attention* first = nullptr);
   // Applies the layer to x (batch, length, width) and returns the same shape. Only for post-norm and pre-norm
   // layers.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;

@@ -71,18 +71,18 @@ SubsamplingStep::SubsamplingStep(const Subsampling& subsampling, int64_t batch, 
 }
 
 void SubsamplingStep::reset() {
-  taken_ = 0;
+  window_frames_ = 0;
   for (Layer& layer : layers_) {
-    layer.taken = 0;
+    layer.pair_frames = 0;
     layer.window.fill(0);
   }
 }
 
 bool SubsamplingStep::push(const Tensor& frame) {
   if (layers_.empty()) {
-    frame_of(window_, taken_, frame.size(1)).copy_from(frame);
-    taken_ = (taken_ + 1) % factor_;
-    return taken_ == 0;
+    frame_of(window_, window_frames_, frame.size(1)).copy_from(frame);
+    window_frames_ = (window_frames_ + 1) % factor_;
+    return window_frames_ == 0;
   }
   const Tensor* newest = &frame;
   for (Layer& layer : layers_) {
@@ -94,9 +94,9 @@ bool SubsamplingStep::push(const Tensor& frame) {
 
 bool SubsamplingStep::push(Layer& layer, const Tensor& frame) {
   const int64_t in = frame.size(1);
-  const bool completes_pair = layer.taken == 1;
-  frame_of(layer.window, 1 + layer.taken, in).copy_from(frame);
-  layer.taken = 1 - layer.taken;
+  const bool completes_pair = layer.pair_frames == 1;
+  frame_of(layer.window, 1 + layer.pair_frames, in).copy_from(frame);
+  layer.pair_frames = 1 - layer.pair_frames;
   if (!completes_pair) return false;
   layer.map.into(layer.window, Activation::relu, layer.output);
   frame_of(layer.window, 0, in).copy_from(frame);

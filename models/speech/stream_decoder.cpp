@@ -41,13 +41,13 @@ int64_t EnergyTracker::push(double energy) {
   newest = {std::min(newest.low, energy), std::max(newest.high, energy)};
   Range all = newest;
   for (const Range& block : blocks_) all = {std::min(all.low, block.low), std::max(all.high, block.high)};
-  low_ = energy <= all.low + kLowShare * (all.high - all.low) ? low_ + 1 : 0;
-  return low_;
+  low_energy_frames_ = energy <= all.low + kLowShare * (all.high - all.low) ? low_energy_frames_ + 1 : 0;
+  return low_energy_frames_;
 }
 
 void EnergyTracker::reset() {
   blocks_.clear();
-  block_frames_ = low_ = 0;
+  block_frames_ = low_energy_frames_ = 0;
 }
 
 bool StreamDecoder::Lane::push(const Tensor& frame, int64_t number) {
@@ -56,14 +56,14 @@ bool StreamDecoder::Lane::push(const Tensor& frame, int64_t number) {
   const float* const first = logits.data<float>();
   if (!std::all_of(first, first + logits.numel(), [](float x) { return std::isfinite(x); }))
     throw DivergedError(concat_text("the logits at frame ", number, " are not finite numbers"));
-  const int64_t before = best;
-  best = std::max_element(first, first + logits.numel()) - first;
-  begun = best != before ? best : kSpeechBlank;
-  blanks = best == kSpeechBlank ? blanks + 1 : 0;
-  ++taken;
+  const int64_t before = best_class;
+  best_class = std::max_element(first, first + logits.numel()) - first;
+  new_label = best_class != before ? best_class : kSpeechBlank;
+  blank_run = best_class == kSpeechBlank ? blank_run + 1 : 0;
+  ++steps_taken;
   ++since_label;
-  if (begun != kSpeechBlank) {
-    label = begun;
+  if (new_label != kSpeechBlank) {
+    label = new_label;
     since_label = 0;
   }
   return true;
@@ -71,8 +71,8 @@ bool StreamDecoder::Lane::push(const Tensor& frame, int64_t number) {
 
 void StreamDecoder::Lane::reset() {
   stream.reset();
-  taken = since_label = blanks = 0;
-  best = begun = label = kSpeechBlank;
+  steps_taken = since_label = blank_run = 0;
+  best_class = new_label = label = kSpeechBlank;
 }
 
 StreamDecoder::StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options)
@@ -89,8 +89,8 @@ void StreamDecoder::reset() {
   active_->reset();
   if (next_) next_->reset();
   tracker_.reset();
-  overlaps_ = pauses_ = false;
-  repeated_ = kSpeechBlank;
+  lanes_overlap_ = in_pause_ = false;
+  suppressed_label_ = kSpeechBlank;
   frames_ = restarts_ = 0;
 }
 
@@ -110,13 +110,13 @@ double StreamDecoder::energy(const Tensor& frame) const {
 
 void StreamDecoder::add(int64_t label) {
   if (label == kSpeechBlank) return;
-  const bool repeats = repeat_steps_ > 0 && label == repeated_;
+  const bool repeats = repeat_steps_ > 0 && label == suppressed_label_;
   repeat_steps_ = 0;
   if (!repeats) labels_.push_back(label);
 }
 
 bool StreamDecoder::lanes_agree() const {
-  return active_->best == kSpeechBlank && next_->best == kSpeechBlank &&
+  return active_->best_class == kSpeechBlank && next_->best_class == kSpeechBlank &&
          active_->recent(steps(kAgreement)) == next_->recent(steps(kAgreement));
 }
 
@@ -128,29 +128,29 @@ void StreamDecoder::reconcile() {
   if (old_label == kSpeechBlank && new_label != active_->recent(near)) {
     add(new_label);
   } else if (new_label == kSpeechBlank && old_label != next_->recent(near)) {
-    repeated_ = old_label;
+    suppressed_label_ = old_label;
     repeat_steps_ = jitter;
   }
 }
 
 void StreamDecoder::restart_window() {
-  if (!overlaps_ && active_->taken >= steps(options_.window - context_)) {
+  if (!lanes_overlap_ && active_->steps_taken >= steps(options_.window - context_)) {
     next_->reset();
-    overlaps_ = true;
+    lanes_overlap_ = true;
     return;
   }
-  const bool agree = overlaps_ && next_->taken >= steps(context_ / 2) && lanes_agree();
-  if (!agree && (!overlaps_ || active_->taken < steps(options_.window))) return;
+  const bool agree = lanes_overlap_ && next_->steps_taken >= steps(context_ / 2) && lanes_agree();
+  if (!agree && (!lanes_overlap_ || active_->steps_taken < steps(options_.window))) return;
   if (!agree) reconcile();
   std::swap(active_, next_);
-  overlaps_ = false;
+  lanes_overlap_ = false;
   ++restarts_;
 }
 
 void StreamDecoder::step_active(const Tensor& frame) {
   if (!active_->push(frame, frames_)) return;
   if (repeat_steps_ > 0) --repeat_steps_;
-  add(active_->begun);
+  add(active_->new_label);
 }
 
 // Starts a new state. The state also takes the frame before the energy rose, because training recordings
@@ -172,23 +172,24 @@ const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
     return labels_;
   }
   const int64_t low = options_.pause > 0 ? tracker_.push(energy(frame)) : 0;
-  const int64_t taken = active_->taken;
-  const bool starts = pauses_ && low == 0;
-  if (starts && active_->blanks == taken) {
+  const int64_t steps_before = active_->steps_taken;
+  const bool starts = in_pause_ && low == 0;
+  if (starts && active_->blank_run == steps_before) {
     start_after_pause(frame);
   } else {
-    if (overlaps_) next_->push(frame, frames_);
+    if (lanes_overlap_) next_->push(frame, frames_);
     step_active(frame);
   }
-  if (starts) pauses_ = false;
+  if (starts) in_pause_ = false;
   previous_.copy_from(frame);
-  if (active_->taken == taken) return labels_;
+  if (active_->steps_taken == steps_before) return labels_;
   const int64_t pause = steps(options_.pause);
-  if (options_.pause > 0 && low >= options_.pause && std::min(active_->blanks, active_->taken) >= pause) {
+  if (options_.pause > 0 && low >= options_.pause &&
+      std::min(active_->blank_run, active_->steps_taken) >= pause) {
     // Resets the state, so that the labels after the pause do not depend on the silence.
     active_->reset();
-    overlaps_ = false;
-    pauses_ = true;
+    lanes_overlap_ = false;
+    in_pause_ = true;
   } else {
     restart_window();
   }

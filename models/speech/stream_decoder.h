@@ -39,9 +39,9 @@ class EnergyTracker {
   struct Range {
     double low, high;
   };
-  std::deque<Range> blocks_;  // ranges of 100 frames each, the newest last
-  int64_t block_frames_ = 0;  // frames in the newest block
-  int64_t low_ = 0;           // consecutive frames of low energy
+  std::deque<Range> blocks_;       // ranges of 100 frames each, the newest last
+  int64_t block_frames_ = 0;       // frames in the newest block
+  int64_t low_energy_frames_ = 0;  // consecutive frames of low energy
 };
 
 // A decoder of one stream. Not thread-safe.
@@ -77,12 +77,12 @@ class StreamDecoder {
     int64_t recent(int64_t steps) const { return since_label <= steps ? label : kSpeechBlank; }
 
     SpeechStream stream;
-    int64_t taken = 0;             // steps since the last reset
-    int64_t best = kSpeechBlank;   // class of the newest step
-    int64_t begun = kSpeechBlank;  // label that begins with the newest step, or the blank
-    int64_t label = kSpeechBlank;  // newest label, or the blank before the first label
-    int64_t since_label = 0;       // steps since the newest label began
-    int64_t blanks = 0;            // consecutive steps whose best class is the blank
+    int64_t steps_taken = 0;            // steps since the last reset
+    int64_t best_class = kSpeechBlank;  // class of the newest step
+    int64_t new_label = kSpeechBlank;   // label that begins with the newest step, or the blank
+    int64_t label = kSpeechBlank;       // newest label, or the blank before the first label
+    int64_t since_label = 0;            // steps since the newest label began
+    int64_t blank_run = 0;              // consecutive steps whose best class is the blank
   };
   int64_t steps(int64_t frames) const { return frames / model_.options().subsampling; }
   double energy(const Tensor& frame) const;
@@ -98,11 +98,11 @@ class StreamDecoder {
   int64_t context_;  // maximum number of frames that both lanes take before they are swapped
   EnergyTracker tracker_;
   std::unique_ptr<Lane> active_, next_;
-  bool overlaps_ = false;            // whether frames are also passed to next_
-  bool pauses_ = false;              // whether the decoder waits for the energy to rise after a pause
-  Tensor previous_;                  // the previous frame, (1, features)
-  int64_t repeated_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again
-  int64_t repeat_steps_ = 0;         // remaining steps in which `repeated_` is suppressed
+  bool lanes_overlap_ = false;               // whether frames are also passed to next_
+  bool in_pause_ = false;                    // whether the decoder waits for the energy to rise after a pause
+  Tensor previous_;                          // the previous frame, (1, features)
+  int64_t suppressed_label_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again
+  int64_t repeat_steps_ = 0;                 // remaining steps in which `suppressed_label_` is suppressed
   int64_t frames_ = 0, restarts_ = 0;
   std::vector<int64_t> labels_;
 };
