@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "core/system/machine.h"
 #include "train/reproduce/provenance.h"
@@ -56,10 +57,12 @@ std::string command_text(const Reproduction& reproduction, const ReproductionOpt
   return text;
 }
 
-std::string joined(const std::vector<int64_t>& seeds) {
+// Returns the option --seeds with a leading blank, or "" if there are no seeds.
+template <class Seeds>
+std::string seeds_option(const Seeds& seeds) {
   std::string text;
   for (const int64_t seed : seeds) text += (text.empty() ? "" : ",") + std::to_string(seed);
-  return text;
+  return text.empty() ? "" : " --seeds " + text;
 }
 
 // Returns the cell of a row in a column: its values by seed, their mean and spread, and the origin of the
@@ -117,8 +120,7 @@ Json row_json(const Table& table, const Row& row, const RowResults& results, con
   for (const std::string& set : row.fixed) settings.push_back(set);
   json["settings"] = settings;
   json["line"] = line_of(row);
-  json["command"] =
-      command + " --rows " + row.name + (results.seeds.empty() ? "" : " --seeds " + joined(results.seeds));
+  json["command"] = command + " --rows " + row.name + seeds_option(results.seeds);
   if (table.trains && row.trains) json["trainings"] = trainings_of(row, results);
   Json& cells = json["cells"] = Json::object();
   for (const Measurement& measurement : table.measurements)
@@ -272,15 +274,10 @@ bool measures(const Measurement& measurement, const Row& row) {
 Json table_json(const Reproduction& reproduction, const Table& table, const ReproductionOptions& options,
                 const Store& store) {
   const std::string command = command_text(reproduction, options);
-  Json json = {{"table", reproduction.name},
-               {"title", table.title},
-               {"source", table.source},
-               {"notes", table.notes},
-               {"reference", table.reference},
-               {"scale", scale_names()[static_cast<size_t>(options.scale)]},
-               {"command", command},
-               {"settings", options.given_sets},
-               {"device", options.device_name()},
+  Json json = {{"table", reproduction.name},     {"title", table.title},
+               {"source", table.source},         {"notes", table.notes},
+               {"reference", table.reference},   {"scale", scale_names()[static_cast<size_t>(options.scale)]},
+               {"settings", options.given_sets}, {"device", options.device_name()},
                {"version", build_info().version}};
   json.update(provenance());
   Json& columns = json["columns"] = Json::array();
@@ -291,11 +288,14 @@ Json table_json(const Reproduction& reproduction, const Table& table, const Repr
                          {"digits", column.digits},
                          {"printed", column.printed}});
   std::vector<RowResults> all;
+  std::set<int64_t> seeds;
   Json& rows = json["rows"] = Json::array();
   for (const Row& row : table.rows) {
     all.push_back(results_of(row, store));
     rows.push_back(row_json(table, row, all.back(), command));
+    seeds.insert(all.back().seeds.begin(), all.back().seeds.end());
   }
+  json["command"] = command + seeds_option(seeds);
   Json& figures = json["figures"] = Json::array();
   for (const Figure& figure : table.figures) figures.push_back(figure_json(table, figure, all, json["rows"]));
   Json& pictures = json["pictures"] = Json::array();

@@ -165,6 +165,7 @@ TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and
   const auto second = run({"--rows", "lsh-4", "--seeds", "3"});
   CHECK(row_of(second, "linear")["cells"]["test_loss_nats"]["values"].size() == 2);
   CHECK(row_of(second, "lsh-4")["cells"]["test_loss_nats"]["values"][0]["seed"] == 3);
+  CHECK(second["command"].get<std::string>().ends_with(" --seeds 1,2,3"));
   CHECK(contains(read_file(dir / "out/loss.svg"), "lsh-4"));
   CHECK(contains(read_file(dir / "out/runs/linear-seed-2/config.toml"), "seed = 2"));
 }
