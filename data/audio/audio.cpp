@@ -77,21 +77,31 @@ int64_t sphere_bytes(std::string_view header) {
   return count > 0 ? total : 0;
 }
 
-// Returns the size in bytes of a WAV or SPHERE file according to its header. The length is compared with the
-// size of the file, because libsndfile does not report truncated files of these types. Returns 0 if the
-// header has no size: a WAV that was written to a pipe has a data size of 0 or 0xFFFFFFFF. Returns -1 if the
-// size is invalid.
-int64_t bytes_in_header(const Bytes& bytes) {
-  const std::string_view header = as_text(bytes, bytes.size());
-  if (header.starts_with("NIST_1A")) return sphere_bytes(header);
-  if (!header.starts_with("RIFF") || bytes.size() < 12) return 0;
-  for (size_t at = 12; at + 8 <= bytes.size();) {
-    const int64_t size = little_endian(bytes.data() + at + 4);
-    if (header.substr(at, 4) == "data")
-      return size == 0 || size == 0xFFFFFFFF ? 0 : static_cast<int64_t>(at) + 8 + size;
-    at += 8 + static_cast<size_t>(size + size % 2);
+// Returns the number of bytes up to the end of the samples of a WAV, according to the chunks of the file. A
+// WAV that was written to a pipe has a data size of 0 or 0xFFFFFFFF; its result is 0. The result is also 0 if
+// the file has no samples within kMaxChunks chunks, which libsndfile refuses or reads without samples.
+int64_t wav_bytes(const std::filesystem::path& path) {
+  constexpr int kMaxChunks = 1000;
+  const File file(path.string(), O_RDONLY);
+  Bytes chunk(8);  // a name of four characters, and the size of the contents
+  size_t at = 12;
+  for (int i = 0; i < kMaxChunks && at + chunk.size() <= file.size(); ++i) {
+    file.read_at(chunk.data(), chunk.size(), at);
+    const int64_t size = little_endian(chunk.data() + 4);
+    if (as_text(chunk, 4) == "data")
+      return size == 0 || size == 0xFFFFFFFF ? 0 : static_cast<int64_t>(at + chunk.size()) + size;
+    at += chunk.size() + static_cast<size_t>(size + size % 2);
   }
   return 0;
+}
+
+// Returns the size in bytes of a WAV or SPHERE file according to its header. The length is compared with the
+// size of the file, because libsndfile does not report truncated files of these types. Returns 0 for other
+// files and if the header has no size, and -1 if the size is invalid.
+int64_t bytes_in_header(const std::filesystem::path& path, const Bytes& bytes) {
+  const std::string_view header = as_text(bytes, bytes.size());
+  if (header.starts_with("NIST_1A")) return sphere_bytes(header);
+  return header.starts_with("RIFF") ? wav_bytes(path) : 0;
 }
 
 // Returns whether an Ogg file ends with a page that is marked as the last page. Decoders do not report a
@@ -108,7 +118,7 @@ bool has_last_ogg_page(const std::filesystem::path& path) {
 void check_length(const std::filesystem::path& path, const Bytes& header) {
   const int64_t found = file_bytes(path);
   if (found == 0) throw DataError(path.string() + ": is empty");
-  const int64_t expected = bytes_in_header(header);
+  const int64_t expected = bytes_in_header(path, header);
   if (expected < 0 || expected > found)
     throw DataError(concat_text(path.string(), ": truncated: the header says ",
                                 expected < 0 ? "more than a file can contain" : std::to_string(expected),

@@ -112,6 +112,20 @@ TEST_CASE("truncated files are errors in every format") {
   }
 }
 
+TEST_CASE("a truncated WAV is an error, also if large chunks precede its samples") {
+  const TempDir dir;
+  write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, tone(30000, 440, 16000), 16000);
+  std::string bytes = read_file(dir / "a.wav");
+  const size_t data = bytes.find("data");
+  REQUIRE(data != std::string::npos);
+  const std::string padding = std::string("JUNK") + '\x88' + '\x13' + '\0' + '\0' + std::string(5000, 'x');
+  bytes.insert(data, padding);
+  write_file(dir / "a.wav", bytes);
+  CHECK(read_audio(dir / "a.wav").samples.size() == 30000);
+  std::filesystem::resize_file(dir / "a.wav", bytes.size() * 2 / 3);
+  CHECK(contains(decoding_error(dir / "a.wav"), "a.wav: truncated"));
+}
+
 TEST_CASE("a WAV that was written to a pipe has no size and is read to its end") {
   const TempDir dir;
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, tone(1000, 440, 16000), 16000);
