@@ -1,6 +1,8 @@
 #include "models/generation.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/cuda/graph.h"
 #include "ops/elementwise.h"
@@ -79,40 +81,61 @@ void Sampler::check_logits() const {
     throw DivergedError("generate: the logits of the model are not finite numbers");
 }
 
-TokenStream::TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity)
+TokenStream::TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity,
+                         int64_t window)
     : model_(model),
       sampler_(model.options(), options, model.predictor.weight.device()),
       capacity_(capacity),
+      window_(window > 0 ? std::min(window, capacity) : capacity),
       newest_(Tensor::zeros({1}, DType::int64, model.predictor.weight.device())) {
   if (options.mode == GenerationMode::recurrent) {
-    decoder_ = std::make_unique<Decoder>(model, 1, capacity);
+    decoder_ = std::make_unique<Decoder>(model, 1, window_);
     return;
   }
-  check(capacity <= model.options().max_length, "TokenStream", "capacity ", capacity,
-        " exceeds the maximum length of the model, ", model.options().max_length);
+  check(window_ <= model.options().max_length, "TokenStream", "a window of ", window_,
+        " tokens exceeds the maximum length of the model, ", model.options().max_length);
 }
 
 void TokenStream::check_capacity() const {
   check(size_ <= capacity_, "TokenStream", "more than ", capacity_ + 1, " tokens");
 }
 
+void TokenStream::add(int64_t token) {
+  ++size_;
+  if (decoder_ && window_ == capacity_) return;
+  tokens_.push_back(token);
+  if (static_cast<int64_t>(tokens_.size()) <= window_ || window_ == capacity_) return;
+  tokens_.erase(tokens_.begin(), tokens_.end() - (window_ + 1) / 2);
+  restarts_ = true;
+}
+
+const Tensor& TokenStream::read() {
+  if (std::exchange(restarts_, false)) {
+    decoder_->reset();
+    for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
+      newest_.fill(static_cast<double>(tokens_[i]));
+      decoder_->step(newest_);
+    }
+    newest_.fill(static_cast<double>(tokens_.back()));
+  }
+  return decoder_->step(newest_);
+}
+
 void TokenStream::append(int64_t token) {
   check(token >= 0 && token < model_.options().vocabulary, "TokenStream", "token ", token,
         " is not below the vocabulary, ", model_.options().vocabulary);
   check_capacity();
-  if (!decoder_)
-    tokens_.push_back(token);
-  else if (size_ > 0)
-    decoder_->step(newest_);
+  if (decoder_ && size_ > 0) read();
   newest_.fill(static_cast<double>(token));
-  ++size_;
+  add(token);
 }
 
 Tensor TokenStream::distribution() {
-  if (decoder_) return decoder_->step(newest_);
-  const Tensor tokens = Tensor::from<int64_t>(tokens_, {1, size_}).to(newest_.device());
+  if (decoder_) return read();
+  const auto length = static_cast<int64_t>(tokens_.size());
+  const Tensor tokens = Tensor::from<int64_t>(tokens_, {1, length}).to(newest_.device());
   const Tensor outputs = model_.forward(tokens, {.prefix = true});
-  return contiguous(slice(outputs, 1, size_ - 1, size_)).view({1, outputs.size(2)});
+  return contiguous(slice(outputs, 1, length - 1, length)).view({1, outputs.size(2)});
 }
 
 int64_t TokenStream::draw() {
@@ -122,8 +145,7 @@ int64_t TokenStream::draw() {
   sampler_.draw(distribution(), size_ - 1, newest_);
   sampler_.check_logits();
   const auto token = static_cast<int64_t>(newest_.item());
-  if (!decoder_) tokens_.push_back(token);
-  ++size_;
+  add(token);
   return token;
 }
 

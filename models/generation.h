@@ -57,13 +57,18 @@ class Sampler {
   Tensor squares_, total_;
 };
 
-// A sequence that grows by one token at a time. In recurrent mode, memory does not grow with the length of
-// the sequence: the cache of an attention kind is allocated for `capacity` tokens.
+// A sequence that grows by one token at a time. The model reads a window of at most `window` tokens for a
+// prediction. If a further token would exceed it, the window continues with the newer half of its tokens, and
+// the model reads them again with positions from 0. Thus the memory and the average time of a token do not
+// depend on the length of the sequence. Both modes use the same windows.
 class TokenStream {
  public:
-  // The model must outlive the stream. Throws ShapeError if `capacity` exceeds position_limit() of the model
-  // or, in recompute mode, max_length.
-  TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity);
+  // The sequence may have `capacity` + 1 tokens. `window` 0: the window is the whole sequence. In recurrent
+  // mode, the cache of an attention kind is allocated for the tokens of a window. The model must outlive the
+  // stream. Throws ShapeError if a window can exceed position_limit() of the model or, in recompute mode,
+  // max_length.
+  TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity,
+              int64_t window = 0);
 
   // Appends a token. Throws ShapeError if the token is not in the vocabulary, or if the stream already
   // contains `capacity` + 1 tokens.
@@ -78,15 +83,21 @@ class TokenStream {
  private:
   // Throws ShapeError if the stream already contains `capacity` + 1 tokens.
   void check_capacity() const;
+  // Counts a token, and adds it to the window.
+  void add(int64_t token);
+  // Reads the newest token with the decoder. Returns the parameters of the distribution of the next token.
+  const Tensor& read();
   // Returns the parameters of the distribution of the next token, (1, outputs).
   Tensor distribution();
 
   const AutoregressiveModel& model_;
   Sampler sampler_;
-  int64_t capacity_, size_ = 0;
+  int64_t capacity_, window_, size_ = 0;
   Tensor newest_;                     // (1,), the token that the decoder has not read
   std::unique_ptr<Decoder> decoder_;  // used in recurrent mode
-  std::vector<int64_t> tokens_;       // used in recompute mode
+  // The tokens of the window. Empty in recurrent mode if the window is the whole sequence.
+  std::vector<int64_t> tokens_;
+  bool restarts_ = false;  // whether the decoder must read the window again
 };
 
 }  // namespace tapeformer

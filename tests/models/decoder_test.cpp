@@ -153,6 +153,52 @@ TEST_CASE("a token stream holds capacity + 1 tokens in both modes, and its token
   }
 }
 
+TEST_CASE("a token stream with a window continues with the newer half of a full window in both modes") {
+  const Tensor prompt = random_tokens(1, 9, 7);
+  for (const std::string attention : {"linear", "softmax"}) {
+    AutoregressiveModel model(small_options(attention, Head::categorical));
+    model.initialize(3);
+    model.convert(DType::float64);  // rounding must not change a draw
+    const auto drawn = [&](GenerationMode mode, int64_t window) {
+      TokenStream stream(model, {.mode = mode, .seed = 9}, 40, window);
+      for (int64_t i = 0; i < 9; ++i) stream.append(prompt.data<uint8_t>()[i]);
+      std::vector<int64_t> tokens;
+      while (stream.size() <= 40) tokens.push_back(stream.draw());
+      CHECK_THROWS_WITH_AS(stream.draw(), "TokenStream: more than 41 tokens", ShapeError);
+      return tokens;
+    };
+    for (const int64_t window : {1, 2, 5, 11}) {
+      CAPTURE(window);
+      const auto recurrent = drawn(GenerationMode::recurrent, window);
+      CHECK(recurrent == drawn(GenerationMode::recompute, window));
+    }
+    CHECK(drawn(GenerationMode::recurrent, 5) != drawn(GenerationMode::recurrent, 11));
+    CHECK_THROWS_AS(TokenStream(model, {.mode = GenerationMode::recompute}, 40, 12), ShapeError);
+    CHECK_THROWS_AS(TokenStream(model, {}, 40, 12), ShapeError);
+  }
+}
+
+// With a window of 4 and token t as the newest token, the model reads the tokens from first to t:
+// t = 4 reads 3 and 4, t = 5 reads 3 to 5, t = 6 reads 3 to 6, and t = 7 reads 6 and 7.
+TEST_CASE("the windows of a token stream give the distributions of their tokens alone") {
+  AutoregressiveModel model(small_options("linear", Head::categorical));
+  model.initialize(3);
+  model.convert(DType::float64);
+  const GenerationOptions greedy{.sampling = {.greedy = true}};
+  const Tensor prompt = random_tokens(1, 8, 7);
+  const auto next = [&](int64_t first, int64_t newest) {
+    TokenStream stream(model, greedy, 11);
+    for (int64_t i = first; i <= newest; ++i) stream.append(prompt.data<uint8_t>()[i]);
+    return stream.draw();
+  };
+  for (const auto& [newest, first] :
+       std::vector<std::pair<int64_t, int64_t>>{{3, 0}, {4, 3}, {5, 3}, {6, 3}, {7, 6}}) {
+    TokenStream stream(model, greedy, 30, 4);
+    for (int64_t i = 0; i <= newest; ++i) stream.append(prompt.data<uint8_t>()[i]);
+    CHECK(stream.draw() == next(first, newest));
+  }
+}
+
 TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits only at the end") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())

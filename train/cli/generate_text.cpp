@@ -113,29 +113,53 @@ std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& t
   }
 }
 
-// Returns the number of tokens to draw. Throws ConfigError if the prompt and --length exceed the positions of
-// the model.
-int64_t drawn_length(const LoadedRun& run, const GenerationOptions& options, int64_t prompt,
-                     const CommandLine& line) {
+// The number of tokens to draw, and the window of the token stream (TokenStream).
+struct TextLength {
+  int64_t drawn = 0;
+  int64_t window = 0;  // 0: the window is the whole text
+};
+
+// Returns the maximum number of tokens that the model can read at once.
+int64_t window_limit(const LoadedRun& run, bool recompute) {
   const AutoregressiveOptions& model = run.model->options();
+  return recompute ? model.max_length : model.position_limit();
+}
+
+// Returns the value of --window. The default is data.sequence_length for models with rotary positions or
+// none, and otherwise 0. The default for models with a segment memory is 0 too.
+int64_t window_of(const LoadedRun& run, bool recompute, const CommandLine& line) {
+  const AutoregressiveOptions& model = run.model->options();
+  const auto window = line.options.get<int64_t>("window");
+  if (window == 0)
+    return model.position_limit() == INT64_MAX && !run.model->encoder.make_memory(1) ? model.max_length : 0;
+  if (window > window_limit(run, recompute))
+    throw ConfigError(concat_text("--window ", window, ": expected at most data.sequence_length = ",
+                                  model.max_length, recompute ? " in the mode \"recompute\"" : " with ",
+                                  recompute ? "" : run.config.model.positions + " positions"));
+  return window;
+}
+
+// Throws ConfigError if the prompt and --length exceed the positions of the model and there is no window.
+TextLength text_length(const LoadedRun& run, const GenerationOptions& options, int64_t prompt,
+                       const CommandLine& line) {
   const bool recompute = options.mode == GenerationMode::recompute;
-  const int64_t limit = recompute ? model.max_length : model.position_limit();
+  const int64_t window = window_of(run, recompute, line), limit = window_limit(run, recompute);
   const std::string reason =
-      recompute ? concat_text("the mode \"recompute\" is limited to data.sequence_length = ", limit)
-                : concat_text("the model has ", run.config.model.positions,
-                              " positions for data.sequence_length = ", limit,
-                              " tokens only; train with rotary positions or none for longer texts");
+      concat_text(recompute ? "the mode \"recompute\" is limited to"
+                            : "the model has " + run.config.model.positions + " positions for",
+                  " data.sequence_length = ", limit, " tokens only; with --window ", limit,
+                  ", longer texts continue from their newest tokens");
   // The model does not read the last token that it draws, so a text may have limit + 1 tokens.
-  const int64_t room = limit == INT64_MAX ? INT64_MAX : limit + 1 - prompt;
+  const int64_t room = window > 0 || limit == INT64_MAX ? INT64_MAX : limit + 1 - prompt;
   if (room < 1)
     throw ConfigError(
         concat_text("the prompt has ", prompt, " tokens, expected at most ", limit, ": ", reason));
-  if (!is_given(line, "length")) return std::min(kDefaultLength, room);
+  if (!is_given(line, "length")) return {std::min(kDefaultLength, room), window};
   const auto length = line.options.get<int64_t>("length");
   if (length > room)
     throw ConfigError(concat_text("--length ", length, " after a prompt of ", prompt,
                                   " tokens, expected at most ", room, ": ", reason));
-  return length;
+  return {length, window};
 }
 
 // Times of generation that this process has measured.
@@ -148,21 +172,23 @@ struct Speed {
 // Returns a token stream with room for `capacity` tokens. If the states of the layers do not fit into memory,
 // throws std::runtime_error with advice.
 std::unique_ptr<TokenStream> make_stream(const LoadedRun& run, const GenerationOptions& options,
-                                         int64_t capacity) {
+                                         int64_t capacity, int64_t window) {
   try {
-    return std::make_unique<TokenStream>(*run.model, options, capacity);
+    return std::make_unique<TokenStream>(*run.model, options, capacity, window);
   } catch (const OutOfMemory& error) {
-    throw std::runtime_error(concat_text(error.what(), ", for the states of ", capacity,
-                                         " tokens; lower --length, or use an attention kind ",
-                                         "whose state does not grow with the length, such as linear"));
+    throw std::runtime_error(concat_text(
+        error.what(), ", for the states of ", window > 0 ? std::min(window, capacity) : capacity,
+        " tokens; lower --length or --window, or use an attention kind whose state does not grow with the ",
+        "length, such as linear"));
   }
 }
 
 std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
-                      const std::vector<int32_t>& prompt, int64_t length, TextOutput& output, Speed& speed) {
+                      const std::vector<int32_t>& prompt, TextLength length, TextOutput& output,
+                      Speed& speed) {
   const auto given = static_cast<int64_t>(prompt.size());
   const Stopwatch prompt_watch(kCpu);
-  const auto own_stream = make_stream(run, options, given + length - 1);
+  const auto own_stream = make_stream(run, options, given + length.drawn - 1, length.window);
   TokenStream& stream = *own_stream;
   for (const int32_t token : prompt) stream.append(token);
   speed.prompt_seconds += prompt_watch.seconds();
@@ -170,7 +196,7 @@ std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
   const Stopwatch watch(kCpu);
   double block_start = 0;
   int64_t next_power = 2 * kSpeedTokens;
-  for (int64_t i = 0; i < length; ++i) {
+  for (int64_t i = 0; i < length.drawn; ++i) {
     const std::string_view token = run.tokenizer->text_of(stream.draw());
     output.write(token);
     if (output.is_silent()) text += token;
@@ -231,15 +257,22 @@ ClassSampling sampling_of(const CommandLine& line) {
 }
 
 std::vector<OptionSpec> text_options() {
-  return {{.name = "prompt", .default_value = std::string(), .help = "text: the text to continue"},
-          {.name = "prompt-file",
-           .default_value = std::string(),
-           .help = "text: file with the text to continue; -: standard input"},
-          {.name = "length",
-           .default_value = kDefaultLength,
-           .help = "text: number of tokens to draw; the default is limited to the length of training",
-           .min = 1,
-           .max = 1e12}};
+  return {
+      {.name = "prompt", .default_value = std::string(), .help = "text: the text to continue"},
+      {.name = "prompt-file",
+       .default_value = std::string(),
+       .help = "text: file with the text to continue; -: standard input"},
+      {.name = "length",
+       .default_value = kDefaultLength,
+       .help = "text: number of tokens to draw; the default is limited to the length of training",
+       .min = 1,
+       .max = 1e12},
+      {.name = "window",
+       .default_value = int64_t{0},
+       .help = "text: maximum number of tokens that the model reads; a longer text continues from the newer "
+               "half of them; 0: data.sequence_length with rotary positions or none, otherwise no maximum",
+       .min = 0,
+       .max = 1e12}};
 }
 
 void refuse_image_options(const CommandLine& line) {
@@ -258,7 +291,7 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
   Communicator& processes = *join_processes().communicator;
   const std::string prompt = broadcast_text(processes, prompt_of(line, *run.tokenizer));
   const std::vector<int32_t> tokens = prompt_tokens(prompt, *run.tokenizer);
-  const int64_t length = drawn_length(run, options, static_cast<int64_t>(tokens.size()), line);
+  const TextLength length = text_length(run, options, static_cast<int64_t>(tokens.size()), line);
   const int64_t count = is_given(line, "count") ? line.options.get<int64_t>("count") : 1;
   const bool several = processes.size() > 1;
   const auto end_text = [count](TextOutput& output, int64_t i) {
@@ -287,14 +320,15 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
   }
   speed.prompt_seconds = all_reduce_max(processes, speed.prompt_seconds);
   speed.seconds = all_reduce_max(processes, speed.seconds);
-  const auto drawn = static_cast<double>(count * length);
+  const auto drawn = static_cast<double>(count * length.drawn);
   log_info(drawn, " tokens in ", speed.seconds, " s, ", drawn / speed.seconds, " tokens/s");
   if (!line.common.json) return;
   print_report(Report()
                    .add("count", count)
                    .add("prompt", prompt)
                    .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
-                   .add("length", length)
+                   .add("length", length.drawn)
+                   .add("window", length.window)
                    .add("mode", name_of(options.mode))
                    .add("prompt_seconds", speed.prompt_seconds)
                    .add("seconds", speed.seconds)

@@ -142,6 +142,9 @@ TEST_CASE("prompts that the model cannot continue are usage errors") {
                  "expected at most 37: the model has sinusoidal"));
   CHECK(
       contains(error({"--prompt", "the ", "--length", "38", "--mode", "recompute"}), "expected at most 37"));
+  CHECK(contains(error({"--window", "41"}),
+                 "--window 41: expected at most data.sequence_length = 40 with sinusoidal positions"));
+  CHECK(contains(error({"--window", "-1"}), "--window"));
   CHECK(contains(error({"--prompt", "a", "--prompt-file", "b"}), "expected one of"));
   CHECK(contains(error({"--prompt-file", "/nonexistent"}, 3), "/nonexistent"));
   CHECK(contains(error({"--greedy", "--temperature", "2"}), "cannot be combined"));
@@ -223,8 +226,15 @@ TEST_CASE("without position features, texts may be longer than the windows of tr
       const Words options{"--json", "--prompt", std::string(50, 'a'), "--length", "200"};
       const auto report = json_of(run.call({"generate"}, options));
       CHECK(report["texts"][0].get<std::string>().size() >= 200);
-      const int64_t state = report["state_bytes"];
-      CHECK(state == (attention == "linear" ? 2 * (8 * 8 + 8) * 4 : 2 * 249 * 16 * 4));
+      CHECK(report["window"] == 40);
+      const auto state = [](const nlohmann::json& generated) {
+        return generated["state_bytes"].get<int64_t>();
+      };
+      CHECK(state(report) == (attention == "linear" ? 2 * (8 * 8 + 8) * 4 : 2 * 40 * 16 * 4));
+      Words whole = options;
+      whole.insert(whole.end(), {"--window", "1000"});
+      CHECK(state(json_of(run.call({"generate"}, whole))) ==
+            (attention == "linear" ? 2 * (8 * 8 + 8) * 4 : 2 * 249 * 16 * 4));
       if (attention == "softmax") continue;
       const auto carried = json_of(run.call({"eval", "--context", "carried", "--json"}));
       CHECK(carried["tokens"] == carried["bytes"]);
@@ -233,6 +243,20 @@ TEST_CASE("without position features, texts may be longer than the windows of tr
       CHECK(parts["context"] == "state carried through 3 equal parts of the split");
       CHECK(std::abs(parts["bits_per_byte"].get<double>() - carried["bits_per_byte"].get<double>()) < 0.1);
     }
+}
+
+TEST_CASE("with a window, texts may exceed the positions of the model") {
+  for (const std::string attention : {"linear", "lsh"}) {
+    const TextRun run(attention);
+    const Words options{"--json", "--prompt", "the cat sat.\n", "--length", "90",
+                        "--seed", "4",        "--window",       "20"};
+    const auto report = json_of(run.call({"generate"}, options));
+    CHECK(report["texts"][0].get<std::string>().size() == 90);
+    CHECK(report["window"] == 20);
+    Words recompute = options;
+    recompute.insert(recompute.end(), {"--mode", "recompute"});
+    CHECK(json_of(run.call({"generate"}, recompute))["texts"] == report["texts"]);
+  }
 }
 
 TEST_CASE("eval refuses contexts that the model cannot have") {
@@ -280,11 +304,13 @@ TEST_CASE("a checkpoint contains the SentencePiece model") {
 
 TEST_CASE("generate advises on --length if the states do not fit into memory") {
   const TextRun run("softmax", "bytes", "rotary");
-  const ProgramResult result = run.call({"generate"}, {"--prompt", "a", "--length", "1000000000000"});
+  const ProgramResult result =
+      run.call({"generate"}, {"--prompt", "a", "--length", "1000000000000", "--window", "1000000000000"});
   CHECK(result.code == 1);
   CHECK(contains(result.err, "out of memory: asked for"));
-  CHECK(contains(result.err,
-                 "for the states of 1000000000000 tokens; lower --length, or use an attention kind"));
+  CHECK(contains(
+      result.err,
+      "for the states of 1000000000000 tokens; lower --length or --window, or use an attention kind"));
 }
 
 TEST_CASE("training refuses a data.test_path without text") {
