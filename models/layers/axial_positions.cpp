@@ -82,7 +82,7 @@ AxialPositions::AxialPositions(const AxialShape& axial, int64_t max_length)
       axial_(axial),
       max_length_(std::min(axial.positions(), max_length > 0 ? max_length : axial.positions())),
       coordinates_(axial.shape.size()) {
-  int64_t inner = axial.positions();  // product of the sizes of the remaining axes
+  int64_t inner = axial.positions();  // product of the sizes of the axes after axis a
   for (size_t a = 0; a < tables.size(); ++a) {
     const int64_t size = axial.shape[a];
     inner /= size;
