@@ -1,4 +1,4 @@
-// Data sets of images, texts, synthetic sequences and sets of vectors by name.
+// Functions that make a data set of images, texts, synthetic sequences or sets of vectors from its name.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ struct DatasetOptions {
 };
 
 // Returns the info of make_dataset(options) without reading files, so that a model can be built without its
-// training data. Exception: reads the text if options.tokenizer is null and the vocabulary depends on the
-// text. Throws ConfigError for an unknown name and an invalid downscale.
+// training data. If options.tokenizer is null and the vocabulary depends on the text, the function does read
+// the text. Throws ConfigError for an unknown name and an invalid downscale.
 DatasetInfo describe_dataset(const DatasetOptions& options);
 
 // Returns a data set of images, text, synthetic sequences or sets of vectors. Image data sets have
