@@ -15,7 +15,7 @@ struct ClassifierOptions {
   int64_t classes = 0;
   int64_t max_length = 0;  // maximum number of tokens of a sequence, without the summary tokens
   int64_t summary_tokens = 0;
-  bool varied_lengths = true;  // whether sequences have different lengths, which needs length masks
+  bool varied_lengths = true;  // whether lengths differ; if true, attention needs length masks
 };
 
 class Classifier final : public ExampleModel {

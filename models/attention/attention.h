@@ -159,7 +159,7 @@ struct AttentionKind {
   // Returns an attention with these options. If the kind has no weight_dropout, `setup.dropout` is 0. Throws
   // OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
-  // Overrides the result of inputs_of(). Optional.
+  // Returns the inputs that an attention with these options reads. Optional; see inputs_of() for the default.
   std::function<AttentionInputs(const OptionValues& options)> inputs = nullptr;
   // Throws OptionError if the options are invalid for sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
@@ -175,8 +175,8 @@ struct AttentionKind {
   // the default options.
   std::vector<AttentionVariant> variants = {};
 
-  // Returns the inputs that an attention with these options reads: by default, queries and keys, or queries
-  // alone with shared_query_key.
+  // Returns the inputs that an attention with these options reads. If `inputs` is empty, the inputs are
+  // queries and keys, or only queries if the kind has shared_query_key.
   AttentionInputs inputs_of(const OptionValues& values) const {
     return inputs ? inputs(values) : AttentionInputs{true, !capabilities.shared_query_key};
   }

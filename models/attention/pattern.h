@@ -43,7 +43,7 @@ int64_t longest_memory(const AttentionPattern& pattern);
 // "attention_options.KIND.NAME".
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
                                           const AttentionSetup& setup);
-// Returns the first layer that has the same kind and options as `layer`.
+// Returns the index of the first layer that has the same kind and options as `layer`.
 int64_t first_equal_layer(const AttentionPattern& pattern, int64_t layer);
 // Calls check_attention_length() for every choice. If the pattern has several kinds, OptionError names
 // "attention_options.KIND.NAME".

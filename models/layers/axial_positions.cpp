@@ -24,8 +24,8 @@ bool all_positive(const std::vector<int64_t>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](int64_t number) { return number > 0; });
 }
 
-// Appends a problem if an axis is much longer than `length`, and a problem if `positions`, the product of the
-// shape, is below `length`. The sizes of the shape must be positive.
+// Appends a problem if an axis is longer than kMaxAxisOverLength * length. Also appends a problem if
+// `positions`, the product of the shape, is below `length`. The sizes of the shape must be positive.
 void check_coverage(const std::vector<int64_t>& shape, int64_t positions, int64_t length,
                     std::vector<OptionProblem>& problems) {
   const int64_t largest = *std::max_element(shape.begin(), shape.end());

@@ -13,9 +13,9 @@ namespace tapeformer {
 using CtcLabels = std::vector<int64_t>;
 
 // Returns the labels of the best path of each utterance: the most probable class of every frame, with
-// repeated classes merged and blanks removed. logits (batch, frames, classes) floating; lengths (batch,)
-// int64 in [0, frames]. Ties go to the lowest class. Throws ShapeError for mismatched shapes. Throws
-// DivergedError if a logit is NaN or +inf, or if all logits of a frame are -inf.
+// repeated classes merged and blanks removed. `logits` is (batch, frames, classes) floating; `lengths` is
+// (batch,) int64 with values in [0, frames]. Ties go to the lowest class. Throws ShapeError for mismatched
+// shapes. Throws DivergedError if a logit is NaN or +inf, or if all logits of a frame are -inf.
 std::vector<CtcLabels> ctc_greedy(const Tensor& logits, const Tensor& lengths, int64_t blank = 0);
 
 struct CtcBeamOptions {

@@ -66,7 +66,7 @@ class StreamDecoder {
   int64_t state_bytes() const;
 
  private:
-  // A recurrent state of the model and its newest labels. Counts are in steps of the encoder.
+  // A recurrent state of the model and the labels decoded with it. Counts are in steps of the encoder.
   struct Lane {
     Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
     // Passes a frame to `stream`. If the frame completes a step, updates the other members. Returns whether
