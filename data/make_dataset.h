@@ -17,26 +17,26 @@ struct DatasetOptions {
   std::string data_dir;         // data directory; empty: the directories of data/sets/directory.h
   int64_t limit = 0;            // maximum number of examples, from the start; 0: all
 
-  // Images.
+  // Options of image data sets.
   int64_t validation = 0;  // number of training examples to hold out as "valid", from the end
   bool grey = false;       // converts RGB images to grey images; not for the data set "images"
   int64_t downscale = 1;   // averages blocks of downscale x downscale pixels
 
-  // The data set "images". `limit` replaces image_folder.limit.
+  // Options of the data set "images". `limit` replaces image_folder.limit.
   ImageFolderOptions image_folder = {};
 
-  // Synthetic sequences: see SymbolTaskOptions.
+  // Options of synthetic sequences; see SymbolTaskOptions.
   uint64_t seed = 0;
   int64_t max_length = 128;
   int64_t symbols = 10;
 
-  // ListOps, which also uses seed and max_length: see ListOpsOptions.
+  // Options of ListOps, which also uses seed and max_length; see ListOpsOptions.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
 
-  // Sets of vectors, which also use seed, min_length and max_length: see SetTaskOptions.
+  // Options of sets of vectors, which also use seed, min_length and max_length; see SetTaskOptions.
   int64_t components = 4;
 
-  // Texts. `limit` replaces text.limit. For data sets in a data directory, text.path is ignored.
+  // Options of texts. `limit` replaces text.limit. For data sets in a data directory, text.path is ignored.
   TextOptions text = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: result of make_tokenizer()
 };

@@ -167,7 +167,7 @@ void check_format(const std::string& name, const SF_INFO& info) {
 }
 
 // Opens a recording and fills `info`. If the header does not contain the number of samples, counts the
-// samples up to the end of the range in `options`.
+// samples, but stops after the range that `options` selects.
 Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
   require_regular_file(path);
   const Bytes header = first_bytes(path);

@@ -16,9 +16,9 @@ struct Checksum {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
 
-  // Appends bytes to the sequence.
+  // Updates the checksum for `size` bytes that follow the sequence.
   void append(const void* data, size_t size);
-  // Appends the sequence of bytes that `next` describes.
+  // Updates the checksum for a sequence that follows and has the checksum `next`.
   void append(const Checksum& next);
   bool operator==(const Checksum&) const = default;
 };

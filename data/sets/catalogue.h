@@ -64,12 +64,12 @@ struct KnownSet {
   DatasetFormat format;
   std::string_view title = {};  // one line for listings
 
-  // Images; 0 if the user chooses the size.
+  // Size of images; 0 if the user chooses the size.
   int64_t height = 0, width = 0, channels = 0;
 
   int64_t classes = 0;  // number of classes of the labels; 0: no labels
 
-  // Speech.
+  // Properties of speech corpora.
   int64_t sample_rate = 0;  // default rate of recordings in samples per second; 0: the files contain features
   SpeechLabels labels = SpeechLabels::phones;
   // Default names of the folders of the training, validation and test parts. Empty if the corpus has no such

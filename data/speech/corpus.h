@@ -64,8 +64,8 @@ Corpus read_spoken_digits(const std::filesystem::path& folder, const std::string
                           Faults* faults = nullptr);
 
 // Reads TIMIT. The split "train" is the folder TRAIN, and "test" is the core test set of 24 speakers. SA
-// sentences are left out. The phones of the .PHN files are mapped to `set`. File names are in upper or lower
-// case.
+// sentences are left out. The phones of the .PHN files are mapped to `set`. File names can be in upper or
+// lower case.
 Corpus read_timit(const std::filesystem::path& folder, const std::string& split, PhoneSet set,
                   Faults* faults = nullptr);
 

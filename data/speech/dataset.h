@@ -71,7 +71,8 @@ class SpeechDataset {
   const SpeechReport& report() const { return report_; }
   const PhoneTable& phones() const { return phones_; }
   const SpeechOptions& options() const { return options_; }
-  // Returns the statistics for Normalization::global, else empty statistics.
+  // Returns the statistics that Normalization::global uses. For other normalisations, returns empty
+  // statistics.
   const FeatureStatistics& global_statistics() const { return global_statistics_; }
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
   int64_t dims() const { return store_->dims() * (options_.delta_order + 1); }

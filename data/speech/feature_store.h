@@ -44,7 +44,7 @@ struct FeatureOptions {
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
                         const Filterbank& filterbank, int64_t epoch = 0);
 
-// Returns the name of the cache of these features, without its suffix. The name is a hash of all options
+// Returns the name of the cache file of these features, without the suffix. The name is a hash of all options
 // except cache_folder, and of each utterance: id, path, command, source, range, and size and modification
 // time of the file. The contents of files are not hashed.
 std::string cache_key(const Corpus& corpus, const FeatureOptions& options);

@@ -244,7 +244,7 @@ void write_unknown_words(Preparation& p) {
   replace_file(path.string(), text);
 }
 
-// Returns the part of every utterance: 0 train, 1 valid, 2 test.
+// Returns the part of every utterance, as an index into kSplits: 0 train, 1 valid, 2 test.
 std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) {
   std::map<std::string, std::vector<size_t>> groups;
   std::set<std::string> speakers;

@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMaxSentenceBytes = 4096;
 // Maximum number of training sentences. If a text has more lines, the trainer samples some of them.
 constexpr int64_t kTrainingSentences = 500'000;
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581 stands for a space
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which replaces a space in pieces
 
 // Maximum number of bytes per call of the SentencePiece encoder.
 constexpr size_t kMaxEncodedBytes = 1 << 16;
