@@ -24,7 +24,7 @@ int64_t result_of(uint64_t index, std::vector<int64_t> values) {
   return values.size() % 2 == 1 ? values[upper] : (values[upper - 1] + values[upper]) / 2;
 }
 
-// A random expression. A draw fails if the expression exceeds the maximum length.
+// A generator of random expressions. A draw fails if the expression exceeds the maximum length.
 class ExpressionDraw {
  public:
   ExpressionDraw(const ListOpsOptions& options, const RandomStream& stream)

@@ -1,6 +1,7 @@
 // ListOps (Nangia and Bowman 2018) as in the Long Range Arena (Tay et al. 2020, section 2.2.1). A sequence
 // contains nested operations on digits, such as "[MAX 4 [MIN 2 7 ] 0 ]". The class of the sequence is the
-// result. An example depends only on the options, the split and its index, and is generated when it is read.
+// result. An example depends only on the options, the split and the index of the example. It is generated
+// when it is read.
 #pragma once
 
 #include <array>

@@ -47,8 +47,7 @@ class ImageDataset : public Dataset {
   DatasetInfo info_;
 };
 
-// Returns the entry of a data set of images, text, symbols or vectors in the catalogue. Throws ConfigError
-// for other names.
+// Returns the catalogue entry of a data set that make_dataset() supports. Throws ConfigError for other names.
 const KnownSet& token_set(const std::string& name) {
   return known_set(name, [](const KnownSet& set) {
     return set.type == DatasetType::images || set.type == DatasetType::text ||
@@ -82,8 +81,8 @@ std::shared_ptr<const Dataset> make_synthetic_dataset(const KnownSet& set, const
   return nullptr;
 }
 
-// Returns options.text with the limit of `options`. For a data set in a data directory, sets the path of its
-// file.
+// Returns options.text with the limit of `options`. For a data set in a data directory, sets `path` to the
+// file of the data set.
 TextOptions text_options(const KnownSet& set, const DatasetOptions& options) {
   TextOptions text = options.text;
   text.limit = options.limit;

@@ -1,4 +1,4 @@
-// Data sets of images, texts, synthetic sequences and sets of vectors by name.
+// Functions that make a data set of images, texts, synthetic sequences or sets of vectors from its name.
 #pragma once
 
 #include <cstdint>
@@ -17,33 +17,33 @@ struct DatasetOptions {
   std::string data_dir;         // data directory; empty: the directories of data/sets/directory.h
   int64_t limit = 0;            // maximum number of examples, from the start; 0: all
 
-  // Images.
+  // Options of image data sets.
   int64_t validation = 0;  // number of training examples to hold out as "valid", from the end
   bool grey = false;       // converts RGB images to grey images; not for the data set "images"
   int64_t downscale = 1;   // averages blocks of downscale x downscale pixels
 
-  // The data set "images". `limit` replaces image_folder.limit.
+  // Options of the data set "images". `limit` replaces image_folder.limit.
   ImageFolderOptions image_folder = {};
 
-  // Synthetic sequences: see SymbolTaskOptions.
+  // Options of synthetic sequences; see SymbolTaskOptions.
   uint64_t seed = 0;
   int64_t max_length = 128;
   int64_t symbols = 10;
 
-  // ListOps, which also uses seed and max_length: see ListOpsOptions.
+  // Options of ListOps, which also uses seed and max_length; see ListOpsOptions.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
 
-  // Sets of vectors, which also use seed, min_length and max_length: see SetTaskOptions.
+  // Options of sets of vectors, which also use seed, min_length and max_length; see SetTaskOptions.
   int64_t components = 4;
 
-  // Texts. `limit` replaces text.limit. For data sets in a data directory, text.path is ignored.
+  // Options of texts. `limit` replaces text.limit. For data sets in a data directory, text.path is ignored.
   TextOptions text = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: result of make_tokenizer()
 };
 
 // Returns the info of make_dataset(options) without reading files, so that a model can be built without its
-// training data. Exception: reads the text if options.tokenizer is null and the vocabulary depends on the
-// text. Throws ConfigError for an unknown name and an invalid downscale.
+// training data. If options.tokenizer is null and the vocabulary depends on the text, the function does read
+// the text. Throws ConfigError for an unknown name and an invalid downscale.
 DatasetInfo describe_dataset(const DatasetOptions& options);
 
 // Returns a data set of images, text, synthetic sequences or sets of vectors. Image data sets have

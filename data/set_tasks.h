@@ -1,5 +1,5 @@
 // Synthetic sets of vectors from "Set Transformer" (Lee et al. 2019). An example depends only on the options,
-// the split and its index, and is generated when it is read. All classes are thread-safe.
+// the split and the index of the example. It is generated when it is read. All classes are thread-safe.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@ namespace tapeformer {
 
 struct SetTaskOptions {
   std::string split = "train";  // "train", "valid" and "test" use separate random streams
-  // Smallest and largest number of elements, which is uniformly distributed. If min_length is 0, the smallest
-  // number is a quarter of max_length.
+  // Smallest and largest number of elements in a set. The number is uniformly distributed. If min_length is
+  // 0, the smallest number is a quarter of max_length.
   int64_t min_length = 0, max_length = 10;
   int64_t components = 4;  // components of a mixture; only for SetMixture
   int64_t count = 0;       // number of examples; 0: kTrainExamples or kEvalExamples
   uint64_t seed = 0;
 };
 
-// Base class of the tasks.
+// Base class of the tasks in this file.
 class SetTask : public Dataset {
  public:
   static constexpr int64_t kTrainExamples = 1'000'000, kEvalExamples = 2000;
@@ -50,7 +50,7 @@ class SetTask : public Dataset {
   };
 
  private:
-  // Writes `length` elements, and returns the target.
+  // Writes `length` elements of an example to `elements`. Returns the target of the example.
   virtual double write_example(Draws& draws, int64_t length, float* elements) const = 0;
 
   DatasetInfo info_;

@@ -1,5 +1,5 @@
-// Synthetic sequences of symbols. An example depends only on the seed, the split and its index, and is
-// generated when it is read. All classes are thread-safe.
+// Synthetic sequences of symbols. An example depends only on the options, the split and the index of the
+// example. It is generated when it is read. All classes are thread-safe.
 #pragma once
 
 #include "core/rng.h"
@@ -10,12 +10,14 @@ namespace tapeformer {
 struct SymbolTaskOptions {
   std::string split = "train";  // "train", "valid" and "test" use separate random streams
   int64_t max_length = 128;     // predictions per example, at least 8
-  int64_t symbols = 10;         // at least 1; the vocabulary has symbols + 1 tokens
-  int64_t count = 0;            // number of examples; 0: kTrainExamples or kEvalExamples
+  // Number of different symbols, at least 1; the vocabulary has symbols + 1 tokens.
+  int64_t symbols = 10;
+  int64_t count = 0;  // number of examples; 0: kTrainExamples or kEvalExamples
   uint64_t seed = 0;
 };
 
-// Base class of the tasks. Symbols are uniformly distributed in [1, symbols]; 0 is the separator.
+// Base class of the tasks in this file. Symbols are uniformly distributed in [1, symbols]; 0 is the
+// separator.
 class SymbolTask : public Dataset {
  public:
   // Default numbers of examples. The training examples suffice for the 10,000 steps of the copy task with
@@ -33,7 +35,7 @@ class SymbolTask : public Dataset {
   // Throws ConfigError for options that are out of range.
   SymbolTask(const std::string& name, const SymbolTaskOptions& options);
 
-  // Returns a random symbol. `draw` is its number in the stream.
+  // Returns a random symbol. `draw` is the index of the random number in the stream.
   uint64_t symbol(const RandomStream& stream, int64_t draw) const {
     return 1 + stream.below(static_cast<uint64_t>(draw), static_cast<uint64_t>(symbols_));
   }

@@ -132,8 +132,8 @@ Tensor AutoregressiveModel::mean_loss(const Tensor& outputs, const Tensor& targe
   return logistic_mixture_loss(outputs, targets, {.row_mask = weights});
 }
 
-// Computes the mean loss of all rows as a sum over chunks. Each term is the mean loss of a chunk, weighted by
-// its share of the unmasked rows.
+// Computes the mean loss of all rows as a sum over chunks. Each term is the mean loss of a chunk, multiplied
+// by the share of all unmasked rows that are in the chunk.
 Tensor AutoregressiveModel::chunked_loss(const Rows& rows) const {
   const Tensor &targets = rows.targets, &weights = rows.weights;
   const double total = unmasked_rows(targets, weights);

@@ -1,7 +1,7 @@
 // The autoregressive model of "Transformers are RNNs" (section 4.2): it reads bytes or symbols and predicts
-// the distribution of the next one. Value embeddings are concatenated with fixed position features and pass
-// through a causal encoder and a linear predictor. The distribution is a mixture of logistics for images, and
-// a softmax over the vocabulary for other sequences.
+// the distribution of the next byte or symbol. Value embeddings are concatenated with fixed position features
+// and pass through a causal encoder and a linear predictor. The distribution is a mixture of logistics for
+// images, and a softmax over the vocabulary for other sequences.
 //
 // Supports the techniques of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned axial positions,
 // and a loss that is computed in chunks of rows. Axial positions are added to value embeddings of the full
@@ -36,7 +36,7 @@ struct AutoregressiveOptions {
   int64_t mixtures = 10;     // number of logistics in the mixture
   int64_t max_length = 0;    // maximum number of input tokens
   // Width of value embeddings; position features have the remaining width of the encoder's input. 0: half of
-  // the width. Must be 0 unless concatenates_positions().
+  // encoder.width(). If concatenates_positions() is false, value_dim must be 0.
   int64_t value_dim = 0;
   Positions positions = Positions::sinusoidal;
   ImageLayout layout;  // size of the image, for grid positions
@@ -46,7 +46,8 @@ struct AutoregressiveOptions {
   // The predictor uses the weight of the value embedding, which is drawn from N(0, 1 / width). Requires the
   // categorical head, and embeddings as wide as the result of the encoder.
   bool tied_embeddings = false;
-  CrossEntropyOptions training_loss = {};  // of the categorical head; evaluation uses the defaults
+  // Loss of the categorical head in training; evaluation uses defaults.
+  CrossEntropyOptions training_loss = {};
 
   // Returns whether position features are concatenated with the value embedding.
   bool concatenates_positions() const {
@@ -60,7 +61,7 @@ struct AutoregressiveOptions {
   // Returns the maximum number of tokens that the recurrent form can read: max_length, or INT64_MAX for
   // Positions::none.
   int64_t position_limit() const { return positions == Positions::none ? INT64_MAX : max_length; }
-  // Returns the number of parameters of the distribution of a token.
+  // Returns the number of predictor outputs for each token: the parameters of its distribution.
   int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 
@@ -78,13 +79,13 @@ class AutoregressiveModel final : public Module {
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean negative log-likelihood in nats per unmasked token of batch.tokens[:, 1:], a scalar.
   Tensor loss(const Batch& batch, const ForwardContext& context) const;
-  // The loss in evaluation, and the share of unmasked tokens whose most probable value is correct. The
-  // accuracy of a logistic mixture is not computed and is -1.
+  // `nats` is the loss in evaluation. `accuracy` is the share of unmasked tokens whose most probable value is
+  // correct, or -1 for a logistic mixture, whose accuracy is not computed.
   struct Scores {
     double nats = 0, accuracy = -1;
   };
-  // Computes both scores in one forward pass. `seed` and `memory` are members of ForwardContext. Only
-  // attention kinds with random_evaluation use `seed`.
+  // Computes both scores in one forward pass. `seed` and `memory` set the members of the same name in
+  // ForwardContext. Only attention kinds with random_evaluation use `seed`.
   Scores score(const Batch& batch, uint64_t seed = 0, SegmentMemory* memory = nullptr) const;
 
   const AutoregressiveOptions& options() const { return options_; }

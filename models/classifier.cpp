@@ -28,7 +28,7 @@ EncoderOptions encoder_options(const ClassifierOptions& options) {
   return encoder;
 }
 
-// Returns the lengths (batch,) plus `count`, or undefined lengths if they are undefined.
+// Returns `lengths` (batch,) plus `count`. If `lengths` is undefined, returns an undefined tensor.
 Tensor longer_by(const Tensor& lengths, int64_t count) {
   if (!lengths.defined() || count == 0) return lengths;
   const Tensor result = lengths.to(kCpu).clone();
@@ -47,7 +47,7 @@ Classifier::Classifier(const ClassifierOptions& options)
   add_child("value_embedding", value_embedding);
   if (options.summary_tokens > 0)
     add_parameter("summary_tokens", summary, {options.summary_tokens, options.encoder.width()},
-                  normal_init(1));  // the distribution of value_embedding
+                  normal_init(1));  // the same distribution as value_embedding
   add_child("", encoder);
   add_child("predictor", predictor);
   add_buffer("positions", positions);

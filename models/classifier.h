@@ -1,6 +1,7 @@
 // The classifier of sequences of the Long Range Arena (Tay et al. 2020). It consists of value embeddings plus
 // sinusoidal positions, an encoder that is not causal, a mean over positions, and a linear layer. Learned
-// summary tokens can precede the sequence. The mean is over these or, without them, over the valid tokens.
+// summary tokens can precede the sequence. The mean is over the summary tokens, or over the valid tokens if
+// there are no summary tokens.
 #pragma once
 
 #include "models/encoder/encoder.h"
@@ -14,7 +15,7 @@ struct ClassifierOptions {
   int64_t classes = 0;
   int64_t max_length = 0;  // maximum number of tokens of a sequence, without the summary tokens
   int64_t summary_tokens = 0;
-  bool varied_lengths = true;  // whether sequences have different lengths, which needs length masks
+  bool varied_lengths = true;  // whether lengths differ; if true, attention needs length masks
 };
 
 class Classifier final : public ExampleModel {

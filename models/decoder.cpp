@@ -25,8 +25,8 @@ void Decoder::reset() {
 
 // Writes the embeddings of the tokens to the input of the encoder.
 void Decoder::embed(const Tensor& tokens) {
-  // Without position features, the rows of the table have width 0. Row 0 serves all positions, because
-  // `position_` can exceed the number of rows.
+  // Without position features, the rows of the table have width 0. In this case, row 0 is used for all
+  // positions, because `position_` can exceed the number of rows.
   const int64_t row = model_.positions.size(1) == 0 && !axial_.defined() ? 0 : position_;
   embed_into(model_.value_embedding.weight, tokens, model_.positions, row, encoder_.input(), axial_);
 }

@@ -20,9 +20,9 @@ class ExampleModel : public Module {
   virtual std::vector<double> scores(const Batch& batch, uint64_t seed = 0) const = 0;
 };
 
-// Returns the mean of the valid rows of x (batch, length, width), (batch, width). lengths (batch,) int64 are
-// the numbers of valid rows; if they are undefined, all rows are valid. A sequence without valid rows gives
-// zeros. Copies the lengths to the CPU.
+// Returns the mean of the valid rows of x (batch, length, width), (batch, width). `lengths` (batch,) int64
+// contains the numbers of valid rows; if it is undefined, all rows are valid. A sequence without valid rows
+// gives zeros. Copies the lengths to the CPU.
 Tensor mean_of_valid(const Tensor& x, const Tensor& lengths);
 
 }  // namespace tapeformer

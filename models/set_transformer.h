@@ -23,8 +23,9 @@ struct SetTransformerOptions {
   int64_t max_length = 0;      // maximum number of elements
 
   int64_t seeds() const { return components > 0 ? components : 1; }
-  // Returns the number of outputs per seed. For a mixture, the outputs are one logit of the share of the
-  // component, `features` means and `features` deviations. Otherwise, the output is one number.
+  // Returns the number of outputs per seed. For a mixture, the outputs are the logit of the share of the
+  // component, `features` means and `features` standard deviations before softplus. Otherwise, the output is
+  // one number.
   int64_t outputs() const { return components > 0 ? 1 + 2 * features : 1; }
 };
 
@@ -35,7 +36,8 @@ std::vector<OptionProblem> option_problems(const SetTransformerOptions& options)
 class AttentionPooling final : public Module {
  public:
   explicit AttentionPooling(const LearnedQueriesOptions& seeds);
-  // Pools z (batch, length, width) with lengths (batch,) int64 or undefined to (batch, seeds, width).
+  // Pools z (batch, length, width) to (batch, seeds, width). `lengths` (batch,) int64 contains the numbers of
+  // valid rows; if it is undefined, all rows are valid.
   Tensor forward(const Tensor& z, const Tensor& lengths, const ForwardContext& context) const;
 
   FeedForward feedforward;
@@ -64,8 +66,8 @@ class SetTransformer final : public ExampleModel {
   Linear input_projection;
   Encoder encoder;
   AttentionPooling pooling;
-  // Layers of softmax attention in post-norm form. The layer numbers in their names continue the numbers of
-  // the encoder's layers.
+  // Post-norm layers with softmax attention. Their names are "layers.N", where N continues the layer numbers
+  // of the encoder.
   std::vector<std::unique_ptr<EncoderLayer>> decoder;
   Linear predictor;
 

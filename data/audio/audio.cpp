@@ -77,9 +77,9 @@ int64_t sphere_bytes(std::string_view header) {
   return count > 0 ? total : 0;
 }
 
-// Returns the number of bytes up to the end of the samples of a WAV, according to the chunks of the file. A
-// WAV that was written to a pipe has a data size of 0 or 0xFFFFFFFF; its result is 0. The result is also 0 if
-// the file has no samples within kMaxChunks chunks, which libsndfile refuses or reads without samples.
+// Returns the number of bytes up to the end of the samples of a WAV, according to the chunks of the file.
+// Returns 0 for a WAV that was written to a pipe, which has a data size of 0 or 0xFFFFFFFF. Also returns 0 if
+// none of the first kMaxChunks chunks contains samples; libsndfile refuses such a file or finds no samples.
 int64_t wav_bytes(const std::filesystem::path& path) {
   constexpr int kMaxChunks = 1000;
   const File file(path.string(), O_RDONLY);
@@ -95,9 +95,9 @@ int64_t wav_bytes(const std::filesystem::path& path) {
   return 0;
 }
 
-// Returns the size in bytes of a WAV or SPHERE file according to its header. The length is compared with the
-// size of the file, because libsndfile does not report truncated files of these types. Returns 0 for other
-// files and if the header has no size, and -1 if the size is invalid.
+// Returns the size in bytes of a WAV or SPHERE file according to its header. The caller compares the result
+// with the size of the file, because libsndfile does not report truncated files of these types. Returns 0 for
+// other files and if the header has no size, and -1 if the size is invalid.
 int64_t bytes_in_header(const std::filesystem::path& path, const Bytes& bytes) {
   const std::string_view header = as_text(bytes, bytes.size());
   if (header.starts_with("NIST_1A")) return sphere_bytes(header);
@@ -167,7 +167,7 @@ void check_format(const std::string& name, const SF_INFO& info) {
 }
 
 // Opens a recording and fills `info`. If the header does not contain the number of samples, counts the
-// samples up to the end of the range in `options`.
+// samples, but stops after the range that `options` selects.
 Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
   require_regular_file(path);
   const Bytes header = first_bytes(path);
@@ -216,7 +216,7 @@ Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {
 struct AudioStream::Source {
   Sound sound{nullptr, sf_close};
   SF_INFO info{};
-  bool endless = false;  // the length is unknown
+  bool endless = false;  // whether the length is unknown
 };
 
 AudioStream::AudioStream(const std::filesystem::path& path, const AudioOptions& options)

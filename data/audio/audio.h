@@ -44,8 +44,8 @@ struct AudioOptions {
 // `max_seconds`.
 AudioInfo read_audio_info(const std::filesystem::path& path, double max_seconds = 0);
 
-// Returns the samples of a recording. Throws DataError if it is longer than options.max_seconds. Decoding
-// stops at this limit, so memory is bounded even if the header is wrong.
+// Returns the samples of a recording. Throws DataError if the recording is longer than options.max_seconds.
+// Decoding stops at this limit, so memory is bounded even if the header is wrong.
 Audio read_audio(const std::filesystem::path& path, const AudioOptions& options = {});
 
 // A file descriptor that provides audio: a WAV stream, whose header may lack the length, or samples without a

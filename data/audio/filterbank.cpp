@@ -135,7 +135,7 @@ int64_t FilterbankOptions::frame_shift() const {
 struct Filterbank::Tables {
   int64_t length, shift, padded;
   std::vector<float> window;          // (length)
-  std::vector<float> cosines, sines;  // (padded / 2), of the angles 2 pi k / padded
+  std::vector<float> cosines, sines;  // (padded / 2): values for the angles 2 pi k / padded
   std::vector<Triangle> triangles;    // (bins)
   std::unique_ptr<kiss_fft_state, FftStateDeleter> transform;
 
@@ -157,7 +157,7 @@ struct Filterbank::Tables {
   }
 
   // Computes the power spectrum (padded / 2) of a frame x (padded). The transform X of the N = padded real
-  // samples follows from Z, the complex transform of x[2n] + i x[2n+1] with size N / 2:
+  // samples is computed from Z, the complex transform of x[2n] + i x[2n+1] with size N / 2:
   //   X[k] = (Z[k] + Z*[N/2-k]) / 2 - i w^k (Z[k] - Z*[N/2-k]) / 2, where w = exp(-2 pi i / N).
   // `spectrum` is workspace (padded / 2).
   void power_spectrum(const float* frame, kiss_fft_cpx* spectrum, float* power) const {
@@ -292,7 +292,7 @@ Tensor FilterbankStream::compute_until(int64_t end) {
   const Tensor result =
       filterbank_.compute_frames({buffer_.data(), first_, samples()}, next_, std::max(next_, end), noise_);
   next_ = std::max(next_, end);
-  // Keeps two frames of samples, because the last frames may mirror them at the end of the signal.
+  // Keeps two frames of samples, because the last frames may mirror these samples at the end of the signal.
   const int64_t kept =
       std::min(filterbank_.first_sample(next_), samples() - 2 * filterbank_.options().frame_length());
   if (const int64_t drop = std::max<int64_t>(0, kept - first_); drop > 0) {

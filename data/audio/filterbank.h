@@ -23,8 +23,8 @@ struct FilterbankOptions {
   double high_hz = 0;    // upper edge of the last filter; if not positive, rate / 2 + high_hz
   double preemphasis = 0.97;
   double dither = 0;  // standard deviation of noise, in units of 16-bit samples
-  // true: frames lie inside the signal. false: the centres of frames lie inside the signal, which is mirrored
-  // at its ends.
+  // true: every frame lies inside the signal. false: the centre of every frame lies inside the signal, and
+  // the signal is mirrored at its ends.
   bool snip_edges = true;
   bool energy = false;  // the first feature is the log energy of the frame before pre-emphasis
 
@@ -47,7 +47,8 @@ class Filterbank {
   // frame. Without snip_edges, returns 0 for signals that are shorter than about half of frame_shift().
   int64_t frames(int64_t samples) const;
   // Returns the features of samples in [-1, 1), (frames, dims) float32 on the CPU. With dither, the noise of
-  // frame t comes from n = ceil(frame_length() / 4) blocks of the random stream, from block t * n.
+  // frame t comes from the blocks t * n to (t + 1) * n - 1 of the random stream, where n =
+  // ceil(frame_length() / 4).
   Tensor compute(std::span<const float> samples, const RandomStream& noise = {}) const;
 
  private:
@@ -73,7 +74,7 @@ class FilterbankStream {
   // The filterbank must outlive the stream.
   explicit FilterbankStream(const Filterbank& filterbank, const RandomStream& noise = {});
 
-  // Appends samples and returns the frames that they complete, (frames, dims). The result may be empty.
+  // Appends samples. Returns the frames that become complete, (frames, dims). The result may be empty.
   Tensor push(std::span<const float> samples);
   // Returns the remaining frames after the last samples.
   Tensor finish();

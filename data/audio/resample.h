@@ -1,7 +1,7 @@
 // Conversion of sample rates by band-limited interpolation (libsamplerate). resample() is thread-safe; a
 // Resampler is not.
 //
-// Both throw DataError for unsupported rates.
+// resample() and the constructor of Resampler throw DataError for unsupported rates.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Resampler {
   ~Resampler();
   Resampler(Resampler&&) noexcept;
 
-  // Appends the output samples that these input samples complete.
+  // Converts input samples. Appends the output samples that can already be computed to `out`.
   void push(std::span<const float> samples, std::vector<float>& out);
   // Ends the signal: appends the remaining output samples, or removes surplus samples from the end of `out`.
   void finish(std::vector<float>& out);

@@ -16,7 +16,7 @@ class Tokenizer;
 struct DatasetInfo {
   std::string name, split;
   int64_t vocabulary = 0;                       // tokens are in [0, vocabulary)
-  int64_t length = 0;                           // predictions per example: number of tokens - 1
+  int64_t length = 0;                           // number of predictions per example: number of tokens - 1
   int64_t height = 0, width = 0, channels = 0;  // 0 if the examples are not images
   int64_t features = 0;                         // size of a vector, for sets of vectors; 0 for tokens
 
@@ -32,14 +32,14 @@ class Dataset {
 
   virtual const DatasetInfo& info() const = 0;
   virtual int64_t size() const = 0;
-  // Returns the number of examples that contain the same token, such as overlapping windows of a text. If it
-  // is above 1, training draws examples at random, and an epoch has size() / overlap() examples.
+  // Returns the number of examples that contain the same token, such as overlapping windows of a text. If
+  // overlap() is above 1, training draws examples at random, and an epoch has size() / overlap() examples.
   virtual int64_t overlap() const { return 1; }
   // Returns the tokenizer of texts (data/text/tokenizer.h), or nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  // Returns the examples with these indices, in this order. The tokens are (number of indices, length + 1),
-  // or the elements (number of indices, length + 1, features); the other tensors are defined if the data set
-  // has them. Throws ShapeError if an index is outside [0, size).
+  // Returns the examples with these indices, in this order. `tokens` is (count, length + 1), where count is
+  // the number of indices. For sets of vectors, `elements` (count, length + 1, features) is defined instead.
+  // Other tensors are defined if the data set has them. Throws ShapeError if an index is outside [0, size).
   virtual Batch batch(std::span<const int64_t> indices) const = 0;
 
  protected:

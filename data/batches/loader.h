@@ -2,9 +2,9 @@
 // options and the step, so a run resumes exactly from its step. A Prefetcher prepares batches in a separate
 // thread.
 //
-// Loaders throw ConfigError if the data set is empty or the batch size is below 1. With LastBatch::drop, they
-// also throw ConfigError if the batch size exceeds the size of the data set, unless examples overlap and are
-// drawn at random.
+// The constructor of Loader throws ConfigError if the data set is empty or the batch size is below 1. With
+// LastBatch::drop, it also throws ConfigError if the batch size exceeds the size of the data set. The second
+// rule does not apply to overlapping examples that are drawn at random.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,16 @@ struct LoaderOptions {
   bool shuffle = true;  // permutes the examples in each epoch, or draws them at random if examples overlap
   uint64_t seed = 0;
   LastBatch last = LastBatch::drop;
-  // Divides the examples into batch_size parts of consecutive examples. Batch t has example t of each part,
-  // so example i of a batch follows example i of the previous batch. Ignores `shuffle`.
+  // Divides the examples into batch_size streams of consecutive examples. Batch t contains example t of each
+  // stream, so example i of a batch follows example i of the previous batch. If `streams` is true, `shuffle`
+  // is ignored.
   bool streams = false;
 };
 
-// Returns the examples of batch `number` if `count` examples are in `streams` parts (LoaderOptions::streams).
-// If the parts differ in length, the last batch contains only the last examples of the longer, first parts.
+// Returns the indices of the examples in batch `number` if `count` examples are divided into `streams`
+// streams (LoaderOptions::streams). If `count` is not a multiple of `streams`, the first streams have one
+// more example than the other streams. In this case, the last batch contains only examples of the first
+// streams.
 std::vector<int64_t> stream_indices(int64_t count, int64_t streams, int64_t number);
 
 // Returns the order of an epoch: a uniformly random permutation of 0 .. count - 1 (Fisher-Yates).

@@ -1,4 +1,4 @@
-// Preparation of the items of future steps in a separate thread.
+// Prefetch: a queue whose items are prepared in a separate thread.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,9 @@
 
 namespace tapeformer {
 
-// A queue of items. A separate thread calls make(step) for the steps [first, last) and keeps at most `depth`
-// unused items. The destructor waits for the current call of `make` and stops the thread. Only one thread may
-// call next().
+// A queue of items. A separate thread calls make(step) for the steps [first, last) and stores at most `depth`
+// items that next() has not returned yet. The destructor waits for the current call of `make` and stops the
+// thread. Only one thread may call next().
 template <class T>
 class Prefetch {
  public:

@@ -1,5 +1,5 @@
-// CRC-32 checksums, as in zlib and gzip. They detect damaged files, but not manipulated files. All functions
-// are thread-safe.
+// CRC-32 checksums, as in zlib and gzip. A CRC-32 detects damaged files, but not manipulated files. All
+// functions are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ struct Checksum {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
 
-  // Appends bytes to the sequence.
+  // Updates the checksum for `size` bytes that follow the sequence.
   void append(const void* data, size_t size);
-  // Appends the sequence of bytes that `next` describes.
+  // Updates the checksum for a sequence that follows and has the checksum `next`.
   void append(const Checksum& next);
   bool operator==(const Checksum&) const = default;
 };
@@ -26,8 +26,8 @@ struct Checksum {
 // Returns the checksum of a text.
 Checksum checksum_of(std::string_view text);
 
-// Reads `size` bytes at `offset` of a file into `data`, in parallel, and returns their checksum. Throws
-// FileError.
+// Reads `size` bytes at `offset` of a file into `data`, in parallel. Returns the checksum of these bytes.
+// Throws FileError.
 Checksum read_with_checksum(const File& file, void* data, size_t size, size_t offset);
 
 // Returns the CRC-32 as eight hexadecimal digits.

@@ -31,7 +31,7 @@ namespace {
 // in use, a program is not registered, and end_running_commands() does not kill it.
 std::array<std::atomic<pid_t>, 256> running;
 
-// The entry of a program in `running`, for the lifetime of the object.
+// An entry of a program in `running`. The constructor adds the entry; the destructor removes it.
 class RunningProgram {
  public:
   explicit RunningProgram(pid_t process) : process_(process) {

@@ -10,11 +10,12 @@
 
 namespace tapeformer {
 
-// Messages about faults. Readers of corpora throw at the first fault. If the caller passes a list, they
-// append all faults to it instead.
+// Messages about faults. A reader of a corpus throws at the first fault. If the caller passes a list of
+// faults, the reader appends all faults to the list instead.
 using Faults = std::vector<std::string>;
 
-// Calls f(). If `faults` is not null, appends the message of a DataError to it instead of throwing.
+// Calls f(). If f() throws DataError and `faults` is not null, appends the message to `faults` instead of
+// throwing.
 template <class F>
 void collect_fault(Faults* faults, F&& f) {
   if (!faults) return f();
@@ -35,8 +36,8 @@ struct FaultLimits {
 std::string fault_kind(const std::string& fault);
 
 // Returns the first faults of every kind, grouped by kind. If a kind has further faults, adds the line "… and
-// N more of this kind". If the limit of all faults leaves out kinds, adds the line "… and N more" with the
-// number of their faults.
+// N more of this kind". If some kinds are not shown because of limits.total, adds the line "… and N more",
+// where N is the number of faults of these kinds.
 Faults shown_faults(const Faults& faults, const FaultLimits& limits = {});
 
 // Returns the first `max_names` names and the number of remaining names: "one two three … and 9 more".

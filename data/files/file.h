@@ -15,8 +15,8 @@ inline std::string_view as_text(const Bytes& bytes, size_t size) {
   return {reinterpret_cast<const char*>(bytes.data()), size};
 }
 
-// Returns the contents of a regular file, without unpacking them. Throws DataError with the path if the file
-// is missing, cannot be read or contains more than `max_bytes`.
+// Returns the contents of a regular file. Does not unpack compressed files. Throws DataError with the path if
+// the file is missing, cannot be read or contains more than `max_bytes`.
 Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes);
 
 // Returns whether the path is a folder or a link to a folder. Returns false for invalid paths, such as names

@@ -48,7 +48,7 @@ class UnpackedFile::Reader {
     return stream_.avail_in >= 2 && stream_.next_in[0] == 0x1F && stream_.next_in[1] == 0x8B;
   }
 
-  // Fills the input buffer and keeps its unread bytes.
+  // Moves the unread bytes to the start of the input buffer and reads more bytes after them.
   void fill() {
     if (stream_.avail_in > 0) std::memmove(input_.data(), stream_.next_in, stream_.avail_in);
     file_.read(reinterpret_cast<char*>(input_.data() + stream_.avail_in),

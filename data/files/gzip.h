@@ -1,8 +1,8 @@
 // Readers of files that may be compressed with gzip. The format is detected by the first bytes, not by the
 // name. All functions are thread-safe.
 //
-// Functions throw DataError with the path if the file is missing or too large. They also throw it if gzip
-// data is truncated, corrupt or followed by other data.
+// Functions throw DataError with the path if the file is missing or too large. They also throw DataError if
+// gzip data is truncated, corrupt or followed by other data.
 #pragma once
 
 #include <memory>
@@ -27,8 +27,8 @@ class UnpackedFile {
   std::unique_ptr<Reader> reader_;
 };
 
-// Returns the unpacked contents. Throws DataError if they have more than `max_bytes`, so that a small file
-// cannot use unlimited memory.
+// Returns the unpacked contents. Throws DataError if the contents have more than `max_bytes`, so that a small
+// file cannot use unlimited memory.
 Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes);
 
 // Returns the first `count` unpacked bytes, or all bytes if the file has fewer.

@@ -2,7 +2,7 @@
 // and devices. The name of a file is the last component of its path, so that an archive cannot choose a
 // folder. Not thread-safe.
 //
-// The reader throws DataError with the path of the archive if it is not a tar archive, is damaged or
+// The reader throws DataError with the path of the archive if the file is not a tar archive, is damaged or
 // truncated, or is too large.
 #pragma once
 

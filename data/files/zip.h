@@ -9,7 +9,7 @@
 namespace tapeformer {
 
 // Writes the contents of the member with this name to a file. Throws DataError with the path of the archive
-// if it is damaged or has no such member, or if the member has more than `max_bytes`.
+// if the archive is damaged or has no such member, or if the member has more than `max_bytes`.
 void unpack_zip_member(const std::filesystem::path& archive, const std::string& name, int64_t max_bytes,
                        File& out);
 

@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 constexpr const char* kSetName = "images";
 
 // Appends the pictures and faults of a folder and its subfolders to `list`. `prefix` is the path of the
-// folder relative to the root folder. `parents` are the paths of the folders that contain it, without links.
+// folder relative to the root folder. `parents` are the paths of the folders that contain this folder, with
+// symbolic links resolved.
 void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::path> parents,
           PictureList& list) {
   std::error_code error;
@@ -54,7 +55,7 @@ uint64_t hash_of(const std::string& path) {
   return uint64_t{bits[1]} << 32 | bits[0];
 }
 
-// The images of a list of pictures. Pictures with faults have no image.
+// The images of a list of pictures. A picture with a fault has no image in `pixels`.
 struct DecodedImages {
   Tensor pixels;  // (count, dims) uint8
   Faults faults;
@@ -95,9 +96,9 @@ DecodedImages decode(const std::string& folder, const std::vector<std::string>& 
   return decoded;
 }
 
-// A file with the decoded images of a list of pictures: magic, sizes, faults, pixels and a CRC-32. Its name
-// contains checksums of ImageFolderOptions::size and channels, and of the paths, sizes and modification times
-// of all pictures.
+// A file with the decoded images of a list of pictures: magic, sizes, faults, pixels and a CRC-32. The file
+// name contains checksums of ImageFolderOptions::size and channels, and of the paths, sizes and modification
+// times of all pictures.
 class ImageCache {
  public:
   ImageCache(const std::string& folder, const std::vector<std::string>& pictures,
@@ -116,7 +117,7 @@ class ImageCache {
                 .string();
   }
 
-  // Reads the cache. Returns false if it does not exist or is damaged.
+  // Reads the cache. Returns false if the file does not exist or is damaged.
   bool read(DecodedImages& decoded) const {
     std::error_code ignored;
     if (!fs::is_regular_file(path_, ignored)) return false;
@@ -187,7 +188,7 @@ DecodedImages decode_or_read(const std::string& folder, const std::vector<std::s
   return decoded;
 }
 
-// Logs the faults of files as a warning. Throws DataError instead if `refuse` is true.
+// Logs the faults of files as a warning. If `refuse` is true, throws DataError instead.
 void report_faults(const Faults& faults, const std::string& folder, bool refuse) {
   if (faults.empty()) return;
   const std::string text = fault_text(faults);

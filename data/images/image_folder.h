@@ -11,18 +11,19 @@
 namespace tapeformer {
 
 struct ImageFolderOptions {
-  std::string path = {};                        // folder of the pictures
-  std::string valid_path = {}, test_path = {};  // folders of the splits; empty: shares of `path`
-  double valid_share = 0, test_share = 0;       // shares of the pictures, from 0 to 1
-  int64_t size = 32;                            // side of the images in pixels
-  int64_t channels = 3;                         // 1: grey, 3: RGB
+  std::string path = {};  // folder of the pictures
+  // Folders of the splits; empty: shares of the pictures in `path`.
+  std::string valid_path = {}, test_path = {};
+  double valid_share = 0, test_share = 0;  // shares of the pictures, from 0 to 1
+  int64_t size = 32;                       // side of the images in pixels
+  int64_t channels = 3;                    // 1: grey, 3: RGB
   bool refuse_bad = false;  // throw for a file that cannot be used; false: leave it out with a warning
-  std::string cache = {};   // folder for the decoded images; empty: none
+  std::string cache = {};   // folder in which decoded images are cached; empty: no cache
   int64_t limit = 0;        // maximum number of images, from the start of the split; 0: all
 };
 
-// The pictures below a folder, as paths relative to it, and the faults of other entries. Faults are broken
-// links, links to a folder that contains them, and names that are not valid UTF-8.
+// The pictures below a folder, as paths relative to the folder, and the faults of other entries. Faults are
+// broken links, links to a folder that contains the link, and names that are not valid UTF-8.
 struct PictureList {
   std::vector<std::string> pictures;
   std::vector<std::string> faults;
@@ -37,9 +38,9 @@ PictureList list_pictures(const std::string& folder);
 std::vector<std::string> pictures_of_split(std::vector<std::string> pictures, const std::string& split,
                                            double valid_share, double test_share);
 
-// Reads a split. Decoding uses the thread pool, so the function must be called from the main thread. Labels
-// are 0. Throws DataError if the folder cannot be read or has no usable picture, or, with `refuse_bad`, for
-// faults of files. Throws ConfigError for an unknown split.
+// Reads a split. Decoding uses the thread pool, so the function must be called from the main thread. All
+// labels are 0. Throws DataError if the folder cannot be read or has no usable picture. If `refuse_bad` is
+// true, also throws DataError for files with faults. Throws ConfigError for an unknown split.
 ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& options);
 
 }  // namespace tapeformer

@@ -21,7 +21,7 @@ std::string with_commas(int64_t number) {
   return text;
 }
 
-// Examples [first, last) of a part of the files.
+// Examples [first, last) of the training or test files.
 struct SplitRange {
   ImagePart part = ImagePart::train;
   int64_t first = 0, last = 0;

@@ -1,6 +1,6 @@
-// Loading of image data sets as bytes. The split "valid" is the last `validation` training examples, which
-// "train" then excludes. Loading logs the sizes of the splits. Decoding uses the thread pool, so load_images
-// must be called from the main thread.
+// Loading of image data sets as bytes. The split "valid" contains the last `validation` examples of the
+// training files; "train" contains the remaining examples. Loading logs the sizes of the splits. Decoding
+// uses the thread pool, so load_images must be called from the main thread.
 //
 // Functions throw DataError with the path for missing or corrupt files. They throw ConfigError for an unknown
 // data set or split and for invalid options.

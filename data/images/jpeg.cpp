@@ -48,7 +48,7 @@ void on_progress(j_common_ptr info) {
   std::longjmp(decoder.on_error, 1);
 }
 
-// Reads the header. Returns false and sets decoder.message if it is damaged.
+// Reads the header. Returns false and sets decoder.message if the header is damaged.
 bool read_header(Decoder& decoder, const Bytes& bytes) {
   decoder.info.err = jpeg_std_error(&decoder.errors);
   decoder.errors.error_exit = fail;
@@ -63,7 +63,7 @@ bool read_header(Decoder& decoder, const Bytes& bytes) {
   return true;
 }
 
-// Decodes the pixels. Returns false and sets decoder.message if they are damaged.
+// Decodes the pixels. Returns false and sets decoder.message if the pixels are damaged.
 bool read_pixels(Decoder& decoder, uint8_t* pixels) {
   jpeg_decompress_struct& info = decoder.info;
   if (setjmp(decoder.on_error)) return false;

@@ -42,8 +42,8 @@ void refuse_animation(const Bytes& bytes, const std::string& name) {
   }
 }
 
-// The input pixels that an output pixel covers along one axis: the weights of consecutive pixels from
-// `first`. The sum of the weights is 1.
+// The weights of the input pixels that an output pixel covers along one axis. The pixels are consecutive and
+// start at `first`. The sum of the weights is 1.
 struct AxisWeights {
   int64_t first;
   std::vector<double> weights;
@@ -115,7 +115,7 @@ Tensor square_image(const Tensor& picture, int64_t size, int64_t channels) {
   const std::vector<AxisWeights> axis = axis_weights(side, size);
   const Tensor image = Tensor::empty({size, size, channels}, DType::uint8);
   const auto* const pixels = picture.data<uint8_t>();
-  std::vector<double> row(static_cast<size_t>(side * from));  // mean of the covered rows
+  std::vector<double> row(static_cast<size_t>(side * from));  // weighted mean of the input rows
   for (int64_t y = 0; y < size; ++y) {
     std::fill(row.begin(), row.end(), 0.0);
     const AxisWeights& rows = axis[static_cast<size_t>(y)];

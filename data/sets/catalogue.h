@@ -1,6 +1,6 @@
-// The table of named data sets. A row contains the type and format of a data set, its
-// sizes, its files with checksums, and its origin. To add a data set of a known format, add a row in
-// catalogue.cpp. The table is constant, and all functions are thread-safe.
+// The table of named data sets. A row contains the type, the format, the sizes, the files with checksums, and
+// the origin of a data set. To add a data set of a known format, add a row in catalogue.cpp. The table is
+// constant, and all functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ enum class DatasetFormat {
   idx,               // MNIST's pairs of IDX files
   cifar,             // CIFAR-10's binary records
   text,              // files with any bytes (data/text/text_dataset.h)
-  an4,               // this and the next four: corpora of speech (data/speech/corpus.h)
+  an4,               // this and the next four formats: corpora of speech (data/speech/corpus.h)
   spoken_digits,
   timit,
   librispeech,
@@ -59,28 +59,29 @@ struct KnownFile {
 
 // A row of the table: a data set.
 struct KnownSet {
-  std::string_view name;  // also the name of its folder in a data directory
+  std::string_view name;  // name of the data set, and of its folder in a data directory
   DatasetType type;
   DatasetFormat format;
   std::string_view title = {};  // one line for listings
 
-  // Images; 0 if the user chooses the size.
+  // Size of images; 0 if the user chooses the size.
   int64_t height = 0, width = 0, channels = 0;
 
   int64_t classes = 0;  // number of classes of the labels; 0: no labels
 
-  // Speech.
+  // Properties of speech corpora.
   int64_t sample_rate = 0;  // default rate of recordings in samples per second; 0: the files contain features
   SpeechLabels labels = SpeechLabels::phones;
-  // Default names of the folders of the parts; empty if the corpus has no such folders.
+  // Default names of the folders of the training, validation and test parts. Empty if the corpus has no such
+  // folders.
   std::string_view train_part = {}, valid_part = {}, test_part = {};
   bool needs_path = false;  // whether the user sets the path, because the data is not in a data directory
 
-  std::span<const KnownFile> files = {};  // required files; empty: the data set is not in listings
+  std::span<const KnownFile> files = {};  // required files; if empty, list_sets() omits the data set
   std::string_view system_folder = {};    // folder of the Debian package, or empty
   std::string_view how_to_get = {};       // instructions for the user, in messages about missing files
-  // https URL of a folder with the .gz files or of a .tar.gz or .zip archive; empty: the data set cannot be
-  // fetched.
+  // https URL of a folder with the .gz files, or of a .tar.gz or .zip archive. If empty, the data set cannot
+  // be fetched.
   std::string_view url = {};
 
   bool has_checksums() const { return !files.empty() && !files.front().sha256.empty(); }
@@ -90,7 +91,7 @@ struct KnownSet {
 // Returns all rows.
 std::span<const KnownSet> known_sets();
 
-// Selects rows of the table; an empty function selects all rows.
+// A function that selects rows of the table. An empty function selects all rows.
 using SetFilter = std::function<bool(const KnownSet&)>;
 
 // Returns the names of the selected rows, in the order of the table.

@@ -1,7 +1,7 @@
 // Search for data sets in data directories. A data directory contains one folder per data set, named after
 // the data set, with the original files, plain or .gz. The search order is:
-//   1. the directory that the user names; no other directory is searched, so that a mistyped path is an
-//   error;
+//   1. the directory that the user names. If there is one, no other directory is searched, so that a mistyped
+//   path is an error;
 //   2. $TAPEFORMER_DATA;
 //   3. $XDG_DATA_HOME/tapeformer, or ~/.local/share/tapeformer;
 //   4. the folder of the Debian package of the data set.

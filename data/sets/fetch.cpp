@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 // Allowance for the bytes that gzip adds to incompressible data.
 constexpr int64_t kGzipOverhead = 1 << 20;
-// Allowance for the bytes of the other contents of an archive, such as headers and a licence.
+// Allowance for archive contents that are not data, such as headers and a licence.
 constexpr int64_t kArchiveOverhead = int64_t{1} << 28;
 
 // A temporary file that is removed at the end of the scope, unless it was renamed.
@@ -33,7 +33,7 @@ struct TemporaryFile {
   }
 };
 
-// Creates the file. Replaces a file of an interrupted download, and follows no links.
+// Creates a file. Replaces the file of an interrupted download, and does not follow links.
 File create_file(const fs::path& path) {
   std::error_code ignored;
   fs::remove(path, ignored);
@@ -92,7 +92,8 @@ bool is_gzip(const fs::path& path) {
   return file.get() == 0x1F && file.get() == 0x8B;
 }
 
-// Verifies a temporary file and renames it to its final name. `origin` names its source in errors.
+// Verifies a temporary file and renames it to its final name. `origin` names the source of the file in
+// errors.
 void verify_and_install(const KnownFile& file, const fs::path& folder, const TemporaryFile& part,
                         const std::string& origin) {
   check_published_digest(file, part.path, origin);

@@ -18,7 +18,7 @@ struct FileReport {
   std::string expected_sha256;
   int64_t bytes = 0;  // size of the contents that were found; 0 in reports of list_sets()
   std::string sha256;
-  std::string problem;  // empty if there is none
+  std::string problem;  // description of the problem; empty if there is none
 };
 
 struct SetReport {

@@ -1,4 +1,4 @@
-// Checks of single utterances. They read audio and compute features with the same code as training.
+// Checks of single utterances. The checks read audio and compute features with the same code as training.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@
 
 namespace tapeformer {
 
-// Options of the checks. The defaults check the corpus alone; other values also check how training uses it.
+// Options of the checks. The defaults check the corpus alone; other values also check that training can use
+// the corpus.
 struct SpeechChecks {
   FeatureOptions features;
   bool any_rate = true;  // true: the first recording sets the rate; false: `features` sets it
-  std::shared_ptr<const Lexicon> lexicon;  // reports unknown words as faults; null: no check
+  std::shared_ptr<const Lexicon> lexicon;  // words that the lexicon lacks are faults; null: no check
   bool words_are_phones = false;           // words are labels if there is no lexicon
   // Frames per step of the encoder, to check that CTC can align the labels; 0: no check.
   int64_t subsampling = 0;

@@ -30,7 +30,8 @@ void require_split(const std::string& corpus, const std::string& split) {
     throw ConfigError(corpus + ": expected the split train or test, not \"" + split + "\"");
 }
 
-// Returns all files below a folder with an extension (in lower case), sorted by path.
+// Returns all files below a folder whose extension, converted to lower case, is `extension`. Sorts them by
+// path.
 std::vector<fs::path> files_below(const fs::path& folder, const std::string& extension) {
   if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> files;

@@ -2,9 +2,9 @@
 // features. The readers support the layouts of common corpora and read lists only, no recordings. Texts, ids
 // and names of speakers are UTF-8.
 //
-// Functions throw DataError with the file and line of the first fault. If `faults` is given, readers append
-// all faults to it instead. Missing or invalid labels of an utterance do not throw; `Utterance::fault`
-// contains the reason, and callers skip or reject the utterance.
+// Functions throw DataError with the file and line of the first fault. If `faults` is not null, readers
+// append all faults to `faults` instead of throwing. Missing or invalid labels of an utterance do not throw;
+// `Utterance::fault` contains the reason, and callers skip or reject the utterance.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ struct Utterance {
   SpeechSource source = SpeechSource::audio;
   std::filesystem::path path;
   std::string command;        // shell command that prints the recording; replaces `path` if not empty
-  double begin = 0;           // start in seconds
-  std::optional<double> end;  // end in seconds; std::nullopt: end of the recording
+  double begin = 0;           // start in the recording, in seconds
+  std::optional<double> end;  // end in the recording, in seconds; std::nullopt: end of the recording
   int64_t offset = 0;         // byte offset of the matrix in an archive
   Words words;                // transcript, if the corpus contains words
   Words phones;               // labels of the corpus, or the result of pronounce_words
   std::string fault;          // reason why the labels cannot be used, or empty
-  std::string location;       // "list:line" or path of the file that contains the labels
+  std::string location;       // "path:line" of the list that contains the utterance, or path of its file
 };
 
 struct Corpus {
@@ -50,8 +50,8 @@ struct PronounceReport {
   int64_t dropped = 0;  // number of removed utterances
   Words unknown;        // sorted list of unknown words
 };
-// Sets the phones of all utterances that have only words. Returns the number of dropped
-// utterances and the unknown words.
+// Sets the phones of all utterances that have words but no phones. Returns the number of dropped utterances
+// and the unknown words.
 PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownWords unknown);
 
 // Reads the features of CMU AN4: etc/an4_{train,test}.{fileids,transcription} and feat/*.mfc. The phones of
@@ -64,8 +64,8 @@ Corpus read_spoken_digits(const std::filesystem::path& folder, const std::string
                           Faults* faults = nullptr);
 
 // Reads TIMIT. The split "train" is the folder TRAIN, and "test" is the core test set of 24 speakers. SA
-// sentences are left out. The phones of the .PHN files are mapped to `set`. File names are in upper or lower
-// case.
+// sentences are left out. The phones of the .PHN files are mapped to `set`. File names can be in upper or
+// lower case.
 Corpus read_timit(const std::filesystem::path& folder, const std::string& split, PhoneSet set,
                   Faults* faults = nullptr);
 

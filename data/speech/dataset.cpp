@@ -25,8 +25,8 @@ double SpeechBatch::padding() const {
 
 namespace {
 
-// Returns the utterances that options.limit selects and a flag for each utterance. If features are normalised
-// by speaker, also returns the other utterances of these speakers, with the flag false.
+// Returns the utterances that options.limit selects, each with the flag true. If features are normalised by
+// speaker, also returns the other utterances of the same speakers, each with the flag false.
 std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const SpeechOptions& options) {
   const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
   if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
@@ -64,8 +64,8 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOpti
   std::erase_if(items_, [](const Item& item) { return !item.chosen; });
 }
 
-// Returns the item of an utterance. `stored` is its index in the store. Throws DataError if the utterance has
-// no usable audio or labels.
+// Returns the item of an utterance. `stored` is the index of the utterance in store_. Throws DataError if the
+// utterance has no usable audio or labels.
 SpeechDataset::Item SpeechDataset::make_item(const Utterance& utterance, int64_t stored, bool chosen) {
   if (!utterance.fault.empty()) throw DataError(utterance.fault);
   if (!store_->error(stored).empty()) throw DataError(store_->error(stored));
@@ -185,7 +185,7 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
   int64_t longest = min_frames;
   for (const int64_t i : indices) longest = std::max(longest, frames(i));
   batch.features = Tensor::zeros({count, longest, dims()});
-  // Every utterance uses a separate part of the stream, so that all masks of an epoch differ.
+  // Every utterance uses a separate random stream, so that the masks of the utterances differ.
   for (int64_t b = 0; b < count; ++b) {
     const int64_t i = indices[static_cast<size_t>(b)];
     const Tensor utterance_features = features(i, epoch);

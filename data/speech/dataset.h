@@ -1,5 +1,6 @@
-// Data sets of speech for CTC: features of utterances and the numbers of their phones. A batch depends only
-// on the corpus, the options, the indices and the random stream, not on the number of threads.
+// Data sets of speech for CTC. An example consists of the features of an utterance and the numbers of its
+// phones. A batch depends only on the corpus, the options, the indices and the random stream, not on the
+// number of threads.
 //
 // Utterances without usable recordings or labels are left out, and the report contains their ids and faults.
 // The constructor throws DataError if no utterance is left, or at the first fault if options.refuse_bad is
@@ -24,8 +25,8 @@ namespace tapeformer {
 // scoring, all utterances with labels are kept.
 enum class SpeechUse { training, scoring };
 
-// The frames whose mean and variance normalise the features of an utterance. `global`: the frames of the
-// training set.
+// Frames over which the mean and the variance for normalisation are computed: the frames of the utterance, of
+// its speaker, or of the training set (`global`). `none`: no normalisation.
 enum class Normalization { none, utterance, speaker, global };
 
 struct SpeechOptions {
@@ -60,7 +61,7 @@ struct SpeechReport {
   // Ids of utterances with fewer steps than CTC needs for the labels. Training leaves these utterances out,
   // and scoring keeps them.
   std::vector<std::string> too_short;
-  std::set<std::string> unseen_phones;  // phones of references that the table lacks, in scoring
+  std::set<std::string> unseen_phones;  // phones of references that the phone table lacks; only for scoring
 };
 
 class SpeechDataset {
@@ -70,7 +71,8 @@ class SpeechDataset {
   const SpeechReport& report() const { return report_; }
   const PhoneTable& phones() const { return phones_; }
   const SpeechOptions& options() const { return options_; }
-  // Returns the statistics for Normalization::global, else empty statistics.
+  // Returns the statistics that Normalization::global uses. For other normalisations, returns empty
+  // statistics.
   const FeatureStatistics& global_statistics() const { return global_statistics_; }
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
   int64_t dims() const { return store_->dims() * (options_.delta_order + 1); }
@@ -90,8 +92,8 @@ class SpeechDataset {
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
   // Returns the batch of these utterances. If `augment` is not null, applies SpecAugment with random numbers
-  // from `stream`, which is the stream of the training step. `epoch` selects the dither. The features have at
-  // least `min_frames` frames.
+  // from `stream`, which is the stream of the training step. `epoch` selects the dither. Pads the features to
+  // at least `min_frames` frames.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
   // Returns the batch of these utterances without features.
@@ -102,7 +104,7 @@ class SpeechDataset {
     Utterance utterance;
     std::vector<int64_t> labels;
     int64_t stored, statistics;  // indices in the store and in statistics_
-    bool chosen;                 // false: only used for the statistics of its speaker
+    bool chosen;                 // false: used only for the statistics of its speaker
     bool has_loss;
   };
   const Item& item(int64_t i) const { return items_[static_cast<size_t>(i)]; }
@@ -116,7 +118,7 @@ class SpeechDataset {
   std::optional<Filterbank> filterbank_;  // recomputes the features with new dither; empty without dither
   std::vector<Item> items_;
   std::vector<FeatureStatistics> statistics_;  // one per speaker, or one for all
-  FeatureStatistics global_statistics_;        // of all speakers
+  FeatureStatistics global_statistics_;        // result of global_statistics()
   SpeechReport report_;
 };
 

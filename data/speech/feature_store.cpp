@@ -224,7 +224,8 @@ void FeatureStore::use_cache(const Corpus& corpus, const FeatureOptions& options
   from_cache_ = open_cache(path, count);
   if (from_cache_) return;
   if (fs::exists(path)) log_warning(path, ": the feature cache is damaged; its features are computed again");
-  // Several processes may write the same cache. All write the same contents, and the last rename wins.
+  // Several processes may write this cache at the same time. All processes write the same contents, so any of
+  // their files may be the last to be renamed.
   File file = create_unfinished(path);
   try {
     compute(corpus, options, &file);

@@ -3,9 +3,10 @@
 // of the utterances. The store contains features before normalisation and augmentation.
 //
 // FeatureStore does not throw for unusable recordings and feature files; error() returns the reason for each
-// utterance. A cache contains these reasons. It is not kept if Utterance::command or the system fails, or if
-// a file must not be read. If the CRC-32 or the magic at the end of a cache is wrong, FeatureStore logs a
-// warning and computes the features again.
+// utterance. The cache file also contains these reasons. The cache file is deleted if an error may be
+// transient: an error of an utterance with a command, a system error, or a file without read permission. If
+// the CRC-32 or the magic at the end of a cache file is wrong, FeatureStore logs a warning and computes the
+// features again.
 #pragma once
 
 #include <memory>
@@ -28,7 +29,7 @@ struct FeatureOptions {
   int64_t mfc_dims = 13;                // dimensions of the features in .mfc files
   double max_seconds = 3600;            // maximum length of a recording or segment; 0: no limit
   uint64_t seed = 0;                    // seed of dither
-  std::string cache_folder;             // empty: features are kept in memory
+  std::string cache_folder;             // folder of cache files; empty: features are kept in memory
 
   // Returns the options for reading recordings.
   AudioOptions audio() const {
@@ -43,7 +44,7 @@ struct FeatureOptions {
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
                         const Filterbank& filterbank, int64_t epoch = 0);
 
-// Returns the name of the cache of these features, without its suffix. The name is a hash of all options
+// Returns the name of the cache file of these features, without the suffix. The name is a hash of all options
 // except cache_folder, and of each utterance: id, path, command, source, range, and size and modification
 // time of the file. The contents of files are not hashed.
 std::string cache_key(const Corpus& corpus, const FeatureOptions& options);

@@ -11,8 +11,8 @@ void check_features(const char* op, const Tensor& features) {
         "expected contiguous float32 (frames, dims), found ", features.shape());
 }
 
-// Returns the coefficients of a derivative for the frames -order * window .. order * window: the filter of
-// the first derivative, convolved with itself `order` - 1 times.
+// Returns the filter of the derivative of order `order`, with coefficients for the frames -order * window ..
+// order * window. The filter is the filter of the first derivative, convolved with itself `order` - 1 times.
 std::vector<float> delta_filter(int64_t order, int64_t window) {
   std::vector<double> filter = {1};
   double norm = 0;

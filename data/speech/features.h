@@ -1,7 +1,8 @@
 // Processing of features of speech, which are contiguous float32 CPU tensors (frames, dims): deltas,
 // normalisation of mean and variance, and SpecAugment (Park et al. 2019). All functions are thread-safe.
 //
-// Functions throw ShapeError for other tensors and mismatched shapes.
+// Functions throw ShapeError for tensors of another rank or dtype, tensors that are not contiguous, and
+// mismatched shapes.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +17,24 @@ namespace tapeformer {
 // is the slope of a line through 2 * window + 1 frames. The first and last frame are repeated at the ends.
 Tensor add_deltas(const Tensor& features, int64_t order = 2, int64_t window = 2);
 
-// add_deltas() for features that arrive in pieces, with bit-identical results. Frame t is complete after
-// frame t + order * window. Not thread-safe.
+// The streaming form of add_deltas(), for features that arrive in pieces. The results are bit-identical.
+// Frame t is complete after frame t + order * window. Not thread-safe.
 class DeltaStream {
  public:
   explicit DeltaStream(int64_t order, int64_t window = 2);
 
-  // Appends features and returns the frames that they complete, if any. If `last` is true, returns all
-  // remaining frames.
+  // Appends features. Returns the frames that become complete, which may be none. If `last` is true, returns
+  // all remaining frames.
   Tensor push(const Tensor& features, bool last = false);
 
  private:
-  std::vector<std::vector<float>> filters_;  // filters of each order
+  std::vector<std::vector<float>> filters_;  // filters of the derivatives, indexed by order
   std::vector<float> buffer_;                // frames from index first_
   int64_t dims_ = 0, first_ = 0, next_ = 0;
 };
 
-// Sums over frames, which determine mean and variance. They are float64 because the sums of a corpus have
-// many terms.
+// Sums over frames, from which mean and variance are computed. The sums are float64, because the sums of a
+// corpus have many terms.
 struct FeatureStatistics {
   double frames = 0;
   std::vector<double> sums, squares;  // (dims)
@@ -47,7 +48,7 @@ struct FeatureStatistics {
 // belong to the utterance, its speaker or the training set. A constant dimension becomes 0.
 void normalize(const Tensor& features, const FeatureStatistics& statistics, bool variance);
 
-// Returns the first frame with a value that is not finite, or -1 if there is none.
+// Returns the index of the first frame with a value that is not finite, or -1 if there is none.
 int64_t find_not_finite(const Tensor& features);
 
 struct SpecAugmentOptions {
@@ -55,12 +56,12 @@ struct SpecAugmentOptions {
   int64_t frequency_width = 27;  // maximum number of bins in a mask
   int64_t time_masks = 2;
   int64_t time_width = 100;  // maximum number of frames in a mask
-  double time_share = 1;     // maximum share of the utterance in a mask
+  double time_share = 1;     // maximum share of the frames of an utterance in a mask
   bool operator==(const SpecAugmentOptions&) const = default;
 };
 
-// Sets random bands of bins and spans of frames to 0, the mean of normalised features, in place. Deltas are
-// masked together with their bin: `bins` is the number of static dimensions, 0 for all dimensions.
+// Sets random bands of bins and spans of frames to 0, the mean of normalised features, in place. The deltas
+// of a masked bin are also set to 0. `bins` is the number of dimensions without deltas; 0: all dimensions.
 void spec_augment(const Tensor& features, const SpecAugmentOptions& options, const RandomStream& stream,
                   int64_t bins = 0);
 

@@ -47,8 +47,8 @@ class Cursor {
   }
   [[noreturn]] void fail(const std::string& message) const { throw DataError(location_ + ": " + message); }
 
-  // Throws DataError if the rest of the file is shorter than rows * columns values and `extra` bytes. Sizes
-  // in a damaged file can be arbitrary.
+  // Throws DataError if the rest of the file is shorter than rows * columns values plus `extra` bytes.
+  // Prevents large allocations, because sizes in a damaged file can be arbitrary.
   void require(int64_t rows, int64_t columns, int64_t value_bytes, int64_t extra = 0) const {
     int64_t bytes = 0;
     if (rows < 0 || columns < 0 || __builtin_mul_overflow(rows * columns, value_bytes, &bytes) ||

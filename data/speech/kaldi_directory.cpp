@@ -19,7 +19,7 @@ struct Entry {
 };
 using Table = std::map<std::string, Entry>;
 
-// A fault. The lists stay usable if only single utterances have faults.
+// A fault. If `in_utterance` is true, only one utterance is unusable, and the other utterances can be used.
 struct Problem {
   std::string text;
   bool in_utterance = false;
@@ -219,7 +219,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
   return corpus;
 }
 
-// Adds faults of recordings and matrices. Skips missing files, which the check of the lists reports.
+// Adds faults of recordings and matrices. Skips missing files, which read_lists() reports.
 void check_contents(const Corpus& corpus, ContentCheck& check_one, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
       if (utterance.command.empty() && !exists_at(utterance.path)) continue;

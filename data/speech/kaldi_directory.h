@@ -27,11 +27,11 @@ Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_comm
 // exist.
 Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
 
-// Returns all faults of the directory and of its recordings and features. Several directories can share
-// `check_one`, which checks that all recordings have the same rate.
+// Returns all faults of the directory and of its recordings and features. `check_one` also checks that all
+// recordings have the same rate. Several directories can share `check_one`.
 Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
 
-// Makes the words of each utterance its phones, for directories whose text consists of phones.
+// Copies the words of each utterance to its phones, for directories whose text consists of phones.
 void use_words_as_phones(Corpus& corpus);
 
 // Writes the lists wav.scp, text and utt2spk, sorted.

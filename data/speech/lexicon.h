@@ -17,8 +17,8 @@ class Lexicon {
  public:
   // Reads a lexicon. Removes the stress digits of the vowels of CMUdict ("AH0" becomes "AH"). If a word has
   // several pronunciations, uses the first. Throws DataError with the file and line for an entry without
-  // phones and, if `phones` is given, for a phone that is not in `phones`. If `faults` is given, appends all
-  // faults to it instead.
+  // phones and, if `phones` is given, for a phone that is not in `phones`. If `faults` is not null, appends
+  // all faults to `faults` instead of throwing.
   static Lexicon read(const std::filesystem::path& path, std::vector<std::string>* faults = nullptr,
                       const std::set<std::string>* phones = nullptr);
 
@@ -28,8 +28,8 @@ class Lexicon {
   const Words* find(const std::string& word) const;  // nullptr if the word is unknown
   std::set<std::string> phones() const;              // phones of all words
 
-  // Returns the phones of the words, in order. Inserts words that the lexicon lacks into `unknown`; they have
-  // no phones.
+  // Returns the phones of the words, in order. Words that the lexicon lacks add no phones and are inserted
+  // into `unknown`.
   Words pronounce(const Words& words, std::set<std::string>& unknown) const;
 
  private:

@@ -101,8 +101,8 @@ std::string alignment_text(const std::vector<AlignedPhone>& alignment) {
 
 namespace {
 
-// Escapes characters with a meaning in sclite: "@" is the empty word, "{ a / b }" an alternative, and ";;" a
-// comment.
+// Escapes characters with a special meaning in sclite: "@" is the empty word, "{ a / b }" an alternative, and
+// ";;" a comment.
 std::string trn_word(const std::string& phone) {
   constexpr std::string_view kMarks = "@{}/()<>;*%=&\"\\";
   constexpr std::string_view kHexDigits = "0123456789abcdef";

@@ -28,8 +28,9 @@ inline constexpr ErrorWeights kEqualWeights;
 // The weights of sclite. The alignment may have more errors than the minimum.
 inline constexpr ErrorWeights kScliteWeights{4, 3, 3};
 
-// Returns an alignment with the smallest weighted number of errors. If several alignments are optimal, the
-// choice from the end of the sequences prefers a match or substitution, then a deletion, then an insertion.
+// Returns an alignment with the smallest weighted number of errors. If several alignments are optimal,
+// columns are chosen from the end of the sequences: a match or substitution if it is optimal, else a deletion
+// if it is optimal, else an insertion.
 std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
                                        const ErrorWeights& weights = kEqualWeights);
 
@@ -42,7 +43,8 @@ struct PhoneScore {
   std::map<std::pair<std::string, std::string>, int64_t> confusions;
 
   int64_t errors() const { return substitutions + deletions + insertions; }
-  // Returns errors / reference in percent. If `reference` is 0, returns 0 without errors, else infinity.
+  // Returns errors / reference in percent. If `reference` is 0, returns 0 if there are no errors, else
+  // infinity.
   double error_rate() const;
   void add(const Words& reference, const Words& hypothesis);
   void add(const PhoneScore& other);
@@ -63,8 +65,8 @@ struct ScoredUtterance {
 };
 
 // Writes ref.trn and hyp.trn to the folder, with a line "phones … (id)" per utterance. Characters with a
-// meaning in sclite are written as = and two hexadecimal digits. sclite needs the option -s, because case
-// matters.
+// special meaning in sclite are written as = and two hexadecimal digits. sclite needs the option -s, because
+// case matters.
 void write_trn_files(const std::filesystem::path& folder, const std::vector<ScoredUtterance>& utterances);
 
 }  // namespace tapeformer

@@ -14,7 +14,8 @@
 
 namespace tapeformer {
 
-// Names of phones and their numbers. Number 0 is the blank of CTC. The phones follow in the given order.
+// Names of phones and their numbers. Number 0 is the blank of CTC. The phones have the numbers 1, 2, … in the
+// given order.
 class PhoneTable {
  public:
   PhoneTable() = default;
@@ -25,7 +26,7 @@ class PhoneTable {
   int64_t classes() const { return static_cast<int64_t>(names_.size()); }  // including the blank
   const Words& names() const { return names_; }  // indexed by number; the first is "<blank>"
   bool contains(const std::string& phone) const { return numbers_.contains(phone); }
-  // Returns the number of a phone. Throws DataError if the table does not contain it.
+  // Returns the number of a phone. Throws DataError if the table does not contain the phone.
   int64_t number(const std::string& phone) const;
   std::vector<int64_t> numbers(const Words& phones) const;
   // Returns the phones with these numbers. Throws DataError for a number outside of the table.
@@ -48,10 +49,10 @@ enum class PhoneSet { timit61, timit48, timit39 };
 // Returns the phones of a set, sorted. The set of 61 phones contains q and h#.
 Words timit_phones(PhoneSet set);
 
-// Maps a phone of the 61 or 48 phones of TIMIT to another set. Returns "" for q, which has no phone in the
-// smaller sets. Throws DataError if the name is not a phone of TIMIT.
+// Maps a phone of the 61 or 48 phones of TIMIT to another set. Returns "" for q, which has no counterpart in
+// the smaller sets. Throws DataError if the name is not a phone of TIMIT.
 std::string fold_timit(const std::string& phone, PhoneSet set);
-// Maps each phone of a sequence. Removes q, which has no phone in the smaller sets.
+// Maps each phone of a sequence. Removes q, which has no counterpart in the smaller sets.
 Words fold_timit(const Words& phones, PhoneSet set);
 
 }  // namespace tapeformer

@@ -73,7 +73,8 @@ class Recordings {
   fs::path relative(size_t i) const { return paths_[i].lexically_relative(folder_); }
   std::string id(size_t i) const { return as_word(relative(i).replace_extension().string()); }
 
-  // Returns the index of the recording `name`. Throws DataError with `location` if none or several match.
+  // Returns the index of the recording `name`. Throws DataError with `location` if no recording or several
+  // recordings match.
   size_t find(const std::string& name, const std::string& location) const {
     fs::path wanted = fs::path(name).lexically_normal();
     if (wanted.is_absolute()) wanted = wanted.lexically_relative(folder_);
@@ -88,7 +89,7 @@ class Recordings {
   }
 
  private:
-  // Returns the names of a recording, the most specific first.
+  // Returns the names that match a recording, the most specific name first.
   static std::vector<std::string> keys_of(const fs::path& relative) {
     fs::path bare = relative;
     bare.replace_extension();
@@ -243,7 +244,7 @@ void write_unknown_words(Preparation& p) {
   replace_file(path.string(), text);
 }
 
-// Returns the part of every utterance: 0 train, 1 valid, 2 test.
+// Returns the part of every utterance, as an index into kSplits: 0 train, 1 valid, 2 test.
 std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) {
   std::map<std::string, std::vector<size_t>> groups;
   std::set<std::string> speakers;

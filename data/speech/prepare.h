@@ -1,6 +1,6 @@
-// Preparation of Kaldi data directories from a folder of recordings and a table or folder of transcripts. It
-// matches recordings and transcripts, normalises the words, and divides the utterances into train, valid and
-// test.
+// Preparation of Kaldi data directories from a folder of recordings and a table or folder of transcripts.
+// prepare_speech() matches recordings and transcripts, normalises the words, and divides the utterances into
+// train, valid and test.
 //
 // prepare_speech() throws ConfigError for invalid options and DataError if no utterance can be used.
 #pragma once
@@ -19,7 +19,7 @@ struct PrepareOptions {
   std::filesystem::path audio;                  // folder of recordings, searched recursively
   std::filesystem::path transcripts;            // file or folder (data/speech/transcripts.h)
   std::filesystem::path out;                    // output folder
-  std::vector<std::filesystem::path> lexicons;  // the first file that has a word gives its pronunciation
+  std::vector<std::filesystem::path> lexicons;  // for each word, the first file that contains it is used
   TranscriptColumns columns;
   // The speaker of a transcript without a speaker column. "folder": the top-level folder below `audio`.
   // "prefix": the file name up to the first - or _. "none": every utterance has its own speaker. "auto":
@@ -31,7 +31,7 @@ struct PrepareOptions {
   std::string split = "auto";
   double valid = 0.1, test = 0.1;     // shares of the utterances
   uint64_t seed = 0;                  // seed of the split
-  bool propose = false;               // writes pronunciations of unknown words
+  bool propose = false;               // writes proposed pronunciations of unknown words
   std::string program = "espeak-ng";  // program that proposes pronunciations
 };
 

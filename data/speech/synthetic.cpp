@@ -128,7 +128,7 @@ Words parse_espeak_phonemes(const std::string& text) {
   std::replace(spaced.begin(), spaced.end(), '_', ' ');
   std::erase_if(spaced, [](char c) { return std::strchr("',;%=|", c) && c != '\0'; });
   Words phones = split_words(spaced);
-  // A colon is a pause, and parentheses name another language.
+  // In the output of espeak-ng, a colon is a pause, and parentheses contain the name of another language.
   std::erase_if(phones, [](const std::string& phone) { return phone == ":" || phone[0] == '('; });
   return phones;
 }

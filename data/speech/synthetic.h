@@ -28,7 +28,8 @@ struct SyntheticSpeechOptions {
 // Returns the voices of a split. The splits have no voice in common.
 Words synthetic_voices(const std::string& split);
 
-// Returns the sentences [first, first + count) of the list of different sentences that `seed` determines.
+// Returns the sentences [first, first + count) of a list of distinct random sentences. `seed` determines the
+// list.
 std::vector<Words> synthetic_sentences(uint64_t seed, int64_t first, int64_t count);
 
 // Converts the output of espeak-ng ("s_'E_v_@_n 'oU_l_d") to phonemes without stress marks and other marks.

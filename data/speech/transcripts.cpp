@@ -198,7 +198,8 @@ std::string without_edges(const std::string& word, std::string_view edges) {
   return first == std::string::npos ? "" : word.substr(first, word.find_last_not_of(edges) + 1 - first);
 }
 
-// Removes punctuation around a word. Returns the longest form that the lexicon has, else the shortest form.
+// Removes punctuation around a word. Returns the longest form that the lexicon contains. If the lexicon
+// contains none, returns the shortest form.
 std::string bare_word(const std::string& word, const Lexicon& lexicon) {
   std::string bare;
   for (const std::string_view edges : {"\"()[]{}<>,;:!?*_~`^|\\/", "\"()[]{}<>,;:!?*_~`^|\\/-",

@@ -14,7 +14,7 @@
 namespace tapeformer {
 
 struct Transcript {
-  std::string recording;  // id, file name or path, unchanged
+  std::string recording;  // id, file name or path of the recording, as in the transcripts
   std::string text;
   std::string speaker;   // "" if it is unknown
   std::string location;  // "file:line"
@@ -32,7 +32,7 @@ struct TranscriptColumns {
 // - any other file: lines "id text", as Kaldi's text and LibriSpeech's .trans.txt.
 // - a folder: all .trans.txt files below it. If there are none, every .txt or .lab file is the transcript of
 //   the recording with the same name.
-// If `faults` is given, appends the faults of invalid lines to it and leaves these lines out.
+// If `faults` is not null, appends the faults of invalid lines to `faults` and leaves these lines out.
 std::vector<Transcript> read_transcripts(const std::filesystem::path& path,
                                          const TranscriptColumns& columns = {}, Faults* faults = nullptr);
 
@@ -42,8 +42,8 @@ struct NormalizedText {
 };
 
 // Splits a text into words of the lexicon. Ignores case, removes punctuation around words, and converts
-// typographic marks to ASCII. Splits a compound ("well-known") if the lexicon lacks it. Keeps digits and
-// symbols such as % as words, because their pronunciation is ambiguous.
+// typographic marks to ASCII. If the lexicon lacks a compound ("well-known"), splits the compound. Keeps
+// digits and symbols such as % as words, because their pronunciation is ambiguous.
 NormalizedText normalize_transcript(const std::string& text, const Lexicon& lexicon);
 
 }  // namespace tapeformer

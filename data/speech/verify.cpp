@@ -67,7 +67,8 @@ void check_librispeech_files(const fs::path& folder, const Corpus& corpus, Fault
       faults.push_back(entry.path().string() + ": no transcript names it");
 }
 
-// Returns the folders in checks.parts. If there are none, returns all folders for which `holds_part` is true.
+// Returns the folders in checks.parts. If checks.parts is empty, returns all folders for which `holds_part`
+// is true.
 template <class HoldsPart>
 std::vector<fs::path> part_folders(const fs::path& folder, const SpeechChecks& checks,
                                    HoldsPart&& holds_part) {

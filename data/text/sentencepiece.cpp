@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMaxSentenceBytes = 4096;
 // Maximum number of training sentences. If a text has more lines, the trainer samples some of them.
 constexpr int64_t kTrainingSentences = 500'000;
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581 stands for a space
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which replaces a space in pieces
 
 // Maximum number of bytes per call of the SentencePiece encoder.
 constexpr size_t kMaxEncodedBytes = 1 << 16;
@@ -53,7 +53,8 @@ class SentencePieceTokenizer final : public Tokenizer {
       throw EncodingError(bad, "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
     std::vector<int> tokens;
     std::vector<int32_t> all;
-    // Encodes line by line, because the time for a piece of text can grow faster than its length.
+    // Encodes line by line, because the encoding time can grow faster than linearly with the length of a
+    // text.
     for (size_t at = 0; at < text.size();) {
       const size_t size = line_bytes(text.substr(at), kMaxEncodedBytes);
       const auto status = processor_.Encode({text.data() + at, size}, &tokens);

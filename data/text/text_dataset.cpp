@@ -23,7 +23,7 @@ std::shared_ptr<const TextSource> open_text(const std::string& path) {
   return std::make_shared<const TextSource>(text_files(path));
 }
 
-// Returns the position of the character that contains the byte at `offset`.
+// Returns the offset of the first byte of the character that contains the byte at `offset`.
 int64_t character_start(const TextSource& text, int64_t offset) {
   const auto continues = [&](int64_t at) {
     return at > 0 && at < text.bytes() && (static_cast<uint8_t>(text.view(at, 1)[0]) & 0xC0) == 0x80;
@@ -96,8 +96,8 @@ class StoredTokens final : public TokenSequence {
   std::vector<T> tokens_;
 };
 
-// Divides a range into parts of about a mebibyte and returns their ends. Parts end after a line end or, in
-// long lines, between characters.
+// Divides a range into parts of about a mebibyte and returns the ends of the parts. A part ends after a line
+// end or, in a long line, between two characters.
 std::vector<int64_t> part_ends(const TextRange& range) {
   constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
   std::vector<int64_t> ends;

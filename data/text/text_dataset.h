@@ -16,20 +16,22 @@ struct TextOptions {
   std::string tokenizer = "bytes";  // "bytes", "characters" or "sentencepiece"
   std::string sentencepiece_model;  // file of a SentencePiece model; empty: train a model
   int64_t vocabulary = 2000;        // number of tokens of a trained SentencePiece model
-  int64_t sequence_length = 256;    // predictions per window
+  int64_t sequence_length = 256;    // number of predictions per window
   // Shares of the text in `path` for validation and tests. The test share is at the end of the text, and the
-  // validation share is before it. A share is ignored if its path below is set.
+  // validation share is before it. If valid_path is set, valid_share is ignored; if test_path is set,
+  // test_share is ignored.
   double valid_share = 0.05, test_share = 0.05;
   std::string valid_path, test_path;  // files of the splits; empty: shares of `path`
-  // In evaluation, the number of predictions at the start of a window that are masked, except in the first
-  // window. It is less than sequence_length.
+  // Number of predictions that are masked at the start of each evaluation window except the first window.
+  // Less than sequence_length.
   int64_t eval_context = 0;
   int64_t limit = 0;  // maximum number of windows, from the start; 0: all
   // true: a window begins at every token, and the loader of the training split draws windows at random.
   // false: windows follow each other.
   bool random_windows = false;
-  // true: the examples are segments for models with a segment memory, which have no common predictions.
-  // Positions after the end of the text are masked. Requires eval_context = 0 and random_windows = false.
+  // true: the examples are consecutive segments for models with a segment memory; no token is predicted in
+  // two segments. Positions after the end of the text are masked. Requires eval_context = 0 and
+  // random_windows = false.
   bool segments = false;
 };
 
@@ -57,8 +59,9 @@ class TokenSequence {
 //
 // In evaluation, windows follow each other so that each token of the split except the first is predicted
 // once. Each window except the first repeats `eval_context` predictions of the previous window and masks
-// them. The last window ends at the end of the split, so it may repeat and mask more predictions. With
-// TextOptions::segments, the last window begins where the previous window ends and is padded with zeros.
+// these predictions. The last window ends at the end of the split, so it may repeat and mask more
+// predictions. With TextOptions::segments, the last window begins where the previous window ends and is
+// padded with zeros.
 class TextDataset final : public Dataset {
  public:
   // Throws DataError if the split is shorter than a window, and ConfigError for invalid shares or an invalid
@@ -84,7 +87,7 @@ class TextDataset final : public Dataset {
   std::unique_ptr<const TokenSequence> tokens_;
   DatasetInfo info_;
   bool random_windows_, segments_;
-  int64_t context_;  // number of masked predictions of a window
+  int64_t context_;  // number of masked predictions at the start of a window
   int64_t size_ = 0;
 };
 

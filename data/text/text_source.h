@@ -23,8 +23,8 @@ void require_text(const std::string& path);
 // are unpacked into memory. The files must not change while the object exists. Immutable and thread-safe.
 class TextSource {
  public:
-  // Throws DataError if a file is missing, unreadable or damaged, with the path of the file, or if there is
-  // no text.
+  // Throws DataError with the path of the file if a file is missing, unreadable or damaged. Also throws
+  // DataError if all files are empty.
   explicit TextSource(const std::vector<std::filesystem::path>& files);
   ~TextSource();
   TextSource(const TextSource&) = delete;
@@ -33,7 +33,7 @@ class TextSource {
   int64_t bytes() const { return bytes_; }
   // Copies `count` bytes, starting at byte `offset`, to `out`.
   void read(int64_t offset, int64_t count, uint8_t* out) const;
-  // Returns the text from `offset` to the end of its file, at most `count` bytes.
+  // Returns the text from `offset` to the end of the file that contains `offset`, at most `count` bytes.
   std::string_view view(int64_t offset, int64_t count) const;
   // Returns "FILE: byte N", with N counted from 0 in the file.
   std::string location(int64_t offset) const;

@@ -1,4 +1,4 @@
-// Tokenizers: texts as sequences of tokens. A tokenizer is immutable and thread-safe.
+// Tokenizers, which convert texts to sequences of tokens and back. A tokenizer is immutable and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace tapeformer {
 
-// A text that a tokenizer cannot encode. The message describes the problem without its position.
+// A text that a tokenizer cannot encode. The message describes the problem; `offset` is the position of the
+// problem.
 class EncodingError : public DataError {
  public:
   EncodingError(size_t byte_offset, const std::string& problem) : DataError(problem), offset(byte_offset) {}
@@ -44,13 +45,13 @@ class Tokenizer {
 
 inline constexpr char kBytes[] = "bytes", kCharacters[] = "characters", kSentencePiece[] = "sentencepiece";
 
-// Returns the number of characters that begin in a UTF-8 text.
+// Returns the number of characters in a UTF-8 text. Does not count a character whose first byte is missing.
 int64_t count_characters(std::string_view text);
 
 std::shared_ptr<const Tokenizer> make_byte_tokenizer();
 
-// Returns a tokenizer whose vocabulary consists of the characters of all texts, in the order of their codes.
-// Throws DataError with the file and the byte of invalid UTF-8.
+// Returns a tokenizer whose vocabulary consists of the characters of all texts, in the order of their Unicode
+// code points. Throws DataError with the file and the byte of invalid UTF-8.
 std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<const TextSource*>& texts);
 
 // Returns a tokenizer that uses a SentencePiece model. `source` names the model in errors. Throws DataError

@@ -30,7 +30,8 @@ bool accepts(const OptionSpec& option, const std::vector<T>& list) {
   return std::all_of(list.begin(), list.end(), [&](const T& element) { return accepts(option, element); });
 }
 
-// Returns whether the default of an option, or each element of a list, is within its range and its choices.
+// Returns whether the default value of an option is within the range and the choices of the option. If the
+// value is a list, checks each element.
 bool accepts_default(const OptionSpec& option) {
   return std::visit([&](const auto& value) { return accepts(option, value); }, option.default_value);
 }
@@ -55,7 +56,7 @@ void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kin
             "`used_if` of option \"" + option.name + "\" names no option");
 }
 
-// Throws OptionError if an option is set that has no effect with the other options.
+// Throws OptionError if `options` sets an option that has no effect because of the values of other options.
 void check_used(const AttentionKind& kind, const OptionValues& options) {
   for (const UnusedOption& unused : unused_options(kind.options, options))
     throw OptionError(unused.name, unused.problem);

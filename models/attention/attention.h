@@ -47,10 +47,10 @@ struct AttentionCapabilities {
   Capability recurrent = false;      // implements make_state() and step()
   // Supported features of training.
   Capability weight_dropout = false;  // dropout of attention weights in training
-  Capability bfloat16 = false;        // bfloat16 inputs; without it, models pass float32 inputs
-  Capability reversible = true;       // reversible layers, whose replays have inputs with rounding errors
+  Capability bfloat16 = false;        // bfloat16 inputs; if unsupported, models pass float32 inputs
+  Capability reversible = true;       // reversible layers, which recompute the inputs with rounding errors
   // Properties of the kind.
-  bool constant_state = false;     // the size of the recurrent state does not depend on the length
+  bool constant_state = false;     // the size of the recurrent state is independent of the number of tokens
   bool shared_query_key = false;   // queries are used as keys: models have no key projection
   bool random_evaluation = false;  // results of evaluation depend on ForwardContext::seed
   bool rounds_steps = false;       // step() can write a bfloat16 result for float32 inputs
@@ -88,40 +88,41 @@ struct StateShape {
 
 struct KeyWindow;  // ops/kernels/key_window.h
 
-// Base class of attention kinds: the attention of one layer. Kinds register parameters and state as other
-// modules do; the layer adds the prefix "attention.inner_attention." to their names.
+// Base class of attention kinds: the attention of one layer. Kinds register parameters and state like other
+// modules. The layer adds the prefix "attention.inner_attention." to the names of the parameters and of the
+// state.
 class Attention : public Module {
  public:
   // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
   // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). If there is a segment
-  // memory, its keys and values precede those of the segment with the queries. The inputs have the same
-  // dtype: float32, float64 or, with AttentionCapabilities::bfloat16, bfloat16. The strides are arbitrary.
-  // `name` is the full name of the layer. The random streams and the Decisions of the layer have names that
-  // begin with it.
+  // memory, the keys and values of the memory come first in k and v. The inputs have the same dtype: float32,
+  // float64 or, with AttentionCapabilities::bfloat16, bfloat16. The strides are arbitrary. `name` is the full
+  // name of the layer. The names of the random streams and the Decisions of the layer begin with `name`.
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name) const = 0;
 
   // Returns an empty state. Throws std::invalid_argument if the kind has no recurrent form.
   virtual std::unique_ptr<AttentionState> make_state(const StateShape& shape) const;
   // Appends one token to the state and writes its causal attention to `out`. q and k are (batch, heads, dim);
-  // v and out are (batch, heads, value_dim). Their last dimension is contiguous, and `out` is contiguous. All
-  // have the dtype of the state. With AttentionCapabilities::rounds_steps, `out` may be bfloat16 if the
-  // others are float32. Allocates no memory. Throws std::invalid_argument if the kind has no recurrent form.
+  // v and out are (batch, heads, value_dim). The last dimension of q, k and v is contiguous, and `out` is
+  // contiguous. All tensors have the dtype of the state. If the kind has AttentionCapabilities::rounds_steps,
+  // `out` may be bfloat16 for float32 inputs. Allocates no memory. Throws std::invalid_argument if the kind
+  // has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 
   // Compresses x (batch, count, width) to (batch, count / rate, width), where `rate` is
-  // SegmentMemorySize::rate. x contains inputs of the layer that leave the memory of tokens. Throws
+  // SegmentMemorySize::rate. x contains layer inputs that leave the uncompressed segment memory. Throws
   // std::invalid_argument if the kind has no compressed memory.
   virtual Tensor compress(const Tensor& x) const;
-  // Appends a compressed row to the state. The caller calls this function after step() of the last token of
-  // the row. k and v are the key and the value of the row, (batch, heads, dim). Queries attend to the row
-  // when its tokens have left the memory of tokens. Throws std::invalid_argument if the kind has no recurrent
-  // form with a compressed memory.
+  // Appends a compressed row to the state. A row compresses SegmentMemorySize::rate tokens, and the caller
+  // calls this function after step() of the last of these tokens. k and v are the key and the value of the
+  // row, (batch, heads, dim). Queries attend to the row after its tokens have left the uncompressed memory.
+  // Throws std::invalid_argument if the kind has no recurrent form with a compressed memory.
   virtual void append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const;
 };
 
-// Properties of the layer for which AttentionKind::make makes an attention.
+// Properties of a layer: an argument of AttentionKind::make.
 struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
@@ -137,13 +138,14 @@ struct AttentionSize {
   int64_t dim;     // width of a query, of a key and of a value
 };
 
-// The inputs that an attention reads in addition to the values. The layer has no projection for an unused
-// input: it passes the values as unused queries, and the queries as unused keys.
+// Tells whether an attention reads queries and keys; it always reads values. A layer has no projection for
+// unused queries or keys. It passes the values in place of unused queries, and the queries in place of unused
+// keys.
 struct AttentionInputs {
   bool queries = true, keys = true;
 };
 
-// A named set of options that charts show as a curve.
+// A named set of options. A benchmark chart shows one curve for each variant.
 struct AttentionVariant {
   std::string name;
   std::vector<std::pair<std::string, OptionValue>> options;
@@ -154,27 +156,27 @@ struct AttentionKind {
   std::string help;  // one line of description
   AttentionCapabilities capabilities;
   std::vector<OptionSpec> options;  // keys of the [attention] table of a config
-  // Returns an attention with these options. `dropout` of the setup is 0 for kinds without weight_dropout.
-  // Throws OptionError for invalid options.
+  // Returns an attention with these options. If the kind has no weight_dropout, `setup.dropout` is 0. Throws
+  // OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
-  // Overrides the result of inputs_of(). Optional.
+  // Returns the inputs that an attention with these options reads. Optional; see inputs_of() for the default.
   std::function<AttentionInputs(const OptionValues& options)> inputs = nullptr;
   // Throws OptionError if the options are invalid for sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
-  // Returns the size of the segment memory that an attention with these options attends to. Optional: kinds
-  // without it have no segment memory.
+  // Returns the size of the segment memory that an attention with these options attends to. Optional: if
+  // `memory` is empty, the kind has no segment memory.
   std::function<SegmentMemorySize(const OptionValues& options)> memory = nullptr;
   // Returns the number of multiply-adds in a causal forward pass of one head over one sequence: scores,
   // weighted sums and state updates. Optional; benchmarks need it to report rates.
   std::function<double(const OptionValues& options, const AttentionSize& size)> multiply_adds = nullptr;
-  // Options that tests with sequences of about ten tokens use instead of the defaults.
+  // Values that replace the defaults of options in tests with sequences of about ten tokens.
   std::vector<std::pair<std::string, OptionValue>> short_options = {};
-  // Sets of options that charts show as curves. If the list is empty, charts show one curve with the default
-  // options.
+  // Sets of options, one for each curve in benchmark charts. If the list is empty, charts show one curve with
+  // the default options.
   std::vector<AttentionVariant> variants = {};
 
-  // Returns the inputs that an attention with these options reads: by default, queries and keys, or queries
-  // alone with shared_query_key.
+  // Returns the inputs that an attention with these options reads. If `inputs` is empty, the inputs are
+  // queries and keys, or only queries if the kind has shared_query_key.
   AttentionInputs inputs_of(const OptionValues& values) const {
     return inputs ? inputs(values) : AttentionInputs{true, !capabilities.shared_query_key};
   }
@@ -200,11 +202,12 @@ const std::deque<AttentionKind>& attention_kinds();
 // known name.
 const AttentionKind& attention_kind(const std::string& name);
 // Returns an attention of the kind with this name. Throws OptionError for "attention_dropout" if the kind has
-// no weight_dropout and `dropout` of the setup is not 0. Throws OptionError for "attention_options.NAME" if
-// the kind rejects an option.
+// no weight_dropout and `setup.dropout` is not 0. Throws OptionError for "attention_options.NAME" if the kind
+// rejects an option.
 std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,
                                           const AttentionSetup& setup = {});
-// Calls check_length of the kind, if it has one. Throws OptionError for "attention_options.NAME".
+// Calls AttentionKind::check_length if the kind has this function. Throws OptionError for
+// "attention_options.NAME".
 void check_attention_length(const std::string& name, const OptionValues& options, int64_t length);
 
 // Returns `attention kind "NAME" has no WHAT: REASON`, for messages about an unsupported capability.

@@ -66,8 +66,8 @@ class BigBirdPattern {
       from.pop_back();
     }
   }
-  // Returns the key blocks that can be random blocks of the query block `query`. The blocks are outside the
-  // window and not global. In the causal pattern, they precede the query block.
+  // Returns the candidates for the random key blocks of the query block `query`: all key blocks that are
+  // outside the window and not global. In the causal pattern, candidates precede the query block.
   std::vector<int32_t> candidates(int64_t query, int64_t blocks, bool causal) const {
     const int64_t end = causal ? query : blocks - options_.global_blocks;
     std::vector<int32_t> all;
@@ -77,7 +77,8 @@ class BigBirdPattern {
   }
 
   BigBirdOptions options_;
-  // Tables are kept as long as the pattern, because a replayed CUDA graph reads their memory.
+  // Tables of random blocks. A table is never freed before the pattern, because a replayed CUDA graph reads
+  // the memory of the table.
   using TableKey = std::tuple<std::string, int64_t, int64_t, bool, std::string>;
   mutable std::map<TableKey, Tensor> tables_;
 };

@@ -11,9 +11,9 @@ namespace {
 
 constexpr const char* kCompressive = "compressive";
 
-// Attention of a Compressive Transformer (Rae et al. 2020): the attention of Transformer-XL with a second
-// memory. Inputs of the layer that leave the memory of tokens are compressed, `rate` tokens to a row. The
-// rows precede the memory of tokens.
+// Attention of a Compressive Transformer (Rae et al. 2020): the attention of Transformer-XL with a second,
+// compressed memory. Each `rate` layer inputs that leave the first memory are compressed to one row of the
+// second memory. In the keys and values, the compressed rows come first.
 class CompressiveKind final : public RelativeAttention {
  public:
   CompressiveKind(const RelativeOptions& options, const std::string& compression, const AttentionSetup& setup)
@@ -25,7 +25,8 @@ class CompressiveKind final : public RelativeAttention {
     add_parameter("compression.bias", bias_, {width}, initializer);
   }
 
-  // The convolution has the kernel size and the stride `rate`, so that it is a linear map of spans of tokens.
+  // The kernel size and the stride of the convolution are both `rate`. The convolution is therefore a linear
+  // layer on spans of `rate` tokens.
   Tensor compress(const Tensor& x) const override {
     const int64_t batch = x.size(0), width = x.size(2), rate = memory().rate, rows = x.size(1) / rate;
     check(x.size(1) == rows * rate, kCompressive, "the number of tokens of ", x.shape(),
@@ -37,7 +38,7 @@ class CompressiveKind final : public RelativeAttention {
 
  private:
   std::string compression_;
-  Tensor weight_, bias_;  // convolution: (width, rate * width) and (width,), otherwise undefined
+  Tensor weight_, bias_;  // (width, rate * width) and (width,); undefined without a convolution
 };
 
 SegmentMemorySize compressive_memory(const OptionValues& options) {

@@ -24,8 +24,8 @@ struct EtcOptions {
 };
 
 // Global-local attention (Ainslie et al. 2020, "ETC: Encoding long and structured inputs in transformers").
-// The first tokens are global, and the others are long tokens. Global tokens attend to all tokens. A long
-// token attends to the global tokens and to the long tokens at a distance of at most `radius`, in one
+// The first tokens are global; the other tokens are called long tokens. Global tokens attend to all tokens. A
+// long token attends to the global tokens and to the long tokens at a distance of at most `radius`, in one
 // softmax. The score of query i and key j is q_i · (k_j + a(i, j)) / √dim with a learned label a(i, j).
 class EtcKind final : public Attention {
  public:
@@ -78,7 +78,7 @@ class EtcKind final : public Attention {
     int64_t long_length() const { return keys.size(2) - globals; }
   };
 
-  // Returns the labels of the distances -`reach` to `reach`, (1, heads, 2 reach + 1, dim).
+  // Returns the rows of `labels` for the distances -`reach` to `reach`, (1, heads, 2 reach + 1, dim).
   Tensor labels_of_distances(const Tensor& labels, int64_t reach) const {
     const Tensor rows = Tensor::empty({2 * reach + 1}, DType::int64);
     for (int64_t i = 0; i < rows.numel(); ++i)
@@ -99,9 +99,10 @@ class EtcKind final : public Attention {
     return result;
   }
 
-  // Returns the scores (batch, heads, queries, keys) of the labels in rows `first` and `first` + 1 of
-  // segment_labels_. The first label is for pairs in different segments, the second one for pairs in one
-  // segment. `same` (queries, keys) is 1 for pairs in one segment, and otherwise 0.
+  // Returns the dot products of queries and segment labels, (batch, heads, queries, keys). If a query and a
+  // key are in different segments, their label is row `first` of segment_labels_; if they are in the same
+  // segment, it is row `first` + 1. `same` (queries, keys) is 1 for pairs in the same segment, and otherwise
+  // 0.
   Tensor segment_scores(const Tensor& queries, const Tensor& same, int64_t first) const {
     const Tensor labels = permute(slice(segment_labels_, 0, first, first + 2), {1, 0, 2});
     const Tensor scores =
@@ -127,7 +128,8 @@ class EtcKind final : public Attention {
   int64_t block() const { return options_.radius; }
   int64_t blocks(const Inputs& x) const { return (x.long_length() + block() - 1) / block(); }
 
-  // Returns x (…, length, n) in blocks, (…, blocks, block, n). Zeros fill up the last block.
+  // Returns x (batch, heads, length, n) split into blocks, (batch, heads, count, block, n). The last block is
+  // padded with zeros.
   Tensor in_blocks(const Tensor& x, int64_t count) const {
     const int64_t missing = count * block() - x.size(2);
     const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), missing, x.size(3)}, x.dtype(), x.device());
@@ -135,8 +137,8 @@ class EtcKind final : public Attention {
                    {x.size(0), x.size(1), count, block(), x.size(3)});
   }
 
-  // Returns the rows of the previous, the same and the next block for each block of x (batch, heads, long
-  // length, n): (batch, heads, blocks, 3 block, n). Rows outside x are zeros.
+  // Returns, for each block of x (batch, heads, long length, n), the rows of the previous block, of the block
+  // and of the next block: (batch, heads, blocks, 3 block, n). Rows outside x are zeros.
   Tensor windows(const Tensor& x, int64_t count) const {
     const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), 1, block(), x.size(3)}, x.dtype(), x.device());
     const Tensor rows = concat({zeros, in_blocks(x, count), zeros}, 2);
@@ -144,7 +146,7 @@ class EtcKind final : public Attention {
   }
 
   // Returns the masks of the keys of windows(), (batch or 1, 1, blocks, 1, 3 block): -inf for masked keys and
-  // outside the sequence, otherwise 0.
+  // for positions outside the sequence, otherwise 0.
   Tensor window_masks(const Inputs& x, int64_t count) const {
     const int64_t batch = x.masks.size(0), length = x.long_length();
     const Tensor valid = exp(slice(x.masks, 1, x.globals, x.globals + length));
@@ -152,8 +154,8 @@ class EtcKind final : public Attention {
     return log(reshape(in_windows, {batch, 1, count, 1, 3 * block()}));
   }
 
-  // Returns a row of 4 block - 1 numbers for the distances of relative_scores(): -inf beyond the radius,
-  // otherwise 0.
+  // Returns masks (4 block - 1,) for the distances of relative_scores(): -inf if the distance exceeds the
+  // radius, otherwise 0.
   Tensor radius_masks(const Tensor& like) const {
     const Tensor row = Tensor::zeros({4 * block() - 1}, DType::float64);
     for (int64_t c = 0; c < row.numel(); ++c)
@@ -161,8 +163,8 @@ class EtcKind final : public Attention {
     return row.to(like.dtype()).to(like.device());
   }
 
-  // Returns the scores of the long queries, (batch, heads, blocks, block, 3 block + globals): for the keys of
-  // windows() and for the global keys.
+  // Returns the scores of the long queries, (batch, heads, blocks, block, 3 block + globals). The first 3
+  // block scores of a query are for the keys of windows(), the remaining scores for the global keys.
   Tensor long_scores(const Inputs& x) const {
     const int64_t count = blocks(x), batch = x.keys.size(0), heads = x.keys.size(1);
     const Tensor queries = x.long_part(x.queries), query_blocks = in_blocks(queries, count);
@@ -182,7 +184,8 @@ class EtcKind final : public Attention {
     return concat({add(local, window_masks(x, count)), in_blocks(to_globals, count)}, 4);
   }
 
-  // Returns the weighted sums (batch, heads, long length, dim) for weights with the shape of long_scores().
+  // Returns the outputs of the long queries, (batch, heads, long length, dim): sums of values, weighted by
+  // `weights`, which has the shape of long_scores().
   Tensor long_output(const Inputs& x, const Tensor& weights) const {
     const int64_t batch = weights.size(0), heads = weights.size(1), count = weights.size(2);
     const Tensor local = matmul(slice(weights, 4, 0, 3 * block()), windows(x.long_part(x.values), count));
@@ -198,7 +201,7 @@ class EtcKind final : public Attention {
   double dropout_;
   Tensor long_labels_, global_labels_;  // labels of clipped distances, (2 max_distance + 1, heads, dim)
   // Labels of pairs of a global and a long token, (4, heads, dim). Rows 0 and 1: the query is global, and the
-  // tokens are in different segments or in one segment. Rows 2 and 3: the query is long.
+  // tokens are in different segments or in one segment. Rows 2 and 3: the same two cases for a long query.
   Tensor segment_labels_;
 };
 

@@ -9,8 +9,8 @@ namespace {
 constexpr const char* kOneDimension = "1d";
 constexpr const char* kTwoDimensions = "2d";
 
-// Returns the window of the queries of a block along one axis: the block and `memory` positions before it. If
-// `both_sides` is true, the window includes `memory` positions after the block.
+// Returns the window of a query along one axis: the block of the query and `memory` positions before the
+// block. If `both_sides` is true, the window also includes `memory` positions after the block.
 KeyWindow block_with_memory(int64_t block, int64_t memory, bool both_sides) {
   return {.block = block, .before = memory, .after = both_sides ? memory : 0};
 }
@@ -40,9 +40,9 @@ void check_image_length(const OptionValues& options, int64_t length) {
     check_at_most_length(options, name, length);
 }
 
-// Returns the multiply-adds of a causal pass, AttentionKind::multiply_adds. Counts the keys of a query far
-// from the borders of the image. These are all keys in the memory before its block, and half of the keys in
-// the rows of its block.
+// Returns AttentionKind::multiply_adds. Assumes that every query has as many keys as a query far from the
+// borders of the image: all keys in the memory before the block of the query and, on average, half of the
+// keys in the rows of the block.
 double image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
   if (options.get<std::string>("form") == kOneDimension)

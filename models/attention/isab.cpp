@@ -9,8 +9,8 @@ namespace {
 constexpr const char* kIsab = "isab";
 
 // The attention of the block ISAB(X) = MAB(X, H) with H = MAB(I, X) (Lee et al. 2019, equations 9 and 10).
-// The inducing points I attend to all elements, and all elements attend to H. The layer computes the rest of
-// the outer MAB: its queries, the residual sums, the norms and the feed-forward block.
+// The inducing points I attend to all elements, and all elements attend to H. The encoder layer computes the
+// rest of MAB(X, H): the queries, the residual sums, the norms and the feed-forward block.
 class IsabKind final : public Attention {
  public:
   IsabKind(int64_t points, int64_t feedforward, const AttentionSetup& setup)
@@ -71,7 +71,7 @@ AttentionKind isab_attention_kind() {
             return std::make_unique<IsabKind>(options.get<int64_t>("inducing_points"),
                                               options.get<int64_t>("feedforward"), setup);
           },
-          // Counts the scores and the weighted sums of both attentions.
+          // Counts the scores and the weighted sums of the attention of I to X and of X to H.
           .multiply_adds =
               [](const OptionValues& options, const AttentionSize& size) {
                 return 4 * static_cast<double>(options.get<int64_t>("inducing_points")) *

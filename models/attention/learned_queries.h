@@ -19,9 +19,9 @@ class LearnedQueries final : public Module {
  public:
   explicit LearnedQueries(const LearnedQueriesOptions& options);
 
-  // Returns (batch, count, heads * dim): norm2(h + feedforward(h)) with h = norm1(I + attention(I, X)). The
-  // keys and the values of X, (batch, length, heads, dim), are projected by the caller. Keys at positions
-  // key_lengths[b] and later are masked. `name` is a prefix of the name of the random stream of dropout.
+  // Returns (batch, count, heads * dim): norm2(h + feedforward(h)) with h = norm1(I + attention(I, X)). k and
+  // v, (batch, length, heads, dim), are the projected keys and values of X. Keys at positions key_lengths[b]
+  // and later are masked. `name` is a prefix of the name of the random stream of dropout.
   Tensor forward(const Tensor& k, const Tensor& v, const Tensor& key_lengths, const ForwardContext& context,
                  const std::string& name) const;
 

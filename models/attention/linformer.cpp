@@ -46,8 +46,8 @@ class LinformerKind final : public Attention {
 
  private:
   // Returns the combinations, (batch, rank, heads, dim), of the rows of x (batch, length, heads, dim).
-  // Multiplies the first `length` columns of the projection (groups, rank, max_length) by x. One product per
-  // group computes all sequences and features.
+  // Multiplies the first `length` columns of the projection (groups, rank, max_length) by x, with one matrix
+  // product per group for all sequences and features.
   static Tensor compressed(const Tensor& projection, const Tensor& x) {
     const int64_t batch = x.size(0), length = x.size(1), groups = projection.size(0);
     const int64_t rank = projection.size(1), width = x.size(2) * x.size(3) / groups;
@@ -59,7 +59,7 @@ class LinformerKind final : public Attention {
   }
 
   double dropout_;
-  // E and F; F is undefined if both are the same matrix.
+  // E and F. value_map_ is undefined if E is also used as F.
   Tensor key_map_, value_map_;
 };
 

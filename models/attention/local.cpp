@@ -7,8 +7,8 @@ namespace {
 constexpr const char* kSlidingForm = "sliding";
 constexpr const char* kBlockForm = "blocks";
 
-// Returns the window that the options describe. Without a causal mask, a sliding window also contains later
-// tokens; a window of blocks never contains later blocks.
+// Returns the window that the options describe. Without a causal mask, a sliding window also contains tokens
+// after the query, but a window of blocks never contains blocks after the block of the query.
 KeyWindow key_window(const OptionValues& options) {
   const auto window = options.get<int64_t>("window");
   if (options.get<std::string>("form") == kSlidingForm)
@@ -20,10 +20,9 @@ std::unique_ptr<Attention> make_local_attention(const OptionValues& options, con
   return make_softmax_attention(key_window(options), setup.dropout);
 }
 
-// Returns the multiply-adds of a causal pass, AttentionKind::multiply_adds. Counts the keys of a query far
-// from the start of the sequence. On average, these are half of the keys in the block of the query, and all
-// keys of its window before the block. A sequence that fits into one window costs as much as softmax
-// attention.
+// Returns AttentionKind::multiply_adds. Assumes that every query has as many keys as a query far from the
+// start of the sequence: on average, half of the keys in the block of the query, and all keys of the window
+// before the block. A sequence that fits into one window costs as much as softmax attention.
 double window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = key_window(options);
   return sparse_multiply_adds(static_cast<double>(window.before) + static_cast<double>(window.block + 1) / 2,

@@ -44,8 +44,8 @@ class LshKind final : public Attention {
   double dropout_;
 };
 
-// Names of the choices of an option. In each list except kPresets, the first name is "preset", which keeps
-// the value of the preset. The other names are in the order of the values of the enum or bool.
+// The values that an option accepts. Except in kPresets, the first value is "preset", which keeps the setting
+// of the preset. The other values are in the order of the enum or bool that they select.
 using Choices = std::initializer_list<const char*>;
 constexpr Choices kPresets{"reformer", "trax", "fast_transformers"};
 constexpr Choices kWraps{"preset", "none", "round", "global"};
@@ -55,7 +55,8 @@ constexpr Choices kScales{"preset", "unit_key", "rsqrt_dim"};
 constexpr Choices kCombines{"preset", "logsumexp", "mean"};
 constexpr Choices kHashes{"preset", "rotations", "hyperplanes"};
 
-// Sets `option` to the chosen value, unless the choice is "preset".
+// Sets `option` to the enum or bool that the value of option `name` selects. If the value is "preset", does
+// not change `option`.
 template <class E>
 void choose(const OptionValues& values, const char* name, Choices choices, E& option) {
   const auto found = std::find(choices.begin(), choices.end(), values.get<std::string>(name));
@@ -91,9 +92,9 @@ void check_length(const OptionValues& values, int64_t length) {
   }
 }
 
-// Returns AttentionKind::multiply_adds, without the cost of hashing. In every round, a query attends on
-// average to half of its own chunk and to all of the previous chunk. A sequence of one chunk uses exact
-// attention.
+// Returns AttentionKind::multiply_adds without the cost of hashing. In every round, a query attends on
+// average to half of the positions of its chunk and to all positions of the previous chunk. A sequence of one
+// chunk uses exact attention.
 double multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const LshOptions options = lsh_options(values);
   const auto chunk = static_cast<double>(options.chunk_length), length = static_cast<double>(size.length);

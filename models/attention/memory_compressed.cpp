@@ -16,7 +16,7 @@ constexpr const char* kMemoryCompressed = "memory-compressed";
 // Attention to keys and values that a convolution with kernel size and stride `factor` compresses (Liu et al.
 // 2018, "Generating Wikipedia by summarizing long sequences"). Each head has a separate convolution. In
 // causal attention, a query attends to the compressed keys whose tokens are all at its position or before. A
-// learned key precedes the compressed keys, because they are all masked for the first queries.
+// learned key precedes the compressed keys, because all compressed keys are masked for the first queries.
 class MemoryCompressedKind final : public Attention {
  public:
   MemoryCompressedKind(int64_t factor, const AttentionSetup& setup)
@@ -45,7 +45,8 @@ class MemoryCompressedKind final : public Attention {
  private:
   int64_t compressed_length(int64_t length) const { return (length + factor_ - 1) / factor_; }
 
-  // Returns the mask of the learned key and the compressed keys, with each length repeated `copies` times.
+  // Returns the mask for the learned key followed by the compressed keys. Repeats the length of each sequence
+  // `copies` times.
   AttentionMask compressed_mask(const AttentionMask& mask, int64_t copies) const {
     if (!mask.key_lengths.defined()) return mask;
     const Tensor lengths = mask.key_lengths.to(kCpu);
@@ -55,8 +56,9 @@ class MemoryCompressedKind final : public Attention {
     return {.causal = mask.causal, .key_lengths = rows};
   }
 
-  // Query i attends to the keys 0 … t with t = (i + 1) / factor, where key 0 is the learned key. The queries
-  // with equal (i + 1) % factor therefore form a sequence of causal attention with one query per key.
+  // Query i attends to the keys 0 … t with t = (i + 1) / factor, where key 0 is the learned key. For each
+  // value of (i + 1) % factor, the queries with this value therefore form a sequence with causal attention
+  // and one query per key.
   Tensor causal_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                           const AttentionMask& mask, ForwardContext context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2), steps = keys.size(1);
@@ -85,7 +87,7 @@ class MemoryCompressedKind final : public Attention {
   }
 
   // Returns the learned row `first`, followed by the convolution of x (batch, length, heads, dim): (batch, 1
-  // + compressed_length(length), heads, dim). Zeros fill up the last span of `factor` tokens.
+  // + compressed_length(length), heads, dim). The last span of `factor` tokens is padded with zeros.
   Tensor compressed(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& first) const {
     const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), steps = compressed_length(x.size(1));
     const int64_t missing = steps * factor_ - x.size(1);

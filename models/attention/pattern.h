@@ -1,5 +1,5 @@
 // Attention patterns: lists of attention kinds that repeat over the layers of a model. A pattern has a
-// capability if all its kinds have it.
+// capability if all kinds in the pattern have the capability.
 #pragma once
 
 #include <memory>
@@ -24,15 +24,15 @@ using AttentionPattern = std::vector<AttentionChoice>;
 const AttentionChoice& choice_of_layer(const AttentionPattern& pattern, int64_t layer);
 // Returns the names of the kinds, such as "local, local, lsh".
 std::string kinds_text(const AttentionPattern& pattern);
-// Returns whether the choices differ in their kind.
+// Returns whether the pattern contains different kinds.
 bool has_several_kinds(const AttentionPattern& pattern);
 
-// Return whether all kinds have a capability or a property.
+// Return whether all kinds in the pattern have a capability or a property.
 bool supports(const AttentionPattern& pattern, Capability AttentionCapabilities::*capability);
 bool supports(const AttentionPattern& pattern, bool AttentionCapabilities::*property);
 
-// Returns unsupported_text() for the first kind without the capability, after `layer N: ` if the pattern has
-// several kinds. Returns "" if all kinds have the capability.
+// Returns unsupported_text() for the first kind without the capability. If the pattern has several kinds, the
+// text starts with `layer N: `. Returns "" if all kinds have the capability.
 std::string unsupported_text(const AttentionPattern& pattern, const std::string& what,
                              Capability AttentionCapabilities::*capability);
 
@@ -43,7 +43,7 @@ int64_t longest_memory(const AttentionPattern& pattern);
 // "attention_options.KIND.NAME".
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
                                           const AttentionSetup& setup);
-// Returns the first layer that has the same kind and options as `layer`.
+// Returns the index of the first layer that has the same kind and options as `layer`.
 int64_t first_equal_layer(const AttentionPattern& pattern, int64_t layer);
 // Calls check_attention_length() for every choice. If the pattern has several kinds, OptionError names
 // "attention_options.KIND.NAME".

@@ -82,7 +82,7 @@ class PerformerKind final : public Attention {
     Tensor projection;
   };
 
-  // Returns the index of the projection that a forward pass uses. Evaluation and decoding use index 0.
+  // Returns the index of the random projection that a forward pass uses. Evaluation and decoding use index 0.
   uint64_t projection_index(const ForwardContext& context) const {
     return redraws(context) ? context.step / static_cast<uint64_t>(options_.redraw_steps) : 0;
   }
@@ -94,10 +94,10 @@ class PerformerKind final : public Attention {
     return random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
   }
 
-  // Returns the projection of a layer. Caches it until projection_index() changes. On a CUDA device, a
-  // projection that is redrawn is not cached, because a captured graph would use the cached projection in
-  // every step. Such a projection is copied to the device in each step, which throws DeviceError during a
-  // capture.
+  // Returns the projection of a layer. Caches the projection until projection_index() changes. If projections
+  // are redrawn on a CUDA device, the function does not cache them, because a captured graph would use the
+  // cached projection in every step. In this case, each step copies a projection to the device, which throws
+  // DeviceError during a capture.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t index = projection_index(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, index, x);
@@ -111,7 +111,7 @@ class PerformerKind final : public Attention {
   }
 
   PerformerOptions options_;
-  mutable std::map<std::string, Drawn> projections_;  // by the name of the layer
+  mutable std::map<std::string, Drawn> projections_;  // keyed by layer name
 };
 
 PerformerOptions performer_options(const OptionValues& values) {

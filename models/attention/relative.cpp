@@ -85,8 +85,8 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
   return contiguous(with_heads_first(matmul(weights, with_heads_first(v))));
 }
 
-// The ring buffer of compressed rows has additional slots for rows whose tokens are still in the memory of
-// tokens or in the segment.
+// The ring buffer of compressed rows has additional slots for rows whose tokens are still in the uncompressed
+// memory or in the segment.
 std::unique_ptr<AttentionState> RelativeAttention::make_state(const StateShape& shape) const {
   const NoGrad no_grad;
   const SegmentMemorySize& m = memory();

@@ -8,7 +8,7 @@ namespace tapeformer {
 
 struct RelativeOptions {
   SegmentMemorySize memory = {};
-  int64_t clamp = 0;  // largest distance; larger distances are replaced by it; 0: no limit
+  int64_t clamp = 0;  // larger distances are replaced by this distance; 0: no limit
 };
 
 // For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
@@ -32,7 +32,7 @@ class RelativeAttention : public Attention {
   const SegmentMemorySize& memory() const { return options_.memory; }
 
  private:
-  // Returns the largest number of keys of a query.
+  // Returns the maximum number of keys that a query attends to.
   int64_t max_keys() const { return options_.memory.rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
@@ -44,7 +44,7 @@ class RelativeAttention : public Attention {
   int64_t segment_length_;
   double dropout_;
   Tensor content_bias_, position_bias_, projection_;
-  Tensor sinusoids_;  // buffer, of the distances max_keys() - 1 to 1 - segment_length_
+  Tensor sinusoids_;  // buffer: sinusoids of the distances max_keys() - 1 to 1 - segment_length_
 };
 
 // Return the capabilities and the options of the kinds that are based on RelativeAttention.

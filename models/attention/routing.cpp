@@ -31,8 +31,9 @@ Tensor unit_rows(const Tensor& x) {
 
 // Attention of "Efficient Content-Based Sparse Attention with Routing Transformers" (Roy et al. 2020). The
 // first `local_share` of the heads attend to a sliding window. The remaining heads attend within clusters: a
-// cluster contains the tokens whose queries have the largest cosines with its centroid. Centroids are moving
-// averages of unit queries. Queries are also the keys. A replay uses the clusters of the first forward pass.
+// cluster contains the tokens whose queries have the largest cosines with the centroid of the cluster.
+// Centroids are moving averages of unit queries. Queries are also used as keys. A replay uses the clusters of
+// the first forward pass.
 class RoutingKind final : public Attention {
  public:
   RoutingKind(const RoutingOptions& options, const AttentionSetup& setup)
@@ -119,7 +120,8 @@ class RoutingKind final : public Attention {
     const Tensor sums = matmul(members, permute(unit, {0, 2, 1, 3}));
     sums_.add_from(sum(concat({sums, sum(members, 3, true)}, 3), 0));
   }
-  // Moves each centroid towards the direction of the mean of its queries. Keeps centroids without queries.
+  // Moves each centroid towards the direction of the mean of its queries. Does not change centroids without
+  // queries.
   void update_centroids() {
     const int64_t dim = centroids_.size(2);
     const Tensor means = unit_rows(slice(sums_, 2, 0, dim));
@@ -132,7 +134,7 @@ class RoutingKind final : public Attention {
   int64_t local_heads_;
   double dropout_;
   Tensor centroids_;  // state, (heads, clusters, dim)
-  Tensor sums_;       // statistics, (heads, clusters, dim + 1): sums of unit queries, then their counts
+  Tensor sums_;       // statistics, (heads, clusters, dim + 1): sums of unit queries, then numbers of queries
 };
 
 RoutingOptions routing_options(const OptionValues& values) {

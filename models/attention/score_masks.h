@@ -1,4 +1,4 @@
-// Masks for attention kinds that compute scores, or sums over keys, by matmul() and not by a fused op.
+// Masks for attention kinds that use matmul() instead of a fused attention op.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace tapeformer {
 // Returns a (length, length) float32 tensor on the CPU: 0 if key j <= query i, -inf otherwise.
 Tensor causal_scores(int64_t length);
 // Returns a (batch, length) tensor with the dtype and the device of `like`: 0 at positions below lengths[b],
-// -inf at the other positions. lengths (batch,) int64. Copies the lengths to the CPU.
+// -inf at the other positions. `lengths` is (batch,) int64 and is copied to the CPU.
 Tensor length_scores(const Tensor& lengths, int64_t length, const Tensor& like);
 // Returns x (batch, length, heads, dim) with zeros at the positions that mask.key_lengths masks. Copies the
 // lengths to the CPU.

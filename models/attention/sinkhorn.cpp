@@ -67,9 +67,10 @@ class SinkhornKind final : public Attention {
     return softmax_attention(q, k, v, options);
   }
 
-  // Returns attention without a causal mask, (batch, length, heads, dim). If tokens are masked or the last
-  // block is incomplete, the weight of a mixed token is multiplied by the unmasked share of its mixture. An
-  // additional feature of the keys adds the logarithm of the share to the scores.
+  // Returns attention without a causal mask, (batch, length, heads, dim). A mixed token is a weighted sum of
+  // tokens, of which some may be masked or be padding of the last block. The attention weight of a mixed
+  // token is therefore multiplied by the share of valid tokens in the sum. An additional feature of the keys
+  // adds the logarithm of this share to the score.
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
@@ -154,7 +155,8 @@ class SinkhornKind final : public Attention {
   }
 
   int64_t block_count(int64_t length) const { return (length + options_.block - 1) / options_.block; }
-  // Returns x (batch, length, heads, dim), completed with zeros, as (batch, blocks, block, heads, dim).
+  // Returns x (batch, length, heads, dim), padded with zeros and split into blocks, as (batch, blocks, block,
+  // heads, dim).
   Tensor in_blocks(const Tensor& x) const {
     const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), blocks = block_count(x.size(1));
     const int64_t missing = blocks * options_.block - x.size(1);
@@ -166,7 +168,7 @@ class SinkhornKind final : public Attention {
   static Tensor joined(const Tensor& blocks) {
     return reshape(blocks, {blocks.size(0) * blocks.size(1), blocks.size(2), blocks.size(3), blocks.size(4)});
   }
-  // Returns the mixed blocks, (batch * rows, block, heads, dim), for the rows of S. `order` is S, (batch,
+  // Returns one mixed block for each row of S, (batch * rows, block, heads, dim). `order` is S, (batch,
   // heads, rows, blocks).
   static Tensor mixed_blocks(const Tensor& order, const Tensor& blocks) {
     const int64_t batch = blocks.size(0), count = blocks.size(1), block = blocks.size(2);
@@ -175,7 +177,8 @@ class SinkhornKind final : public Attention {
     const Tensor mixed = reshape(matmul(order, tokens), {batch, heads, rows, block, dim});
     return reshape(permute(mixed, {0, 2, 3, 1, 4}), {batch * rows, block, heads, dim});
   }
-  // Returns the mixed block and the block itself, (batch * blocks, 2 * block, heads, dim), for every block.
+  // Returns, for every block, its mixed block followed by the block itself: (batch * blocks, 2 * block,
+  // heads, dim).
   static Tensor with_mixed(const Tensor& order, const Tensor& blocks) {
     return concat({mixed_blocks(order, blocks), joined(blocks)}, 1);
   }
@@ -183,7 +186,8 @@ class SinkhornKind final : public Attention {
   SinkhornOptions options_;
   double dropout_;
   Tensor hidden_, output_;  // the layers of the sorting network
-  // Buffers: causal scores of blocks, and numbers of tokens up to the first token of blocks 1, 2, …
+  // Buffers: causal_scores() of blocks; for blocks 1, 2, …, the number of tokens up to and including the
+  // first token of the block.
   Tensor causal_, counts_;
 };
 
@@ -223,8 +227,8 @@ AttentionKind sinkhorn_attention_kind() {
           },
           .check_length = [](const OptionValues& values,
                              int64_t length) { check_at_most_length(values, "block", length); },
-          // Counts the attention to the mixed block and, on average, to half of the query's own block, and
-          // the products with S.
+          // Counts the attention of a query to the mixed block and, on average, to half of the tokens of its
+          // own block. Also counts the matrix products that compute mixed blocks.
           .multiply_adds =
               [](const OptionValues& values, const AttentionSize& size) {
                 const auto block = static_cast<double>(values.get<int64_t>("block"));

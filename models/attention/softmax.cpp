@@ -25,7 +25,7 @@ class SoftmaxState final : public AttentionState {
               pattern.key_blocks} {}
 };
 
-// Scaled dot-product attention (Vaswani et al. 2017) to the keys of a pattern.
+// Scaled dot-product attention (Vaswani et al. 2017) to the keys that a pattern selects.
 class SoftmaxKind : public Attention {
  public:
   SoftmaxKind(PatternFunction pattern, double dropout) : pattern_(std::move(pattern)), dropout_(dropout) {}
@@ -39,8 +39,8 @@ class SoftmaxKind : public Attention {
     return softmax_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
-    // The table of key blocks is made on the CPU and copied to the device, so that its memory is freed with
-    // the state.
+    // The table of key blocks is made on the CPU and copied to the device, so that the state owns the copy
+    // and frees it.
     SparsePattern pattern = pattern_({shape.capacity, shape.heads, true, kCpu, shape.name});
     if (pattern.key_blocks.defined()) pattern.key_blocks = pattern.key_blocks.to(shape.device);
     return std::make_unique<SoftmaxState>(shape, pattern);
@@ -59,7 +59,7 @@ PatternFunction constant_pattern(const KeyPattern& pattern) {
   return [pattern](const PatternContext&) { return SparsePattern{pattern}; };
 }
 
-// Softmax attention whose queries are also the keys.
+// Softmax attention that uses the queries as keys.
 class SharedSoftmaxKind final : public SoftmaxKind {
  public:
   explicit SharedSoftmaxKind(double dropout) : SoftmaxKind(constant_pattern({}), dropout) {}

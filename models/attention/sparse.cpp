@@ -28,8 +28,8 @@ KeyPattern sparse_pattern(const OptionValues& options) {
   return pattern;
 }
 
-// Returns the multiply-adds of a causal pass, AttentionKind::multiply_adds. Counts the near and the far keys
-// or, with split heads, their mean.
+// Returns AttentionKind::multiply_adds. If heads are split, half of the heads attend to the near keys and the
+// other half to the far keys, so the mean of both numbers of keys is used.
 double two_sets_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto stride = static_cast<double>(options.get<int64_t>("stride"));
   const auto summary = static_cast<double>(options.get<int64_t>("summary"));

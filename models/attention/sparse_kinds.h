@@ -1,4 +1,4 @@
-// Attention kinds in which a query attends to some of the keys.
+// Attention kinds in which a query attends to only some of the keys.
 #pragma once
 
 namespace tapeformer {

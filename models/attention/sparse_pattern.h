@@ -1,4 +1,4 @@
-// Softmax attention with sparse patterns, for attention kinds.
+// Helpers for attention kinds that compute softmax attention with a sparse pattern.
 #pragma once
 
 #include "models/attention/attention.h"
@@ -13,7 +13,7 @@ struct SparsePattern {
   Tensor key_blocks = {};
 };
 
-// Properties of the sequences and of the layer for which a pattern is made.
+// Argument of PatternFunction: properties of the sequences and of the layer.
 struct PatternContext {
   int64_t length, heads;
   bool causal;  // whether keys after a query are masked

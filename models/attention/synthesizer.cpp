@@ -97,7 +97,8 @@ class SynthesizerKind final : public Attention {
     if (parts.empty()) return {};
     return parts.size() == 1 ? parts.front() : concat(parts, -1);
   }
-  // Return the features whose products are the scores of "dot-product", "dense" and "factorized-random".
+  // Return the features of queries and of keys. Their dot products are the scores of "dot-product", "dense"
+  // and "factorized-random".
   std::vector<Tensor> query_features(const Tensor& q) const {
     std::vector<Tensor> parts;
     if (contains(terms_, "dot-product"))
@@ -114,7 +115,7 @@ class SynthesizerKind final : public Attention {
     return parts;
   }
   // Returns the sum of the scores of "random" and "factorized-dense", (batch, heads, length, length). Returns
-  // an undefined tensor if `terms` contains neither.
+  // an undefined tensor if `terms` contains neither of these two terms.
   Tensor full_scores(const Tensor& q) const {
     const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2);
     Tensor scores;
@@ -140,7 +141,7 @@ class SynthesizerKind final : public Attention {
   Names terms_;
   double dropout_;
   Tensor dense_, dense_rows_, dense_columns_, random_, random_rows_, random_columns_;
-  Tensor causal_;  // buffer: causal_scores(), only for "random" and "factorized-dense"
+  Tensor causal_;  // buffer: causal_scores(); defined only with "random" or "factorized-dense"
 };
 
 std::unique_ptr<Attention> make_synthesizer(const OptionValues& options, const AttentionSetup& setup) {

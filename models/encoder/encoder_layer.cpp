@@ -137,8 +137,8 @@ Tensor MultiHeadAttention::with_memory(const Tensor& x, const ForwardContext& co
   return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
 }
 
-// Recomputed and reversible layers run with recording off. The loss term is recorded nevertheless, because
-// replays do not compute it again.
+// The forward passes of recomputed and reversible layers run with recording off. This function turns
+// recording on for the loss term, because replays do not compute the term again.
 void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
                                          const ForwardContext& context, const std::string& name) const {
   const RecordingScope scope(context.terms != nullptr);
@@ -225,8 +225,8 @@ struct EncoderLayer::TapeExecutor {
   Tensor chunked_feedforward(const Tensor& x, DType result) const;
 };
 
-// Computes the feed-forward branch in chunks. The lambdas do not refer to this object, because backward()
-// calls them after it is destroyed.
+// Computes the feed-forward branch in chunks. The lambdas do not capture `this`, because backward() calls
+// them after the executor is destroyed.
 Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType result) const {
   const FeedForward& block = layer.feedforward;
   const auto mask_from = [&block, mask = hidden_mask(first_row)](int64_t row) {

@@ -23,14 +23,15 @@ struct EncoderOptions {
   bool rotary = false;           // rotates queries and keys by their positions (ops/rotary.h)
   bool pre_norm = false;
   Activation activation = Activation::relu;
-  bool recompute = false;          // keeps only the inputs of layers (autograd/recompute.h)
-  bool reversible = false;         // keeps only the output of the last layer (models/encoder/reversible.h)
-  int64_t feedforward_chunks = 1;  // number of chunks of rows in the feed-forward branch
+  bool recompute = false;  // for backward, keeps only the inputs of layers (autograd/recompute.h)
+  // For backward, keeps only the output of the last layer (encoder/reversible.h).
+  bool reversible = false;
+  int64_t feedforward_chunks = 1;  // the feed-forward branch processes rows in this number of chunks
   int64_t max_length = 0;          // maximum number of tokens; 0: unlimited
 
   int64_t width() const { return heads * head_dim; }
-  // Returns the width of the encoder's result. With reversible layers, it concatenates two tensors with
-  // width() features.
+  // Returns the width of the encoder's result. With reversible layers, the result is the concatenation of two
+  // tensors with width() features each.
   int64_t output_width() const { return reversible ? 2 * width() : width(); }
 };
 
@@ -41,7 +42,7 @@ std::vector<OptionProblem> option_problems(const EncoderOptions& options);
 enum class Branch { attention, feedforward };
 inline constexpr Branch kBranches[] = {Branch::attention, Branch::feedforward};
 
-// Arrangements of norm, branch and residual sum.
+// Order of norm, branch and residual sum.
 enum class ResidualForm {
   post_norm,   // x = norm(x + dropout(branch(x))), "Attention is all you need" (Vaswani et al. 2017)
   pre_norm,    // x = x + dropout(branch(norm(x)))
@@ -57,10 +58,10 @@ inline ResidualForm residual_form(const EncoderOptions& options) {
 struct LayerState {
   Tensor first;
   Tensor second = {};   // defined in reversible layers only
-  Tensor operand = {};  // post-norm layers: `first` as an operand of products, or undefined
+  Tensor operand = {};  // post-norm layers: `first` in the dtype of operands of matrix products, or undefined
 };
 
-// Returns the change that a pre-norm or reversible layer adds to its residual.
+// Returns dropout(branch(norm(x))), which a pre-norm or reversible layer adds to the residual.
 template <class Executor>
 Tensor residual_change(const Executor& executor, Branch branch, const Tensor& x) {
   const NormResult normalized = executor.norm(branch, x);
@@ -91,8 +92,8 @@ struct Heads {
   Tensor query, key, value;
 };
 
-// Returns the multi-head self-attention of x. project() returns the projections of x. The keys and the values
-// may begin with the rows of a segment memory.
+// Returns the multi-head self-attention of x. If there is a segment memory, the keys and values that
+// executor.project() returns begin with the rows of the memory.
 template <class Executor>
 Tensor run_attention(const Executor& executor, const Tensor& x) {
   const Heads heads = executor.project(x);
@@ -108,9 +109,9 @@ class MultiHeadAttention final : public Module {
   // OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* first = nullptr);
-  // Computes self-attention of x (batch, length, width). `operand` is x as an operand of products; if it is
-  // undefined, x is converted. The result has the shape of x and dtype `result`; see linear() for dtypes.
-  // `name` is the full name of the layer.
+  // Computes self-attention of x (batch, length, width). `operand` is x in the dtype of operands of matrix
+  // products; if `operand` is undefined, x is converted to this dtype. The result has the shape of x and
+  // dtype `result`; see linear() for dtypes. `name` is the full name of the layer.
   Tensor forward(const Tensor& x, const Tensor& operand, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name, DType result) const;
 
@@ -118,9 +119,9 @@ class MultiHeadAttention final : public Module {
   // Returns whether queries and keys are rotated by their positions.
   bool is_rotary() const { return is_rotary_; }
   // Returns the projections of the inputs that the attention reads, in the order of queries, keys and values.
-  // Their weights, and their biases, are adjacent in memory.
+  // The weights of these projections are adjacent in memory, and so are the biases.
   const std::vector<Linear*>& projections() const { return projections_; }
-  // Returns the heads of the projections, whose values are `parts` in the order of projections().
+  // Returns `parts` as queries, keys and values. `parts` are the results of projections(), in the same order.
   Heads heads_of(const std::vector<Tensor>& parts) const;
 
   Linear query_projection, key_projection, value_projection, out_projection;
@@ -129,18 +130,20 @@ class MultiHeadAttention final : public Module {
   struct TapeExecutor;
 
   // Returns the projections of x (batch, length, width) in dtype `dtype`, each (batch, length, heads,
-  // head_dim). `source` is the input of the keys and the values. One product computes the projections with
-  // the same input.
+  // head_dim). Queries are projections of x; keys and values are projections of `source`. One matrix product
+  // computes all projections of the same input.
   Heads project(const Tensor& x, const Tensor& source, DType dtype) const;
-  // Returns the memory of the layer followed by x, or x if there is no memory. Stores x for the next segment.
+  // Returns the segment memory of the layer followed by x, or x if the memory is empty. Stores x for the next
+  // segment.
   Tensor with_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
-  // Compresses `evicted`, inputs that leave the memory of tokens when the segment x is stored, and stores the
-  // result.
+  // Compresses `evicted`, the inputs that leave the uncompressed memory when the segment x is stored. Stores
+  // the compressed rows in the segment memory, and adds their reconstruction_loss() to the loss if they need
+  // gradients.
   void compress_memory(const Tensor& x, const Tensor& evicted, const ForwardContext& context,
                        const std::string& name) const;
   // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2): the mean squared difference
-  // between the attention of x to `evicted` and to `compressed`. Its softmax attention has no positions and
-  // no masks. Gradients reach only `compressed`.
+  // between the attention of x to `evicted` and to `compressed`. The function uses softmax attention without
+  // positions and masks. Gradients reach only `compressed`.
   Tensor reconstruction_loss(const Tensor& x, const Tensor& evicted, const Tensor& compressed) const;
 
   int64_t heads_, head_dim_;

@@ -35,7 +35,7 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
     joined_second_ = joined_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
   }
   attended_ = buffer({batch, o.width()});
-  // On the CPU, DecodingLinear takes operands in the dtype of the weights and rounds them itself.
+  // On the CPU, DecodingLinear takes operands in the dtype of the weights and rounds the operands itself.
   const DType operand = like.device().is_cpu() ? like.dtype() : operand_dtype(like);
   if (operand != like.dtype())
     for (Tensor* t : {&branch_operand_, &attended_operand_})
@@ -118,8 +118,8 @@ struct EncoderStep::TokenExecutor {
 
   // Stores the input of the attention in layer.span. The last step of a span also appends the compressed row
   // to the state. A captured graph writes to the same row of the span in every replay, because position_ is
-  // fixed at the capture. These rows are never read: a graph decodes at most one segment, and the segment
-  // after it is the first that reads compressed rows.
+  // fixed at the capture. The compressed rows of these replays are never read: a graph decodes at most one
+  // segment, and only the segments after it read these rows.
   void compress(const Tensor& x) const {
     const int64_t batch = x.size(0), width = x.size(1), rate = layer.span.size(1);
     const int64_t slot = step.position_ % rate;

@@ -1,9 +1,9 @@
-// The recurrent form of a causal Encoder: one token of every sequence of a batch at a time (Katharopoulos et
-// al. 2020, section 3.4).
+// The recurrent form of a causal Encoder, which processes one token of every sequence of a batch at a time
+// (Katharopoulos et al. 2020, section 3.4).
 //
-// An EncoderStep borrows the weights of the encoder and owns the attention states and all buffers, so that a
-// step allocates no memory, except to compress the inputs of a compressed memory. Its results equal the
-// results of the parallel form up to rounding.
+// An EncoderStep borrows the weights of the encoder and owns the attention states and all buffers. A step
+// therefore allocates no memory, unless it compresses inputs for a compressed segment memory. The results
+// equal the results of the parallel form up to rounding.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,11 @@ class EncoderStep {
   // std::invalid_argument if an attention kind has no recurrent form.
   EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity);
 
-  // Returns the buffer for the input of the next step, (batch, width). The caller fills it before each step.
+  // Returns the buffer for the input of the next step, (batch, width). The caller fills the buffer before
+  // each step.
   const Tensor& input() const { return x_; }
-  // Runs one token. Returns the result, (batch, output_width), after the final norm. It is valid until the
-  // next step.
+  // Runs one token. Returns the result, (batch, output_width), after the final norm. The result is valid
+  // until the next step.
   const Tensor& step();
   // Starts new sequences.
   void reset();
@@ -33,8 +34,8 @@ class EncoderStep {
  private:
   struct TokenExecutor;
 
-  // A layer, its weights prepared for products, and its attention state. One product computes queries, keys
-  // and values.
+  // A layer, its weights prepared as DecodingLinear, and its attention state. `projections` computes queries,
+  // keys and values in one matrix product.
   struct Layer {
     const EncoderLayer& weights;
     DecodingLinear projections, out, linear1, linear2;
@@ -42,9 +43,9 @@ class EncoderStep {
     Heads heads;       // views of `projected`, (batch, heads, head_dim)
     std::unique_ptr<AttentionState> state;
     bool rounds_attention;  // AttentionCapabilities::rounds_steps of the kind
-    Tensor span;            // newest inputs, (batch, rate, width); undefined without a compressed memory
+    Tensor span;            // inputs to compress, (batch, rate, width); undefined without a compressed memory
   };
-  // `buffer` has room for the projections of a layer. All layers share it.
+  // `buffer` has room for the projections of one layer, and all layers share the buffer.
   static Layer make_layer(const EncoderLayer& weights, const StateShape& shape, const Tensor& buffer);
 
   const Encoder& encoder_;

@@ -1,10 +1,10 @@
-// The stack of reversible layers of "Reformer" (Kitaev et al. 2020, section 3). Both halves of the state
-// start as the embedding. Layer i computes
+// The stack of reversible layers of "Reformer" (Kitaev et al. 2020, section 3). The state has two halves, x1
+// and x2, which both start as the embedding. Each layer computes
 //   y1 = x1 + dropout(attention(norm1 x2)),   y2 = x2 + dropout(feedforward(norm2 y1)).
 // backward() computes the inputs of each layer from its outputs (autograd/reversible.h), so activation memory
 // does not depend on the number of layers. Only the decisions of attention kinds are kept per layer.
 //
-// As in the authors' code, the output norm reads both halves of the state, 2 * width features.
+// As in the code of Kitaev et al., the final norm reads both halves of the state, 2 * width features.
 #pragma once
 
 #include <memory>
@@ -15,14 +15,15 @@
 
 namespace tapeformer {
 
-// Returns the layers as blocks on rows (batch * length, width). The feed-forward branch runs in `chunks`
-// parts, forward and backward. The layers must outlive the blocks.
+// Returns one reversible block for each layer. The blocks process rows (batch * length, width). In forward
+// and in backward, the feed-forward branch processes the rows in `chunks` chunks. The layers must outlive the
+// blocks.
 std::vector<ReversibleBlock> reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
                                                int64_t chunks, int64_t length, const AttentionMask& mask,
                                                const ReplayContext& context);
 
 // Runs the layers on x (batch, length, width). Returns both halves of the state, (batch, length, 2 width),
-// without the output norm.
+// without the final norm.
 Tensor reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers, int64_t chunks,
                         const Tensor& x, const AttentionMask& mask, const ForwardContext& context);
 

@@ -24,8 +24,8 @@ bool all_positive(const std::vector<int64_t>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](int64_t number) { return number > 0; });
 }
 
-// Appends a problem if an axis is much longer than `length`, and a problem if `positions`, the product of the
-// shape, is below `length`. The sizes of the shape must be positive.
+// Appends a problem if an axis is longer than kMaxAxisOverLength * length. Also appends a problem if
+// `positions`, the product of the shape, is below `length`. The sizes of the shape must be positive.
 void check_coverage(const std::vector<int64_t>& shape, int64_t positions, int64_t length,
                     std::vector<OptionProblem>& problems) {
   const int64_t largest = *std::max_element(shape.begin(), shape.end());
@@ -82,7 +82,7 @@ AxialPositions::AxialPositions(const AxialShape& axial, int64_t max_length)
       axial_(axial),
       max_length_(std::min(axial.positions(), max_length > 0 ? max_length : axial.positions())),
       coordinates_(axial.shape.size()) {
-  int64_t inner = axial.positions();  // product of the sizes of the remaining axes
+  int64_t inner = axial.positions();  // product of the sizes of the axes after axis a
   for (size_t a = 0; a < tables.size(); ++a) {
     const int64_t size = axial.shape[a];
     inner /= size;

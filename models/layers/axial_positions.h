@@ -11,8 +11,8 @@
 
 namespace tapeformer {
 
-// Axis a has shape[a] coordinates and dims[a] features. Positions are in row-major order: the
-// coordinate of the last axis varies fastest.
+// Sizes of the grid and of the tables: axis a has shape[a] coordinates and dims[a] features. Positions are in
+// row-major order: the coordinate of the last axis varies fastest.
 struct AxialShape {
   std::vector<int64_t> shape, dims;
 
@@ -21,14 +21,14 @@ struct AxialShape {
 };
 
 // Returns the problems of an axial shape: sizes that are not positive, and features that do not add up to
-// `width`. If `length` > 0, shapes with fewer than `length` positions or with a much longer axis are also
-// problems.
+// `width`. If `length` > 0, a shape with fewer than `length` positions, or with an axis longer than 4 *
+// `length`, is also a problem.
 std::vector<OptionProblem> option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
 
 // The tables of axial positions: parameters "0", "1", …, (shape[a], dims[a]), drawn from N(0, 1).
 class AxialPositions final : public Module {
  public:
-  // `max_length` limits the length of sequences. 0: the product of the shape.
+  // `max_length` limits the length of sequences. 0: the limit is the product of the shape.
   explicit AxialPositions(const AxialShape& axial, int64_t max_length = 0);
   // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ShapeError if `length`
   // exceeds `max_length`.

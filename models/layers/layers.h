@@ -8,9 +8,9 @@
 
 namespace tapeformer {
 
-// The affine map activation(x weightᵀ + bias). weight (out, in) and bias (out,) are drawn from
-// U(-1/√in, 1/√in). If `owns_weight` is false, the weight is an alias of a parameter of another module, which
-// the parent registers with add_alias().
+// The affine map activation(x weightᵀ + bias). weight (out, in) and bias (out,) are drawn from U(-1/√in,
+// 1/√in). If `owns_weight` is false, the weight is an alias of a parameter of another module. The parent
+// module registers the alias with add_alias().
 class Linear final : public Module {
  public:
   Linear(int64_t in, int64_t out, bool owns_weight = true);
@@ -52,7 +52,7 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   // Computes forward(x + dropout(branch)) in one op.
   Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
-  // Compute forward(), and also return its result in the dtype of the operands of matrix products.
+  // Compute forward(). Also return the result in the dtype that matrix products use for operands.
   NormResult forward_with_operand(const Tensor& x) const;
   NormResult forward_with_operand(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
 

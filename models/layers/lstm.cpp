@@ -17,8 +17,8 @@ const LstmOptions& checked(const LstmOptions& options) {
 
 }  // namespace
 
-// `layers` gets its final size before its parameters are registered, because the module keeps their
-// addresses.
+// `layers` gets its final size before the parameters are registered, because the module stores pointers to
+// the parameters.
 LstmStack::LstmStack(const LstmOptions& options)
     : layers(static_cast<size_t>(checked(options).layers),
              std::vector<LstmWeights>(options.bidirectional ? 2 : 1)),

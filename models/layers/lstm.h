@@ -23,8 +23,9 @@ class LstmStack final : public Module {
  public:
   // Throws OptionError if a size is not positive.
   explicit LstmStack(const LstmOptions& options);
-  // Runs the LSTM on x (batch, frames, in). lengths (batch,) int64, or undefined for full lengths. Returns
-  // (batch, frames, output_width) with zeros after the length of each sequence.
+  // Runs the LSTM on x (batch, frames, in). Returns (batch, frames, output_width), with zeros after the last
+  // valid frame of each sequence. `lengths` (batch,) int64 contains the numbers of valid frames; if it is
+  // undefined, all frames are valid.
   Tensor forward(const Tensor& x, const Tensor& lengths, const ForwardContext& context) const;
 
   const LstmOptions& options() const { return options_; }

@@ -19,9 +19,9 @@
 
 namespace tapeformer {
 
-// Discrete decisions of a forward pass, such as the buckets of LSH attention. A replay must repeat them
-// although the rounding errors of its inputs differ. The first pass stores each decision under a name; a
-// replay reads it.
+// Discrete decisions of a forward pass, such as the buckets of LSH attention. A replay must repeat the
+// decisions, although the inputs of the replay can have different rounding errors. The first pass stores each
+// decision under a name; a replay reads it.
 class Decisions {
  public:
   // Returns the decision stored under `name`. If there is none, stores and returns decide().
@@ -42,29 +42,29 @@ struct ForwardContext {
   bool dropout_off = false;  // disables dropout in training
   bool prefix = false;       // sequences are prefixes of longer sequences, as in generation
   uint64_t seed = 0;         // seed of dropout and other random numbers
-  uint64_t step = 0;         // optimizer step; passes with equal seed and step draw equal numbers
-  // Index of the first example in the random streams. A slice of a batch draws the numbers that its examples
-  // draw in the whole batch, if both are padded to the same length.
+  uint64_t step = 0;         // optimizer step; passes with equal seed and step draw equal random numbers
+  // Index in the random streams of the first example of this pass. If a slice of a batch is padded to the
+  // length of the whole batch, the examples of the slice draw the same random numbers as in the whole batch.
   int64_t first_example = 0;
-  // Memory of the earlier segments of the sequences, or null. It must outlive backward(), which reads it
-  // when it recomputes a forward pass.
+  // Memory of the earlier segments of the sequences, or null. The object must outlive backward(), because a
+  // recomputed forward pass reads it.
   SegmentMemory* memory = nullptr;
   LossTerms* terms = nullptr;      // collects terms that layers add to the loss, or null
   Decisions* decisions = nullptr;  // decisions to store or to repeat; null if the pass is not replayed
 
-  // Returns a dropout mask with probability p. `name` is the name of its random stream: the full name of a
-  // module and a suffix. Returns an empty mask if dropout is disabled.
+  // Returns a dropout mask with probability p. `name` is the name of the random stream of the mask: the full
+  // name of a module and a suffix. Returns an empty mask if dropout is disabled.
   DropoutMask dropout(double p, const std::string& name) const {
     return training && !dropout_off && p > 0 ? DropoutMask{p, RandomStream(seed, name, step)} : DropoutMask{};
   }
 };
 
-// The context of a part of a model that is replayed. It uses the decisions of the ForwardContext from which
-// it is constructed, or owns new decisions if that context has none. Copies share the decisions, so replayed
-// functions hold a copy.
+// A ForwardContext for a part of a model that backward() replays. If the context passed to the constructor
+// has decisions, ReplayContext uses these decisions; otherwise, it owns new decisions. Copies share the
+// decisions, so a replayed function can hold a copy.
 class ReplayContext {
  public:
-  // If `replayed` is false, the part runs once and no decisions are stored.
+  // If `replayed` is false, the part of the model runs only once, and the constructor adds no decisions.
   explicit ReplayContext(const ForwardContext& context, bool replayed = true);
   const ForwardContext& operator*() const { return context_; }
 
@@ -77,8 +77,8 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // Returns the tensors without their names.
 std::vector<Tensor> tensors_of(const NamedTensors& named);
 
-// Fills a float64 tensor with the initial values of a parameter. The name of the random stream is "init " and
-// the full name of the parameter.
+// Fills `parameter`, a float64 tensor, with initial values. The name of the random stream is "init " and the
+// full name of the parameter.
 using Initializer = std::function<void(const Tensor& parameter, const RandomStream& stream)>;
 
 Initializer uniform_init(double bound);  // U(-bound, bound)
@@ -92,20 +92,21 @@ class Module {
   Module& operator=(const Module&) = delete;
   virtual ~Module() = default;
 
-  // Returns the parameters of this module and its children in order of registration. They are leaves of the
-  // tape that require gradients.
+  // Returns the parameters of this module and its children in order of registration. Parameters are leaves of
+  // the tape that require gradients.
   NamedTensors parameters() const;
   // Returns the parameters and the state, which checkpoints store.
   NamedTensors saved_tensors() const;
   // Returns the non-persistent buffers: tensors that are neither trained nor saved, such as sinusoidal
   // positions.
   NamedTensors buffers() const;
-  // Returns the parameters, and the parameters of other modules that this module and its children use by an
-  // alias. These are the leaves of the tape in a forward pass of the module; a leaf may occur twice.
+  // Returns the leaves of the tape in a forward pass of this module: its parameters(), and the parameters of
+  // other modules that it or its children use through an alias. A leaf may occur twice.
   std::vector<Tensor> leaves() const;
-  // Returns the statistics, which forward passes in training have summed since the last update_state().
+  // Returns the statistics: sums to which training forward passes have added since the last update_state().
   std::vector<Tensor> statistics() const;
-  // Updates the state from the statistics and sets the statistics to 0. Training calls it after each step.
+  // Updates the state from the statistics and sets the statistics to 0. The trainer calls this function after
+  // each step.
   void update_state() const;
   // Sets parameters and state to the values of their initializers. The values depend only on the seed and the
   // name of the tensor.
@@ -144,7 +145,7 @@ class Module {
     std::string name;
     Tensor* tensor;
     Initializer initializer;  // empty for buffers
-    bool trained;             // whether it is a parameter
+    bool trained;             // whether the tensor is a parameter
   };
   struct Statistics {
     Tensor* sums;
@@ -165,9 +166,10 @@ class Module {
   std::vector<std::vector<Tensor*>> adjacent_;              // groups of keep_adjacent()
 };
 
-// A limit of the number of elements in the parameters and the state of models. While an object exists, models
-// that this thread constructs must not exceed its limit. A config that does not match its checkpoint then
-// throws ParameterLimitError instead of exhausting the memory. Objects must not be nested.
+// A limit for the total number of elements in parameters and state. While a ParameterLimit exists, it applies
+// to all models that the same thread constructs. If a config does not match its checkpoint, constructing the
+// model then throws ParameterLimitError instead of exhausting the memory. ParameterLimit objects must not be
+// nested.
 class ParameterLimit {
  public:
   explicit ParameterLimit(int64_t elements);
@@ -175,8 +177,8 @@ class ParameterLimit {
   ParameterLimit(const ParameterLimit&) = delete;
   ParameterLimit& operator=(const ParameterLimit&) = delete;
 
-  // Subtracts the elements of a new parameter. Throws ParameterLimitError, before the parameter is allocated,
-  // if the limit is exceeded. Does nothing if no limit exists.
+  // Subtracts the number of elements of a new parameter from the limit. If the limit is exceeded, throws
+  // ParameterLimitError before the parameter is allocated. If no limit exists, does nothing.
   static void subtract(const std::string& name, const Shape& shape);
 };
 

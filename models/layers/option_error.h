@@ -27,7 +27,8 @@ class OptionError : public ConfigError {
   OptionProblem problem_;
 };
 
-// Returns f(). An OptionError that f throws gets the prefix "member." before the name of its option.
+// Returns f(). If f() throws OptionError for an option "NAME", throws OptionError for "MEMBER.NAME", where
+// MEMBER is `member`.
 template <class F>
 auto with_option_prefix(const std::string& member, F&& f) {
   try {

@@ -17,9 +17,9 @@ Tensor sinusoidal_positions(int64_t length, int64_t dim);
 // Writes the row of sinusoidal_positions() for one position, `dim` numbers.
 void write_sinusoids(int64_t position, int64_t dim, double* row);
 
-// Returns position features for the first `length` bytes of an image, (length, dim) float64. They are
-// sinusoids of the row, the column and, for colour images, the channel of the next byte. Each coordinate has
-// an equal share of the features. Wavelengths run from 2π to 2π · 100 pixels.
+// Returns position features for the first `length` bytes of an image, (length, dim) float64. The features of
+// a byte are sinusoids of the row, the column and, for colour images, the channel of the next byte. Each
+// coordinate has an equal share of the features. Wavelengths run from 2π to 2π · 100 pixels.
 Tensor grid_positions(const ImageLayout& layout, int64_t length, int64_t dim);
 
 }  // namespace tapeformer

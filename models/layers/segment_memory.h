@@ -13,18 +13,18 @@ namespace tapeformer {
 
 // Sizes of the segment memory of a layer.
 struct SegmentMemorySize {
-  int64_t tokens = 0;      // number of newest inputs in the memory
+  int64_t tokens = 0;      // number of newest inputs, which are kept uncompressed
   int64_t compressed = 0;  // number of rows of compressed older inputs; requires tokens > 0
-  int64_t rate = 1;        // number of inputs in a compressed row
+  int64_t rate = 1;        // number of inputs that are compressed to one row
 
-  // Returns the largest number of rows that a segment reads.
+  // Returns the maximum number of memory rows that a segment reads.
   int64_t rows() const { return tokens + compressed; }
-  // Returns the largest number of tokens that these rows describe.
+  // Returns the number of tokens that rows() rows represent.
   int64_t span() const { return tokens + compressed * rate; }
 };
 
-// The memories of the layers of a model for a batch of texts. The tensors keep their addresses, so that
-// captured graphs read and write them.
+// The segment memories of all layers of a model, for a batch of texts. The tensors are updated in place, so
+// that captured graphs can read and write them.
 class SegmentMemory {
  public:
   // Makes memories for `batch` texts. `like` has the dtype and the device of the inputs.
@@ -33,23 +33,24 @@ class SegmentMemory {
   void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
   // Starts a segment. read() then returns inputs up to the end of the previous segment. `preceding` is the
-  // number of tokens of each text before the new segment; older inputs belong to other texts and are not
-  // read.
+  // number of tokens of the same text before the new segment. read() does not return older inputs, because
+  // they belong to other texts.
   void start_segment(int64_t preceding);
   // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width): compressed rows,
-  // then tokens. Undefined if the layer has no memory or no earlier input.
+  // then uncompressed inputs. Returns an undefined tensor if the layer has no memory or no earlier input.
   Tensor read(const std::string& layer, int64_t batch) const;
   // Stores the inputs x (batch, length, width) of a layer for the next segment. The values are copied, so no
-  // gradient passes. If the layer has a compressed memory, returns a copy of the inputs that leave the memory
-  // of tokens, (batch, count, width), which the layer then compresses; undefined if there are none. `count`
-  // is a multiple of the rate, and so is the length of each segment except the last one of a text. A replay
-  // of the layer in the same segment stores nothing and returns an undefined tensor.
+  // gradient passes. If the layer has a compressed memory, returns a copy of the inputs that leave the
+  // uncompressed memory, (batch, count, width), which the caller compresses; if no input leaves, returns an
+  // undefined tensor. `count` is a multiple of the rate. The length of each segment, except the last segment
+  // of a text, is also a multiple of the rate. A replay of the layer in the same segment stores nothing and
+  // returns an undefined tensor.
   Tensor write(const std::string& layer, const Tensor& x);
   // Appends rows (batch, count, width) to the compressed memory of a layer for the next segment.
   void write_compressed(const std::string& layer, const Tensor& rows);
 
-  // Returns the memory for the next segment, under the names of the layers, with the suffix ".compressed" for
-  // compressed rows. Checkpoints store these tensors and load them in place.
+  // Returns the tensors that the next segment reads. The name of a tensor is the name of the layer, with the
+  // suffix ".compressed" for compressed rows. Checkpoints store these tensors and load them in place.
   NamedTensors state() const;
 
  private:

@@ -47,12 +47,12 @@ class Subsampling final : public Module {
 // Subsampling of one frame at a time. push() allocates no memory.
 class SubsamplingStep {
  public:
-  // The module must outlive the object. The buffers have the dtype and device of `like`.
+  // `subsampling` must outlive the object. The buffers have the dtype and device of `like`.
   SubsamplingStep(const Subsampling& subsampling, int64_t batch, const Tensor& like);
 
-  // Takes one frame of every utterance, (batch, features). Returns true if it completes a step.
+  // Takes one frame of every utterance, (batch, features). Returns true if the frame completes a step.
   bool push(const Tensor& frame);
-  // Returns the newest step, (batch, output_width). The result is valid until the next step.
+  // Returns the features of the newest step, (batch, output_width). The result is valid until the next step.
   const Tensor& step() const { return layers_.empty() ? window_ : layers_.back().output; }
   void reset();
 

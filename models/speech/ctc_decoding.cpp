@@ -39,11 +39,11 @@ void check_logits(const char* op, const double* row, int64_t classes, int64_t se
                                     " are not finite numbers"));
 }
 
-// Log-probabilities of the paths of a prefix, summed separately over paths that end in the blank and paths
-// that end in a label.
+// Log-probability of a prefix: `in_blank` for all paths that end in the blank, `in_label` for all paths that
+// end in a label.
 struct Score {
   double in_blank = kImpossible, in_label = kImpossible;
-  double language = 0;  // weighted bigrams plus label bonuses of the prefix
+  double language = 0;  // weighted bigram log-probabilities plus label bonuses of the prefix
   double acoustic() const { return log_add(in_blank, in_label); }
   double total() const { return acoustic() + language; }
 };

@@ -13,18 +13,18 @@ namespace tapeformer {
 using CtcLabels = std::vector<int64_t>;
 
 // Returns the labels of the best path of each utterance: the most probable class of every frame, with
-// repeated classes merged and blanks removed. logits (batch, frames, classes) floating; lengths (batch,)
-// int64 in [0, frames]. Ties go to the lowest class. Throws ShapeError for mismatched shapes. Throws
-// DivergedError if a logit is NaN or +inf, or if all logits of a frame are -inf.
+// repeated classes merged and blanks removed. `logits` is (batch, frames, classes) floating; `lengths` is
+// (batch,) int64 with values in [0, frames]. Ties go to the lowest class. Throws ShapeError for mismatched
+// shapes. Throws DivergedError if a logit is NaN or +inf, or if all logits of a frame are -inf.
 std::vector<CtcLabels> ctc_greedy(const Tensor& logits, const Tensor& lengths, int64_t blank = 0);
 
 struct CtcBeamOptions {
   int64_t blank = 0;
   int64_t beam = 16;  // number of prefixes kept after each frame
-  // Log-probability of a label (column) after another label (row), (classes, classes) float64. Row `blank` is
-  // for the first label. Undefined: no bigram.
+  // Bigram log-probabilities, (classes, classes) float64. Element (i, j) is the log-probability of label j
+  // after label i; row `blank` is for the first label. If undefined, no bigram is used.
   Tensor bigram = {};
-  double bigram_weight = 1;  // weight of the log-probabilities of the bigram
+  double bigram_weight = 1;  // factor of the bigram log-probabilities
   double label_bonus = 0;    // added for every label; compensates the preference of bigrams for short results
 };
 

@@ -13,7 +13,7 @@
 
 namespace tapeformer {
 
-// Utterances padded to one length with finite numbers. Results do not depend on the padding.
+// A batch of utterances, padded to the same length with finite numbers. Results do not depend on the padding.
 struct CtcBatch {
   Tensor features;       // (batch, frames, features) of any floating-point dtype
   Tensor frame_lengths;  // (batch,) int64
@@ -32,7 +32,7 @@ struct SpeechModelOptions {
   EncoderOptions encoder = {.layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768};
   bool sinusoidal = true;     // Transformer: sinusoids of the step are added to the input of the encoder
   bool causal = false;        // Transformer: a step does not depend on later frames
-  int64_t max_frames = 2400;  // Transformer: maximum length of an utterance
+  int64_t max_frames = 2400;  // Transformer: maximum number of frames of an utterance
   int64_t lstm_hidden = 320, lstm_layers = 3;
   bool lstm_bidirectional = true;
   double lstm_dropout = 0;
@@ -45,7 +45,7 @@ inline constexpr int64_t kSpeechBlank = 0;
 
 struct SpeechOutput {
   Tensor logits;   // (batch, steps, classes)
-  Tensor lengths;  // (batch,) int64: steps of each utterance
+  Tensor lengths;  // (batch,) int64: number of steps of each utterance
 };
 
 class SpeechModel final : public Module {

@@ -7,8 +7,8 @@
 namespace tapeformer {
 namespace {
 
-// Capacity of states of constant size. It exceeds the window of any attention, so that the state keeps the
-// whole window.
+// Capacity, in steps, of attention states of constant size. The capacity exceeds every attention window, so
+// that the state keeps the whole window.
 constexpr int64_t kEndless = int64_t{1} << 40;
 
 const Encoder& causal_encoder(const SpeechModel& model) {

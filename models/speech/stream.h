@@ -31,12 +31,12 @@ class SpeechStream {
   const SpeechModel& model_;
   int64_t batch_;
   int64_t capacity_;    // maximum number of steps, unless endless_
-  bool endless_;        // the state takes any number of steps
+  bool endless_;        // whether the attention states take any number of steps
   int64_t frames_ = 0;  // frames since the last reset
   SubsamplingStep subsampling_;
   EncoderStep encoder_;
   DecodingLinear projection_, head_;
-  Tensor position_;         // sinusoidal positions of a step, (width,) float64 on the CPU, or undefined
+  Tensor position_;         // sinusoids of the newest step, (width,) float64 on the CPU, or undefined
   Tensor device_position_;  // position_ in the dtype and on the device of the model
   Tensor logits_;           // (batch, classes)
 };

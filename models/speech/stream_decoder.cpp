@@ -11,9 +11,9 @@ namespace {
 
 constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
 constexpr double kLowShare = 0.5;     // an energy is low if it is at most this share of the range
-constexpr int64_t kMaxContext = 100;  // maximum overlap of the windows of both lanes, in frames
-constexpr int64_t kAgreement = 20;    // lanes agree if their newest labels within these frames are equal
-constexpr int64_t kJitter = 10;       // maximum delay of a label of one lane after the other lane, in frames
+constexpr int64_t kMaxContext = 100;  // maximum number of frames that both lanes process
+constexpr int64_t kAgreement = 20;    // lanes agree if their newest labels in this number of frames are equal
+constexpr int64_t kJitter = 10;       // maximum number of frames between the same label in both lanes
 
 int64_t checked_window(const SpeechModel& model, int64_t window) {
   const SpeechModelOptions& o = model.options();

@@ -4,8 +4,8 @@
 // A state is restarted in two cases. After a pause, a new state starts when the energy rises. In speech
 // without pauses, a second state starts before the window of the active state ends and takes the same frames.
 // The second state becomes active at a step where both states emit the blank and their newest labels are
-// equal. At the end of the window, it becomes active in any case. Memory and time per frame do not depend on
-// the length of the stream. Labels are emitted without lookahead.
+// equal. If there is no such step, the second state becomes active at the end of the window. Memory and time
+// per frame do not depend on the length of the stream. Labels are emitted without lookahead.
 #pragma once
 
 #include <deque>
@@ -17,21 +17,22 @@
 namespace tapeformer {
 
 struct StreamDecoderOptions {
-  int64_t window = 0;  // maximum frames of a state, at least kShortestWindow; 0: one state for all frames
+  // Maximum number of frames per state, at least kShortestWindow; 0: no limit, no restart.
+  int64_t window = 0;
   // Minimum number of frames of a pause, which has low energy and no labels. 0: no restart at pauses. Ignored
   // if `window` is 0.
   int64_t pause = 25;
-  // Convert the first scale.size() features of a frame to natural logarithms of filterbank energies: feature
-  // * scale + offset. If both are empty, all features are natural logarithms.
+  // For the first scale.size() features of a frame, feature * scale + offset is the natural logarithm of a
+  // filterbank energy. If `scale` and `offset` are empty, all features are such logarithms.
   std::vector<double> scale = {}, offset = {};
 };
 
-// A comparison of the energy of each frame with the lowest and the highest energy of about the last 1000
-// frames (10 s).
+// A counter of consecutive frames with low energy. Energy is low in the lower half of the range from the
+// lowest to the highest energy of about the last 1000 frames (10 s).
 class EnergyTracker {
  public:
-  // Takes the logarithm of the energy of the next frame. Returns the number of frames in a row, including
-  // this one, whose energy is in the lower half of the range.
+  // Takes the logarithm of the energy of the next frame. Returns the number of consecutive frames with low
+  // energy, up to and including this frame.
   int64_t push(double energy);
   void reset();
 
@@ -39,7 +40,7 @@ class EnergyTracker {
   struct Range {
     double low, high;
   };
-  std::deque<Range> blocks_;       // ranges of 100 frames each, the newest last
+  std::deque<Range> blocks_;       // energy ranges of blocks of 100 frames, the newest last
   int64_t block_frames_ = 0;       // frames in the newest block
   int64_t low_energy_frames_ = 0;  // consecutive frames of low energy
 };
@@ -54,9 +55,9 @@ class StreamDecoder {
   // SpeechStream.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
-  // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin with this frame; the
-  // reference is valid until the next call. Throws ShapeError if the frame does not match and DivergedError
-  // if logits are not finite.
+  // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin at this frame; the
+  // reference is valid until the next call. Throws ShapeError if the shape or the dtype of the frame is
+  // wrong, and DivergedError if logits are not finite.
   const std::vector<int64_t>& push(const Tensor& frame);
   void reset();
 
@@ -65,12 +66,12 @@ class StreamDecoder {
   int64_t state_bytes() const;
 
  private:
-  // A recurrent state of the model and its newest labels. Counts are in steps of the encoder.
+  // A recurrent state of the model and the labels decoded with it. Counts are in steps of the encoder.
   struct Lane {
     Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
-    // Passes a frame to the stream and, if the frame completes a step, updates the members below. Returns
-    // whether the frame completes a step. Throws DivergedError if logits are not finite. `number` is the
-    // number of the frame in the stream, for the message of the error.
+    // Passes a frame to `stream`. If the frame completes a step, updates the other members. Returns whether
+    // the frame completes a step. Throws DivergedError if logits are not finite. `number` is the number of
+    // the frame in the stream, for the error message.
     bool push(const Tensor& frame, int64_t number);
     void reset();
     // Returns the newest label if it began within the last `steps`, else the blank.
@@ -78,7 +79,7 @@ class StreamDecoder {
 
     SpeechStream stream;
     int64_t steps_taken = 0;            // steps since the last reset
-    int64_t best_class = kSpeechBlank;  // class of the newest step
+    int64_t best_class = kSpeechBlank;  // most probable class of the newest step
     int64_t new_label = kSpeechBlank;   // label that begins with the newest step, or the blank
     int64_t label = kSpeechBlank;       // newest label, or the blank before the first label
     int64_t since_label = 0;            // steps since the newest label began
