@@ -49,13 +49,13 @@ OptionSpec precision_option(std::string default_value, std::string help);
 // precision, throws a ConfigError that names --precision.
 void use_precision(const RunConfig& run, Device device);
 
-// Returns the attention kind `name`, the value of `option`. For an unknown kind, throws a ConfigError that
-// names the option.
+// Returns the attention kind `name`, which is the value of the command-line option `option`. If the kind is
+// unknown, throws a ConfigError that names the option.
 const AttentionKind& kind_of_option(const std::string& option, const std::string& name);
 
 // Returns all benchmarks in the order in which the help lists them.
 const std::vector<Benchmark>& benchmarks();
-// Returns the benchmark with this name. Throws ConfigError, with a suggestion, if there is none.
+// Returns the benchmark with this name. If there is none, throws a ConfigError that suggests a similar name.
 const Benchmark& benchmark(const std::string& name);
 
 // Runs a benchmark. Converts an OptionError of a model into a ConfigError. The error names the config key if
