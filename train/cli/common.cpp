@@ -97,7 +97,7 @@ std::string range_text(const OptionSpec& spec) {
   return text;
 }
 
-// Converts the text of an option to the type of its specification. Throws ConfigError if the text has the
+// Converts the text of an option to the type of spec.default_value. Throws ConfigError if the text has the
 // wrong type, is out of range or is not one of the choices.
 OptionValue typed(const OptionSpec& spec, const std::string& text) {
   const auto wrong = [&](const std::string& expected) {

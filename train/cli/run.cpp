@@ -140,13 +140,14 @@ void join(const Arguments& words) {
 
 int guarded(const Arguments& words) {
   try {
-    join(words);  // must be first, so that only process 0 prints help and common errors
+    // join() must be first, so that only process 0 prints the help, and errors that occur on all processes.
+    join(words);
     if (words.empty()) throw ConfigError("which command?\n" + help_text());
     require_same_command(words);
     return leave_processes(run_command(words.front(), Arguments(words.begin() + 1, words.end())), "",
                            print_error);
   } catch (const FirstProcessError&) {
-    return leave_processes(0, "", print_error);  // process 0 prints its error
+    return leave_processes(0, "", print_error);  // process 0 prints the error
   } catch (const ProcessLostError& error) {
     // After SIGTERM, the process prints no error, because a launcher that sends SIGTERM to the remaining
     // processes also reports the lost process.

@@ -32,7 +32,7 @@ std::vector<int64_t> line_end(const Tokenizer& tokenizer) {
   }
 }
 
-// A scorer of the lines of a text. It scores each line independently of the other lines.
+// A scorer of the lines of a text. Each line is scored independently of the other lines.
 class LineScorer {
  public:
   LineScorer(const LoadedRun& run, std::string name, bool json)
