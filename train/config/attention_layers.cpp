@@ -19,8 +19,8 @@ bool has_one_kind(const Kinds& kinds) {
   return std::all_of(kinds.begin(), kinds.end(), [&](const std::string& k) { return k == kinds.front(); });
 }
 
-// Returns the value of model.attention in a layer, or nothing if the layer does not set model.attention. For
-// a value of the wrong type, returns an empty list; LayerApplier reports the wrong type.
+// Returns the value of model.attention in a config layer, or std::nullopt if the layer does not set
+// model.attention. For a value of the wrong type, returns an empty list; LayerApplier reports the wrong type.
 std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
   std::optional<Kinds> kinds;
   for (const auto& setting : layer.settings) {
@@ -34,7 +34,8 @@ std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
   return kinds;
 }
 
-// Returns, for each layer, the attention kinds to which its [attention] tables apply; see apply_attention().
+// Returns, for each config layer, the attention kinds to which the [attention] tables of this layer apply;
+// see apply_attention().
 std::vector<Kinds> kinds_of(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
   std::optional<Kinds> first;
   for (const auto& layer : layers)
@@ -65,8 +66,7 @@ bool has_option(const AttentionCatalogue& catalogue, const std::string& kind, co
   return std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == key; });
 }
 
-// An applier of the [attention] tables of layers. It checks the tables and copies their options to
-// config.attention.
+// An object that checks the [attention] tables of config layers and copies their options to config.attention.
 class AttentionApplier {
  public:
   AttentionApplier(const AttentionCatalogue& catalogue, const ConfigLoadOptions& options,

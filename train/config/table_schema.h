@@ -11,7 +11,7 @@
 
 namespace tapeformer {
 
-// The maximum of each size in a config. It is small enough that products of sizes do not overflow.
+// The maximum of each size in a config. Products of sizes up to this maximum do not overflow.
 inline constexpr double kLargestSize = 1 << 20;
 
 template <class T>
