@@ -79,8 +79,8 @@ class Watch {
           is_running(locations[rank].pid))
         watched_.push_back({static_cast<int>(rank), locations[rank]});
   }
-  // Throws only if a second call also finds that the process has ended, because its last message may still
-  // arrive after the first call.
+  // Throws only if a second call also finds that the process has ended, because the last message of the ended
+  // process may arrive after the first call.
   void operator()() {
     for (const auto& [rank, location] : watched_) {
       if (is_running(location.pid)) continue;
@@ -129,7 +129,8 @@ bool is_running(int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat;
   std::getline(file, stat);
-  // The state follows the name of the program, which is in parentheses. The state of a zombie is Z.
+  // In /proc/PID/stat, the state follows the name of the program, which is in parentheses. The state of a
+  // zombie is Z.
   const size_t name_end = stat.rfind(')');
   return name_end == std::string::npos || name_end + 2 >= stat.size() || stat[name_end + 2] != 'Z';
 }
