@@ -35,8 +35,8 @@ void StepRunner::prepare_batches() {
   batches_prepared_ = true;
 }
 
-// Fetches the micro-batches of the step and returns their layout, or nothing if the step cannot be captured
-// as a graph.
+// Fetches the micro-batches of the step and returns their layout. Returns std::nullopt if the step cannot be
+// captured as a graph.
 std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   bool capturable = graphs_ != nullptr;
@@ -69,7 +69,7 @@ void StepRunner::compute_weights() {
 }
 
 // Launches the forward pass of a micro-batch. The loss is undefined if the slice of this process is empty.
-// Layers add terms to `terms`.
+// Layers add auxiliary losses to `terms`.
 BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms& terms) {
   const int64_t number = state_.step * config_.train.accumulate + micro_batch;
   const BatchSlice slice = task_.slice(micro_batch);
