@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxPoints = 400;  // maximum number of points of a curve
 constexpr size_t kMaxPictures = 4;  // maximum number of pictures of a run; the latest are shown
 
-// A field of metrics.jsonl with its chart by step.
+// A field of metrics.jsonl that a chart shows by step.
 struct PlottedField {
   const char *title, *field, *label;
   Scale scale;
