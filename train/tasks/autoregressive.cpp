@@ -100,8 +100,8 @@ class AutoregressiveTask final : public DatasetTask {
   }
 
  private:
-  // If the batch has a mask, the host computes the weights of the loss chunks from the values of the mask. A
-  // graph cannot repeat this computation.
+  // Copies `from` to the device tensor `to`. Allocates `to` if it is undefined. Later batches of the same
+  // layout use the same tensor, from which captured graphs read.
   void copy_to_device(const Tensor& from, Tensor& to) const {
     if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), model_->predictor.weight.device());
     to.copy_from(from);
