@@ -30,10 +30,11 @@ class Adafactor {
  public:
   Adafactor(const OptimizerConfig& config, const std::vector<Tensor>& parameters);
 
-  // Copies the coefficients of step `step`, counted from 1, to the device of the parameters.
+  // Computes the coefficients 1 / m, `rate` and `shrink` of step `step`, counted from 1, and copies them to
+  // the device of the parameters.
   void prepare(double lr, int64_t step);
-  // Updates parameter `index` with its gradient times `scale`, a float64 scalar on the device. The
-  // coefficients are read on the device, so prepare() must be called first.
+  // Updates parameter `index` with `scale` times its gradient. `scale` is a float64 scalar on the device.
+  // Call prepare() first, because apply() reads the coefficients from the device.
   void apply(size_t index, const Tensor& parameter, const Tensor& gradient, const Tensor& scale) const;
 
   // Returns the second moments of a parameter: "row" and "column" if its rank is at least 2, else "second".
