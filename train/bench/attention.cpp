@@ -1,4 +1,4 @@
-// The time and memory per token of each causal attention kind, forward and backward, at doubling lengths.
+// A benchmark of the time and memory per token of attention kinds, forward and backward, at doubling lengths.
 // This is the benchmark of "Transformers are RNNs", section 4.1.2, without projections.
 #include <algorithm>
 

@@ -1,7 +1,8 @@
 // Benchmarks of `tapeformer bench`. Each benchmark has a name, options and a function that measures and
 // returns a report. Times are medians over repeats, unless their name says otherwise. Ratios compare
-// measurements of the same process with the same threads. To add a benchmark, write its file, declare it
-// here, and list it in benchmarks() and in CMakeLists.txt.
+// measurements of the same process with the same threads. To add a benchmark, write a file with a function
+// that returns the Benchmark. Declare the function here, call it in benchmarks(), and list the file in
+// CMakeLists.txt.
 #pragma once
 
 #include <string>

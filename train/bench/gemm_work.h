@@ -34,8 +34,8 @@ struct GemmShape {
 // Returns the shapes of the products y = x weightᵀ of all linear layers, for `rows` tokens. Layers of equal
 // shape share an entry.
 std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int64_t rows);
-// Returns the shapes of the forward products and, for each layer, of the products dx = dy weight and dweight
-// = dyᵀ x in backward.
+// Returns the shapes of the forward products and of the two products in backward of each layer: dx = dy
+// weight, and dweight = dyᵀ x.
 std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int64_t rows);
 double total_flops(const std::vector<GemmShape>& products);
 double total_elements(const std::vector<GemmShape>& products);

@@ -20,9 +20,9 @@ Tensor random_frames(const Shape& shape, Device device) {
 }
 
 // Returns the shapes of three products for each weight matrix, where `dy` is the gradient of y:
-// y = x weightᵀ
-// dx = dy weight
-// dweight = dyᵀ x
+//   y = x weightᵀ
+//   dx = dy weight
+//   dweight = dyᵀ x
 // `rows` is the number of frames, and so the number of rows of x and y. Each direction of a layer has two
 // weight matrices.
 std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {

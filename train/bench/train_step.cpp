@@ -19,7 +19,7 @@ constexpr int64_t kWarmUp = 2;
 
 // Returns the operations and bytes of a training step. The bytes are a lower bound: each kernel reads its
 // inputs from memory once and writes its results once, and elementwise kernels are fused.
-// - Products: training_products() with operands and results in the stored dtype.
+// - Products: training_products() with operands and results of dtype stored_dtype(device).
 // - Attention: each product in forward needs two products of the same size in backward. The forward pass
 //   reads q, k and v, and writes the result. The backward pass reads these four tensors and the gradient of
 //   the result, and writes three gradients. Each tensor has batch × length × width elements.
