@@ -40,9 +40,9 @@ class RunDirectory {
 
   // Prepares the folder for a training run that continues from `step` (0: a new run). Removes files that a
   // killed process left unfinished, removes the records of later steps from metrics.jsonl, and writes
-  // config.toml. `evaluated` is true if the checkpoint of `step` was saved after its evaluation. Throws
-  // CheckpointError if a symlink, a pipe or another kind of entry has the name of a file or folder of the
-  // run.
+  // config.toml. `evaluated` is true if the checkpoint of `step` was saved after the evaluation of this step.
+  // Throws CheckpointError if config.toml or metrics.jsonl exists and is not a regular file, or if
+  // `checkpoints` exists and is not a folder.
   void prepare(const Config& config, int64_t step, bool evaluated) const;
 
  private:
@@ -57,7 +57,7 @@ void require_utf8(const Config& config, const std::string& run_dir);
 
 // Throws RunDirectoryError if the configs `saved` and `current` differ in a key that must not change on
 // resume. `saved` is the config of the checkpoint in `folder`, and `current` is the config of the run that
-// continues from it. The message lists the keys with both values.
+// continues from this checkpoint. The message lists the keys with both values.
 void check_same_run(const Config& saved, const Config& current, const std::string& folder);
 
 }  // namespace tapeformer
