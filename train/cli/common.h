@@ -1,8 +1,8 @@
 // Command lines: declaration, parsing, common options, and printing of results.
 //
 // A command declares its arguments and options in a CommandSpec. parse_command() parses the words after the
-// name of the command and prints the help. It applies the common options to the process: the log level and
-// the number of threads.
+// name of the command and, with --help, prints the help. The function also sets the log level and the number
+// of threads of the process.
 //
 // parse_command() throws ConfigError if the words do not match the declaration of the command, with
 // suggestions for unknown names. parse_command() and use_device() throw DeviceError if the device in --device

@@ -54,8 +54,8 @@ bool asks_for_help(const Arguments& words) {
   return std::find(words.begin(), end, "--help") != end || std::find(words.begin(), end, "-h") != end;
 }
 
-// Returns whether a command works in a process that cannot join the other processes, such as "info" or
-// --help.
+// Returns whether the command, such as "info" or --help, also works in a process that cannot join the other
+// processes.
 bool runs_without_joining(const Arguments& words) {
   return !words.empty() && (words.front() == "--version" || words.front() == "help" ||
                             words.front() == "info" || asks_for_help(words));
@@ -140,7 +140,8 @@ void join(const Arguments& words) {
 
 int guarded(const Arguments& words) {
   try {
-    // join() must be first, so that only process 0 prints the help, and errors that occur on all processes.
+    // join() must be called first. Otherwise, every process would print the help and errors that all
+    // processes have.
     join(words);
     if (words.empty()) throw ConfigError("which command?\n" + help_text());
     require_same_command(words);

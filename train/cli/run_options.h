@@ -35,9 +35,9 @@ std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const T
 
 // Returns the option --mode of generation.
 OptionSpec mode_option();
-// Returns the generation mode in --mode. If --mode is "auto", returns the recurrent form if all attention
-// kinds of the model have one. Otherwise, returns recomputation and logs the reason. Throws ConfigError if
-// --mode is "recurrent" and an attention kind has no recurrent form.
+// Returns the generation mode in --mode. "auto" selects the recurrent form if all attention kinds of the
+// model have a recurrent form. If an attention kind has none, "auto" selects recomputation and logs the
+// reason, and "recurrent" throws ConfigError.
 GenerationMode generation_mode(const CommandLine& line, const AutoregressiveModel& model);
 std::string name_of(GenerationMode mode);
 

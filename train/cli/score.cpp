@@ -23,7 +23,7 @@ std::vector<int64_t> tokens_of_line(const Tokenizer& tokenizer, std::string_view
   }
 }
 
-// Returns the tokens of a line end, or an empty list if the vocabulary has none.
+// Returns the tokens of a line end, or an empty list if the vocabulary has no line end.
 std::vector<int64_t> line_end(const Tokenizer& tokenizer) {
   try {
     return tokens_of_line(tokenizer, "\n", "line end");
