@@ -47,7 +47,7 @@ struct DataConfig {
   // The keys of texts; see TextOptions (data/text/text_dataset.h). For texts, limit and eval_limit are
   // numbers of windows.
   std::string tokenizer = "bytes";       // bytes | characters | sentencepiece
-  std::string sentencepiece_model = {};  // file; empty: train a model from the text
+  std::string sentencepiece_model = {};  // model file; empty: train a model from the text
   int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
   int64_t sequence_length = 256;
   int64_t eval_context = 0;
@@ -63,7 +63,7 @@ struct DataConfig {
   std::string lexicon = {};              // file with the phones of words; empty: the default of the data set
   std::string unknown_words = "refuse";  // utterances with words that are not in the lexicon: refuse | drop
   std::string bad_utterances = "drop";   // utterances without usable sound or labels: drop | refuse
-  std::string phone_set = "timit48";     // phones of training on TIMIT; scores use 39 phones
+  std::string phone_set = "timit48";     // phone set for training on TIMIT; scores use 39 phones
   int64_t sample_rate = 0;               // samples per second; 0: the default rate of the data set
   bool resample = false;
   int64_t channel = -1;       // channel to read, from 0; -1: recordings with several channels are refused
@@ -106,8 +106,8 @@ struct ModelConfig {
   int64_t loss_chunks = 1;
   bool tied_embeddings = false;
   double label_smoothing = 0, z_loss = 0;
-  int64_t decoder_layers = 1;  // for models of sets
-  int64_t summary_tokens = 0;  // for classifiers
+  int64_t decoder_layers = 1;  // number of decoder layers, for models of sets
+  int64_t summary_tokens = 0;  // number of summary tokens, for classifiers
   // A run or checkpoint whose weights are the initial weights of a new run; empty: random weights.
   std::string init = {};
   // The keys of speech models.
@@ -160,7 +160,7 @@ struct TrainConfig {
   double time_limit_minutes = 0;         // maximum training time; 0: no limit
   int64_t eval_batch_size = 0;           // batch size of evaluations; 0: data.batch_size
   int64_t dropout_steps = 0;             // number of steps with dropout; 0: all steps
-  std::string reduce_dtype = "float32";  // dtype of the sums of gradients over processes: float32 | bfloat16
+  std::string reduce_dtype = "float32";  // dtype in which processes sum gradients: float32 | bfloat16
 };
 
 // The options of each attention kind in model.attention. The key is the name of the kind.

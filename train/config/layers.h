@@ -21,7 +21,8 @@ struct ConfigFiles {
 // in a cycle, to `problems`. Returns no files if the path is empty.
 ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems);
 
-// An applier of layers to a Config. The applier ignores [attention] tables, which apply_attention() handles.
+// An object that applies config layers to a Config. It ignores [attention] tables, which apply_attention()
+// handles.
 class LayerApplier {
  public:
   // The arguments must outlive the applier. Problems of the settings are appended to `problems`.

@@ -247,7 +247,7 @@ KeyScope subsampled() {
 }
 
 // Returns the condition under which model.dropout has an effect. An LSTM with one layer has no dropout,
-// because its last layer has none.
+// because there is no dropout after the last layer.
 KeyScope layer_dropout() {
   return {{"Transformers and LSTMs of several layers", "model.layers", [](const Config& c) {
              return c.model.type != "speech" || c.model.encoder != "lstm" || c.model.layers > 1;

@@ -39,7 +39,7 @@ KeyScope every_config();
 KeyScope both(KeyScope a, const KeyScope& b);
 
 KeyScope data_paths();     // data sets that take data.path
-KeyScope known_images();   // images of a known size
+KeyScope known_images();   // data sets of images of a known size
 KeyScope image_folders();  // the data set "images": folders with pictures of the user
 KeyScope color_images();   // data sets of images that can be RGB
 KeyScope symbols();

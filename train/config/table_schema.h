@@ -40,7 +40,7 @@ class TableSchema {
   TableSchema(std::vector<SchemaKey>& keys, std::string table, Section Config::*section)
       : keys_(keys), table_(std::move(table)), section_(section) {}
 
-  // Sets the scope and role of the keys that are added afterwards.
+  // Sets the conditions (KeyScope) and the role of the keys that are added afterwards.
   void keys_of(KeyScope scope, KeyRole role) {
     scope_ = std::move(scope);
     role_ = role;

@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// The config file and the --set options of a user, and the configs that result from them.
+// The config file and the --set options of a user, and the configs that result from these settings.
 struct UserLayers {
   const ConfigLayer& file;    // settings of the config file, without the files that it extends
   const ConfigLayer& sets;    // settings of the --set options
