@@ -21,7 +21,7 @@ constexpr LauncherVariables kLaunchers[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "
                                             {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
 
 constexpr const char* kPmixRank = "PMIX_RANK";
-constexpr const char* kSlurmTasks = "SLURM_NTASKS";  // tasks of the allocation, also without srun
+constexpr const char* kSlurmTasks = "SLURM_NTASKS";  // number of tasks in the allocation, even without srun
 
 constexpr const char* kStartWithPmix = "start with srun --mpi=pmix";
 

@@ -193,7 +193,7 @@ int leave_processes(int code, const std::string& error, PrintError print) {
   MpiCommunicator& processes = *mpi_communicator;
   const int size = processes.size(), rank = processes.rank();
   const std::string own = concat_text("process ", rank, ": ", error);
-  // Row 0 contains the exit status of each process, and row 1 a hash of its error message.
+  // Row 0 contains the exit status of each process, and row 1 a hash of the error message of each process.
   const Tensor ends = Tensor::zeros({2, size}, DType::int64);
   int64_t* const codes = ends.data<int64_t>();
   int64_t* const errors = codes + size;

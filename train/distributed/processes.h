@@ -44,8 +44,9 @@ std::shared_ptr<Communicator> communicator_for(const Processes& processes, Devic
 // Leaves the run and returns the exit status of this process: `code` or, if `code` is 0, the largest exit
 // status of all processes. If `error` is not empty, calls print(error). Processes other than 0 do not print
 // an error that equals the error of process 0. A process with an error waits 5 seconds for the other
-// processes to leave, and then aborts the run. A process without an error waits without a limit. If another
-// process has ended, it prints a message and aborts the run. If `print` is null, nothing is printed.
+// processes to leave, and then aborts the run. A process without an error waits without a limit, unless
+// another process has ended. In this case, it prints a message and aborts the run. If `print` is null,
+// nothing is printed.
 using PrintError = void (*)(const std::string& error);
 int leave_processes(int code, const std::string& error = "", PrintError print = nullptr);
 
