@@ -16,8 +16,8 @@ namespace tapeformer {
 // CUDA device, "auto" also becomes "cuda:N".
 RunConfig process_settings(const RunConfig& run, const Processes& processes);
 
-// Returns a warning for each host whose processes have more threads in total than they may use processors.
-// `threads` holds the number of threads of each process, ordered by rank.
+// Returns a warning for each host on which the processes have more threads in total than processors that they
+// may use. `threads` holds the number of threads of each process, ordered by rank.
 std::vector<std::string> oversubscribed_hosts(const std::vector<ProcessLocation>& locations,
                                               const std::vector<int64_t>& threads);
 

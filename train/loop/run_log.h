@@ -19,8 +19,8 @@ class RunLog {
   // Processes other than process 0 pass null. `unit` is the unit of the speed: "tokens" or "frames".
   RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
 
-  // Creates a TensorBoard event file and writes the config to it. Later calls of write() also add their
-  // records to this file. Does nothing if the run has no steps left. If the file cannot be written, logs a
+  // Creates a TensorBoard event file and writes the config to this file. Later calls of write() also add
+  // records to the file. Does nothing if the run has no steps left. If the file cannot be written, logs a
   // warning, and writes no more events.
   void write_events(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 

@@ -62,11 +62,11 @@ class StepRunner {
     int64_t step;
     std::vector<double> weights;  // weights of the micro-batches in the loss of the step
     std::vector<Readback> losses;
-    std::vector<std::optional<Readback>> terms;  // empty for a micro-batch without terms
+    std::vector<std::optional<Readback>> terms;  // nullopt for a micro-batch without terms
     Readback grad_norm;
     int64_t tokens;
     StopRequest stop;
-    std::optional<StepStatus> status;  // status of all processes; empty if it is not exchanged yet
+    std::optional<StepStatus> status;  // status of all processes; nullopt if the status is not exchanged yet
   };
 
   void prepare_batches();

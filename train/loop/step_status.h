@@ -44,8 +44,8 @@ class StepStatus {
     int64_t batch;
     double loss;  // infinite or not a number
   };
-  // Returns the first process with a loss that is not finite, the number of its first micro-batch with such a
-  // loss, and the weighted sum of its losses.
+  // Returns the first process with a loss that is not finite, the number of the first micro-batch of this
+  // process with such a loss, and the weighted sum of the losses of this process.
   std::optional<NonFiniteLoss> non_finite_loss() const;
 
  private:

@@ -70,8 +70,8 @@ class Trainer {
 
   // Trains until the last step, the time limit or a signal. Throws RunDirectoryError if the run directory
   // cannot be used. Throws CheckpointError if the checkpoint is damaged or the last checkpoint cannot be
-  // saved. These exceptions are thrown by process 0, and the other processes then throw FirstProcessError.
-  // Throws DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
+  // saved. Process 0 throws these exceptions, and the other processes then throw FirstProcessError. Throws
+  // DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
   TrainResult run();
   // Runs a few steps without writing files, and measures the time of the last step. If `time_model` is set,
   // it estimates the time of the last step instead, and the results of the steps are not read.
@@ -92,7 +92,7 @@ class Trainer {
   void start(std::optional<RunDirectory>& directory);
   void restore(const TrainingState& state);
   TrainingState state() const;
-  // Runs a step and reports it.
+  // Runs a step and reports the results of the step.
   void train_step(const StopSignals& signals);
   void report(const StepResult& step);
   void report_epoch();
