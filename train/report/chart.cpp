@@ -30,7 +30,7 @@ constexpr std::array<const char*, 8> kColours = {"#0072B2", "#D55E00", "#009E73"
                                                  "#E69F00", "#56B4E9", "#000000", "#F0E442"};
 constexpr std::array<const char*, 5> kDashes = {"", "5 2", "2 1.5", "6 2 1.5 2", "9 3"};
 constexpr int kMarkerShapes = 6;
-constexpr double kLargestRadius = 16, kSmallestRadius = 1.5;  // radii of circles
+constexpr double kLargestRadius = 16, kSmallestRadius = 1.5;  // radii of circles in points
 
 std::string line(double x1, double y1, double x2, double y2, const std::string& stroke) {
   return fmt::format("<line x1=\"{:.2f}\" y1=\"{:.2f}\" x2=\"{:.2f}\" y2=\"{:.2f}\" {}/>\n", x1, y1, x2, y2,

@@ -28,7 +28,7 @@ constexpr size_t kMaxPictures = 4;  // maximum number of pictures of a run; the 
 struct PlottedField {
   const char *title, *field, *label;
   Scale scale;
-  bool training;  // whether the field is read from records of training steps; otherwise from evaluations
+  bool training;  // true: a field of training records; false: a field of evaluation records
   bool by_time;   // whether a second chart shows the field by training time
 };
 constexpr PlottedField kFields[] = {
