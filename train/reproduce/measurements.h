@@ -1,4 +1,4 @@
-// Measurements that the tables in tables/ share.
+// Measurements that several tables in train/reproduce/tables use.
 #pragma once
 
 #include <string>
@@ -32,8 +32,8 @@ Field bits_per_dim();
 Field test_loss();
 Field test_accuracy();
 
-// Returns a measurement of the training time. Adds a curve of the training loss by step to `figure`, unless
-// `figure` is empty.
+// Returns a measurement of the training time. Unless `figure` is empty, the measurement also adds a curve of
+// the training loss by step to the figure with this name.
 Measurement training_curve(const std::string& figure);
 
 // Options of generation_speed(). The measured value is the number of images per second. If `latency` is true,

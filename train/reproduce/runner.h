@@ -23,9 +23,9 @@ struct TableResult {
 // other rows. Writes table.json after the measurements of each row, and the other files of the table at the
 // end. Throws ConfigError for an unknown row or invalid settings, and the exceptions of Store.
 //
-// Several processes divide the pairs of a row and a seed between them. Process 0 writes the files of the
-// table. The result contains the failures of all processes. If a signal interrupts the call, the processes
-// must not communicate afterwards.
+// With several processes, each process trains and measures a part of the pairs of a row and a seed. Process 0
+// writes the files of the table. The result contains the failures of all processes. If a signal interrupts
+// the call, the processes must not communicate afterwards.
 TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.
