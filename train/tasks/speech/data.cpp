@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// If a training part has at least kManySpeakers speakers, all utterances of a held-out speaker are held out.
+// If a training part has at least kManySpeakers speakers, hold_out() holds out whole speakers instead of
+// single utterances.
 constexpr size_t kManySpeakers = 10;
 
 // Returns the folder of a part, relative to the folder of the corpus or absolute.

@@ -58,7 +58,7 @@ struct SpeechPart {
 
 // Reads the part "train", "valid" or "test". data.limit and data.eval_limit select utterances that are spread
 // evenly over the part. If `trained` is null, the phone table and the statistics are computed from the part.
-// Otherwise they come from `trained`, and the part is for scoring (SpeechUse::scoring). A part for scoring
+// Otherwise, both come from `trained`, and the part is for scoring (SpeechUse::scoring). A part for scoring
 // also contains utterances that the model cannot process. Their phones count as deletions.
 SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained);

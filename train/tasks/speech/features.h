@@ -45,7 +45,7 @@ class FeatureStream {
   Tensor next();
 
  private:
-  // The steps from samples to rows of features, with their states.
+  // The stages that convert samples to rows of features, with the state of each stage.
   struct Pipeline {
     Pipeline(const FilterbankOptions& options, int64_t delta_order)
         : filterbank(options), frames(filterbank), deltas(delta_order) {}
