@@ -1,6 +1,6 @@
-// The optimizer Adafactor (Shazeer and Stern 2018). For a matrix, it stores the means of the second moments
-// over rows and over columns instead of all second moments. The size of a step is proportional to the root
-// mean square of the parameter.
+// The optimizer Adafactor (Shazeer and Stern 2018). For a matrix, the optimizer stores only the means of the
+// second moments over rows and over columns. The size of a step is proportional to the root mean square of
+// the parameter.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ namespace tapeformer {
 //   second = row column / mean(row)
 //   u = g / sqrt(second), divided by max(1, rms(u) / update_clip)
 //   parameter = shrink * parameter - rate * max(1e-3, rms(parameter)) * u
-// Rows and columns are the last two dimensions. Scalars and vectors have no rows and columns. They use
+// Rows and columns are the last two dimensions. Scalars and vectors have no rows and columns. Their update
+// uses
 //   second = second + (g² - second) / m
 //
 // optimizer.form selects the rate, `shrink` and the terms that avoid a division by 0:
@@ -45,7 +46,7 @@ class Adafactor {
     Tensor row, column;  // defined for parameters of rank 2 or more
     Tensor second;       // defined for scalars and vectors
   };
-  // Updates the moments with g, and returns g / sqrt(second).
+  // Updates the moments with the scaled gradient `g`, and returns g / sqrt(second).
   Tensor update(const Moments& moments, const Tensor& g) const;
   // Returns element `index` of coefficients_ as a scalar tensor.
   Tensor coefficient(int64_t index) const;

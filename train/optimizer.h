@@ -37,9 +37,9 @@ class Optimizer {
   // - sgd: momentum, with L2 weight decay.
   // - adafactor: see train/adafactor.h.
   Tensor step(double lr, double gradient_scale = 1);
-  // prepare() and apply() are the two parts of step(). prepare() counts the step and copies its coefficients
-  // to the device. apply() reads the coefficients on the device. A CUDA graph of apply() can therefore be
-  // replayed after prepare() has set the coefficients of the next step.
+  // prepare() and apply() are the two parts of step(). prepare() increments the step counter and copies the
+  // coefficients of the step to the device. apply() reads the coefficients on the device. A CUDA graph of
+  // apply() can therefore be replayed after prepare() has set the coefficients of the next step.
   void prepare(double lr);
   Tensor apply(double gradient_scale = 1);
   int64_t steps() const { return steps_; }

@@ -32,8 +32,8 @@ class StopSignals {
   int requested() const;
 };
 
-// A function that long computations call between batches. If it returns true, the computation throws Stopped.
-// An empty function stops no computation.
+// A function that long computations call between batches. If the function returns true, the computation
+// throws Stopped. An empty function stops no computation.
 using StopCheck = std::function<bool()>;
 
 // The exception that a computation throws if its StopCheck returns true.
