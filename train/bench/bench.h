@@ -18,7 +18,7 @@
 
 namespace tapeformer {
 
-// Milliseconds and microseconds per second, and the factor of the prefix giga.
+// Conversion factors: milliseconds per second, microseconds per second, and units per giga-unit.
 inline constexpr double kMilli = 1e3, kMicro = 1e6, kGiga = 1e9;
 inline constexpr uint64_t kSeed = 1;  // seed of random inputs
 

@@ -146,7 +146,8 @@ std::vector<OptionSpec> data_options() {
   return options;
 }
 
-// Returns the words after "data" on the command line that select the action that reads `option`.
+// Returns the action that reads `option`, as the words after "data" on the command line, such as "prepare
+// kaldi".
 std::string action_of(const std::string& option) {
   if (option == "from") return "fetch";
   if (option == "sentences") return "prepare synthetic-speech";

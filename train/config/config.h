@@ -204,8 +204,8 @@ enum class ConfigUse {
   benchmark,      // keys of the model, the optimizer and the batch size
 };
 
-// The treatment of keys without effect. If a key without effect is not an error, the Config holds its default
-// value.
+// The treatment of keys that have no effect in a config. If such a key is not an error, the Config holds its
+// default value.
 enum class UnusedKeys {
   refuse,          // keys without effect are errors in the file and in --set
   ignore_in_file,  // keys without effect are errors only in --set; for files that the program has written
