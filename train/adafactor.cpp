@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kMinRootMeanSquare = 1e-3;  // minimum of rms(parameter) in the size of a step
+constexpr double kMinRootMeanSquare = 1e-3;  // lower bound of rms(parameter) in the update
 constexpr double kTraxEpsilon = 1e-30;       // added to squared gradients if the form is "trax"
 enum Coefficient : int64_t { kMix, kRate, kShrink, kCoefficients };
 

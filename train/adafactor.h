@@ -1,6 +1,6 @@
-// The optimizer Adafactor (Shazeer and Stern 2018). For a matrix, it stores the means of the second moments
-// over rows and over columns instead of all second moments. The size of a step is proportional to the root
-// mean square of the parameter.
+// The optimizer Adafactor (Shazeer and Stern 2018). For a matrix, the optimizer stores only the means of the
+// second moments over rows and over columns. The size of a step is proportional to the root mean square of
+// the parameter.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ namespace tapeformer {
 //   second = row column / mean(row)
 //   u = g / sqrt(second), divided by max(1, rms(u) / update_clip)
 //   parameter = shrink * parameter - rate * max(1e-3, rms(parameter)) * u
-// Rows and columns are the last two dimensions. Scalars and vectors have no rows and columns. They use
+// Rows and columns are the last two dimensions. Scalars and vectors have no rows and columns. Their update
+// uses
 //   second = second + (g² - second) / m
 //
 // optimizer.form selects the rate, `shrink` and the terms that avoid a division by 0:
@@ -30,10 +31,11 @@ class Adafactor {
  public:
   Adafactor(const OptimizerConfig& config, const std::vector<Tensor>& parameters);
 
-  // Copies the coefficients of step `step`, counted from 1, to the device of the parameters.
+  // Computes the coefficients 1 / m, `rate` and `shrink` of step `step`, counted from 1, and copies them to
+  // the device of the parameters.
   void prepare(double lr, int64_t step);
-  // Updates parameter `index` with its gradient times `scale`, a float64 scalar on the device. The
-  // coefficients are read on the device, so prepare() must be called first.
+  // Updates parameter `index` with `scale` times its gradient. `scale` is a float64 scalar on the device.
+  // Call prepare() first, because apply() reads the coefficients from the device.
   void apply(size_t index, const Tensor& parameter, const Tensor& gradient, const Tensor& scale) const;
 
   // Returns the second moments of a parameter: "row" and "column" if its rank is at least 2, else "second".
@@ -44,7 +46,7 @@ class Adafactor {
     Tensor row, column;  // defined for parameters of rank 2 or more
     Tensor second;       // defined for scalars and vectors
   };
-  // Updates the moments with g, and returns g / sqrt(second).
+  // Updates the moments with the scaled gradient `g`, and returns g / sqrt(second).
   Tensor update(const Moments& moments, const Tensor& g) const;
   // Returns element `index` of coefficients_ as a scalar tensor.
   Tensor coefficient(int64_t index) const;

@@ -18,7 +18,8 @@ Positions positions_of(const std::string& name) {
   return name == "grid" ? Positions::grid : Positions::sinusoidal;
 }
 
-// Returns options of type ImageFolderOptions or TextOptions with the paths and the shares of the splits.
+// Returns options of type ImageFolderOptions or TextOptions with the paths of the splits and the shares of
+// held-out examples.
 template <class Options>
 Options split_options(const DataConfig& d) {
   Options options;
@@ -86,7 +87,7 @@ bool holds_out_examples(const DataConfig& data) {
   return data.validation > 0;
 }
 
-// The config key that sets the path of the files of a split, and this path.
+// The path of the files of a split, and the config key that sets this path.
 struct SplitPath {
   std::string key, path;
 };
@@ -140,7 +141,7 @@ KeyProblem key_problem(const OptionProblem& problem) {
   return {problem.option, problem.problem};
 }
 
-// Returns the options of a Set Transformer without the sizes of its data.
+// Returns the options of a Set Transformer. Options that depend on the sizes of the data keep their defaults.
 SetTransformerOptions set_options_without_data(const Config& config) {
   const bool is_mixture = known_set(config.data.dataset).format == DatasetFormat::set_mixture;
   return {.encoder = encoder_options(config),
@@ -148,7 +149,8 @@ SetTransformerOptions set_options_without_data(const Config& config) {
           .decoder_layers = config.model.decoder_layers};
 }
 
-// Returns the options of an autoregressive model without the sizes of its data.
+// Returns the options of an autoregressive model. Options that depend on the sizes of the data keep their
+// defaults.
 AutoregressiveOptions options_without_data(const Config& config) {
   AutoregressiveOptions options;
   options.encoder = encoder_options(config);

@@ -15,8 +15,8 @@
 
 namespace tapeformer {
 
-// Returns the registered attention kinds with their options, and the checks of model options, for
-// load_config().
+// Returns an argument of load_config(): the registered attention kinds, their options, and the checks of
+// model options.
 AttentionCatalogue attention_catalogue();
 
 // Returns the problems of the model options in a config, such as options that contradict each other. Each
@@ -39,14 +39,14 @@ auto with_config_keys(F&& f) {
 // Returns whether data.dataset names a data set of type DatasetType::text.
 bool is_text(const Config& config);
 
-// Returns the sizes of the data set in the config. Reads the files of a data set only if it is a text whose
-// vocabulary depends on the text, and `tokenizer` is null.
+// Returns the sizes of the data set in the config. Reads files only if the data set is a text, its vocabulary
+// depends on the text, and `tokenizer` is null.
 DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                           const std::string& data_dir = "");
 
 struct SplitOptions {
   std::string data_dir = {};
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // tokenizer of a text; null: made from the text
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // texts only; if null, made from the text
   bool random_windows = false;                           // texts only; see TextOptions::random_windows
 };
 
@@ -57,8 +57,9 @@ struct SplitOptions {
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& options = {});
 
-// Throws DataError if data.valid_path or data.test_path is set and contains no text or no pictures. Training
-// calls the function before the first step, because its evaluations read only one of the two paths.
+// Throws DataError if data.valid_path or data.test_path is set and has no text (for texts) or no pictures
+// (for image folders). Training calls the function before the first step, because its evaluations read only
+// one of the two paths.
 void check_evaluation_files(const Config& config);
 
 // Returns the split that training evaluates on: "valid" for expressions, for sets of vectors, and for images
@@ -82,7 +83,8 @@ ClassifierOptions classifier_options(const Config& config, const DatasetInfo& da
 // Returns the options of a Set Transformer for the data set in the config.
 SetTransformerOptions set_transformer_options(const Config& config, const DatasetInfo& data);
 
-// Returns whether the model predicts one result for each example: model.type "classification" or "set".
+// Returns whether the model predicts one result for each example, that is, whether model.type is
+// "classification" or "set".
 bool predicts_examples(const Config& config);
 
 // Returns a classifier or a Set Transformer with weights initialized from run.seed. Throws ConfigError if an
@@ -98,7 +100,8 @@ Device announced_device(const std::string& name);
 // device. Throws DeviceError if the device is unavailable, and ConfigError if its name is invalid.
 Device prepare_device(const RunConfig& run);
 
-// Sets the precision of matrix products on a device to run.precision and run.tf32. The CPU ignores run.tf32.
+// Sets the precision of matrix products on `device` as run.precision and run.tf32 specify. The CPU ignores
+// run.tf32.
 void set_precision(const RunConfig& run, Device device);
 
 }  // namespace tapeformer

@@ -27,9 +27,10 @@ TextScore text_counts(const Batch& batch, const Tokenizer& tokenizer) {
   return score;
 }
 
-// Sums of the results of each batch. The process that scores a batch sets its sums, and the other processes
-// keep zeros for this batch until all_reduce adds the sums of all processes. The totals are added in the
-// order of the batches, so they do not depend on the number of processes.
+// For each batch, the sums of the results over the examples of the batch. The process that scores a batch
+// sets the sums of this batch. The other processes keep zeros for the batch until all_reduce adds the sums of
+// all processes. The totals are added in the order of the batches, so they do not depend on the number of
+// processes.
 class BatchSums {
  public:
   BatchSums(int64_t results, int64_t batches)
@@ -66,8 +67,8 @@ struct ScoredExamples {
 };
 
 // Calls score(batch) for each batch of the examples and returns the sums of all batches. score() returns
-// `results` sums over the examples of the batch. The first of them is the sum of the losses; if it is not
-// finite, throws DivergedError.
+// `results` sums over the examples of the batch. The first sum is the sum of the losses. If this sum is not
+// finite, batch_sums() throws DivergedError.
 template <class Score>
 BatchSums batch_sums(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
                      const Score& score, const StopCheck& stop, Communicator& processes) {

@@ -37,7 +37,7 @@ struct Evaluation {
   std::optional<TextScore> text;  // set only for texts
 };
 
-// Returns the number of unmasked predictions in a batch. The loss of a model is its mean over these
+// Returns the number of unmasked predictions in a batch. The loss of a model is the mean over these
 // predictions.
 double unmasked_tokens(const Batch& batch);
 
@@ -46,10 +46,11 @@ double unmasked_tokens(const Batch& batch);
 std::vector<std::pair<std::string, double>> named_results(const Evaluation& evaluation);
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have equal
-// weights. Attention kinds with the capability random_evaluation use `seed`. The batches are divided between
-// `processes`, unless the model has a segment memory; the result does not depend on the number of processes.
-// All processes must call the function with the same arguments. Throws DivergedError if the loss of a batch
-// is not finite, and Stopped if `stop` returns true before a batch. All processes call `stop` equally often.
+// weights. Attention kinds with the capability random_evaluation use `seed`. If the model has a segment
+// memory, process 0 evaluates all batches. Otherwise, `processes` divide the batches. The result does not
+// depend on the number of processes. All processes must call the function with the same arguments. Throws
+// DivergedError if the loss of a batch is not finite, and Stopped if `stop` returns true before a batch. All
+// processes call `stop` equally often.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *single_process());

@@ -9,7 +9,7 @@
 namespace tapeformer {
 
 // Returns a message about the first tensor with non-finite elements, such as "NAME has 3 non-finite elements
-// of 256". Returns nothing if all elements are finite. All tensors must have the same floating dtype and
+// of 256". Returns std::nullopt if all elements are finite. All tensors must have the same floating dtype and
 // device.
 std::optional<std::string> find_non_finite(const NamedTensors& tensors);
 

@@ -41,8 +41,8 @@ class MetricsWriter {
   std::string problem_;
 };
 
-// Prepares metrics.jsonl for a resume from a checkpoint of `step`: removes the records of later steps and
-// incomplete lines. If `evaluated` is false, also removes evaluations of `step`, because the resumed run
+// Prepares metrics.jsonl for a resume from a checkpoint of `step`: removes incomplete lines and the records
+// of later steps. If `evaluated` is false, also removes evaluations of `step`, because the resumed run
 // evaluates again. Replaces the file atomically. Does nothing if there is no file. Throws FileError.
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 

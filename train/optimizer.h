@@ -22,11 +22,12 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, Named parameters);
 
   // Updates each parameter that has a gradient, and removes the gradients. Gradients are multiplied by
-  // `gradient_scale` and then clipped. If clip_norm > 0, clipping multiplies each gradient by
-  // min(1, clip_norm / (norm + 1e-6)). `norm` is the norm of all gradients together (clip = "global") or of
-  // this gradient (clip = "per_tensor"). If clip_value > 0, clipping limits each element to the range from
-  // -clip_value to clip_value instead. Returns the norm of all gradients after the multiplication and before
-  // clipping, a float64 scalar on the device of the parameters. Does not wait for the device. The rules are:
+  // `gradient_scale` and then clipped. If clip_norm > 0, clipping multiplies each gradient by min(1,
+  // clip_norm / (norm + 1e-6)). `norm` is the norm of all gradients together (clip = "global") or of this
+  // gradient (clip = "per_tensor"). If clip_value > 0, clipping limits each element to the range from
+  // -clip_value to clip_value instead. Returns the norm of all gradients, a float64 scalar on the device of
+  // the parameters. The norm is computed after the multiplication by `gradient_scale` and before clipping.
+  // Does not wait for the device. The update rule depends on optimizer.kind:
   //
   // - radam: Liu et al. 2020, as in the experiments of "Transformers are RNNs". eps is added to the square
   //   root of the uncorrected second moment. While rho_t of the paper is below 5, the update is SGD with
@@ -36,9 +37,9 @@ class Optimizer {
   // - sgd: momentum, with L2 weight decay.
   // - adafactor: see train/adafactor.h.
   Tensor step(double lr, double gradient_scale = 1);
-  // prepare() and apply() are the two parts of step(). prepare() counts the step and copies its coefficients
-  // to the device. apply() reads the coefficients on the device. A CUDA graph of apply() can therefore be
-  // replayed after prepare() has set the coefficients of the next step.
+  // prepare() and apply() are the two parts of step(). prepare() increments the step counter and copies the
+  // coefficients of the step to the device. apply() reads the coefficients on the device. A CUDA graph of
+  // apply() can therefore be replayed after prepare() has set the coefficients of the next step.
   void prepare(double lr);
   Tensor apply(double gradient_scale = 1);
   int64_t steps() const { return steps_; }
@@ -55,7 +56,7 @@ class Optimizer {
 
   // Returns the tensors for a checkpoint. A name is the name of the parameter with a prefix: "first." and
   // "second." for moments, "row." and "column." for the moments of Adafactor, and "average." for moving
-  // averages. The result has only the tensors that this optimizer uses. They share storage with the
+  // averages. The result has only the tensors that this optimizer uses. The tensors share storage with the
   // optimizer, so that a checkpoint can be loaded into them.
   Named state() const;
   void set_steps(int64_t steps) { steps_ = steps; }

@@ -37,7 +37,7 @@ Json json_of(const Report& report) {
   return object;
 }
 
-// The significant digits of numbers outside of tables, and in tables.
+// Significant digits of numbers: kTableDigits in tables, and kDigits elsewhere.
 constexpr int kDigits = 6, kTableDigits = 4;
 
 std::string number_text(double number, int digits) {
@@ -111,7 +111,8 @@ std::string padded(const std::string& text, size_t width, bool align_right) {
   return align_right ? blanks + text : text + blanks;
 }
 
-// Returns a table. Each column has the width of its widest cell, and numbers are aligned to the right.
+// Returns the rows as a text table. Each column has the width of its widest cell, and numbers are aligned to
+// the right.
 std::string table_text(const std::vector<Report>& rows) {
   std::vector<std::vector<std::string>> lines(1);
   for (const auto& [name, value] : rows.front().fields()) lines[0].push_back(title_of(name));

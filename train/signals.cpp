@@ -13,7 +13,7 @@ namespace {
 volatile std::sig_atomic_t stop_signal = 0, sigint_received = 0, sigterm_received = 0, message_omitted = 0;
 struct sigaction old_interrupt, old_terminate;
 
-// Ends the process. As a signal handler, it calls only async-signal-safe functions.
+// Ends the process. The function is a signal handler, so it calls only async-signal-safe functions.
 [[noreturn]] void end_process(int signal) {
   const char* const text =
       signal == SIGINT ? "error: interrupted by SIGINT\n" : "error: interrupted by SIGTERM\n";

@@ -9,19 +9,18 @@ namespace tapeformer {
 
 inline constexpr int kInterrupted = 130;  // exit status of a process that a signal ended immediately
 
-// Installs handlers for processes with nothing to save. SIGINT and SIGTERM write a line to standard error,
-// end the programs that CommandOutput runs, and end the process with kInterrupted.
+// Installs handlers of SIGINT and SIGTERM for processes with nothing to save. The handlers write a line to
+// standard error, end the programs that CommandOutput runs, and end the process with kInterrupted.
 void end_on_signals();
 
-// Makes the handlers of end_on_signals() omit the line. A process whose launcher reports signals calls the
-// function.
+// Makes the handlers of end_on_signals() write no line. Called in processes whose launcher reports signals.
 void omit_signal_message();
 
-// Returns whether a StopSignals scope has recorded SIGTERM.
+// Returns whether any StopSignals object of this process has recorded SIGTERM.
 bool received_sigterm();
 
-// A scope in which signal handlers record SIGINT and SIGTERM. The second SIGINT in a
-// scope ends the process at once. The destructor restores the previous handlers.
+// A scope with signal handlers that record SIGINT and SIGTERM instead of ending the process. The second
+// SIGINT ends the process at once. The destructor restores the previous handlers.
 class StopSignals {
  public:
   StopSignals();
@@ -29,15 +28,15 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // Returns the number of the last signal in this scope, or 0 if there was none.
+  // Returns the last recorded signal, SIGINT or SIGTERM, or 0 if there was none.
   int requested() const;
 };
 
-// A function that long computations call between batches. If it returns true, the computation throws Stopped.
-// An empty function stops no computation.
+// A function that long computations call between batches. If the function returns true, the computation
+// throws Stopped. An empty function stops no computation.
 using StopCheck = std::function<bool()>;
 
-// An exception of a computation that a StopCheck stopped.
+// The exception that a computation throws if its StopCheck returns true.
 class Stopped : public std::exception {
  public:
   const char* what() const noexcept override { return "stopped by a signal"; }

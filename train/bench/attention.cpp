@@ -1,4 +1,4 @@
-// The time and memory per token of each causal attention kind, forward and backward, at doubling lengths.
+// A benchmark of the time and memory per token of attention kinds, forward and backward, at doubling lengths.
 // This is the benchmark of "Transformers are RNNs", section 4.1.2, without projections.
 #include <algorithm>
 
@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kCausalMask = "causal";
 
 // Returns the operations and bytes of one causal forward and backward pass over all sequences.
-// - Operations: the products of the forward pass, and as many for the gradient of each of the two operands.
+// - Operations: three times the matrix products of the forward pass, because backward computes the gradients
+//   of both operands of each product.
 // - Bytes, a lower bound: forward reads q, k and v and writes the result. Backward reads these four tensors
 //   and the gradient of the result, and writes three gradients.
 // If queries and keys are shared, q and k are one tensor.
@@ -26,7 +27,8 @@ Work attention_work(const AttentionKind& kind, const OptionValues& options, cons
           tensors * sequences * static_cast<double>(length * sizes.head_dim * size_of(sizes.dtype))};
 }
 
-// Returns the dtype in --dtype or, if it is empty, in --precision. The default is float32.
+// Returns the dtype that --dtype or --precision selects, or float32 if both are empty. Throws ConfigError if
+// the two options differ.
 DType chosen_dtype(const OptionValues& options) {
   const auto& precision = options.get<std::string>("precision");
   const auto& dtype = options.get<std::string>("dtype");

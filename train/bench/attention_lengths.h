@@ -9,11 +9,11 @@
 
 namespace tapeformer {
 
-// The approximate number of tokens per measurement. Shorter inputs are processed several times.
+// The approximate number of tokens per measurement. Inputs with fewer tokens are processed several times.
 inline constexpr int64_t kTokensTimed = 1 << 14;
 inline constexpr int64_t kSpreadFrom = 4096;  // smallest length that Spread uses
 
-// Returns the options shortest, longest, batch, heads, head-dim and repeats.
+// Returns the command-line options --shortest, --longest, --batch, --heads, --head-dim and --repeats.
 std::vector<OptionSpec> attention_size_options();
 
 // Returns a tensor of standard normal values that requires a gradient. `name` and `seed` select the random
@@ -51,7 +51,7 @@ struct AttentionSample {
 };
 
 // Measures the time and the peak memory of an attention kind at doubling lengths, from `shortest` to
-// `longest`. Each repeat runs all lengths in turn, so that other load on the machine affects all of them.
+// `longest`. Each repeat runs all lengths in turn, so that other load on the machine affects all lengths.
 std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const OptionValues& options,
                                                const AttentionLengths& lengths);
 

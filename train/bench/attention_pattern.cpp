@@ -1,5 +1,5 @@
 // A picture of the attention weights of a kind: a row for each query, and a column for each key. The weights
-// are measured from the effect of single values on the result, so a kind need not return its weights.
+// are measured by changing one value vector at a time, so an attention kind need not return its weights.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -16,13 +16,13 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kHeadDim = 64;
-// The smallest weight of an attended key, relative to the largest weight of the same query.
+// A query attends to a key if the weight of the key exceeds kAttended times the largest weight of the query.
 constexpr double kAttended = 1e-6;
 
-// Returns the weights (queries, keys) of a kind with one head, its initial parameters and random queries and
-// keys. The weight of key j for query i is |change of result i| / |value j| if value j changes from 0 to a
-// random vector and all other values are 0. For kinds that only compute weighted sums of the values, it is
-// the magnitude of the attention weight.
+// Returns the attention weights of a kind, of shape (queries, keys), for one head, initial parameters, and
+// random queries and keys. The weight of key j for query i is |change of result i| / |value j| if value j
+// changes from 0 to a random vector and all other values are 0. If the kind computes only weighted sums of
+// the values, this ratio is the magnitude of the attention weight.
 std::vector<double> measured_weights(const AttentionKind& kind, const OptionValues& options, int64_t length) {
   const NoGrad no_grad;
   const std::unique_ptr<Attention> attention =

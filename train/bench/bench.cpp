@@ -25,7 +25,7 @@ std::string text_with_option(const Benchmark& benchmark, const OptionProblem& pr
     if (option == known.model) name = known.benchmark;
   if (benchmark.has_option(name)) return "--" + name + ": " + problem.problem;
   // The benchmark has no option for this value. If the value is an option of the attention kind, the message
-  // names --attention, which selects the kind and with it the value.
+  // names --attention, which selects the kind and the default values of its options.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.problem;
 }
 

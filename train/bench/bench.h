@@ -1,7 +1,8 @@
 // Benchmarks of `tapeformer bench`. Each benchmark has a name, options and a function that measures and
 // returns a report. Times are medians over repeats, unless their name says otherwise. Ratios compare
-// measurements of the same process with the same threads. To add a benchmark, write its file, declare it
-// here, and list it in benchmarks() and in CMakeLists.txt.
+// measurements of the same process with the same threads. To add a benchmark, write a file with a function
+// that returns the Benchmark. Declare the function here, call it in benchmarks(), and list the file in
+// CMakeLists.txt.
 #pragma once
 
 #include <string>
@@ -17,7 +18,7 @@
 
 namespace tapeformer {
 
-// Milliseconds and microseconds per second, and the factor of the prefix giga.
+// Conversion factors: milliseconds per second, microseconds per second, and units per giga-unit.
 inline constexpr double kMilli = 1e3, kMicro = 1e6, kGiga = 1e9;
 inline constexpr uint64_t kSeed = 1;  // seed of random inputs
 
@@ -49,13 +50,13 @@ OptionSpec precision_option(std::string default_value, std::string help);
 // precision, throws a ConfigError that names --precision.
 void use_precision(const RunConfig& run, Device device);
 
-// Returns the attention kind `name`, the value of `option`. For an unknown kind, throws a ConfigError that
-// names the option.
+// Returns the attention kind `name`, which is the value of the command-line option `option`. If the kind is
+// unknown, throws a ConfigError that names the option.
 const AttentionKind& kind_of_option(const std::string& option, const std::string& name);
 
 // Returns all benchmarks in the order in which the help lists them.
 const std::vector<Benchmark>& benchmarks();
-// Returns the benchmark with this name. Throws ConfigError, with a suggestion, if there is none.
+// Returns the benchmark with this name. If there is none, throws a ConfigError that suggests a similar name.
 const Benchmark& benchmark(const std::string& name);
 
 // Runs a benchmark. Converts an OptionError of a model into a ConfigError. The error names the config key if

@@ -72,7 +72,7 @@ struct StepTimes {
 };
 
 // Measures steps of all processes together, independent steps, and steps of one process in turn, so that
-// other load on the machine affects all of them.
+// other load on the machine affects all measurements.
 StepTimes measure(const ModelChoice& choice, int64_t repeats, Communicator& processes, bool bfloat16,
                   int all_threads) {
   Replica replica(choice, choice.batch / processes.size(), processes, bfloat16);

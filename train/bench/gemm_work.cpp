@@ -13,7 +13,8 @@ namespace tapeformer {
 
 namespace {
 
-// Multiplies matrices with elements of type T `p.count` times. The buffers may be larger than the matrices.
+// Computes `p.count` products of shape `p`, with elements of type T. The buffers may be larger than the
+// matrices.
 template <class T, class Backend>
 void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& c) {
   const Gemm<T> product{.transpose_a = p.transpose_a,
@@ -30,8 +31,9 @@ void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor
   for (int64_t i = 0; i < p.count; ++i) gemm(backend, product);
 }
 
-// Multiplies matrices on the CPU `p.count` times with the kernels of linear layers, whose weights and
-// gradients of weights are float32. The three cases are y = x weightᵀ, dweight = dyᵀ x and dx = dy weight.
+// Computes `p.count` products of shape `p` on the CPU with the kernels of linear layers. Weights and
+// gradients of weights are float32. If `transpose_b` is true, the product is y = x weightᵀ. If `transpose_a`
+// is true, it is dweight = dyᵀ x, and otherwise dx = dy weight.
 template <class T>
 void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& weight,
                         const Tensor& c) {

@@ -11,8 +11,8 @@
 
 namespace tapeformer {
 
-// `count` products c = op(a) op(b). The shapes of c, op(a) and op(b) are (m, n), (m, k) and (k, n); op
-// transposes its operand if `transpose_a` or `transpose_b` is true.
+// The shape of `count` equal products c = op(a) op(b). The shapes of c, op(a) and op(b) are (m, n), (m, k)
+// and (k, n). If `transpose_a` or `transpose_b` is true, op transposes this operand.
 struct GemmShape {
   std::string name;
   int64_t m = 0, n = 0, k = 0;
@@ -31,11 +31,11 @@ struct GemmShape {
   }
 };
 
-// Returns the products y = x weightᵀ of all linear layers on `rows` tokens. Layers of equal shape share an
-// entry.
+// Returns the shapes of the products y = x weightᵀ of all linear layers, for `rows` tokens. Layers of equal
+// shape share an entry.
 std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int64_t rows);
-// Returns the forward products and, for each layer, the products of its gradient: dx = dy weight and
-// dweight = dyᵀ x.
+// Returns the shapes of the forward products and of the two products in backward of each layer: dx = dy
+// weight, and dweight = dyᵀ x.
 std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int64_t rows);
 double total_flops(const std::vector<GemmShape>& products);
 double total_elements(const std::vector<GemmShape>& products);

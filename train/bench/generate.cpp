@@ -1,6 +1,6 @@
 // A benchmark of generation. In the recurrent form, the time per token of one sequence on one core is
-// compared with the time of reading all weights once. A batch on all cores is compared with products of the
-// same matrix shapes.
+// compared with the time of reading all weights once. A batch of sequences on all cores is compared with
+// matrix products of the same shapes.
 #include <optional>
 
 #include "core/allocator.h"
@@ -16,8 +16,8 @@
 namespace tapeformer {
 namespace {
 
-// Reads the first `share` (from 0 to 1) of each weight tensor and returns the sum of its 32-bit words. Each
-// thread reads an equal part of each tensor.
+// Reads the first `share` (from 0 to 1) of each weight tensor and returns the sum of the 32-bit words that it
+// has read. Each thread reads an equal part of each tensor.
 uint32_t read_weights(const NamedTensors& weights, double share) {
   const int64_t team = threads();
   std::vector<uint32_t> sums(static_cast<size_t>(team));
@@ -38,8 +38,8 @@ uint32_t read_weights(const NamedTensors& weights, double share) {
   return total;
 }
 
-// Returns the seconds that one pass over all weights in the dtype `stored` takes. The weights are float32, so
-// for bfloat16 the pass reads only half of their bytes.
+// Returns the seconds to read all weights once if they were stored as `stored`. The weights in memory are
+// float32, so for bfloat16 the function reads half of their bytes.
 double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
   const double share = static_cast<double>(size_of(stored)) / sizeof(float);
@@ -50,8 +50,8 @@ double read_seconds(const NamedTensors& weights, DType stored) {
          kPasses;
 }
 
-// Returns the operations and bytes of one step, which draws one token of every sequence.
-// - Products: each weight takes one multiply-add per sequence and is read once, in the stored dtype.
+// Returns the operations and bytes of one step, which generates one token of every sequence.
+// - Products: each weight takes one multiply-add per sequence and is read once, in the dtype `stored`.
 // - State of constant size: read and written once.
 // - Key/value cache: has room for max_length tokens. A token reads the cache up to its position. On average,
 //   this is half of the `tokens` generated tokens.
@@ -106,8 +106,8 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
     rates.back().bytes_per_second =
         static_cast<double>(parameter_count(model) * size_of(stored)) / reads.back();
   }
-  // A CUDA device computes the first tokens without a graph, so allocations_per_token excludes their
-  // allocations.
+  // A CUDA device computes the first tokens without a graph, so allocations_per_token excludes the
+  // allocations of these tokens.
   const int64_t uncounted = std::min<int64_t>(tokens, 3);
   const auto later_allocations = static_cast<double>(allocations(tokens) - allocations(uncounted));
   Report report;
@@ -143,8 +143,8 @@ Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_
       .add("peak_resident_bytes", peak_resident_bytes());
 }
 
-// Returns whether the option "mode" selects recomputation. "auto" selects the recurrent form if the kind has
-// one.
+// Returns whether the option "mode" selects recomputation. "auto" selects the recurrent form if all attention
+// kinds have a recurrent form.
 bool recomputes(const OptionValues& options, const AttentionPattern& attention) {
   const auto& mode = options.get<std::string>("mode");
   const bool recurrent = supports(attention, &AttentionCapabilities::recurrent);

@@ -1,5 +1,6 @@
 // A benchmark of LSH attention, forward and backward, at doubling lengths. Reports the time per token, the
-// share of each stage, and the rate of the products compared with sgemm on the same shapes.
+// share of each stage in the time, and the rate of the matrix products compared with sgemm on the same
+// shapes.
 #include <map>
 
 #include "core/allocator.h"
@@ -59,8 +60,8 @@ class LshMeasurement {
   int64_t peak_ = 0;
 };
 
-// The matrix products of LSH attention: the queries of one chunk with the keys of two chunks, forward and
-// backward. Each thread computes all products independently with sgemm.
+// Products with the matrix shapes of LSH attention, forward and backward: the queries of one chunk attend to
+// the keys of two chunks. Each thread computes all products independently with sgemm.
 class ChunkProducts {
  public:
   ChunkProducts(int64_t chunk, int64_t dim) {

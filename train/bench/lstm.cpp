@@ -1,5 +1,6 @@
-// A benchmark of a stack of LSTM layers, forward and backward, on random frames. Passes alternate with
-// products of the same weights and with copies, so that other load on the machine affects all of them.
+// A benchmark of a stack of LSTM layers, forward and backward, on random frames. Passes alternate with matrix
+// products of the same shapes and with copies of memory, so that other load on the machine affects all
+// measurements.
 #include "models/layers/lstm.h"
 #include "core/rng.h"
 #include "core/system/machine.h"
@@ -18,10 +19,11 @@ Tensor random_frames(const Shape& shape, Device device) {
   return x.to(device);
 }
 
-// Returns the products of the frames with each weight matrix, and the products of the gradients:
-//   dx = dgates weight
-//   dweight = dgatesᵀ x
-// `rows` is the number of frames, and `dgates` the gradient of the gates. Each direction of a layer has two
+// Returns the shapes of three products for each weight matrix, where `dy` is the gradient of y:
+//   y = x weightᵀ
+//   dx = dy weight
+//   dweight = dyᵀ x
+// `rows` is the number of frames, and so the number of rows of x and y. Each direction of a layer has two
 // weight matrices.
 std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {
   std::vector<GemmShape> products;
@@ -39,9 +41,9 @@ std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {
 // stay in the caches during a pass. A direction of a layer has `hidden` cells and four gates per cell.
 // - Forward reads the input and writes the gates, the cells and the output.
 // - Backward reads the gradient of the output, the gates and the cells, and writes gradients of the gates.
-// - The products of the gradient read the gradients of the gates twice and the input and the output once, and
+// - The products of backward read the gradients of the gates twice, and the input and the output once. They
 //   write the gradient of the input.
-// - Each weight is read twice, and its gradient, which is float32, is written.
+// - Each weight is read twice. Each gradient of a weight is written once, in float32.
 Work training_work(const LstmStack& model, int64_t rows, DType stored) {
   const LstmOptions& options = model.options();
   const auto hidden = static_cast<double>(options.hidden);

@@ -1,5 +1,5 @@
-// The model that a benchmark measures. A config file or the options of the benchmark describe it. The default
-// values of the options describe the MNIST model of "Transformers are RNNs".
+// The model that a benchmark measures. A config file or the options of the benchmark describe the model. The
+// default values of the options describe the MNIST model of "Transformers are RNNs".
 #pragma once
 
 #include <vector>
@@ -13,17 +13,17 @@ namespace tapeformer {
 struct ModelChoice {
   AutoregressiveOptions model;
   OptimizerConfig optimizer;
-  RunConfig run;  // run.precision is the option "precision" or, if it is empty, the precision of the config
+  RunConfig run;  // run.precision is --precision or, if this option is empty, the precision of the config
   int64_t batch = 0;
   uint64_t seed = 0;
 };
 
-// Returns the options config, precision, layers, heads, head-dim, feedforward, mixtures, attention, length
-// and dropout.
+// Returns the command-line options --config, --precision, --layers, --heads, --head-dim, --feedforward,
+// --mixtures, --attention, --length and --dropout.
 std::vector<OptionSpec> model_option_specs();
-// Returns the option "batch", 10 by default, which sets the batch size of a model without a config.
+// Returns the command-line option --batch, 10 by default. Without a config, it sets the batch size.
 OptionSpec batch_option(std::string help);
-// Returns the model and the batch size of the config file in the option "config". Without a config file,
+// Returns the model and the batch size that the config file in --config describes. Without a config file,
 // returns the model that the other options describe, with the batch size `batch`. Throws ConfigError if the
 // config or an option is invalid.
 ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch);

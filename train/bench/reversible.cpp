@@ -1,5 +1,6 @@
-// A benchmark of the time and memory of reversible layers, recomputation and chunks. The benchmark compares
-// forward and backward passes of small models that are otherwise equal.
+// A benchmark of the time and memory of reversible layers, of recomputation, and of chunked feed-forward
+// blocks and losses. The benchmark compares forward and backward passes of small models that are otherwise
+// equal.
 #include <algorithm>
 #include <ctime>
 
@@ -29,8 +30,8 @@ class Step {
   Step(const AutoregressiveOptions& options, int64_t batch)
       : model_(options), batch_(random_batch(options, batch, 1)) {
     model_.initialize(1);
-    // The first pass allocates the gradients and fills the allocator's cache. The second pass adds to the
-    // gradients, and first copies gradients that share memory with other tensors.
+    // The first pass allocates the gradients and fills the allocator's cache. The second pass adds to these
+    // gradients. Before the addition, it copies gradients that share memory with other tensors.
     for (int pass = 0; pass < 2; ++pass) run();
   }
 
@@ -48,7 +49,8 @@ class Step {
   Batch batch_;
 };
 
-// Returns the wall-clock time or the processor time of one call in seconds.
+// Returns the seconds of one call of f: the wall-clock time if `clock` is "wall", and otherwise the processor
+// time.
 template <class F>
 double seconds_on(const std::string& clock, F&& f) {
   if (clock == "wall") return seconds_of(f);

@@ -1,5 +1,6 @@
-// The roofline of a benchmark: lower bounds on the time of its operations and of its memory accesses. The
-// bounds follow from the rate of matrix products and the memory bandwidth, which the same run measures.
+// The roofline of a benchmark: lower bounds on the time of the operations and on the time of the memory
+// accesses. The bounds follow from the rate of matrix products and the memory bandwidth, which the same run
+// measures.
 #pragma once
 
 #include <vector>
@@ -25,7 +26,8 @@ struct Rates {
 class CopyBenchmark {
  public:
   explicit CopyBenchmark(Device device = kCpu);
-  // Copies the buffer once; on the CPU, all threads take part. Returns the bytes read and written per second.
+  // Copies the buffer once. On the CPU, all threads copy. Returns the sum of the bytes read and written per
+  // second.
   double bytes_per_second() const;
 
  private:
@@ -33,8 +35,8 @@ class CopyBenchmark {
   Tensor from_, to_;
 };
 
-// A measurement of matrix products and of a copy on a device. Benchmarks alternate it with their own work, so
-// that other load on the machine affects both.
+// A measurement of matrix products and of a copy on a device. Benchmarks run measure() and their own work in
+// turn, so that other load on the machine affects both measurements.
 class RateProbe {
  public:
   explicit RateProbe(std::vector<GemmShape> products, Device device = kCpu);
@@ -54,8 +56,8 @@ Rates median_rates(const RateProbe& probe, int64_t repeats);
 // too small to measure the rate of the device.
 std::vector<GemmShape> square_product(int64_t length);
 
-// Adds fields to a report: the bytes of the work, the rate of its operations, and the rates of the device.
-// Also adds the seconds of the work at each rate of the device, and the shares of these seconds in the
+// Adds fields to a report: the bytes of `work`, its operations per second, and the rates of the device. Also
+// adds the seconds that `work` would take at each rate of the device, and the shares of these seconds in the
 // measured time. The field "nearer_limit" names the rate with the larger share. Values are medians over the
 // repeats. `seconds` has one element per repeat. `rates` has one element per repeat, or one element for all
 // repeats.

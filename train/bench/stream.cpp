@@ -1,5 +1,5 @@
-// A benchmark of `transcribe --stream`. It concatenates recordings of a corpus to streams, and compares the
-// phone error rate on the streams with the phone error rate on the single recordings.
+// A benchmark of `transcribe --stream`. The benchmark concatenates recordings of a corpus into streams, and
+// compares the phone error rate on the streams with the phone error rate on the separate recordings.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,8 +38,9 @@ Samples to_samples(const std::vector<float>& values) {
   return samples;
 }
 
-// Returns the errors of an alignment with the fewest errors. Stores only one row of the alignment table,
-// because the table of an hour-long stream with tens of thousands of phones would be too large.
+// Returns the counts of an alignment of `reference` and `hypothesis` with the fewest errors. Stores only one
+// row of the alignment table, because the table of an hour-long stream with tens of thousands of phones would
+// be too large.
 Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   std::vector<Counts> row(hypothesis.size() + 1);
   for (size_t h = 0; h < row.size(); ++h) row[h] = {static_cast<int64_t>(h), static_cast<int64_t>(h), 0};

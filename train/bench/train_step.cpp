@@ -1,6 +1,6 @@
 // A benchmark of a training step (forward, backward, clipping, optimizer) on random bytes. The step is
 // compared with products of the same matrix shapes and precision, and with the memory bandwidth. Steps,
-// products and copies alternate, so that other load on the machine affects all of them.
+// products and copies alternate, so that other load on the machine affects all measurements.
 #include "core/allocator.h"
 #include "core/system/machine.h"
 #include "ops/kernels/gemm.h"
@@ -14,18 +14,18 @@
 namespace tapeformer {
 namespace {
 
-// The number of first steps that are not timed. These steps allocate the memory that later steps reuse.
+// The number of untimed steps at the start. These steps allocate the memory that later steps reuse.
 constexpr int64_t kWarmUp = 2;
 
 // Returns the operations and bytes of a training step. The bytes are a lower bound: each kernel reads its
 // inputs from memory once and writes its results once, and elementwise kernels are fused.
-// - Products: training_products() with operands and results in the stored dtype.
-// - Attention: the gradients of both operands of a product need as many operations each as the product. The
-//   forward pass reads q, k and v and writes the result; the backward pass reads these four tensors and the
-//   gradient of the result, and writes three gradients. Each tensor has batch × length × width elements.
-// - Residual stream, float32: each of the two branches of a layer reads the stream and the output of the
-//   branch, and writes the sum. The backward pass of a branch reads the gradient and the sum, and writes a
-//   gradient.
+// - Products: training_products() with operands and results of dtype stored_dtype(device).
+// - Attention: each product in forward needs two products of the same size in backward. The forward pass
+//   reads q, k and v, and writes the result. The backward pass reads these four tensors and the gradient of
+//   the result, and writes three gradients. Each tensor has batch × length × width elements.
+// - Residual stream, float32: each of the two residual branches of a layer reads the stream and the output of
+//   the branch, and writes the sum. The backward pass of a branch reads the gradient and the sum, and writes
+//   a gradient.
 // - Optimizer, float32: reads the weight, the gradient and two moments; writes the weight and two moments.
 Work work_of(const ModelChoice& choice, double attention_flops, int64_t parameters, Device device) {
   constexpr double kAttentionTensors = 4 + 8, kStreamTensors = 2 * (3 + 3), kOptimizerTensors = 4 + 3;

@@ -75,13 +75,14 @@ void remove_checkpoint(const Folder& parent, const std::string& name) {
 }
 
 void point_link(const Folder& parent, const std::string& link, const std::string& target) {
-  // A copy of a run directory has a folder instead of the link if the copy program followed symlinks.
+  // If a program has copied the run directory and followed symlinks, the copy has a folder in place of the
+  // link.
   if (parent.kind_of(link) == Folder::Kind::folder) remove_checkpoint(parent, link);
   parent.replace_link(link, target);
 }
 
-// Returns the target of a link if it is the name of an entry in the folder of the link, and nothing
-// otherwise.
+// Returns the target of a link if the target is the name of an entry in the folder of the link. Returns
+// std::nullopt otherwise.
 std::optional<std::string> name_in_link(const fs::path& link) {
   std::error_code error;
   const std::string target = fs::read_symlink(link, error).string();
@@ -265,8 +266,8 @@ TrainingState Checkpoint::state() const {
   return parsed_state(state_text());
 }
 
-// Returns the checksum of the file `name` in `state`, or nothing if the checkpoint has no checksums at all.
-// Throws CheckpointError if the checkpoint has checksums, but none for this file.
+// Returns the checksum of the file `name` in `state`, or std::nullopt if the checkpoint has no checksums at
+// all. Throws CheckpointError if the checkpoint has checksums, but none for this file.
 std::optional<Checksum> Checkpoint::checksum_of_file(const TrainingState& state,
                                                      const std::string& name) const {
   if (state.files.empty()) return std::nullopt;

@@ -10,8 +10,8 @@
 // cannot be written. The message names the file.
 //
 // state.json contains the size and CRC-32 of each file, and loading verifies the files that it reads. Files
-// are never written through symbolic links: `checkpoints` must be a folder, and `latest` and `best` must
-// contain the name of a folder in it. The path of the run directory may contain links.
+// are never written through symbolic links: `checkpoints` must be a folder, and the links `latest` and `best`
+// must contain the name of a folder in `checkpoints`. The path of the run directory may contain links.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ namespace tapeformer {
 
 using NamedTensorList = std::vector<std::pair<std::string, Tensor>>;
 
-// The names of the folder of checkpoints in a run directory, and of the config file in a run directory or a
-// checkpoint folder.
+// The name of the folder of checkpoints in a run directory, and the name of the config file in a run
+// directory and in a checkpoint folder.
 inline constexpr char kCheckpoints[] = "checkpoints", kConfigFile[] = "config.toml";
 
 struct CheckpointContents {
@@ -40,8 +40,8 @@ struct CheckpointContents {
   std::string config_toml;
 };
 
-// Writes the checkpoint of step `contents.state.step`, points `latest` to it and returns its folder. Replaces
-// a checkpoint of the same step. Throws CheckpointWriteError.
+// Writes the checkpoint of step `contents.state.step`, points the link `latest` to the checkpoint, and
+// returns the folder of the checkpoint. Replaces a checkpoint of the same step. Throws CheckpointWriteError.
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents);
 
 // Replaces the state of the saved checkpoint of step `state.step`. Keeps the checksums of the other files.
@@ -63,9 +63,9 @@ void remove_unfinished_checkpoints(const std::string& run_dir);
 // Returns the steps of the complete checkpoints in ascending order.
 std::vector<int64_t> checkpoint_steps(const std::string& run_dir);
 
-// Returns the checkpoint folder that `best` or `latest` of a run directory points to, or nothing if the link
-// or the folder does not exist. Throws CheckpointError if the link is not the name of a folder in
-// checkpoints/.
+// Returns the checkpoint folder that `best` or `latest` of a run directory points to, or std::nullopt if the
+// link or the folder does not exist. Throws CheckpointError if the target of the link is not the name of a
+// folder in checkpoints/.
 std::optional<std::string> linked_checkpoint(const std::string& run_dir, const std::string& link);
 
 // Returns the folder of a checkpoint. `path` is a checkpoint folder or a run directory. In a run directory,
@@ -89,9 +89,9 @@ class Checkpoint {
   void check_config() const;
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile model_file() const;
-  // load_model() loads the weights, and load_optimizer() the optimizer state, into tensors of the same names
-  // and shapes. Both functions verify the checksums of state.json and of the loaded file, and throw
-  // CheckpointError under the conditions of SafetensorsFile::load_into().
+  // load_model() loads the weights, and load_optimizer() the optimizer state, into the tensors in `expected`,
+  // which must have the same names and shapes. Both functions verify the checksums of state.json and of the
+  // loaded file, and throw CheckpointError under the conditions of SafetensorsFile::load_into().
   void load_model(const NamedTensorList& expected) const;
   void load_optimizer(const NamedTensorList& expected) const;
 

@@ -7,10 +7,11 @@
 
 namespace tapeformer {
 
-// Copies all saved tensors of `model` from a checkpoint. `path` is a checkpoint folder, or a run directory,
-// whose latest checkpoint is used. The model may be on any device. Throws ConfigError if there is no such
-// checkpoint, or if its tensors do not match the model; the message lists missing names, unexpected names and
-// mismatched shapes. Throws CheckpointError if the checkpoint is damaged.
+// Copies all saved tensors of `model` from a checkpoint. `path` is a checkpoint folder or a run directory. If
+// `path` is a run directory, the function uses its latest checkpoint. The model may be on any device. Throws
+// ConfigError if there is no such checkpoint, or if the tensors of the checkpoint do not match the model. The
+// message lists missing names, unexpected names and mismatched shapes. Throws CheckpointError if the
+// checkpoint is damaged.
 void load_initial_weights(const std::string& path, const Module& model);
 
 }  // namespace tapeformer

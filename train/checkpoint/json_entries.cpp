@@ -26,7 +26,8 @@ std::string shown(const Json& value) {
   return text;
 }
 
-// Parses JSON with limited nesting, because nlohmann::json copies, compares and prints values recursively.
+// Parses JSON and limits the depth of nesting, because nlohmann::json copies, compares and prints values
+// recursively, which could overflow the stack.
 Json parse(const std::string& text, const std::string& prefix) {
   const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
     if (depth > kMaxDepth) throw CheckpointError(concat_text(prefix, "is nested deeper than ", kMaxDepth));

@@ -14,7 +14,8 @@ namespace tapeformer {
 
 class JsonEntries {
  public:
-  // Parses a text that must be a JSON object. `prefix` precedes the key in errors: "PATH: " or "PATH: task.".
+  // Parses a text that must be a JSON object. `prefix` precedes the key in errors, for example "PATH: " or
+  // "PATH: task.".
   JsonEntries(const std::string& text, const std::string& prefix);
 
   bool has(const std::string& key) const;

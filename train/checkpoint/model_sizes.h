@@ -1,5 +1,5 @@
-// Comparison of the model sizes in config.toml and state.json with the tensors of a checkpoint. Callers
-// compare them before they allocate the model, because wrong sizes could exhaust the memory.
+// Comparison of the model sizes in config.toml and state.json with the tensors of a checkpoint. Callers make
+// this comparison before they allocate the model, because wrong sizes could exhaust the memory.
 #pragma once
 
 #include <optional>
@@ -17,12 +17,11 @@ namespace tapeformer {
 // A tensor whose shape depends on a size in the config or in state.json.
 struct SizedTensor {
   std::string name;
-  std::optional<Shape> shape;  // expected shape; if empty, the checkpoint must not contain the tensor
+  std::optional<Shape> shape;  // expected shape; nullopt: the checkpoint must not contain the tensor
   std::string source;          // file and key of the size, for example "config.toml: model.layers"
 };
 
-// Returns tensors whose shapes together determine all sizes that the number of parameters of the model
-// depends on.
+// Returns tensors whose shapes together determine all sizes of the model, and so its number of parameters.
 std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options);
 std::vector<SizedTensor> sized_tensors(const ClassifierOptions& options);
 std::vector<SizedTensor> sized_tensors(const SetTransformerOptions& options);

@@ -11,8 +11,8 @@
 
 namespace tapeformer {
 
-// An exception of a training run that cannot use a run directory. Commands catch it and append the
-// command-line options that solve the problem to its text.
+// An exception of a training run that cannot use a run directory. Commands catch the exception and append to
+// its text the command-line options that solve the problem.
 class RunDirectoryError : public ConfigError {
  public:
   enum class Reason {
@@ -38,10 +38,11 @@ class RunDirectory {
   // Throws RunDirectoryError if the folder is not empty.
   void require_empty() const;
 
-  // Prepares the folder for a training run that continues from `step` (0: a new run). Removes unfinished
-  // files of a killed process and records of later steps from metrics.jsonl, and writes config.toml.
-  // `evaluated` is true if the checkpoint of `step` was saved after its evaluation. Throws CheckpointError if
-  // a symlink, a pipe or another kind of entry has the name of a file or folder of the run.
+  // Prepares the folder for a training run that continues from `step` (0: a new run). Removes files that a
+  // killed process left unfinished, removes the records of later steps from metrics.jsonl, and writes
+  // config.toml. `evaluated` is true if the checkpoint of `step` was saved after the evaluation of this step.
+  // Throws CheckpointError if config.toml or metrics.jsonl exists and is not a regular file, or if
+  // `checkpoints` exists and is not a folder.
   void prepare(const Config& config, int64_t step, bool evaluated) const;
 
  private:
@@ -49,14 +50,14 @@ class RunDirectory {
   FolderLock lock_;
 };
 
-// Checks the encoding of the texts that a run writes, so that no later checkpoint fails. Throws
+// Checks the encoding of the texts that a run writes, so that saving a checkpoint does not fail later. Throws
 // RunDirectoryError if the path of the run directory is not valid UTF-8, and ConfigError if a text of the
 // config is not valid UTF-8.
 void require_utf8(const Config& config, const std::string& run_dir);
 
 // Throws RunDirectoryError if the configs `saved` and `current` differ in a key that must not change on
 // resume. `saved` is the config of the checkpoint in `folder`, and `current` is the config of the run that
-// continues from it. The message lists the keys with both values.
+// continues from this checkpoint. The message lists the keys with both values.
 void check_same_run(const Config& saved, const Config& current, const std::string& folder);
 
 }  // namespace tapeformer

@@ -140,7 +140,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
 };
 
-// Returns the size of a tensor in bytes, or nothing if the size overflows. The overflow check replaces
+// Returns the size of a tensor in bytes, or std::nullopt if the size overflows. The overflow check replaces
 // dimensions of 0 by 1, because the strides of an empty tensor are products of the other dimensions.
 std::optional<uint64_t> bytes_of(const SafetensorsEntry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));

@@ -1,5 +1,5 @@
-// The file state.json of a checkpoint. The file contains the state of a run without its tensors and its
-// config, and the checksums of the other files.
+// The file state.json of a checkpoint. The file contains the state of a run, except the tensors and the
+// config, and the checksums of the other files in the checkpoint.
 #pragma once
 
 #include <map>
@@ -30,7 +30,7 @@ struct TrainingState {
   std::map<std::string, Checksum> files = {};
 };
 
-// Returns the text of state.json. Its last entry is a checksum of the text before the entry.
+// Returns the text of state.json. The last entry is a checksum of the text before this entry.
 std::string to_json(const TrainingState& state);
 
 // Parses state.json and checks the type and range of each entry. Throws CheckpointError "PATH: key: expected

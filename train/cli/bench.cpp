@@ -37,8 +37,9 @@ bool is_benchmark(const std::string& name) {
                      [&](const Benchmark& known) { return known.name == name; });
 }
 
-// Returns the device that the benchmark measures, or whose work it counts. Throws ConfigError if the
-// benchmark measures only the CPU and --device names another device.
+// Returns the device that the benchmark measures. If `counts_device` is true, returns the device whose
+// launches and bytes the benchmark counts. Throws ConfigError if the benchmark measures only the CPU and
+// --device names another device.
 Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
   if (chosen.counts_device)
     return common.device == "auto" ? counted_device() : choose_device(common.device).device;

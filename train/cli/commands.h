@@ -1,7 +1,7 @@
 // Commands of the program. Each command is a function in a separate file. The function takes the words after
 // the name of the command and returns the exit status. Commands throw the exceptions of core/errors.h, which
-// the program converts to an exit status. To add a command, write its file, declare it here, and list it in
-// commands() and in CMakeLists.txt.
+// the program converts to an exit status. To add a command, write a file with its function, declare the
+// function here, add the command to commands(), and list the file in CMakeLists.txt.
 #pragma once
 
 #include <string>

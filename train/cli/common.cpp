@@ -97,7 +97,7 @@ std::string range_text(const OptionSpec& spec) {
   return text;
 }
 
-// Converts the text of an option to the type of its specification. Throws ConfigError if the text has the
+// Converts the text of an option to the type of spec.default_value. Throws ConfigError if the text has the
 // wrong type, is out of range or is not one of the choices.
 OptionValue typed(const OptionSpec& spec, const std::string& text) {
   const auto wrong = [&](const std::string& expected) {
@@ -181,8 +181,8 @@ std::vector<std::string> positional_words(const CommandSpec& spec, const cxxopts
   for (const std::string& word : parsed.unmatched()) {
     if (!word.starts_with("-") || word == "-") continue;
     const std::string name = word.substr(0, word.find('='));
-    // `letters` is the index of the first character of `name` that is not a dash, or its size if `name` has
-    // only dashes.
+    // `letters` is the index of the first character of `name` that is not a dash, or name.size() if `name`
+    // has only dashes.
     const size_t letters = std::min(name.find_first_not_of('-'), name.size());
     const std::string near = nearest_name(name.substr(letters), names);
     throw ConfigError("unknown option " + (letters < name.size() ? name : word) + " of \"tapeformer " +

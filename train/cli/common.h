@@ -1,8 +1,8 @@
 // Command lines: declaration, parsing, common options, and printing of results.
 //
 // A command declares its arguments and options in a CommandSpec. parse_command() parses the words after the
-// name of the command and prints the help. It applies the common options to the process: the log level and
-// the number of threads.
+// name of the command and, with --help, prints the help. The function also sets the log level and the number
+// of threads of the process.
 //
 // parse_command() throws ConfigError if the words do not match the declaration of the command, with
 // suggestions for unknown names. parse_command() and use_device() throw DeviceError if the device in --device
@@ -49,7 +49,7 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  int64_t threads = 0;  // number of CPU threads; 0: run.threads, or the share of the process
+  int64_t threads = 0;  // number of CPU threads; 0: run.threads, or see use_processor_share()
   std::optional<int64_t> seed;
   std::string data_dir;  // empty: the default folders of data/sets/directory.h
   std::vector<std::string> sets;
@@ -60,12 +60,12 @@ struct CommandLine {
   std::vector<std::string> positionals;
   OptionValues options;  // values of CommandSpec::options
   CommonOptions common;
-  std::vector<std::string>
-      named_options;  // names of those CommandSpec::options that occur on the command line
+  // Names of the options in CommandSpec::options that occur on the command line.
+  std::vector<std::string> named_options;
 };
 
-// Parses a command line. Prints the help and returns nothing if the words contain --help. Words after "--"
-// are positional, even if they begin with a dash.
+// Parses a command line. If the words contain --help, prints the help and returns std::nullopt. Words after
+// "--" are positional, even if they begin with a dash.
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);
 
 // Returns the values of the common options that override a config.

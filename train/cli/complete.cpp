@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint8_t kMissing = 128;
 
-// Returns the number of bytes of an image that the model is given: `share` of its pixels, rounded to whole
-// pixels and at least one pixel.
+// Returns the number of bytes of an image that the model receives as the prefix. The prefix has the share
+// `share` of the pixels, rounded to whole pixels, and at least one pixel.
 int64_t kept_bytes(const DatasetInfo& data, double share) {
   const int64_t pixels = data.height * data.width;
   const auto kept = static_cast<int64_t>(std::llround(share * static_cast<double>(pixels)));
@@ -33,8 +33,8 @@ Tensor repeated_rows(const Tensor& images, int64_t copies, int64_t width) {
   return rows;
 }
 
-// Returns the images of the picture, of shape (originals * (samples + 2), bytes). A row has an original, the
-// original with grey bytes from byte `kept` on, and its completions.
+// Returns the cells of the picture, of shape (originals * (samples + 2), bytes). Each row of the picture has
+// an original, the original with grey bytes from byte `kept` on, and the completions of the original.
 Tensor picture_rows(const Tensor& originals, const Tensor& completions, int64_t samples, int64_t kept) {
   const int64_t dims = originals.size(1), columns = samples + 2;
   const Tensor cells = repeated_rows(originals, columns, dims);

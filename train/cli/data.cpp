@@ -94,8 +94,8 @@ void prepare_synthetic_speech(const CommandLine& line) {
                line.common);
 }
 
-// Creates the corpus synthetic-speech or a Kaldi corpus. For data sets of images, whose files need no
-// conversion, reads each split once to check that training can read it.
+// Creates the corpus synthetic-speech or a Kaldi corpus. Data sets of images need no conversion. For these
+// sets, reads each split once to check that training can read the files.
 void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
   require_names(names, "prepare");
   if (names == std::vector<std::string>{kSyntheticSpeech}) return prepare_synthetic_speech(line);
@@ -146,7 +146,8 @@ std::vector<OptionSpec> data_options() {
   return options;
 }
 
-// Returns the action that reads an option, in the form of the words after "data".
+// Returns the action that reads `option`, as the words after "data" on the command line, such as "prepare
+// kaldi".
 std::string action_of(const std::string& option) {
   if (option == "from") return "fetch";
   if (option == "sentences") return "prepare synthetic-speech";

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 struct Verified {
   std::vector<Report> files, corpora;
-  Faults problems;  // messages of all sets; shown_faults() shortens long lists
+  Faults problems;  // messages of all sets, shortened by shown_faults()
 };
 
 // Returns the data set with this name if its files have no published checksums, else nullptr.
@@ -84,7 +84,7 @@ void add_speech(const std::string& name, const Faults& faults, const CommandLine
 
 void verify_folder(const std::string& name, const std::string& layout, const fs::path& folder,
                    const CommandLine& line, Verified& verified) {
-  // Throws for wrong keys in --set, also if the layout is a lexicon, which does not use the config.
+  // Throws for wrong keys in --set, even if the layout is a lexicon, which is verified without the config.
   const Config config = config_of(dataset_of(layout), line);
   add_speech(name,
              is_lexicon(layout) ? speech_problems(layout, folder)

@@ -78,7 +78,7 @@ void refuse_speech_options(const CommandLine& line) {
 
 constexpr char kCarried[] = "carried";
 
-// Returns the number of tokens in --context, or nothing if --context is empty or "carried". Throws
+// Returns the number of tokens in --context, or std::nullopt if --context is empty or "carried". Throws
 // ConfigError unless the number is from 0 to `length` - 1.
 std::optional<int64_t> context_tokens(const CommandLine& line, int64_t length) {
   const auto& text = line.options.get<std::string>("context");
@@ -104,7 +104,8 @@ std::string context_text(const TextDataset& text, int64_t memory) {
                                                 " predictions of each window but the first are not scored"));
 }
 
-// Adds `context`, a description of the scored windows, and the counts of the text to the report.
+// Adds to the report: `context`, which describes the scored windows, and the numbers of tokens, bytes and
+// characters.
 void report_text(const Evaluation& result, const std::string& context, Report& report) {
   report.add("context", context)
       .add("tokens", result.text->tokens)

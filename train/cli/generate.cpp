@@ -72,7 +72,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);
   Communicator& processes = *join_processes().communicator;
   double seconds = 0;
-  // Process r draws the batches r, r + size, r + 2 size, ….
+  // Process r generates the batches r, r + size, r + 2 size, ….
   for (int64_t done = processes.rank() * plan.batch; done < plan.count;
        done += processes.size() * plan.batch) {
     const int64_t now = std::min(plan.batch, plan.count - done);
@@ -84,7 +84,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
     images.view({now, dims}, {dims, 1}, done * dims).copy_from(drawn);
     if (done + now < plan.count) log_info(done + now, " of ", plan.count, " images, ", seconds, " s");
   }
-  processes.all_reduce(images);  // images that other processes have drawn are 0
+  processes.all_reduce(images);  // before the sum, images of other processes are 0
   seconds = all_reduce_max(processes, seconds);
   if (processes.is_first()) write_grid(run, path, images, 0);
   print_report(Report()
@@ -134,7 +134,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     drawn.view({1, width}, {width, 1}, i * width).copy_from(sequence);
   }
-  processes.all_reduce(drawn);  // sequences that other processes have drawn are 0
+  processes.all_reduce(drawn);  // before the sum, sequences of other processes are 0
   seconds = all_reduce_max(processes, seconds);
   std::vector<Report> rows;
   for (int64_t i = 0; i < plan.count; ++i) {

@@ -17,9 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns `named`, the folder in --configs, if it is not empty. Otherwise returns the first of these folders
-// that contains "reformer": the configs of the installed program, `configs` in a folder above the program,
-// and ./configs. Throws ConfigError if there is no such folder.
+// Returns the folder of the configs. `named` is the value of --configs, or empty without this option. If
+// `named` is not empty, returns `named`. Otherwise, returns the first of these folders that contains
+// "reformer": the configs of the installed program, `configs` in a folder above the program, and ./configs.
+// Throws ConfigError if `named` is not a folder or no folder contains "reformer".
 fs::path configs_folder(const fs::path& named) {
   std::error_code error;
   if (!named.empty()) {
@@ -108,8 +109,8 @@ int list_reproductions(const CommonOptions& common) {
   return 0;
 }
 
-// Splits the value of an option at its commas. Returns no words if the option does not occur on the command
-// line. Throws ConfigError if a word is empty or occurs twice.
+// Splits the value of an option at its commas. Returns an empty list if the option does not occur on the
+// command line. Throws ConfigError if a word is empty or occurs twice.
 std::vector<std::string> word_list(const CommandLine& line, const std::string& option) {
   if (std::find(line.named_options.begin(), line.named_options.end(), option) == line.named_options.end())
     return {};
@@ -160,8 +161,8 @@ void print_table(const TableResult& result, const ReproductionOptions& options, 
   log_info("the files are in ", options.out.string(), ": table.html, table.md, table.csv, table.json");
 }
 
-// Logs the message of a reproduction that a signal stopped. Processes other than 0 log it as an error,
-// because they do not print messages of the level "info".
+// Logs the message of a reproduction that a signal stopped. Process 0 logs the message at the level "info".
+// The other processes log an error, because they do not print messages of the level "info".
 void print_stopped(const std::string& text) {
   log_message(process_rank() == 0 ? LogLevel::info : LogLevel::error, text);
 }

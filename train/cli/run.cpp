@@ -54,8 +54,8 @@ bool asks_for_help(const Arguments& words) {
   return std::find(words.begin(), end, "--help") != end || std::find(words.begin(), end, "-h") != end;
 }
 
-// Returns whether a command works in a process that cannot join the other processes, such as "info" or
-// --help.
+// Returns whether the command, such as "info" or --help, also works in a process that cannot join the other
+// processes.
 bool runs_without_joining(const Arguments& words) {
   return !words.empty() && (words.front() == "--version" || words.front() == "help" ||
                             words.front() == "info" || asks_for_help(words));
@@ -140,13 +140,15 @@ void join(const Arguments& words) {
 
 int guarded(const Arguments& words) {
   try {
-    join(words);  // must be first, so that only process 0 prints help and common errors
+    // join() must be called first. Otherwise, every process would print the help and errors that all
+    // processes have.
+    join(words);
     if (words.empty()) throw ConfigError("which command?\n" + help_text());
     require_same_command(words);
     return leave_processes(run_command(words.front(), Arguments(words.begin() + 1, words.end())), "",
                            print_error);
   } catch (const FirstProcessError&) {
-    return leave_processes(0, "", print_error);  // process 0 prints its error
+    return leave_processes(0, "", print_error);  // process 0 prints the error
   } catch (const ProcessLostError& error) {
     // After SIGTERM, the process prints no error, because a launcher that sends SIGTERM to the remaining
     // processes also reports the lost process.

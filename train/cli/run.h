@@ -1,4 +1,4 @@
-// The command line as a function, for programs that add attention kinds to it.
+// The command-line program as a function, for programs that add attention kinds.
 #pragma once
 
 namespace tapeformer::cli {

@@ -17,12 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The width in pixels up to which images are enlarged in a grid, and the maximum of GridOptions::scale.
+// write_grid() enlarges images by a factor of at most kMaxScale, as long as the grid is at most
+// kMaxGridPixels pixels wide.
 constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
 
-// Adds a picture to the TensorBoard event files in the samples folder, if run.tensorboard is true.
-// TensorBoard stops reading an event file when a newer one appears in its folder, so pictures and the event
-// files of training are in different folders.
+// If run.tensorboard is true, adds a picture to the TensorBoard event files in the samples folder.
+// TensorBoard stops reading an event file when a newer event file appears in the same folder, so pictures and
+// the event files of training are in different folders.
 void add_to_events(const LoadedRun& run, const fs::path& path, const Tensor& picture) {
   const fs::path folder = run.samples_folder();
   if (!run.config.run.tensorboard || folder.empty()) return;
@@ -65,7 +66,7 @@ LoadedRun load_run(const CommandLine& line, ConfigUse use) {
 
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
                                           const std::string& split, int64_t limit, const CommandLine& line) {
-  // data.eval_limit applies only to evaluations during training, so `limit` replaces it.
+  // data.eval_limit applies only to evaluations during training, so `limit` replaces data.eval_limit.
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
   return make_split(config, split, {.data_dir = line.common.data_dir, .tokenizer = std::move(tokenizer)});

@@ -35,20 +35,21 @@ std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const T
 
 // Returns the option --mode of generation.
 OptionSpec mode_option();
-// Returns the generation mode in --mode. "auto" is the recurrent form if the attention kind has one;
-// otherwise it is recomputation, and the reason is logged. Throws ConfigError for "recurrent" if the kind has
-// no recurrent form.
+// Returns the generation mode in --mode. "auto" selects the recurrent form if all attention kinds of the
+// model have a recurrent form. If an attention kind has none, "auto" selects recomputation and logs the
+// reason, and "recurrent" throws ConfigError.
 GenerationMode generation_mode(const CommandLine& line, const AutoregressiveModel& model);
 std::string name_of(GenerationMode mode);
 
 // Returns the option --out of commands that write a picture.
 OptionSpec picture_option();
-// Throws ConfigError if the file name in --out does not end in ".png". Call it before the run is loaded.
+// Throws ConfigError if the file name in --out does not end in ".png". Call the function before the run is
+// loaded.
 void check_picture_name(const CommandLine& line);
 // Returns the value of --out. If --out is empty, returns the path NAME-step-….png in the samples folder of
 // the run or, for a checkpoint outside of a run directory, in the working directory. Creates the folder of
-// the file. Throws std::runtime_error if this folder is not writable. Call it before generating pictures, so
-// that the error is reported early.
+// the file. Throws std::runtime_error if this folder is not writable. Call the function before generating
+// pictures, so that the error is reported early.
 std::filesystem::path prepare_picture_path(const LoadedRun& run, const CommandLine& line,
                                            const std::string& name);
 // Writes a PNG file with a grid of `images`, of shape (count, bytes) and dtype uint8. If `columns` is 0, the

@@ -23,7 +23,7 @@ std::vector<int64_t> tokens_of_line(const Tokenizer& tokenizer, std::string_view
   }
 }
 
-// Returns the tokens of a line end, or an empty list if the vocabulary has none.
+// Returns the tokens of a line end, or an empty list if the vocabulary has no line end.
 std::vector<int64_t> line_end(const Tokenizer& tokenizer) {
   try {
     return tokens_of_line(tokenizer, "\n", "line end");
@@ -32,7 +32,7 @@ std::vector<int64_t> line_end(const Tokenizer& tokenizer) {
   }
 }
 
-// A scorer of the lines of a text. It scores each line independently of the other lines.
+// A scorer of the lines of a text. Each line is scored independently of the other lines.
 class LineScorer {
  public:
   LineScorer(const LoadedRun& run, std::string name, bool json)

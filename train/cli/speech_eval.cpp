@@ -1,6 +1,6 @@
 // The command "tapeformer eval" for speech models. The command prints the phone error rate in the format of
-// Kaldi and the most frequent confusions. The command also writes alignments, and input files for sclite, the
-// scoring program of NIST.
+// Kaldi and the most frequent confusions. With --alignments, the command also writes alignments. With --trn,
+// it also writes input files for sclite, the scoring program of NIST.
 #include <filesystem>
 
 #include "core/system/files.h"

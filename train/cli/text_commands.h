@@ -5,8 +5,8 @@
 
 namespace tapeformer {
 
-// sampling_options() returns the options for drawing tokens. sampling_of() returns their values on a command
-// line and throws ConfigError if they contradict each other.
+// sampling_options() returns the command-line options that control the sampling of tokens. sampling_of()
+// returns the values of these options, and throws ConfigError if options contradict each other.
 std::vector<OptionSpec> sampling_options();
 ClassSampling sampling_of(const CommandLine& line);
 

@@ -56,8 +56,8 @@ const DeviceModel* modelled_device(const std::string& device) {
   return nullptr;
 }
 
-// Runs a dry run on an emulated device, which counts the work of the steps and does not compute them. The
-// estimated times are for the device that `model` describes.
+// Makes a dry run on an emulated device. The device counts the work of the steps, but does not compute their
+// results. The estimated times are for the device that `model` describes.
 DryRun counted_dry_run(const Config& config, const TrainerOptions& options, const DeviceModel& model) {
   if constexpr (kHasCuda) {
     const WorkCounter counter(choose_device(config.run.device).device, model.memory_bytes);

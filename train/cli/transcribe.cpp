@@ -39,7 +39,7 @@ Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int6
           {}};
 }
 
-// Transcribes a stream. If `print` is true, prints each phone when it begins; otherwise adds it to
+// Transcribes a stream. If `print` is true, prints each phone when it begins. Otherwise, adds each phone to
 // `partials`.
 Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream, FeatureStream input,
                               bool print) {

@@ -19,8 +19,8 @@ bool has_one_kind(const Kinds& kinds) {
   return std::all_of(kinds.begin(), kinds.end(), [&](const std::string& k) { return k == kinds.front(); });
 }
 
-// Returns the value of model.attention in a layer, or nothing if the layer does not set model.attention. For
-// a value of the wrong type, returns an empty list; LayerApplier reports the wrong type.
+// Returns the value of model.attention in a config layer, or std::nullopt if the layer does not set
+// model.attention. For a value of the wrong type, returns an empty list; LayerApplier reports the wrong type.
 std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
   std::optional<Kinds> kinds;
   for (const auto& setting : layer.settings) {
@@ -34,7 +34,8 @@ std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
   return kinds;
 }
 
-// Returns, for each layer, the attention kinds to which its [attention] tables apply; see apply_attention().
+// Returns, for each config layer, the attention kinds to which the [attention] tables of this layer apply;
+// see apply_attention().
 std::vector<Kinds> kinds_of(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
   std::optional<Kinds> first;
   for (const auto& layer : layers)
@@ -65,16 +66,15 @@ bool has_option(const AttentionCatalogue& catalogue, const std::string& kind, co
   return std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == key; });
 }
 
-// An applier of the [attention] tables of layers. It checks the tables and copies their options to
-// config.attention.
+// An object that checks the [attention] tables of config layers and copies their options to config.attention.
 class AttentionApplier {
  public:
   AttentionApplier(const AttentionCatalogue& catalogue, const ConfigLoadOptions& options,
                    const std::vector<SchemaKey>& schema, Config& config, std::vector<ConfigProblem>& problems)
       : catalogue_(catalogue), options_(options), schema_(schema), config_(config), problems_(problems) {}
 
-  // Checks the [attention] tables of `layer` as options of `kinds`. Copies the options of the kinds that are
-  // in config.attention.
+  // Checks the [attention] tables of `layer` as options of `kinds`. If a kind is in config.attention, copies
+  // the options of the kind to config.attention.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
     std::map<std::string, std::string> names;  // name of the setting, by "KIND.OPTION"
     for (const auto& setting : layer.settings) {

@@ -12,7 +12,7 @@
 namespace tapeformer {
 
 // Appends a problem for every contradiction between the keys of `config`. `where` returns the position of a
-// key or, if the key is not set, of its table.
+// key. If the key is not set, `where` returns the position of the table of the key.
 void check_config(const Config& config, const AttentionCatalogue& catalogue,
                   const std::function<ConfigPosition(const std::string&)>& where,
                   std::vector<ConfigProblem>& problems);

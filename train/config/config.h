@@ -22,7 +22,7 @@ struct RunConfig {
   std::string device = "auto";        // device of the run: auto | cpu | cuda | cuda:N
   std::string precision = "float32";  // precision of matrix products: float32 | bfloat16
   bool tf32 = false;                  // rounds operands of float32 products to TF32 (CUDA only)
-  bool cuda_graphs = true;            // captures and replays the steps of training and decoding (CUDA only)
+  bool cuda_graphs = true;            // runs steps of training and decoding as CUDA graphs (CUDA only)
   int64_t threads = 0;                // number of CPU threads; 0: all cores
   bool tensorboard = false;           // also writes TensorBoard event files
 };
@@ -33,21 +33,21 @@ struct DataConfig {
   bool shuffle = true;
   int64_t limit = 0;         // maximum number of training examples; 0: all
   int64_t eval_limit = 0;    // maximum number of evaluation examples; 0: all
-  int64_t downscale = 1;     // side of the blocks of pixels that are averaged
+  int64_t downscale = 1;     // side in pixels of the square blocks that are averaged
   int64_t validation = 0;    // number of held-out training examples: the last ones, except for speech
   int64_t max_length = 128;  // maximum number of tokens or elements of a generated example
   int64_t symbols = 10;      // symbols besides the separator, for the data sets copy and duplication
   // The keys of the data set listops; see ListOpsOptions (data/listops.h). Sets of vectors also use
   // min_length.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
-  int64_t components = 4;  // for the data set set-mixture
+  int64_t components = 4;  // number of mixture components, for the data set set-mixture
   // The validation and test splits of texts and of the data set "images": shares of the data, or files.
   double valid_share = 0.05, test_share = 0.05;
   std::string valid_path = {}, test_path = {};  // empty: the splits are shares of data.path
   // The keys of texts; see TextOptions (data/text/text_dataset.h). For texts, limit and eval_limit are
   // numbers of windows.
   std::string tokenizer = "bytes";       // bytes | characters | sentencepiece
-  std::string sentencepiece_model = {};  // file; empty: train a model from the text
+  std::string sentencepiece_model = {};  // model file; empty: train a model from the text
   int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
   int64_t sequence_length = 256;
   int64_t eval_context = 0;
@@ -63,7 +63,7 @@ struct DataConfig {
   std::string lexicon = {};              // file with the phones of words; empty: the default of the data set
   std::string unknown_words = "refuse";  // utterances with words that are not in the lexicon: refuse | drop
   std::string bad_utterances = "drop";   // utterances without usable sound or labels: drop | refuse
-  std::string phone_set = "timit48";     // phones of training on TIMIT; scores use 39 phones
+  std::string phone_set = "timit48";     // phone set for training on TIMIT; scores use 39 phones
   int64_t sample_rate = 0;               // samples per second; 0: the default rate of the data set
   bool resample = false;
   int64_t channel = -1;       // channel to read, from 0; -1: recordings with several channels are refused
@@ -106,8 +106,8 @@ struct ModelConfig {
   int64_t loss_chunks = 1;
   bool tied_embeddings = false;
   double label_smoothing = 0, z_loss = 0;
-  int64_t decoder_layers = 1;  // for models of sets
-  int64_t summary_tokens = 0;  // for classifiers
+  int64_t decoder_layers = 1;  // number of decoder layers, for models of sets
+  int64_t summary_tokens = 0;  // number of summary tokens, for classifiers
   // A run or checkpoint whose weights are the initial weights of a new run; empty: random weights.
   std::string init = {};
   // The keys of speech models.
@@ -134,7 +134,7 @@ struct OptimizerConfig {
   // The keys of Adafactor: form, decay_rate and update_clip.
   std::string form = "pytorch";  // pytorch | trax
   double decay_rate = 0.8, update_clip = 1;
-  double ema = 0;  // decay of the average of the weights; 0: no average
+  double ema = 0;  // decay of the moving average of the weights; 0: no average
 };
 
 struct ScheduleConfig {
@@ -160,7 +160,7 @@ struct TrainConfig {
   double time_limit_minutes = 0;         // maximum training time; 0: no limit
   int64_t eval_batch_size = 0;           // batch size of evaluations; 0: data.batch_size
   int64_t dropout_steps = 0;             // number of steps with dropout; 0: all steps
-  std::string reduce_dtype = "float32";  // dtype of the sums of gradients over processes: float32 | bfloat16
+  std::string reduce_dtype = "float32";  // dtype in which processes sum gradients: float32 | bfloat16
 };
 
 // The options of each attention kind in model.attention. The key is the name of the kind.
@@ -176,7 +176,7 @@ struct Config {
   TrainConfig train;
 };
 
-// A value of a config that contradicts another value.
+// A config key whose value contradicts another value.
 struct KeyProblem {
   std::string key;  // for example "model.norm"
   std::string problem;
@@ -189,13 +189,13 @@ struct AttentionCatalogue {
   std::function<std::vector<OptionSpec>(const std::string&)> options;
   // Returns whether a kind supports model.attention_dropout. If the function is empty, all kinds support it.
   std::function<bool(const std::string&)> drops_weights = nullptr;
-  // Returns the contradictions between the model options of a config. If the function is empty, they are not
-  // checked.
+  // Returns the contradictions between the model options of a config. If the function is empty, these
+  // contradictions are not checked.
   std::function<std::vector<KeyProblem>(const Config&)> model_problems = nullptr;
 };
 
-// The purpose for which a command reads a config. It determines the keys that the command uses. A --set
-// option for any other key is an error.
+// The purpose for which a command reads a config. The purpose determines the keys that the command uses. A
+// --set option for any other key is an error.
 enum class ConfigUse {
   training,       // all keys of the config
   evaluation,     // keys of the model and the data set
@@ -204,7 +204,8 @@ enum class ConfigUse {
   benchmark,      // keys of the model, the optimizer and the batch size
 };
 
-// The treatment of keys without effect. If they are not errors, the Config holds their defaults.
+// The treatment of keys that have no effect in a config. If such a key is not an error, the Config holds its
+// default value.
 enum class UnusedKeys {
   refuse,          // keys without effect are errors in the file and in --set
   ignore_in_file,  // keys without effect are errors only in --set; for files that the program has written
@@ -219,11 +220,12 @@ struct ConfigLoadOptions {
 
 // Reads the file, the files that it extends, and the --set options. `extends = "base.toml"` names a path
 // relative to the extending file. A --set option is "table.key=value", where the value is a TOML value or a
-// bare word. Later layers override single keys of earlier layers, in the order base, file, --set. The table
-// [attention] has the options of the kind in model.attention; if model.attention has several kinds, each kind
-// has a table [attention.KIND]. Options of kinds that a later layer removes from model.attention are dropped.
-// A layer that sets only one of train.steps and train.epochs drops the inherited value of the other key. If
-// the path is empty, the config consists of the defaults and the --set options.
+// bare word. Each file is a layer, and the --set options are the last layer. A layer overrides single keys of
+// the layers before it, in the order base file, file, --set. The table [attention] has the options of the
+// kind in model.attention; if model.attention has several kinds, each kind has a table [attention.KIND].
+// Options of kinds that a later layer removes from model.attention are dropped. A layer that sets only one of
+// train.steps and train.epochs drops the inherited value of the other key. If the path is empty, the config
+// consists of the defaults and the --set options.
 //
 // If `options.unused` is UnusedKeys::refuse, a key without effect is an error if the file or --set sets it.
 // Inherited keys, and default values in files, are allowed. A key of the file that loses its effect through
@@ -238,12 +240,13 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
 std::string to_toml(const Config& config);
 
 // Returns the reason why a key ("table.key") has no effect in a config, such as `belongs to data sets of
-// images, and data.dataset is "copy"`; "" if it has an effect. Throws std::out_of_range for an unknown name.
+// images, and data.dataset is "copy"`. Returns "" if the key has an effect. Throws std::out_of_range for an
+// unknown name.
 std::string why_unused(const Config& config, const std::string& name, const AttentionCatalogue& catalogue);
 
-// Returns the help on config keys: type, default, range, scope and meaning, as text for a terminal. Selects
-// the keys of the table `word` and the keys whose "table.key" contains `word`; an empty `word` selects all
-// keys. Throws ConfigError if no key is selected.
+// Returns the help on config keys: type, default, range, condition of use and meaning, as text for a
+// terminal. Selects the keys of the table `word` and the keys whose "table.key" contains `word`; an empty
+// `word` selects all keys. Throws ConfigError if no key is selected.
 std::string config_help(const AttentionCatalogue& catalogue, const std::string& word = "");
 
 // Returns the names ("table.key") of the keys in which two configs differ, in schema order. Leaves out keys

@@ -21,7 +21,8 @@ struct ConfigFiles {
 // in a cycle, to `problems`. Returns no files if the path is empty.
 ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems);
 
-// An applier of layers to a Config. The applier ignores [attention] tables, which apply_attention() handles.
+// An object that applies config layers to a Config. It ignores [attention] tables, which apply_attention()
+// handles.
 class LayerApplier {
  public:
   // The arguments must outlive the applier. Problems of the settings are appended to `problems`.
@@ -50,9 +51,10 @@ class LayerApplier {
 AttentionTables default_attention(const AttentionCatalogue& catalogue, const std::vector<std::string>& kinds);
 
 // Sets config.attention to the options of the kinds in model.attention, from the [attention] tables of all
-// layers. The tables of a layer apply to the kinds that this layer sets. A layer without kinds uses the kinds
-// of the last earlier layer that sets them, otherwise of the first later layer, otherwise the default kind.
-// Tables of kinds that are not in the final model.attention are checked and have no effect.
+// layers. The tables of a layer apply to the kinds in model.attention of this layer. If the layer does not
+// set model.attention, they apply to the kinds of the last earlier layer that sets model.attention. If no
+// earlier layer sets model.attention, they apply to the kinds of the first later layer that sets it, or to
+// the default kind. Tables of kinds that are not in the final model.attention are checked and have no effect.
 void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
                      const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema, Config& config,
                      std::vector<ConfigProblem>& problems);

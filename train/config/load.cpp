@@ -29,7 +29,7 @@ void name_after_file(const std::string& path, Config& config, std::vector<Config
 }
 
 // Returns the position of a problem with a key that no layer sets: the table of the key in the file `path`,
-// or the start of the file if it has no such table. If `path` is empty, the position is "--set KEY".
+// or the start of the file if the file has no such table. If `path` is empty, the position is "--set KEY".
 ConfigPosition table_position(const std::string& key, const std::string& path,
                               const std::vector<ConfigLayer>& layers) {
   const std::string table = key.substr(0, key.find('.'));

@@ -181,7 +181,7 @@ ConfigLayer flatten(const toml::table& root, const Source& source) {
   return layer;
 }
 
-// Returns the text of a file. If the file is unreadable, binary or too large, returns nothing and sets
+// Returns the text of a file. If the file is unreadable, binary or too large, returns std::nullopt and sets
 // `problem`.
 std::optional<std::string> read_text(const std::string& path, std::string& problem) {
   std::error_code ignored;
@@ -218,7 +218,7 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
 
 // Parses the value of a --set option: a TOML value, or a string if the text is not valid TOML. An invalid
 // text that starts like a list, an inline table or a quoted string contains a typing error. For such a text,
-// returns nothing and sets `problem`.
+// returns std::nullopt and sets `problem`.
 std::optional<RawValue> set_value(const std::string& text, std::string& problem) {
   try {
     const toml::table parsed = toml::parse(std::string_view("value = " + text));

@@ -1,5 +1,5 @@
-// A parser of config files and --set options. It returns flat lists of settings with their positions. Only
-// train/config/parse.cpp uses the TOML library. Internal to the config code.
+// A parser of config files and --set options. The parser returns flat lists of settings with their positions.
+// Only train/config/parse.cpp uses the TOML library. Internal to the config code.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,8 @@ struct ConfigLayer {
 ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* reached_from,
                               std::vector<ConfigProblem>& problems);
 
-// Parses options of the form "table.key=value". A value that is not valid TOML is a string. If such a value
-// starts like a list, an inline table or a quoted string, it is a problem instead.
+// Parses options of the form "table.key=value". A value that is not valid TOML becomes a string. If such a
+// value starts like a list, an inline table or a quoted string, the function appends a problem instead.
 ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

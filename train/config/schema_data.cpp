@@ -9,8 +9,8 @@ namespace tapeformer {
 namespace {
 
 // Returns the most common default of a key over the data sets, and the data sets with different defaults,
-// such as "16000 (fsdd: 8000)". `member` holds the default of a data set. Data sets without a default are
-// skipped.
+// such as "16000 (fsdd: 8000)". `member` points to the default of the key in a KnownSet. Data sets without a
+// default are skipped.
 template <class T>
 std::string defaults_text(T KnownSet::*member) {
   std::vector<T> values;

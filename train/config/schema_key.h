@@ -13,8 +13,8 @@
 namespace tapeformer {
 
 // A config key: its OptionSpec, functions that read and write its member of Config, and the configs and
-// commands that use it. The OptionValue of a list of integers is a list of doubles; `integers_only` is then
-// true.
+// commands that use it. If the value is a list of integers, its OptionValue is a list of doubles, and
+// `integers_only` is true.
 struct SchemaKey {
   std::string table;
   OptionSpec spec;
@@ -36,7 +36,8 @@ struct SchemaKey {
   // Returns the first condition of `scope` that does not hold, or null if all conditions hold and the key has
   // an effect.
   const KeyCondition* broken_condition(const Config& config) const;
-  // Returns the reason why a command with this purpose does not use the key, or "" if it uses the key.
+  // Returns the reason why a command with this purpose does not use the key, or "" if the command uses the
+  // key.
   std::string reason_unused_by(ConfigUse use) const;
 
   SchemaKey& range(double min, double max);

@@ -23,7 +23,7 @@ std::string listed(const Names& names) {
   return text;
 }
 
-// Returns the scope of keys that have an effect for the data sets that `filter` selects. If `owner` is empty,
+// Returns the condition that the data set in the config is one that `filter` selects. If `owner` is empty,
 // error messages list the names of the data sets.
 KeyScope of_sets(const SetFilter& filter, std::string owner = "") {
   if (owner.empty()) {
@@ -159,8 +159,8 @@ KeyScope lexicon() {
   return of_sets([](const KnownSet& set) { return is_speech(set) && set.labels != SpeechLabels::phones; });
 }
 
-// Returns the scope of data.unknown_words, which needs a lexicon. If data.lexicon is empty, the text of a
-// Kaldi directory consists of phones.
+// Returns the conditions under which data.unknown_words has an effect: the transcripts contain words, which
+// need a lexicon. In Kaldi directories, transcripts contain phones if data.lexicon is empty.
 KeyScope unknown_words() {
   return both(lexicon(), {{"transcripts with a lexicon", "data.lexicon", [](const Config& c) {
                              const KnownSet* const set = find_set(c.data.dataset);
@@ -207,7 +207,8 @@ KeyScope speech_models() {
   return of_types({"speech"});
 }
 
-// Returns the scope of model.positions: LSTMs and classifiers have no choice of positions.
+// Returns the conditions under which model.positions has an effect. LSTMs, classifiers and models of sets do
+// not use the key.
 KeyScope models_with_positions() {
   return both(of_types({"image", "sequence", "speech"}), transformers());
 }
@@ -245,7 +246,8 @@ KeyScope subsampled() {
                                  [](const Config& c) { return c.model.subsampling > 1; }}});
 }
 
-// Returns the scope of model.dropout. An LSTM has no dropout after its last layer.
+// Returns the condition under which model.dropout has an effect. An LSTM with one layer has no dropout,
+// because there is no dropout after the last layer.
 KeyScope layer_dropout() {
   return {{"Transformers and LSTMs of several layers", "model.layers", [](const Config& c) {
              return c.model.type != "speech" || c.model.encoder != "lstm" || c.model.layers > 1;

@@ -18,8 +18,8 @@ struct KeyCondition {
   std::function<bool(const Config&)> holds;
 };
 
-// The conditions under which a key has an effect. All of them must hold. An empty scope contains every
-// config.
+// The conditions under which a key has an effect. All conditions must hold. If the list is empty, the key has
+// an effect in every config.
 using KeyScope = std::vector<KeyCondition>;
 
 // The group of settings to which a key belongs. Commands that use a trained model ignore the keys of some
@@ -35,11 +35,11 @@ enum class KeyRole {
 namespace scope {
 
 KeyScope every_config();
-// Returns a scope with the conditions of `a` and of `b`.
+// Returns all conditions of `a` and of `b`.
 KeyScope both(KeyScope a, const KeyScope& b);
 
 KeyScope data_paths();     // data sets that take data.path
-KeyScope known_images();   // images of a known size
+KeyScope known_images();   // data sets of images of a known size
 KeyScope image_folders();  // the data set "images": folders with pictures of the user
 KeyScope color_images();   // data sets of images that can be RGB
 KeyScope symbols();
@@ -76,7 +76,7 @@ KeyScope concatenated_positions();
 KeyScope axial_positions();
 KeyScope subsampled();
 KeyScope layer_dropout();
-// Returns the scope of model.attention_dropout.
+// Returns the conditions under which model.attention_dropout has an effect.
 KeyScope attention_dropout(const AttentionCatalogue& catalogue);
 
 KeyScope cuda_devices();

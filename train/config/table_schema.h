@@ -11,7 +11,7 @@
 
 namespace tapeformer {
 
-// The maximum of each size in a config. It is small enough that products of sizes do not overflow.
+// The maximum of each size in a config. Products of sizes up to this maximum do not overflow.
 inline constexpr double kLargestSize = 1 << 20;
 
 template <class T>
@@ -40,7 +40,7 @@ class TableSchema {
   TableSchema(std::vector<SchemaKey>& keys, std::string table, Section Config::*section)
       : keys_(keys), table_(std::move(table)), section_(section) {}
 
-  // Sets the scope and role of the keys that are added afterwards.
+  // Sets the conditions (KeyScope) and the role of the keys that are added afterwards.
   void keys_of(KeyScope scope, KeyRole role) {
     scope_ = std::move(scope);
     role_ = role;

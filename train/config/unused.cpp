@@ -15,7 +15,7 @@ const SchemaKey* find_key(const std::vector<SchemaKey>& schema, const Setting& s
 }
 
 // Returns whether a layer sets more than three quarters of the keys. Only resolved configs of earlier
-// versions set so many keys, and they contain keys without effect.
+// versions set so many keys, and such configs contain keys without effect.
 bool is_complete(const ConfigLayer& layer, const std::vector<SchemaKey>& schema) {
   return 4 * layer.settings.size() > 3 * schema.size();
 }

@@ -1,4 +1,4 @@
-// The treatment of keys without effect in a config. Internal to the config code.
+// The treatment of config keys that have no effect. Internal to the config code.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// The config file and the --set options of a user, and the configs that result from them.
+// The config file and the --set options of a user, and the configs that result from these settings.
 struct UserLayers {
   const ConfigLayer& file;    // settings of the config file, without the files that it extends
   const ConfigLayer& sets;    // settings of the --set options
@@ -17,13 +17,13 @@ struct UserLayers {
   const Config& config;       // config of all files with --set
 };
 
-// Appends a problem for every setting without effect that `options.unused` refuses. If a setting of the file
-// has no effect only because of a --set option, logs a warning instead.
+// Appends a problem for every setting that has no effect, if `options.unused` does not allow such settings.
+// If a setting of the file has no effect only because of a --set option, logs a warning instead.
 void check_unused(const UserLayers& layers, const ConfigLoadOptions& options,
                   const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
                   std::vector<ConfigProblem>& problems);
 
-// Resets all keys without effect to their defaults.
+// Sets every key that has no effect in `config` to its default value.
 void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema);
 
 }  // namespace tapeformer

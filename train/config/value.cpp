@@ -40,8 +40,8 @@ bool in_range(double value, const OptionSpec& spec) {
   return std::isfinite(value) && value >= spec.min && value <= spec.max;
 }
 
-// Returns the number in a raw value, or nothing if the value is not a number. If `integers_only` is true,
-// also returns nothing for floating-point numbers.
+// Returns the number in a raw value, or std::nullopt if the value is not a number. If `integers_only` is
+// true, also returns std::nullopt for floating-point numbers.
 std::optional<double> as_number(const RawValue& raw, bool integers_only) {
   if (auto integer = std::get_if<int64_t>(&raw.data)) return static_cast<double>(*integer);
   if (auto number = std::get_if<double>(&raw.data); number && !integers_only) return *number;
@@ -53,8 +53,8 @@ bool is_choice(const std::string& text, const OptionSpec& spec) {
          std::find(spec.choices.begin(), spec.choices.end(), text) != spec.choices.end();
 }
 
-// Converts a list. If the type, the range or the choices of an element do not match, returns nothing and sets
-// `culprit` to a description of the element.
+// Converts a list. If the type, the range or the choices of an element do not match, returns std::nullopt and
+// sets `culprit` to a description of the element.
 std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
                                       const ListForm& form, std::string& culprit) {
   std::vector<double> numbers;
@@ -76,8 +76,8 @@ std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const Op
   return texts;
 }
 
-// Converts a value to the type of the option. Returns nothing if the type, the range or the choices do not
-// match. If a list element does not match, sets `culprit` to a description of the element.
+// Converts a value to the type of the option. Returns std::nullopt if the type, the range or the choices do
+// not match. If a list element does not match, sets `culprit` to a description of the element.
 std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
                                    std::string& culprit) {
   const OptionValue& type = spec.default_value;

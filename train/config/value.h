@@ -12,23 +12,24 @@
 
 namespace tapeformer {
 
-// A parsed value, before its type is checked. `found` describes it in errors, for example `string "abc"`.
+// A parsed value, before its type is checked. `found` describes the value in errors, for example `string
+// "abc"`.
 struct RawValue {
   std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<RawValue>> data;
   std::string found;
 };
 
-// Restrictions of a list. If `integers_only` is true, its elements must be integers. `count` is its length,
-// or 0 for any length. If `scalar` is true, a single string stands for a list of one string.
+// Restrictions of a list. If `integers_only` is true, all elements must be integers. `count` is the required
+// length; 0 allows any length. If `scalar` is true, a single string stands for a list of one string.
 struct ListForm {
   bool integers_only = false;
   size_t count = 0;
   bool scalar = false;
 };
 
-// Converts a value to the type of the specification. An integer is converted to a floating-point number if
-// the specification requires one, but a floating-point number is not converted to an integer. If the type,
-// the range or the choices do not match, returns nothing and sets `problem` to "expected …, got …".
+// Converts a value to the type of spec.default_value. An integer is converted to a floating-point number if
+// the type requires it. A floating-point number is not converted to an integer. If the type, the range or the
+// choices do not match, returns std::nullopt and sets `problem` to "expected …, got …".
 std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
                                        std::string& problem);
 
@@ -38,7 +39,7 @@ std::string describe_expected(const OptionSpec& spec, const ListForm& form);
 // Returns the TOML text of a value. Doubles have the shortest form that is parsed to the same value.
 std::string option_text(const OptionValue& value, const ListForm& form = {});
 
-// Returns a TOML basic string, including its quotes.
+// Returns `text` as a TOML basic string with quotes.
 std::string quoted(const std::string& text);
 
 }  // namespace tapeformer

@@ -19,7 +19,7 @@ class ProcessLostError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Thrown in all processes except process 0 after an error that process 0 reports.
+// The exception of all processes except process 0 after an error that process 0 reports.
 class FirstProcessError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -38,7 +38,7 @@ class Communicator {
 
   // Starts a reduction that replaces each element of `values` with its sum over all processes. The tensor
   // must be contiguous, of dtype float32, float64, bfloat16, int64 or uint8, and must not be used before
-  // wait(). Sums of bfloat16 are rounded after each addition. All processes get the same bits, as MPI
+  // wait(). Sums of bfloat16 are rounded after each addition. All processes get bitwise equal sums, as MPI
   // requires.
   virtual void start_all_reduce(const Tensor& values) = 0;
   // Waits for all started reductions. If launches_on_device() is true, does not block for reductions of

@@ -24,7 +24,7 @@ std::string broadcast_text(Communicator& processes, const std::string& text);
 double all_reduce_max(Communicator& processes, double value);
 
 // Calls f() on process 0 and returns the result on all processes. If f() throws, process 0 throws the same
-// exception, and the other processes throw FirstProcessError with its text.
+// exception, and the other processes throw FirstProcessError with the text of this exception.
 bool on_first_process(Communicator& processes, const std::function<bool()>& f);
 
 // Throws ConfigError if `batch` is not a multiple of the number of processes. The message names the batch as

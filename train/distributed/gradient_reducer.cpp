@@ -55,7 +55,7 @@ void GradientReducer::begin() {
   for (Bucket& bucket : buckets_) bucket.incomplete = bucket.slots.size();
 }
 
-// Copies the gradient of a parameter to its bucket.
+// Copies the gradient of a parameter to the send buffer of its bucket. Writes zeros if there is no gradient.
 void GradientReducer::fill(const Slot& slot) {
   if (const Tensor g = gradient(slot.parameter); g.defined())
     slot.send_buffer.copy_from(g);
@@ -94,7 +94,7 @@ void GradientReducer::finish(const std::vector<Tensor>& additional) {
   for (const Tensor& values : additional) processes_.start_all_reduce(values);
   processes_.wait();
   // A parameter may get its first gradient in a later step, for example if a memory is empty at first. On
-  // devices, captured graphs repeat one step, in which the same parameters have gradients.
+  // devices, a captured graph repeats one step, so the same parameters have gradients in all steps.
   if (!gradients_known_ || on_cpu()) find_gradients();
   for (const Bucket& bucket : buckets_)
     if (bucket.send_buffer.dtype() != bucket.sums.dtype()) bucket.sums.copy_from(bucket.send_buffer);

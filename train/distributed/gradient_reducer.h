@@ -1,8 +1,8 @@
 // The sum of gradients over the processes of a run. The gradients are reduced in buckets while backward()
 // runs.
 //
-// A bucket is a contiguous buffer for the gradients of several parameters. The last parameters belong to the
-// first bucket, because backward() completes gradients in roughly this order. The reduction of a bucket
+// A bucket is a contiguous buffer for the gradients of several parameters. The first bucket holds the last
+// parameters of the model, because backward() completes their gradients first. The reduction of a bucket
 // starts when its gradients and all earlier buckets are complete, so all processes reduce the buckets in the
 // same order.
 #pragma once
@@ -17,7 +17,7 @@
 namespace tapeformer {
 
 struct ReducerOptions {
-  int64_t bucket_bytes = 4 << 20;  // maximum size of a bucket of several parameters
+  int64_t bucket_bytes = 4 << 20;  // maximum size of a bucket with several parameters
   bool bfloat16 = false;           // round float32 gradients to bfloat16 before they are sent
 };
 
@@ -30,7 +30,7 @@ class GradientReducer {
   // Starts a step. Must be called before the backward() whose gradients are reduced.
   void begin();
   // Marks the gradient of a parameter as complete and starts the reduction of complete buckets. backward()
-  // calls it through BackwardOptions::on_complete.
+  // calls the function through BackwardOptions::on_complete.
   void complete(const Tensor& parameter);
   // Starts the reduction of the remaining buckets; a parameter without a gradient adds 0. Waits for all
   // buckets and replaces the gradients with their sums. A parameter that has no gradient on any process gets
@@ -65,7 +65,7 @@ class GradientReducer {
 
   Communicator& processes_;
   std::vector<Slot> slots_;
-  std::unordered_map<const void*, size_t> slot_of_;  // by Tensor::id() of the parameter
+  std::unordered_map<const void*, size_t> slot_of_;  // index in slots_ by Tensor::id()
   std::vector<Bucket> buckets_;
   size_t next_ = 0;  // first bucket whose reduction has not started
   bool gradients_known_ = false;

@@ -21,7 +21,7 @@ constexpr LauncherVariables kLaunchers[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "
                                             {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
 
 constexpr const char* kPmixRank = "PMIX_RANK";
-constexpr const char* kSlurmTasks = "SLURM_NTASKS";  // tasks of the allocation, also without srun
+constexpr const char* kSlurmTasks = "SLURM_NTASKS";  // number of tasks in the allocation, even without srun
 
 constexpr const char* kStartWithPmix = "start with srun --mpi=pmix";
 
@@ -39,8 +39,8 @@ std::optional<int> number_in(const Environment& environment, const char* name) {
   return number;
 }
 
-// Returns the rank and the number of processes that a launcher has set in `environment`, or nothing if it has
-// set neither.
+// Returns the rank and the number of processes that a launcher has set in `environment`, or std::nullopt if
+// the launcher has set neither.
 std::optional<Launch> launch_of(const LauncherVariables& variables, const Environment& environment) {
   const auto rank = number_in(environment, variables.rank), size = number_in(environment, variables.size);
   if (!rank && !size) return std::nullopt;

@@ -15,7 +15,7 @@ struct Launch {
 // A function that returns the value of an environment variable, or null if it is not set.
 using Environment = std::function<const char*(const char* name)>;
 
-// Returns the launcher, the rank and the number of processes from the variables of the launchers:
+// Returns the launcher, the rank and the number of processes. Reads these environment variables:
 // - Open MPI: OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE
 // - MPICH and Intel MPI: PMI_RANK and PMI_SIZE
 // - srun: SLURM_PROCID and SLURM_STEP_NUM_TASKS

@@ -27,8 +27,8 @@ MpiState& mpi() {
   return *state;
 }
 
-// Returns whether MPI reports that a process has ended. Versions of MPI without the error class, such as
-// Open MPI 4, do not report it.
+// Returns whether MPI reports that a process has ended. Versions of MPI without the class
+// MPIX_ERR_PROC_FAILED, such as Open MPI 4, do not report the end of a process.
 bool is_process_loss([[maybe_unused]] int status) {
 #ifdef MPIX_ERR_PROC_FAILED
   int error_class = MPI_SUCCESS;
@@ -73,7 +73,8 @@ MPI_Datatype mpi_type(DType dtype) {
   throw ShapeError(concat_text("Communicator: unsupported dtype ", name_of(dtype)));
 }
 
-// Calls f(data, count) for consecutive parts of a tensor in host memory.
+// Calls f(data, count) for consecutive parts of a tensor in host memory, each with at most kMaxCount
+// elements.
 template <class F>
 void for_parts(const Tensor& values, F&& f) {
   auto* const bytes = static_cast<uint8_t*>(values.raw());
@@ -82,7 +83,7 @@ void for_parts(const Tensor& values, F&& f) {
 }
 
 // Waits until all processes have called the function. Sleeps between checks, because blocking functions of
-// MPI poll and would take time from the threads that compute.
+// MPI poll and would take processor time from other threads.
 void wait_for_processes(MPI_Comm communicator) {
   constexpr int kChecksWithoutSleep = 100;
   constexpr std::chrono::microseconds kSleep{50};
@@ -141,7 +142,7 @@ MpiCommunicator::~MpiCommunicator() {
   worker_->start([] { MPI_Finalize(); });
 }
 
-// Runs a job on the worker thread and waits for it.
+// Runs a job on the worker thread and waits until all jobs have ended.
 void MpiCommunicator::run(Worker::Job job) {
   worker_->start(std::move(job));
   worker_->wait(check_);

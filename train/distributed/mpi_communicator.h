@@ -1,7 +1,7 @@
 // A communicator that uses MPI. The class exists only in builds with MPI.
 //
-// MPI reduces tensors in host memory. Tensors on a device are copied to the host and back. One thread makes
-// all MPI calls, so a reduction overlaps with the work of the caller.
+// MPI reduces tensors in host memory. Tensors on a device are copied to host memory and back. One thread
+// makes all MPI calls, so a reduction overlaps with the work of the caller.
 #pragma once
 
 #include <functional>
@@ -34,9 +34,9 @@ class MpiCommunicator final : public Communicator {
   void set_check(std::function<void()> check) { check_ = std::move(check); }
 
   // Sums `values`, which must be in host memory, over all processes. Returns true if all processes call the
-  // function within `seconds`. Otherwise returns false, and then only abort() may be called. If a process has
-  // ended, or after another error of MPI, sets `problem` to the message and returns false. Uses a separate
-  // MPI communicator, so that MPI does not match the call with another collective function.
+  // function within `seconds`. Otherwise returns false. If a process has ended or MPI reports another error,
+  // sets `problem` to the message and returns false. After a result of false, only abort() may be called.
+  // Uses a separate MPI communicator, so that MPI does not match the call with another collective function.
   bool all_reduce_within(const Tensor& values, double seconds, std::string& problem);
   // Ends all processes of the run with an exit status.
   [[noreturn]] void abort(int code);

@@ -79,8 +79,8 @@ class Watch {
           is_running(locations[rank].pid))
         watched_.push_back({static_cast<int>(rank), locations[rank]});
   }
-  // Throws only if a second call also finds that the process has ended, because its last message may still
-  // arrive after the first call.
+  // Throws only if a second call also finds that the process has ended, because the last message of the ended
+  // process may arrive after the first call.
   void operator()() {
     for (const auto& [rank, location] : watched_) {
       if (is_running(location.pid)) continue;
@@ -129,7 +129,8 @@ bool is_running(int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat;
   std::getline(file, stat);
-  // The state follows the name of the program, which is in parentheses. The state of a zombie is Z.
+  // In /proc/PID/stat, the state follows the name of the program, which is in parentheses. The state of a
+  // zombie is Z.
   const size_t name_end = stat.rfind(')');
   return name_end == std::string::npos || name_end + 2 >= stat.size() || stat[name_end + 2] != 'Z';
 }
@@ -192,7 +193,7 @@ int leave_processes(int code, const std::string& error, PrintError print) {
   MpiCommunicator& processes = *mpi_communicator;
   const int size = processes.size(), rank = processes.rank();
   const std::string own = concat_text("process ", rank, ": ", error);
-  // Row 0 contains the exit status of each process, and row 1 a hash of its error message.
+  // Row 0 contains the exit status of each process, and row 1 a hash of the error message of each process.
   const Tensor ends = Tensor::zeros({2, size}, DType::int64);
   int64_t* const codes = ends.data<int64_t>();
   int64_t* const errors = codes + size;

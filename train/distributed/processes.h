@@ -36,24 +36,26 @@ std::string join_problem();
 // Returns the rank of this process, or 0 before the first call of join_processes().
 int process_rank();
 
-// Returns the communicator for tensors on `device` and in host memory. It uses NCCL for a CUDA device if this
-// build has NCCL, and otherwise MPI.
+// Returns the communicator for tensors on `device` and in host memory. If `device` is a CUDA device and this
+// build has NCCL, the communicator uses NCCL for tensors on the device. Otherwise, it uses MPI for all
+// tensors.
 std::shared_ptr<Communicator> communicator_for(const Processes& processes, Device device);
 
 // Leaves the run and returns the exit status of this process: `code` or, if `code` is 0, the largest exit
-// status of all processes. If `error` is not empty, calls `print` with it, unless the error equals the error
-// of process 0. A process with an error waits 5 seconds for the other processes to leave, and then aborts the
-// run. If a process without an error waits for a process that has ended, it prints this and also aborts.
-// Prints nothing if `print` is null.
+// status of all processes. If `error` is not empty, calls print(error). Processes other than 0 do not print
+// an error that equals the error of process 0. A process with an error waits 5 seconds for the other
+// processes to leave, and then aborts the run. A process without an error waits without a limit, unless
+// another process has ended. In this case, it prints a message and aborts the run. If `print` is null,
+// nothing is printed.
 using PrintError = void (*)(const std::string& error);
 int leave_processes(int code, const std::string& error = "", PrintError print = nullptr);
 
 // Throws ConfigError if mpirun or srun started several processes. `what` names the command in the message.
 void require_single_process(const std::string& what);
 
-// Returns the number of threads that a process can run without oversubscription. It is the share of the
-// process in the processors of its host, rounded down, but at least 1. A processor that n processes may use
-// adds 1 / n to the share of each.
+// Returns the number of threads that a process can run without oversubscription. The number is the share of
+// the process in the processors of the host, rounded down, but at least 1. A processor that n processes may
+// use adds 1 / n to the share of each of these processes.
 int processor_share(const std::vector<ProcessLocation>& locations, int rank);
 
 // Returns whether the process with this PID is running on this host. A zombie process is not running.

@@ -7,8 +7,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns a 64-bit hash of the bytes of a contiguous tensor. Each step is invertible, so a change of a single
-// word always changes the hash.
+// Returns a 64-bit hash of the bytes of a contiguous tensor. Each step of the hash is invertible, so a change
+// of a single word always changes the hash.
 uint64_t hash_of(const Tensor& tensor) {
   const Tensor on_host = tensor.alias().to(kCpu);
   const auto* const bytes = static_cast<const char*>(on_host.raw());

@@ -1,4 +1,5 @@
-// Functions that copy weights to all processes of a run and check that they are equal.
+// Functions that copy weights to all processes of a run, and check that the weights are equal on all
+// processes.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A thread that runs jobs in order. It serves libraries that require all calls from the same thread.
+// A thread that runs jobs in order, for libraries that require all calls from the same thread.
 #pragma once
 
 #include <condition_variable>
@@ -29,7 +29,8 @@ class Worker {
   void wait(const std::function<void()>& check = nullptr);
 
  private:
-  // The state of the thread. An abandoned thread shares the state and uses it after the Worker's destruction.
+  // The state of the thread. An abandoned thread shares the state, and uses the state after the Worker's
+  // destruction.
   struct Queue {
     std::mutex mutex;
     std::condition_variable changed;

@@ -70,13 +70,14 @@ auto load_fitting(const FoundRun& found, Load&& load) {
   }
 }
 
-// Makes the model of a run, loads its weights and sets its precision. First compares the tensor sizes that
-// `options` describes with the checkpoint, so that a config that does not match allocates little memory.
-// Throws CheckpointError if the tensors do not match, and DivergedError if a weight is not finite.
+// Makes the model of a run, loads its weights and sets its precision. Before making the model, compares the
+// tensor sizes that `options` describes with the checkpoint, so that a config that does not match cannot
+// exhaust the memory. Throws CheckpointError if the tensors do not match, and DivergedError if a weight is
+// not finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
-  // If the model has only slightly more parameters than the checkpoint, it is made, so that the error lists
-  // the tensors that differ.
+  // A model with at most kAllowedElements more parameters than the checkpoint is still made, so that
+  // load_model() can report the tensors that differ.
   constexpr int64_t kAllowedElements = int64_t{1} << 24;
   const Checkpoint checkpoint(run.checkpoint.string());
   check_model_sizes(checkpoint, sized_tensors(options));

@@ -59,11 +59,12 @@ struct LoadedSpeechRun {
   std::filesystem::path checkpoint;
 };
 
-// find_run() finds a checkpoint, and the next four functions load it. All five throw CheckpointError if there
-// is no run at the path or the checkpoint is damaged. They throw ConfigError if `sets` do not match the
-// config or the weights. load_speech_run() loads speech models, load_example_run() classifiers
-// and models of sets, and load_run() the other models. The functions throw ConfigError for a model of another
-// type.
+// find_run() finds a checkpoint, and the next four functions load it. load_speech_run() loads speech models,
+// load_example_run() loads classifiers and models of sets, and load_run() loads other models.
+//
+// All functions throw CheckpointError if there is no run at the path or the checkpoint is damaged. They throw
+// ConfigError if RunChoice::sets do not match the config or the weights. The load functions also throw
+// ConfigError if the model has another type.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

@@ -76,7 +76,8 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
         "\" normalizes over the whole recording, which is read first; with \"global\" or \"none\", a model "
         "needs no later frames");
   StreamDecoderOptions options{.window = window_frames(run, window_seconds)};
-  // The decoder finds pauses by the energy of filterbank features, which features from files do not have.
+  // The decoder finds pauses by the energies of filterbank features. Features that are read from files are
+  // not filterbank energies, so restarts at pauses are disabled.
   if (known_set(run.config.data.dataset).sample_rate == 0) options.pause = 0;
   set_scale(run, options);
   return with_config_keys([&] { return std::make_unique<StreamDecoder>(*run.model, options); });

@@ -12,13 +12,14 @@ namespace tapeformer {
 // The value of --window that selects the length of the longest training utterance.
 inline constexpr double kTrainedWindow = -1;
 
-// Returns the option "window" of programs that transcribe streams, in seconds.
+// Returns the command-line option --window of programs that transcribe streams. Its value is the
+// `window_seconds` of make_stream_decoder().
 OptionSpec window_option();
 
 // Returns a decoder for the model of a run. The run must outlive the decoder. After at most `window_seconds`,
-// the decoder continues with a new state; 0: no limit; kTrainedWindow: the length of the longest training
-// utterance. Throws ConfigError if the model is an LSTM or not causal, its attention kind has no recurrent
-// form, or the window is too short.
+// the decoder continues with a new state. 0 sets no limit, and kTrainedWindow selects the length of the
+// longest training utterance. Throws ConfigError if the model is an LSTM or not causal, its attention kind
+// has no recurrent form, or the window is too short.
 std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, double window_seconds);
 
 }  // namespace tapeformer

@@ -25,15 +25,16 @@ class CheckpointWriter {
   CheckpointWriter(std::filesystem::path run_dir, const Config& config, const Task& task,
                    Optimizer& optimizer);
 
-  // Saves a checkpoint and removes old ones. If there is a moving average of the weights, the model file
-  // contains the averaged weights. The optimizer state then contains the weights with which training
-  // continues. If the checkpoint cannot be saved, throws CheckpointError if `must_succeed` is true; otherwise
-  // calls `warn` and returns false. Earlier checkpoints stay intact.
+  // Saves a checkpoint and removes old checkpoints. If there is a moving average of the weights, the model
+  // file contains the averaged weights. The optimizer state then contains the weights with which training
+  // continues. If the checkpoint cannot be saved and `must_succeed` is true, throws CheckpointError. If it
+  // cannot be saved and `must_succeed` is false, calls `warn` and returns false. Earlier checkpoints stay
+  // intact.
   bool save(const TrainingState& state, bool must_succeed, const Warn& warn);
 
   // Writes `state`, which contains a new evaluation, to the saved checkpoint of `state.step`. If `best` is
-  // true, points the link `best` to this checkpoint. Calls `warn` if this fails; a resumed run then evaluates
-  // again.
+  // true, points the link `best` to this checkpoint. If writing fails, calls `warn`, and a resumed run
+  // evaluates again.
   void record_evaluation(const TrainingState& state, bool best, const Warn& warn);
 
  private:

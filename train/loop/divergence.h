@@ -8,7 +8,7 @@
 
 namespace tapeformer {
 
-// Each function throws DivergedError if a number is not finite. The message contains the step, the last
+// Each function below throws DivergedError if a number is not finite. The message contains the step, the last
 // checkpoint of the run, and advice on the config.
 
 // Checks the loss of a batch. `examples` describes the training examples of the batch for the message.

@@ -12,17 +12,17 @@
 namespace tapeformer {
 
 // Returns the table [run] for this process. With several processes, run.threads = 0 becomes the processor
-// share of this process, and the device "cuda" becomes "cuda:N", where N is Processes::local_rank; so does
-// "auto" if there is a CUDA device.
+// share of this process. The device "cuda" becomes "cuda:N", where N is Processes::local_rank. If there is a
+// CUDA device, "auto" also becomes "cuda:N".
 RunConfig process_settings(const RunConfig& run, const Processes& processes);
 
-// Returns a text for each host whose processes have more threads than the processors that they may use.
-// `threads` holds the number of threads of each process, ordered by rank.
+// Returns a warning for each host on which the processes have more threads in total than processors that they
+// may use. `threads` holds the number of threads of each process, ordered by rank.
 std::vector<std::string> oversubscribed_hosts(const std::vector<ProcessLocation>& locations,
                                               const std::vector<int64_t>& threads);
 
-// Logs the number of processes and of their threads, and warns of oversubscribed_hosts(). In a run with one
-// process, logs only unused_tasks_text(). All processes must call the function.
+// Logs the number of processes, their numbers of threads, and the warnings of oversubscribed_hosts(). In a
+// run with one process, logs only unused_tasks_text(). All processes must call the function.
 void log_processes(const Processes& processes);
 
 // Returns the version of the program, which must be the same on all processes.
@@ -33,7 +33,7 @@ SharedSettings program_settings();
 SharedSettings shared_settings(const Config& config);
 
 // any_process() returns whether a condition holds on any process, and agreed_signal() returns the largest
-// signal number of all processes. Both return the same value on all processes.
+// signal number of all processes. Both functions return the same value on all processes.
 bool any_process(Communicator& processes, bool condition);
 int agreed_signal(Communicator& processes, int signal);
 

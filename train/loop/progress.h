@@ -15,7 +15,7 @@ struct ProgressSample {
   int64_t step = 0;
   double loss = 0;               // nats per prediction
   double bits_per_dim = -1;      // not shown if negative
-  double tokens_per_second = 0;  // mean since the last record of metrics.jsonl, in the unit of Progress
+  double tokens_per_second = 0;  // mean since the last record of metrics.jsonl; the unit is set in Progress
   int64_t memory_bytes = 0;      // peak of live tensors
   int64_t epoch = 0;             // epoch of the step, counted from 1; 0: not shown
   double lr = -1;                // not shown if negative
@@ -39,8 +39,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Shows the sample, unless the last line is less than 0.1 seconds (terminal) or 10 seconds old. The first
-  // and the final step are always shown.
+  // Shows the sample. Skips the sample if the previous line is less than 0.1 seconds old on a terminal, or
+  // less than 10 seconds old on other outputs. The first and the final step are always shown.
   void update(const ProgressSample& sample);
   // Prints printable_message(raw) on a line above the progress line.
   void message(const std::string& raw);

@@ -15,12 +15,12 @@ namespace tapeformer {
 
 class RunLog {
  public:
-  // Opens metrics.jsonl in the run directory. If `run_dir` is null, as on processes other than the first,
-  // writes no records and shows no progress. `unit` is the unit of the speed: "tokens" or "frames".
+  // Opens metrics.jsonl in the run directory. If `run_dir` is null, writes no records and shows no progress.
+  // Processes other than process 0 pass null. `unit` is the unit of the speed: "tokens" or "frames".
   RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
 
-  // Creates a TensorBoard event file and writes the config to it. Later calls of write() also add their
-  // records to this file. Does nothing if the run has no steps left. If the file cannot be written, logs a
+  // Creates a TensorBoard event file and writes the config to this file. Later calls of write() also add
+  // records to the file. Does nothing if the run has no steps left. If the file cannot be written, logs a
   // warning, and writes no more events.
   void write_events(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 
@@ -39,7 +39,8 @@ class RunLog {
   void finish() { progress_.finish(); }
 
  private:
-  // Calls a function that writes events. If it throws FileError, logs a warning and closes the event file.
+  // Calls `write`, which writes events. If `write` throws FileError, logs a warning and closes the event
+  // file.
   void update_events(const std::function<void()>& write);
 
   std::optional<MetricsWriter> metrics_;

@@ -25,7 +25,7 @@ struct StepLayout {
   auto operator<=>(const StepLayout&) const = default;
 };
 
-// Results of a step on the device. Each replay of a graph overwrites them.
+// Results of a step on the device. Each replay of a graph overwrites the tensors.
 struct StepOutputs {
   std::vector<Tensor> losses;  // one for each micro-batch
   std::vector<Tensor> terms;   // sums of the terms that layers add to the losses; undefined without terms
@@ -35,12 +35,14 @@ struct StepOutputs {
 
 class StepGraphs {
  public:
-  // `draws` is the number of steps of the random streams in a training step, one for each micro-batch.
+  // `draws` is the number by which a training step advances the step number of the random streams. It is the
+  // number of micro-batches in a training step.
   StepGraphs(Device device, int64_t draws);
   ~StepGraphs();
 
-  // Runs step number `step`: calls `work`, which launches the step, or captures it as a graph, or replays
-  // this graph. Between steps of equal layout, only the step number and the values in the batch tensors may
+  // Runs step number `step`. `work` launches the step. For the first step of a layout, calls `work`. For the
+  // second step, captures the launches of `work` as a graph and replays the graph. For later steps, replays
+  // the graph. Between steps of equal layout, only the step number and the values in the batch tensors may
   // differ.
   StepOutputs run(const StepLayout& layout, int64_t step, const std::function<StepOutputs()>& work);
 

@@ -35,8 +35,8 @@ void StepRunner::prepare_batches() {
   batches_prepared_ = true;
 }
 
-// Fetches the micro-batches of the step and returns their layout, or nothing if the step cannot be captured
-// as a graph.
+// Fetches the micro-batches of the step and returns their layout. Returns std::nullopt if the step cannot be
+// captured as a graph.
 std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   bool capturable = graphs_ != nullptr;
@@ -68,8 +68,8 @@ void StepRunner::compute_weights() {
   device_weights_.copy_from(Tensor::from(weights_, {micro_steps}));
 }
 
-// Launches the forward pass of a micro-batch. The loss is undefined if the slice of this process is empty.
-// Layers add terms to `terms`.
+// Launches the forward pass of a micro-batch. If the slice of this process is empty, the returned loss is
+// undefined. Layers add auxiliary losses to `terms`.
 BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms& terms) {
   const int64_t number = state_.step * config_.train.accumulate + micro_batch;
   const BatchSlice slice = task_.slice(micro_batch);
@@ -80,7 +80,7 @@ BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms&
                                                    .step = static_cast<uint64_t>(number),
                                                    .first_example = slice.first_example,
                                                    .terms = &terms});
-  // In a run with several processes, read() checks the losses after the processes have exchanged them.
+  // In a run with several processes, read() checks the losses after the processes have exchanged the losses.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
     check_loss(batch.loss.item(), state_.step, task_.examples_of(number), state_);
   return batch;

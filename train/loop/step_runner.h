@@ -31,9 +31,10 @@ class StepRunner {
   StepRunner(const Config& config, Device device, const RunState& state, Task& task, Optimizer& optimizer,
              const Schedule& schedule, Communicator& processes);
 
-  // Runs step number `state.step`. On the CPU, throws DivergedError if its loss is not finite. On a device,
-  // the losses are copied to the host asynchronously, and are checked after the next step is launched. `stop`
-  // is the request of this process to stop. agreed_stop() returns the request on which all processes agree.
+  // Runs step number `state.step`. On the CPU, throws DivergedError if the loss of the step is not finite. On
+  // a device, the losses are copied to the host asynchronously, and are checked after the next step is
+  // launched. `stop` is the request of this process to stop. agreed_stop() returns the request on which all
+  // processes agree.
   StepResult run(const StopRequest& stop = {});
   // Waits for the losses of the steps before `end_step`. Throws DivergedError if a loss or a gradient norm is
   // not finite.
@@ -42,7 +43,8 @@ class StepRunner {
   void discard_losses() { pending_.clear(); }
   // Returns the loss of the last step whose losses were read.
   std::optional<double> last_loss() const { return last_loss_; }
-  // Returns the terms that layers added to the loss of this step, if there were any.
+  // Returns the sum of the terms that layers added to the loss of the same step, or std::nullopt without such
+  // terms. The value of last_loss() does not include the terms.
   std::optional<double> last_terms() const { return last_terms_; }
   // Returns the number of tokens in the steps whose losses were read since the last call.
   int64_t take_tokens() { return std::exchange(tokens_, 0); }
@@ -60,11 +62,11 @@ class StepRunner {
     int64_t step;
     std::vector<double> weights;  // weights of the micro-batches in the loss of the step
     std::vector<Readback> losses;
-    std::vector<std::optional<Readback>> terms;  // empty for a micro-batch without terms
+    std::vector<std::optional<Readback>> terms;  // nullopt for a micro-batch without terms
     Readback grad_norm;
     int64_t tokens;
     StopRequest stop;
-    std::optional<StepStatus> status;  // status of all processes; empty if it is not exchanged yet
+    std::optional<StepStatus> status;  // status of all processes; nullopt if the status is not exchanged yet
   };
 
   void prepare_batches();
@@ -88,9 +90,9 @@ class StepRunner {
   std::unique_ptr<StepGraphs> graphs_;
   bool batches_prepared_ = false;
   std::vector<double> weights_;  // PendingStep::weights of the current step
-  Tensor device_weights_;  // copy of weights_ on the device; undefined if a step has one micro-batch and one
-                           // process
-  StopRequest stop_;       // request of this process in the current step
+  // Copy of weights_ on the device. Undefined if there is one micro-batch per step and one process.
+  Tensor device_weights_;
+  StopRequest stop_;                  // request of this process in the current step
   std::optional<StepStatus> status_;  // status of the current step, if it is exchanged during backward()
   std::deque<PendingStep> pending_;
   std::optional<double> last_loss_, last_terms_;

@@ -18,9 +18,10 @@ struct StopRequest {
 
 class StepStatus {
  public:
-  // Makes the status of this process. `losses` are the losses of its micro-batches, `terms` the terms that
-  // layers add to them, and `weights` their weights in the loss of the step. `tokens` is its number of
-  // tokens, and `stop` its request to stop.
+  // Makes the status of this process. `losses`, `terms` and `weights` have one element for each micro-batch
+  // of this process: the loss, the sum of the terms that layers add to the loss, and the weight of the
+  // micro-batch in the loss of the step. `tokens` is the number of tokens that this process has computed, and
+  // `stop` is the request of this process to stop.
   StepStatus(const Communicator& processes, const std::vector<double>& losses,
              const std::vector<double>& terms, const std::vector<double>& weights, int64_t tokens,
              const StopRequest& stop);
@@ -31,7 +32,7 @@ class StepStatus {
 
   // Returns the loss of the whole batch.
   double loss() const;
-  // Returns the terms that layers add to the loss of the whole batch.
+  // Returns the sum of the terms that layers add to the loss of the whole batch.
   double terms() const;
   // Returns the number of tokens of all processes.
   int64_t tokens() const;
@@ -43,8 +44,8 @@ class StepStatus {
     int64_t batch;
     double loss;  // infinite or not a number
   };
-  // Returns the first process with a loss that is not finite, and the number and the loss of its first such
-  // micro-batch.
+  // Returns the first process with a loss that is not finite, the number of the first micro-batch of this
+  // process with such a loss, and the weighted sum of the losses of this process.
   std::optional<NonFiniteLoss> non_finite_loss() const;
 
  private:

@@ -1,8 +1,8 @@
 // TensorBoard event files: scalars of metrics, sample images and the config of a run.
 //
 // An event file is a TFRecord file of protobuf messages of type tensorflow.Event. The messages are encoded
-// without libprotobuf. libsentencepiece exports the symbols of its own copy of protobuf, and a program that
-// links both libraries crashes when it starts.
+// without libprotobuf, because a program that links libprotobuf and libsentencepiece crashes when it starts:
+// libsentencepiece exports the symbols of its own copy of protobuf.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace tapeformer {
 
-// A writer of one event file. Its functions throw FileError if the file cannot be written.
+// A writer of one event file. The functions throw FileError if the file cannot be written.
 class EventWriter {
  public:
   // Creates a file "events.out.tfevents.…" in a folder.
@@ -32,8 +32,8 @@ class EventWriter {
   void text(const std::string& name, int64_t step, const std::string& markdown);
 
  private:
-  // Writes an event as one record: its length, the event, and checksums of both. `field` is the encoded field
-  // with the contents of the event, such as a summary.
+  // Writes an event as one record: the length of the event, the event, and a checksum of each. `field` is the
+  // encoded field with the contents of the event, such as a summary.
   void write(int64_t step, const std::string& field);
 
   File file_;

@@ -138,8 +138,8 @@ void Trainer::report_epoch() {
                {"cpu_seconds_per_epoch", finished.cpu_seconds}});
 }
 
-// Evaluates the weights or, if there is an average, the averaged weights. Returns false if a signal
-// interrupted the evaluation.
+// Evaluates the moving average of the weights or, if there is no average, the weights. Returns false if a
+// signal interrupted the evaluation.
 bool Trainer::evaluate(const StopSignals& signals) {
   steps_->read_losses(state_.step);
   optimizer_->swap_average();
@@ -172,8 +172,9 @@ bool Trainer::evaluate(const StopSignals& signals) {
   return true;
 }
 
-// Checks that all losses, weights and optimizer states are finite, and saves a checkpoint. If saving fails,
-// throws an exception on all processes if `must_succeed` is true, and otherwise logs a warning.
+// Checks that all losses, weights and optimizer states are finite, and saves a checkpoint. If saving fails
+// and `must_succeed` is true, throws an exception on all processes. If saving fails and `must_succeed` is
+// false, logs a warning.
 void Trainer::save(bool must_succeed) {
   steps_->read_losses(state_.step);
   check_weights(task_->model().parameters(), state_);
@@ -260,8 +261,8 @@ TrainResult Trainer::run() {
     if (!finish_step(last, signals)) result.stop_signal = agreed_signal(*processes_, signals.requested());
   };
   result.time_is_up = time_is_up();
-  // Evaluates a step that was due for evaluation, if the run ended after its checkpoint and before its
-  // evaluation.
+  // If the previous run ended after the checkpoint of a step but before the evaluation of this step,
+  // evaluates now.
   const bool ended = state_.step == state_.total_steps || result.time_is_up;
   if (state_.step > 0 && state_.evaluated_step != state_.step && (evaluation_due() || ended)) finish(ended);
   while (state_.step < state_.total_steps && !result.time_is_up && !result.stop_signal) {

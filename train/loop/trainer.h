@@ -1,5 +1,5 @@
-// The training loop. It runs optimizer steps until the last step, the time limit or a signal, and writes
-// metrics, evaluations and checkpoints to the run directory.
+// The training loop. The trainer runs optimizer steps until the last step, the time limit or a signal, and
+// writes metrics, evaluations and checkpoints to the run directory.
 //
 // Every random number is a function of the seed and the step. A run that is resumed from its last checkpoint
 // therefore gives the same weights as an uninterrupted run.
@@ -51,7 +51,7 @@ struct TrainResult {
 struct DryRun {
   int64_t parameters = 0, total_steps = 0, training_examples = 0, evaluation_examples = 0;
   int64_t memory_bytes = 0;         // peak memory of a step
-  std::optional<double> loss = {};  // loss of the last step; nothing if a StepTimeModel gave its time
+  std::optional<double> loss = {};  // loss of the last step; nullopt with a StepTimeModel
   double seconds_per_step = 0;
   double estimated_seconds = 0;  // estimated training time, at most the time limit
 };
@@ -61,20 +61,20 @@ using StepTimeModel = std::function<double(const std::function<void()>& step)>;
 
 class Trainer {
  public:
-  // Loads the data and builds the model. Throws ConfigError, DataError or DeviceError if this is not
-  // possible. In a run with several processes, all processes must call the same functions of their trainers,
-  // and process 0 writes the run directory. Throws ConfigError if the configs, the program versions or the
-  // data of the processes differ.
+  // Loads the data and builds the model. If this fails, throws ConfigError, DataError or DeviceError. In a
+  // run with several processes, all processes must call the same functions of their trainers, and process 0
+  // writes the run directory. Throws ConfigError if the configs, the program versions or the data of the
+  // processes differ.
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
   // Trains until the last step, the time limit or a signal. Throws RunDirectoryError if the run directory
   // cannot be used. Throws CheckpointError if the checkpoint is damaged or the last checkpoint cannot be
-  // saved. These exceptions are thrown by process 0, and the other processes then throw FirstProcessError.
-  // Throws DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
+  // saved. Process 0 throws these exceptions, and the other processes then throw FirstProcessError. Throws
+  // DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
   TrainResult run();
-  // Runs a few steps without writing files, and measures the last one. If there is a time model, it estimates
-  // the time of the second step instead, and the results of the steps are not read.
+  // Runs a few steps without writing files, and measures the time of the last step. If `time_model` is set,
+  // it estimates the time of the last step instead, and the results of the steps are not read.
   DryRun dry_run(const StepTimeModel& time_model = {});
 
   const Module& model() const { return task_->model(); }
@@ -86,18 +86,19 @@ class Trainer {
   // Starts a new run or loads the last checkpoint, and opens the log. Returns the state of the checkpoint as
   // JSON, or "" for a new run.
   std::string open_run(const RunDirectory& directory);
-  // On process 0, sets `directory` and calls open_run(). Copies the state of process 0 to all processes. If
-  // process 0 cannot open the run, throws an exception on all processes.
+  // On process 0, sets `directory` and calls open_run(). Copies the weights, the optimizer state and the
+  // TrainingState of process 0 to all processes. If process 0 cannot open the run, throws an exception on all
+  // processes.
   void start(std::optional<RunDirectory>& directory);
   void restore(const TrainingState& state);
   TrainingState state() const;
-  // Runs a step and reports it.
+  // Runs a step and reports the results of the step.
   void train_step(const StopSignals& signals);
   void report(const StepResult& step);
   void report_epoch();
-  // Saves a checkpoint and evaluates, if they are due after the current step. The checkpoint comes first, so
-  // that a signal or a crash during the evaluation loses no step. Returns false if a signal interrupted the
-  // evaluation.
+  // Saves a checkpoint if one is due after the current step, and evaluates if an evaluation is due. The
+  // checkpoint comes first, so that a signal or a crash during the evaluation loses no step. Returns false if
+  // a signal interrupted the evaluation.
   bool finish_step(bool last, const StopSignals& signals);
   bool evaluate(const StopSignals& signals);
   void save(bool must_succeed);

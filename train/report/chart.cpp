@@ -30,7 +30,7 @@ constexpr std::array<const char*, 8> kColours = {"#0072B2", "#D55E00", "#009E73"
                                                  "#E69F00", "#56B4E9", "#000000", "#F0E442"};
 constexpr std::array<const char*, 5> kDashes = {"", "5 2", "2 1.5", "6 2 1.5 2", "9 3"};
 constexpr int kMarkerShapes = 6;
-constexpr double kLargestRadius = 16, kSmallestRadius = 1.5;  // of circles with an area
+constexpr double kLargestRadius = 16, kSmallestRadius = 1.5;  // radii of circles in points
 
 std::string line(double x1, double y1, double x2, double y2, const std::string& stroke) {
   return fmt::format("<line x1=\"{:.2f}\" y1=\"{:.2f}\" x2=\"{:.2f}\" y2=\"{:.2f}\" {}/>\n", x1, y1, x2, y2,
@@ -72,7 +72,8 @@ const char* colour_of(size_t index) {
   return kColours[index % kColours.size()];
 }
 
-// Returns the stroke of a curve. Later curves are thinner, because they are drawn on top of earlier curves.
+// Returns the stroke of a curve. Later curves are thinner, because they are drawn on top of earlier curves,
+// which must remain visible.
 std::string stroke_of(const Series& series, size_t index) {
   const double width = series.expected
                            ? kMinLineWidth
@@ -84,7 +85,7 @@ std::string stroke_of(const Series& series, size_t index) {
 
 struct PagePoint {
   double x, y;
-  double low = 0, high = 0;  // ends of the error bar, if it has one
+  double low = 0, high = 0;  // ends of the error bar, if `bar` is true
   bool bar = false;
 };
 
@@ -222,7 +223,8 @@ std::string Plot::curve(const Series& series, size_t index) const {
   return fmt::format("<polyline points=\"{}\" {}/>\n", corners, stroke_of(series, index)) + marks;
 }
 
-// Returns the points as circles with the names of their series. A name moves down until it covers no other.
+// Returns the points as circles with the names of their series. A name moves down until it overlaps no other
+// name.
 std::string Plot::circles() const {
   struct Label {
     double x, y, width;

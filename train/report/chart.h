@@ -16,9 +16,9 @@ struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  // (x, y), connected in this order
   bool expected = false;                          // whether to draw a thin dotted line without markers
-  // Half the length of the error bar of each point on the y axis, such as a standard deviation. Points have
-  // no bar if the list is empty, or if the value is 0 or not finite. Long curves have bars only at points
-  // with markers.
+  // For each point, half the length of the vertical error bar, such as a standard deviation. Points have no
+  // bar if the list is empty, or if the value is 0 or not finite. Long curves have bars only at points with
+  // markers.
   std::vector<double> errors = {};
   double area = 0;  // relative area of the circles at the points, if Chart::area_label is set
 };
@@ -30,8 +30,8 @@ struct Chart {
   Axis x, y;
   std::vector<Series> series;
   double width = kColumnWidth;  // width of the chart in points of 1/72 inch
-  // Meaning of Series::area, such as "MiB". If it is not empty, the chart shows circles with the names of the
-  // series instead of curves and a legend.
+  // Unit of Series::area, such as "MiB". If `area_label` is not empty, the chart shows circles with the names
+  // of the series instead of curves and a legend.
   std::string area_label = {};
 };
 

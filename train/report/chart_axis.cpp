@@ -26,7 +26,7 @@ double round_step(double raw) {
   return 10 * power;
 }
 
-// Returns the value with enough digits to distinguish values that are `step` apart.
+// Returns the value as text with enough digits to distinguish values that are `step` apart.
 std::string number(double value, double step) {
   const double size = std::abs(value) / step;
   const int digits = size > 1 ? static_cast<int>(std::ceil(std::log10(size))) + 1 : 1;

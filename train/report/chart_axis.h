@@ -22,7 +22,7 @@ Scale scale_of(const std::string& name);
 // Returns the value on a linear axis, or its logarithm on a logarithmic axis.
 double transformed(Scale scale, double value);
 
-// The range of an axis, in values that are transformed by its scale, and its position on the page.
+// The range of an axis in values that transformed() returns, and the position of the axis on the page.
 struct AxisRange {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   double first = 0, last = 0;  // positions of the ends of the axis on the page
@@ -40,7 +40,7 @@ struct Tick {
 
 // Returns ticks at round numbers. Ticks of a linear axis have equal steps. Ticks of a logarithmic axis are
 // powers of its base. If the range has fewer than three powers, the ticks are 1, 2 and 5 times powers of ten.
-// In a narrow range, they are values in equal steps.
+// In a narrow range, the ticks are values in equal steps.
 std::vector<Tick> axis_ticks(const AxisRange& range, Scale scale);
 
 }  // namespace tapeformer

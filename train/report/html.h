@@ -10,7 +10,7 @@ namespace tapeformer {
 struct HtmlTable {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;
-  std::vector<bool> marked = {};  // for each row, whether it is highlighted; empty: no row is
+  std::vector<bool> marked = {};  // whether each row is highlighted; empty: no row is highlighted
 };
 
 // Returns the text with the characters &, <, > and " escaped as entities.

@@ -24,11 +24,11 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxPoints = 400;  // maximum number of points of a curve
 constexpr size_t kMaxPictures = 4;  // maximum number of pictures of a run; the latest are shown
 
-// A field of metrics.jsonl with its chart by step.
+// A field of metrics.jsonl that a chart shows by step.
 struct PlottedField {
   const char *title, *field, *label;
   Scale scale;
-  bool training;  // whether the field is read from records of training steps; otherwise from evaluations
+  bool training;  // true: a field of training records; false: a field of evaluation records
   bool by_time;   // whether a second chart shows the field by training time
 };
 constexpr PlottedField kFields[] = {

@@ -15,7 +15,7 @@ namespace tapeformer {
 // Returns the name of the run directory of a row with a seed: "ROW-seed-N".
 std::string run_name(const Row& row, int64_t seed);
 
-// Settings of all commands of a reproduction: their folders, number of threads and device.
+// Settings that all commands of a reproduction share: folders, number of threads and device.
 struct CommandContext {
   std::filesystem::path out, logs, runs;
   int64_t threads = 1;
@@ -26,8 +26,8 @@ struct CommandContext {
 Trial make_trial(const ReproductionOptions& options, const CommandContext& context, const Row& row,
                  int64_t seed);
 
-// Writes the config of the trial to `context.logs` and returns the command that trains it. If `dry_run` is
-// true, the command only estimates the time and the memory of the training.
+// Writes the config of the trial to `context.logs` and returns the command that trains the trial. If
+// `dry_run` is true, the command only estimates the time and the memory of the training.
 Job training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
                  bool dry_run = false);
 
@@ -49,7 +49,7 @@ class CommandFailed : public std::runtime_error {
   int exit_status_;
 };
 
-// Returns the JSON object that a finished job printed. Throws CommandFailed if its output is not a JSON
+// Returns the JSON object that a finished job printed. Throws CommandFailed if the output is not a JSON
 // object.
 Json output_of(const Job& job);
 

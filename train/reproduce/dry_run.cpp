@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A temporary folder. The destructor removes it with its contents.
+// A temporary folder. The destructor removes the folder and its contents.
 class ScratchFolder {
  public:
   ScratchFolder() : path_(fs::temp_directory_path() / temporary_name(concat_text("tapeformer-", getpid()))) {

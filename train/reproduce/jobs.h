@@ -1,6 +1,6 @@
 // Child processes that run commands of this program, such as trainings. A child does not join the processes
 // of mpirun or srun. Each child has a separate process group, an empty standard input, and files for its
-// output. If this process ends, its children receive SIGTERM.
+// output. If this process ends, all children receive SIGTERM.
 #pragma once
 
 #include <filesystem>

@@ -16,8 +16,8 @@ std::string name_at(const char* prefix, int64_t length) {
   return concat_text(prefix, "_", length);
 }
 
-// Returns the number of examples that an evaluation reads. Without data.eval_limit, this is 10,000, the size
-// of the test sets of MNIST and CIFAR-10.
+// Returns the estimated number of examples of an evaluation. Without data.eval_limit, assumes 10,000, the
+// size of the test sets of MNIST and CIFAR-10.
 double evaluated_examples(const Config& config) {
   return static_cast<double>(config.data.eval_limit > 0 ? config.data.eval_limit : 10000);
 }

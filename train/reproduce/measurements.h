@@ -1,4 +1,4 @@
-// Measurements that the tables in tables/ share.
+// Measurements that several tables in train/reproduce/tables use.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@ namespace tapeformer {
 
 inline constexpr double kMebi = 1024.0 * 1024.0;
 
-// A column of a table, and the entry in the JSON output of a command that contains its value.
+// A column of a table, and the entry in the JSON output of a command that contains the value of the column.
 struct Field {
   Column column;
   std::string key;    // name of the entry
   double factor = 1;  // multiplies the value, such as 100 for a percentage
 };
 
-// Returns a measurement that runs one command and reads `fields` from its output. A field has no value if its
+// Returns a measurement that runs one command and reads `fields` from its output. A field has no value if the
 // entry is missing or not a number.
 Measurement command_measurement(const std::string& name, const Words& command,
                                 const std::vector<Field>& fields);
@@ -26,17 +26,18 @@ Measurement command_measurement(const std::string& name, const Words& command,
 // for example with "attention.rounds=8".
 Measurement test_evaluation(const std::string& name, const std::vector<Field>& fields,
                             const std::vector<std::string>& settings = {});
-// The next three functions return the fields with the bits/dim, the loss or the accuracy of an evaluation.
+// Each of the next three functions returns one field of an evaluation: the bits/dim, the loss, or the
+// accuracy.
 Field bits_per_dim();
 Field test_loss();
 Field test_accuracy();
 
-// Returns a measurement of the training time. Adds a curve of the training loss by step to `figure`, unless
-// `figure` is empty.
+// Returns a measurement of the training time. Unless `figure` is empty, the measurement also adds a curve of
+// the training loss by step to the figure with this name.
 Measurement training_curve(const std::string& figure);
 
 // Options of generation_speed(). The measured value is the number of images per second. If `latency` is true,
-// it is the time of all `images` in seconds.
+// the measured value is the time of all `images` in seconds.
 struct GenerationSpeed {
   std::string column, label, mode;  // name and label of the column; mode "recurrent" or "recompute"
   int64_t images = 1, batch = 1;
@@ -48,12 +49,12 @@ struct GenerationSpeed {
 Measurement generation_speed(const GenerationSpeed& speed);
 
 // Returns the exponent of a power law that is fitted to (x, y): the slope of a least-squares line through
-// (log x, log y). Uses the second half of the points, but at least three points if there are so many. Returns
-// NaN for fewer than two points.
+// (log x, log y). Uses the second half of the points, but at least the last three points. Returns NaN for
+// fewer than two points.
 double fitted_exponent(const std::vector<std::pair<double, double>>& points);
 
-// Returns shortest, 2 * shortest, 4 * shortest and so on, up to `longest`. Throws ConfigError if `longest`,
-// the value of the setting measure.`option`, is less than `shortest`.
+// Returns shortest, 2 * shortest, 4 * shortest and so on, up to `longest`. `longest` is the value of the
+// setting measure.`option`. Throws ConfigError if `longest` is less than `shortest`.
 std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t longest);
 
 // The next three functions return the columns, results and figures of time and memory by length. The columns

@@ -13,8 +13,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns the number of available cores, the name of the processor, and which of AVX2, AVX-512 and AMX it
-// has.
+// Returns the number of available cores, the name of the processor, and its extensions out of AVX2, AVX-512
+// and AMX.
 std::string machine_text() {
   const MachineInfo machine = machine_info();
   std::string name = machine.processor;

@@ -70,7 +70,7 @@ std::string origin_text(const Json& table) {
                      table["date"].get<std::string>());
 }
 
-// Returns an HTML table of the trainings and cells, with the values by seed and their origin.
+// Returns an HTML table with one row per cell: the values by seed, and the origin of these values.
 std::string origin_table(const Json& table) {
   HtmlTable html{{"row", "column", "values by seed", "commit", "machine", "date", "command"}, {}};
   for (const Json& row : table["rows"])

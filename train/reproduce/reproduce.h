@@ -1,6 +1,6 @@
-// Tables and figures of papers for `tapeformer reproduce`. To add one, write a function that returns
-// a Reproduction in a file of tables/. Declare the function here, add it to reproductions(), and list the
-// file in CMakeLists.txt.
+// Tables and figures of papers for `tapeformer reproduce`. To add a table or a figure, write a function that
+// returns a Reproduction in a file of tables/. Declare the function here, add it to reproductions(), and list
+// the file in CMakeLists.txt.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace tapeformer {
 
 enum class TableScale { smoke, small, paper };
 
-// Returns the scales in the order of TableScale.
+// Returns the names of the scales in the order of TableScale.
 const std::vector<std::string>& scale_names();
 
 struct ReproductionOptions {
@@ -34,7 +34,7 @@ struct ReproductionOptions {
   // Overrides of all configs. read_settings() removes the settings measure.NAME from `overrides.sets` and
   // sets `measure`.
   ConfigOverrides overrides = {};
-  std::vector<std::string> given_sets = {};  // all settings of the command line, for the files of the table
+  std::vector<std::string> given_sets = {};  // all --set options, for the files of the table
   OptionValues measure = {};                 // values of the options in Reproduction::measure
 
   // Returns the value of --device for commands: the name that the user has chosen, such as "cuda-emulated",
@@ -64,8 +64,8 @@ struct Reproduction {
   std::vector<std::string> own_keys = {};
 };
 
-// Returns an integer option of Reproduction::measure. The value 0 selects the value of the scale, which
-// `help` states.
+// Returns an integer option of Reproduction::measure. The default value 0 selects a value that depends on the
+// scale.
 OptionSpec size_option(const char* name, std::string help);
 
 // Returns the config tables that trainings read, for Reproduction::config_keys.
@@ -73,7 +73,8 @@ std::vector<std::string> training_keys();
 
 // Returns all reproductions in the order in which the help lists them.
 const std::vector<Reproduction>& reproductions();
-// Returns the reproduction with this name. Throws ConfigError, with a suggestion, if there is none.
+// Returns the reproduction with this name. If there is none, throws a ConfigError that suggests a similar
+// name.
 const Reproduction& reproduction(const std::string& name);
 
 Reproduction attention_patterns_reproduction();
@@ -101,7 +102,7 @@ void check_settings(const ReproductionOptions& options, const std::vector<Row>& 
 // there is none.
 std::string set_value(const ReproductionOptions& options, const std::string& key);
 
-// Returns the config of a row. Later settings override earlier ones, in this order: Row::defaults, --set
+// Returns the config of a row. Later settings override earlier settings, in this order: Row::defaults, --set
 // options, Row::fixed, `settings`. Ignores settings of keys that have no effect in this config.
 Config config_of(const ReproductionOptions& options, const Row& row, int64_t seed,
                  const std::vector<std::string>& settings = {});

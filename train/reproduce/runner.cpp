@@ -25,7 +25,7 @@ struct PlannedTrial {
   bool trained = true;  // false while the training is missing or has failed
 };
 
-// Returns the entry "training" of the store for a finished training, from the output of its command.
+// Returns the entry "training" of the store for a finished training, from the output of the training command.
 Json training_json(const Json& output, int64_t threads) {
   Json training = provenance();
   training["threads"] = threads;

@@ -13,8 +13,9 @@ namespace tapeformer {
 struct TableResult {
   nlohmann::ordered_json table;       // see table_json.h
   std::vector<std::string> failures;  // "ROW, seed N, STAGE: PROBLEM"
-  int failure_status = 0;  // exit status of the failed commands, or kFailed if it differs; 0: none failed
-  int stop_signal = 0;     // signal that stopped run_table(), or 0
+  // Exit status of the failed commands, or kFailed if the statuses differ. 0 if no command failed.
+  int failure_status = 0;
+  int stop_signal = 0;  // signal that stopped run_table(), or 0
 };
 
 // Trains the chosen rows with all seeds, and then measures them. Resumes unfinished training runs of an
@@ -22,15 +23,15 @@ struct TableResult {
 // other rows. Writes table.json after the measurements of each row, and the other files of the table at the
 // end. Throws ConfigError for an unknown row or invalid settings, and the exceptions of Store.
 //
-// If there are several processes, they divide the pairs of a row and a seed among them. Process 0 writes the
-// files of the table. The result contains the failures of all processes. If a signal interrupts the call,
-// the processes must not communicate afterwards.
+// With several processes, each process trains and measures a part of the pairs of a row and a seed. Process 0
+// writes the files of the table. The result contains the failures of all processes. If a signal interrupts
+// the call, the processes must not communicate afterwards.
 TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.
 Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
-// Returns the chosen rows of a table, in its order. Throws ConfigError for an unknown row.
+// Returns the chosen rows in the order of the table. Throws ConfigError for an unknown row.
 std::vector<Row> chosen_rows(const Table& table, const ReproductionOptions& options);
 
 }  // namespace tapeformer

@@ -1,6 +1,6 @@
-// The folder of a reproduction. Only one run uses it at a time. If the run has several processes, they share
-// the folder. Process 0 writes reproduce.json, and only one process writes the files of a row with one seed.
-// The entries are:
+// The folder of a reproduction. Only one run uses the folder at a time. If the run has several processes, the
+// processes share the folder. Process 0 writes reproduce.json, and only one process writes the files of a row
+// with one seed. The entries are:
 //
 //   reproduce.json        the table, the scale, the version, the device and the settings of the folder
 //   runs/ROW-seed-N/      run directories
@@ -29,15 +29,14 @@ class Store {
 
   // Returns the stored results of a row with a seed: an object with the entries that put() has set.
   Json get(const Row& row, int64_t seed) const;
-  // Sets an entry of the results of a row with a seed, and writes them to their file. `entry` is "training"
-  // or the name of a measurement.
+  // Sets an entry of the results of a row with a seed, and writes these results to cells/ROW-seed-N.json.
+  // `entry` is "training" or the name of a measurement.
   void put(const Row& row, int64_t seed, const std::string& entry, Json value);
   // Returns the seeds with stored results of the row, in increasing order.
   std::vector<int64_t> seeds(const Row& row) const;
 
   // Returns the settings of the commands of this process. The commands use as many threads as this process.
-  // If there are several processes, the commands of each use the CUDA device with the index
-  // Processes::local_rank.
+  // With several processes, the commands use the device that process_settings() selects for this process.
   CommandContext context() const;
 
  private:

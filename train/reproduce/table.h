@@ -26,7 +26,7 @@ struct Row {
   std::vector<std::string> defaults = {};  // settings ("table.key=value") that --set may change
   std::vector<std::string> fixed = {};     // settings that --set may not change
   NamedValues paper = {};                  // published values, by Column::name
-  bool trains = true;                      // whether the row has a training, if the table trains
+  bool trains = true;                      // whether the row is trained, if Table::trains is true
   // Name of the line of the printed table that shows the cells of this row; empty: `name`.
   std::string line = {};
 };
@@ -64,15 +64,15 @@ struct Measurement {
   std::string name;  // name of the entry in the results of a row; see Store::put() (train/reproduce/store.h)
   std::vector<Column> columns = {};
   // Arguments of the program. The runner replaces {run} by the run directory, {config} by the resolved
-  // config, and {limit} by the value of data.eval_limit. It replaces {file} by a path in the output folder
-  // that ends with the name of the run. The runner adds --json, --threads, --data-dir and, unless the words
-  // contain it, --device.
+  // config, and {limit} by the value of data.eval_limit. It also replaces {file} by a path in the output
+  // folder that ends with the name of the run. The runner appends --json, --threads, --data-dir and, unless
+  // the words contain it, --device.
   std::vector<Words> commands = {};
-  // Returns the commands of a trial, instead of `commands`. Optional.
+  // If set, returns the commands of a trial, which replace `commands`.
   std::function<std::vector<Words>(const Trial&)> trial_commands = nullptr;
   // Returns the results of the measurement. `outputs` has the output of each command.
   std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read = nullptr;
-  std::vector<std::string> rows = {};  // measured rows; empty: all rows
+  std::vector<std::string> rows = {};  // names of the measured rows; empty: all rows
   // Whether only the first seed is measured, because the result, such as a speed, does not depend on the
   // seed.
   bool first_seed_only = false;
@@ -84,8 +84,8 @@ struct Measurement {
 // Columns that a figure draws as one circle for each line of the table.
 struct CircleColumns {
   std::string x, y;   // columns of the position; the error bar is the spread of y
-  std::string area;   // column that is proportional to the area
-  std::string label;  // legend of the area, such as "MiB"
+  std::string area;   // column whose value is proportional to the area of the circle
+  std::string label;  // unit of the area in the legend, such as "MiB"
 };
 
 struct Figure {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kNotRun[] = "not run", kNoValue[] = "–";
 
-// All stored results of a row: its seeds and, for each seed, the object that Store::get() returns.
+// All stored results of a row: the seeds and, for each seed, the object that Store::get() returns.
 struct RowResults {
   std::vector<int64_t> seeds;
   std::vector<Json> known;
@@ -65,8 +65,8 @@ std::string seeds_option(const Seeds& seeds) {
   return text.empty() ? "" : " --seeds " + text;
 }
 
-// Returns the cell of a row in a column: its values by seed, their mean and spread, and the origin of the
-// last value. If the training failed, the cell has its error.
+// Returns the cell of a row in a column: the values by seed, the mean and the spread of the values, and the
+// origin of the last value. If the training failed, the cell has the error of the training.
 Json cell_of(const Measurement& measurement, const Column& column, const RowResults& results) {
   Json cell = {{"status", kNotRun}, {"values", Json::array()}, {"mean", nullptr}, {"spread", nullptr}};
   std::vector<double> values;
@@ -135,7 +135,7 @@ Json row_json(const Table& table, const Row& row, const RowResults& results, con
   return json;
 }
 
-// The values of one point of a curve for the seeds. x differs between seeds if it is a measured time.
+// The values of one point of a curve for the seeds. x differs between seeds if x is a measured time.
 struct SeedPoints {
   std::vector<double> x, y;
 };
@@ -234,8 +234,8 @@ std::string cell_text(const Json& cell, int digits) {
   return text;
 }
 
-// Returns the header and the lines of the printed table. Each printed column has measured values, followed by
-// a column of published values if any row has a published value.
+// Returns the header and the lines of the printed table. Each printed column contains the measured values. If
+// any row has a published value, a column of published values follows.
 Json printed(const Json& json) {
   Json header = Json::array({""}), lines = Json::array();
   std::vector<std::pair<Json, bool>> columns;  // column, and whether its published values are printed

@@ -1,15 +1,18 @@
 // table.json of a reproduction: an object with
 //
-//   table, title, source, notes, reference, scale, command, settings, device, version, commit, machine, date
+//   table, title, source, notes, reference, scale, command, settings, device, version, commit, machine,
+//   threads, date
 //   columns  [{name, label, digits, printed}]
-//   rows     [{name, config, settings, command, trainings, cells}]
+//   rows     [{name, config, settings, line, command, trainings, cells}]
 //            trainings: [{seed, run, steps, seconds, …}]
-//            cells: {COLUMN: {status, values: [{seed, value}], mean, spread, paper, command, config, commit,
-//            machine, date, error}}
+//            cells: {COLUMN: {status, values: [{seed, value}], mean, spread, text, paper, command, config,
+//            commit, machine, threads, date, error}}
 //            status: "measured", "failed" or "not run"
 //            spread: the sample standard deviation, or null for one seed
-//   figures  [{name, title, x, y, series: [{name, points, errors}]}]; point i is the mean of
-//            the points i of the seeds
+//            text: the result, if it is a text and not a number
+//   figures  [{name, title, x, y, area_label, series: [{name, points, errors, area}]}]
+//            points: point i of a curve is the mean over the seeds of point i
+//            area_label, area: only in figures with circles
 //   pictures [PNG file]
 //   printed  {header, rows}: the table as text
 #pragma once

@@ -100,8 +100,8 @@ class AutoregressiveTask final : public DatasetTask {
   }
 
  private:
-  // If the batch has a mask, the host computes the weights of the loss chunks from the values of the mask. A
-  // graph cannot repeat this computation.
+  // Copies `from` to the device tensor `to`. Allocates `to` if it is undefined. Later batches of the same
+  // layout use the same tensor, from which captured graphs read.
   void copy_to_device(const Tensor& from, Tensor& to) const {
     if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), model_->predictor.weight.device());
     to.copy_from(from);
@@ -109,7 +109,7 @@ class AutoregressiveTask final : public DatasetTask {
 
   bool captures_steps_ = false;
   std::map<int64_t, Batch> batches_;       // indexed by slot
-  std::map<int64_t, int64_t> preceding_;   // tokens of each text before the segments, indexed by slot
+  std::map<int64_t, int64_t> preceding_;   // tokens of each stream before the batch, indexed by slot
   std::unique_ptr<SegmentMemory> memory_;  // null without a segment memory
   std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;
   std::unique_ptr<AutoregressiveModel> model_;

@@ -58,8 +58,8 @@ Batch DatasetTask::next_batch(int64_t number, int64_t slot) {
   return sliced->batch;
 }
 
-// Loads the slice of batch `number` that belongs to this process. If there is a mask, also loads the whole
-// batch to count its predictions.
+// Loads the slice of batch `number` that belongs to this process. If the slice is a part of a batch with a
+// mask, or is empty, also loads the whole batch to count its predictions.
 DatasetTask::SlicedBatch DatasetTask::load(int64_t number) const {
   const std::vector<int64_t> indices = loader_->indices_at(number);
   const auto count = static_cast<int64_t>(indices.size());

@@ -1,5 +1,5 @@
-// The base class of tasks whose examples come from a Dataset. It provides the batches, their division among
-// processes, and the sizes of the data.
+// The base class of tasks whose examples come from a Dataset. The class provides the batches, the division of
+// batches among processes, and the sizes of the data.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ class DatasetTask : public Task {
   std::string data_digest() const override;
 
  protected:
-  // Returns the number of terms in the mean that is the loss of a batch.
+  // A function that returns the number of items over which the loss of a batch is a mean.
   using LossCount = std::function<double(const Batch&)>;
 
   // Loads the splits for training and evaluation. Throws ConfigError if `processes` cannot divide a batch.

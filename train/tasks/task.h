@@ -39,7 +39,7 @@ struct BatchLoss {
   int64_t tokens = 0;  // number of predictions or frames, for the speed in the progress line
 };
 
-// The part of a batch that this process computes. In a run with one process, it is the whole batch.
+// The part of a batch that this process computes. In a run with one process, the slice is the whole batch.
 struct BatchSlice {
   int64_t first_example = 0, examples = 0;  // range of the examples in the batch
   // Number of items over which the loss is averaged (predictions, utterances or labels): in the slice, and in
@@ -66,7 +66,7 @@ class Task {
 
   virtual const Module& model() const = 0;
   // Returns the tensors that pass from batch to batch in addition to the model, such as a segment memory.
-  // Checkpoints store them and load them in place.
+  // Checkpoints store these tensors. Loading a checkpoint changes them in place.
   virtual NamedTensors state() const { return {}; }
   virtual int64_t training_examples() const = 0;
   virtual int64_t evaluation_examples() const = 0;
@@ -80,12 +80,12 @@ class Task {
 
   // Starts loading batches `first` to `last` - 1. fetch() must then be called with these numbers in order.
   virtual void prepare_batches(int64_t /*first*/, int64_t /*last*/) {}
-  // Fetches batch `number` into a slot for loss(). Each micro-batch of a step has its own slot, numbered from
-  // 0.
+  // Fetches batch `number` into a slot for loss(). Each micro-batch of a step has a separate slot, numbered
+  // from 0.
   //
   // Returns the layout of the batch if its loss can be captured as a CUDA graph. The graph can be replayed
   // for other batches of this layout, which are fetched into the same device tensors. Otherwise returns
-  // nothing.
+  // std::nullopt.
   virtual std::optional<BatchLayout> fetch(int64_t number, int64_t slot) = 0;
   // Returns the slice of the batch in a slot.
   virtual BatchSlice slice(int64_t slot) const = 0;
@@ -103,7 +103,7 @@ class Task {
   // Returns the unit of the speed in the progress line.
   virtual const char* speed_unit() const { return "tokens"; }
   // Returns the bits per dimension that the progress line shows for a training loss, or a negative number if
-  // it shows none.
+  // the line shows none.
   virtual double shown_bits(double /*loss*/) const { return -1; }
   // Returns a JSON object for state.json with the metadata that is needed to use the model without its
   // training data, or "" if none is needed.

@@ -79,9 +79,9 @@ std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
           concat_text("attention.chunk_length=", chunk), "attention.rounds=" + row.substr(4)};
 }
 
-// Returns the row of an attention kind. Its config is the config of the kind at the paper scale, and
-// small.toml with the kind at the other scales. At the smoke scale, the model and the images are smaller, and
-// training has few steps.
+// Returns the row of an attention kind. At the paper scale, the row uses the config of the kind. At the other
+// scales, it uses small.toml with the attention kind of the row. At the smoke scale, the model and the images
+// are smaller, and training has few steps.
 Row row_of(const PaperImages& set, const PublishedImages& published, TableScale scale) {
   Row row{.name = published.name, .paper = published.paper};
   const std::string folder = set.folder + std::string("/");

@@ -9,9 +9,9 @@
 namespace tapeformer {
 namespace {
 
-// Values of `rounds` for full attention. kFull selects LSH attention with one chunk. It is exact, normalises
-// keys and masks the position of the query. kFullRaw selects softmax attention with shared queries and keys,
-// without normalisation and without this mask.
+// Values of `rounds` for full attention. kFull selects LSH attention with one chunk. This attention is exact,
+// normalises keys and masks the position of the query. kFullRaw selects softmax attention with shared queries
+// and keys, without normalisation and without this mask.
 constexpr int64_t kFull = 0, kFullRaw = -1;
 
 struct TrainedModel {

@@ -1,6 +1,7 @@
-// "Efficient Transformers: A Survey" (Tay et al. 2020): the models of its table 1 with one small model and
-// one recipe. Row KIND trains a classifier on ListOps, row KIND-cifar10 trains it on gray CIFAR-10, and row
-// KIND-mnist trains an autoregressive model on MNIST. The three rows are one line of the printed table.
+// "Efficient Transformers: A Survey" (Tay et al. 2020): the attention kinds of its table 1, all in the same
+// small model with the same recipe. Row KIND trains a classifier on ListOps, row KIND-cifar10 trains a
+// classifier on gray CIFAR-10, and row KIND-mnist trains an autoregressive model on MNIST. The three rows are
+// one line of the printed table.
 #include <algorithm>
 #include <cmath>
 
@@ -20,11 +21,11 @@ struct Grid {
 
 using Settings = std::vector<std::string>;
 
-// A model of the survey. `type` is its class there: FP fixed patterns, M memory, LP learnable patterns, LR
-// low rank, KR kernels, RC recurrence. `complexity` is the complexity in the survey for n tokens, and
-// `cost` is a function that is proportional to the complexity with the settings of this table. `listops` and
-// `images` are accuracies in percent from table 1 of "Long Range Arena" (Tay et al. 2020), or 0 if the table
-// has none.
+// A model of the survey. `type` is the class of the model in the survey: FP fixed patterns, M memory, LP
+// learnable patterns, LR low rank, KR kernels, RC recurrence. `complexity` is the complexity in the survey
+// for n tokens, and `cost` is a function that is proportional to the complexity with the settings of this
+// table. `listops` and `images` are accuracies in percent from table 1 of "Long Range Arena" (Tay et al.
+// 2020), or 0 if the table has none.
 struct SurveyKind {
   const char *name, *type, *complexity;
   double (*cost)(double n);
@@ -80,8 +81,8 @@ Settings sinkhorn(const Grid& grid) {
   return of_kind("sinkhorn", {concat_text("block=", grid.side)});
 }
 
-// Returns full attention, and the models in the order of the survey. local is a baseline of the Long Range
-// Arena.
+// Returns softmax attention, the models of the survey in the order of the survey, and `local`, a baseline of
+// the Long Range Arena.
 std::vector<SurveyKind> survey_kinds() {
   return {{"softmax", "full", "n²", quadratic, [](const Grid&) { return of_kind("softmax"); }, 36.37, 42.44},
           {"memory-compressed", "FP+M", "n_c²", quadratic,
@@ -124,7 +125,7 @@ std::vector<SurveyKind> survey_kinds() {
            41.46}};
 }
 
-// A training task of the table. Each kind that supports it has the row KIND + `suffix`.
+// A training task of the table. Each kind that supports the task has the row KIND + `suffix`.
 struct SurveyTask {
   const char *suffix, *config;
   Grid grid;
@@ -198,7 +199,7 @@ const SurveyKind& kind_of(const Row& row) {
                        [&](const SurveyKind& kind) { return kind.name == row.line; });
 }
 
-// Returns the power of two near the square root of `length`.
+// Returns the smallest power of two that is at least the square root of `length`.
 int64_t side_of(int64_t length) {
   int64_t side = 1;
   while (side * side < length) side *= 2;
@@ -209,7 +210,7 @@ int64_t parameters_of(const Config& config) {
   return parameter_count(*make_example_model(config, describe_data(config)));
 }
 
-// Returns how a model with this attention generates a token.
+// Returns a text that states how a model with this attention generates a token.
 std::string decoding_of(const AttentionPattern& attention) {
   if (!supports(attention, &AttentionCapabilities::causal)) return "no";
   if (!supports(attention, &AttentionCapabilities::recurrent)) return "yes, recomputes the prefix";
@@ -264,8 +265,8 @@ double value_of(const MeasurementResults& results, const std::string& name) {
   return std::nan("");
 }
 
-// Returns whether the exponents of time and memory are at most the exponent of the stated complexity, fitted
-// to the same lengths.
+// Returns the text in the column "complexity holds". It is "yes" if the exponents of time and memory are at
+// most kTolerance above the exponent of the stated complexity. All exponents are fitted to the same lengths.
 std::string verdict(const MeasurementResults& scaling, const SurveyKind& kind) {
   constexpr size_t kNeededLengths = 6;
   constexpr double kTolerance = 0.15;
@@ -285,8 +286,8 @@ std::vector<int64_t> measured_lengths(const ReproductionOptions& options) {
                   options.measured("longest", 1024, 16384, 16384));
 }
 
-// Returns the length in the figure of accuracies: 4,096 tokens as in the Long Range Arena, or the largest
-// measured length if it is smaller.
+// Returns the length that the figure of accuracies shows: the largest measured length up to 4,096 tokens, the
+// length in the Long Range Arena. If all measured lengths are larger, returns the smallest of them.
 int64_t longest_drawn(const ReproductionOptions& options) {
   int64_t drawn = 0;
   for (const int64_t length : measured_lengths(options))

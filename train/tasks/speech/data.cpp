@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The smallest number of speakers for which a validation part consists of whole speakers.
+// If a training part has at least kManySpeakers speakers, hold_out() holds out whole speakers instead of
+// single utterances.
 constexpr size_t kManySpeakers = 10;
 
 // Returns the folder of a part, relative to the folder of the corpus or absolute.
@@ -75,8 +76,9 @@ void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
               " lacks: ", short_list(report.unknown));
 }
 
-// Removes at least `count` utterances from `all` and returns them. They are whole speakers if there are at
-// least kManySpeakers speakers, and otherwise utterances at equal distances.
+// Removes at least `count` utterances from `all` and returns them. If there are at least kManySpeakers
+// speakers, removes all utterances of the last speakers in alphabetical order. Otherwise, removes utterances
+// at equal distances in `all`.
 std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   std::set<std::string> speakers;
   for (const Utterance& u : all) speakers.insert(u.speaker);

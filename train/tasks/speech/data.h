@@ -20,13 +20,14 @@
 namespace tapeformer {
 
 // Reads the part "train", "valid" or "test" of the corpus with its labels. If the corpus has no part "valid",
-// data.validation utterances of the training part are held out. They are whole speakers if there are many
-// speakers, and otherwise utterances at equal distances.
+// data.validation utterances of the training part are held out. If the part has at least 10 speakers, all
+// utterances of some speakers are held out. Otherwise, utterances at equal distances in the list of
+// utterances are held out.
 Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data);
 
 // Returns the path of the lexicon for the words of the corpus: data.lexicon, or CMUdict in the data
-// directories. Returns nothing if the transcripts of the corpus are phones. Throws DataError if CMUdict is
-// needed and missing.
+// directories. Returns std::nullopt if the transcripts of the corpus are phones. Throws DataError if CMUdict
+// is needed and missing.
 std::optional<std::filesystem::path> lexicon_path(const Config& config, const DataAccess& data);
 
 // Returns the folder of the corpus.
@@ -57,8 +58,8 @@ struct SpeechPart {
 
 // Reads the part "train", "valid" or "test". data.limit and data.eval_limit select utterances that are spread
 // evenly over the part. If `trained` is null, the phone table and the statistics are computed from the part.
-// Otherwise they come from `trained`, and the part is for scoring (SpeechUse::scoring): it keeps utterances
-// that the model cannot process, whose phones count as deletions.
+// Otherwise, both come from `trained`, and the part is for scoring (SpeechUse::scoring). A part for scoring
+// also contains utterances that the model cannot process. Their phones count as deletions.
 SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained);
 // Returns the metadata of a training part.

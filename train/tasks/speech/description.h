@@ -1,4 +1,4 @@
-// The description of its training data that a speech model stores in checkpoints.
+// The description of the training data in checkpoints of speech models.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// The metadata of the training data that is needed to use a trained model. state.json contains it.
+// The metadata of the training data that is needed to use a trained model. state.json contains this metadata.
 struct SpeechDescription {
   int64_t dims = 0;  // number of features per frame, including deltas
   PhoneTable phones;

@@ -40,8 +40,8 @@ void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices
 
 using LabelsOfUtterances = std::map<int64_t, CtcLabels>;
 
-// Returns the decoded labels of all processes. The processes exchange them as text: for each utterance its
-// index, the number of its labels, and the labels.
+// Returns the decoded labels of all processes. The processes exchange the labels as text. For each utterance,
+// the text contains its index, the number of its labels, and the labels.
 LabelsOfUtterances gather_labels(Communicator& processes, const LabelsOfUtterances& own) {
   if (processes.size() == 1) return own;
   std::string text;

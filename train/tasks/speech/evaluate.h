@@ -32,9 +32,9 @@ struct SpeechEvaluation {
   PhoneScore score;      // score of all utterances
   PhoneScore processed;  // score without the unprocessed utterances
   std::vector<UnprocessedUtterance> unprocessed;
-  // The mean CTC loss of the utterances that have a loss, or nothing if there are none. Utterances with fewer
-  // steps than their labels need have no loss, and neither have utterances with phones that do not occur in
-  // training. `score` includes the utterances without a loss.
+  // The mean CTC loss of the utterances that have a loss, or std::nullopt if there are none. An utterance has
+  // no loss if it has fewer steps than its labels need, or if one of its phones does not occur in training.
+  // `score` includes the utterances without a loss.
   std::optional<double> nats_per_utterance;
   int64_t without_loss = 0;  // processed utterances that have no loss
   double seconds = 0;
@@ -42,8 +42,8 @@ struct SpeechEvaluation {
 };
 
 // Evaluates all utterances of the part in the dtype of the model, without dropout, in order of length.
-// `processes` divide the batches. All processes get the same result, which does not depend on their number.
-// Throws Stopped if `stop` returns true before a batch. All processes call `stop` equally often.
+// `processes` divide the batches. All processes get the same result, which does not depend on the number of
+// processes. Throws Stopped if `stop` returns true before a batch. All processes call `stop` equally often.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop = {},
                           Communicator& processes = *single_process());

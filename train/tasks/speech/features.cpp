@@ -22,7 +22,8 @@ void require_dims(const std::string& name, int64_t dims, const SpeechDescription
         concat_text(name, ": features of ", dims, " dims, but the model was trained on ", description.dims));
 }
 
-// Returns the audio options of a stream. Its length has no limit, because its memory does not grow.
+// Returns the audio options of a stream. The options do not limit the length of the stream, because the
+// memory of a FeatureStream does not grow with this length.
 AudioOptions endless_audio(const Config& config) {
   AudioOptions options = feature_options(config, false).audio();
   options.max_seconds = 0;

@@ -21,7 +21,7 @@ namespace tapeformer {
 FeatureOptions feature_options(const Config& config, bool training);
 Normalization normalization(const Config& config);
 // Returns whether the features of a frame depend on the whole utterance, because data.cmvn normalizes over
-// it.
+// the utterance.
 bool features_need_whole_utterance(const Config& config);
 // Returns the statistics of the training set. Throws ConfigError if the model was trained without them.
 const FeatureStatistics& global_statistics(const SpeechDescription& description);
@@ -30,9 +30,9 @@ const FeatureStatistics& global_statistics(const SpeechDescription& description)
 Tensor file_features(const Config& config, const SpeechDescription& description,
                      const std::filesystem::path& path);
 
-// A reader of a stream that returns the rows of file_features() part by part. Its memory does not grow with
-// the length of the recording, unless the features need the whole utterance or the file is a .mfc file. The
-// config must outlive the stream. The reader is not thread-safe.
+// A reader of a stream that returns the rows of file_features() part by part. The memory of the reader does
+// not grow with the length of the recording, unless the features need the whole utterance or the file is a
+// .mfc file. The config must outlive the stream. The reader is not thread-safe.
 class FeatureStream {
  public:
   FeatureStream(const Config& config, const SpeechDescription& description,
@@ -45,7 +45,7 @@ class FeatureStream {
   Tensor next();
 
  private:
-  // The steps from samples to rows of features, with their states.
+  // The stages that convert samples to rows of features, with the state of each stage.
   struct Pipeline {
     Pipeline(const FilterbankOptions& options, int64_t delta_order)
         : filterbank(options), frames(filterbank), deltas(delta_order) {}

@@ -114,7 +114,7 @@ class SpeechTask final : public Task {
   const char* speed_unit() const override { return "frames"; }
 
   void prepare_batches(int64_t first, int64_t last) override {
-    // The thread needs its own plan, because a plan caches epochs and is not thread-safe.
+    // The thread needs a separate plan, because a plan caches epochs and is not thread-safe.
     const auto plan = std::make_shared<const SpeechPlan>(plan_);
     prefetch_ = std::make_unique<Prefetch<SlicedUtterances>>(
         [this, plan](int64_t number) { return load(*plan, number); }, first, last);

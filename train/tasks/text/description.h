@@ -1,4 +1,5 @@
-// Functions that store the tokenizer of a language model in checkpoints, and read it from them.
+// Functions that store the tokenizer of a language model in checkpoints, and load the tokenizer from
+// checkpoints.
 #pragma once
 
 #include <memory>
