@@ -50,7 +50,7 @@ std::string concat_text(const Args&... args) {
   return text.str();
 }
 
-// Throws ShapeError("op: message") unless the condition holds. The message is formatted only on failure, so
+// Throws ShapeError("op: message") if the condition is false. The message is formatted only on failure, so
 // pass shapes and numbers rather than strings made of them.
 template <class... Args>
 void check(bool condition, const char* op, const Args&... message) {

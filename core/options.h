@@ -25,7 +25,7 @@ struct OptionCondition {
 
 struct OptionSpec {
   std::string name;
-  OptionValue default_value;                              // its type is the type of the option
+  OptionValue default_value;                              // the option has the type of this value
   std::string help;                                       // one line of text
   double min = -std::numeric_limits<double>::infinity();  // inclusive; only for numbers
   double max = std::numeric_limits<double>::infinity();   // inclusive; only for numbers
@@ -62,7 +62,7 @@ struct UnusedOption {
   std::string name;
   std::string problem;  // for example `has an effect only if form = "2d"`
 };
-// Returns the options without effect, in the order of the specification.
+// Returns the options that have no effect and differ from their default, in the order of `specs`.
 std::vector<UnusedOption> unused_options(const std::vector<OptionSpec>& specs, const OptionValues& values);
 
 // Returns the candidate with the smallest edit distance to `word`, or "" if no distance is at most max(2,

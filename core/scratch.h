@@ -1,4 +1,4 @@
-// Uninitialised memory of a kernel, which is released at the end of a scope.
+// Uninitialised temporary memory for kernels. The destructor releases the memory.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ class Shared {
   T* object_ = nullptr;
 };
 
-// Memory from the allocator of a device. The last owner releases it.
+// Memory from the allocator of a device. The last owner releases the memory.
 class Storage {
  public:
   Storage(int64_t bytes, Device device);
@@ -70,8 +70,8 @@ class TensorAttachment {
   TensorAttachment(const TensorAttachment&) = delete;
   TensorAttachment& operator=(const TensorAttachment&) = delete;
   virtual ~TensorAttachment() = default;
-  // Throws if it is an error to derive a tensor without this attachment. Called by Tensor::view,
-  // Tensor::clone and Tensor::to.
+  // Throws if the tensor must not be viewed, copied or converted, because the result would lose this
+  // attachment. Called by Tensor::view, Tensor::clone and Tensor::to.
   virtual void check_derived(const char* /*method*/) const {}
 };
 
@@ -140,8 +140,8 @@ class Tensor {
   // Return contiguous copies.
   Tensor clone() const;
   Tensor to(DType dtype) const;
-  // Returns a copy on another device, or this tensor if it is on that device already. A copy to the CPU waits
-  // for the device.
+  // Returns a copy on `device`, or this tensor if it is already on `device`. A copy to the CPU waits for the
+  // device.
   Tensor to(Device device) const;
 
   // Overwrites the elements.
