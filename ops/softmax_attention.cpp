@@ -54,8 +54,8 @@ void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, cons
         "; none may be negative, and count must not exceed period");
 }
 
-// Returns the pattern with the table of key_blocks, as kernels expect it. Call this function inside dispatch,
-// because it reads the address of the data.
+// Returns the pattern with a pointer to the data of `key_blocks`, which kernels need. Call this function
+// inside dispatch, because Tensor::data() requires that the op runs on the device.
 KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
   if (!key_blocks.defined()) return pattern;
   check((key_blocks.rank() == 2 || (key_blocks.rank() == 3 && key_blocks.size(0) == heads)) &&
@@ -137,7 +137,7 @@ struct Subsequences {
   int64_t step, length;
 
   int64_t tokens() const { return (length + step - 1) / step; }
-  // Returns x (batch, length, heads, dim) as (batch step, tokens, heads, dim), padded with zeros.
+  // Returns x (batch, length, heads, dim) as (batch * step, tokens, heads, dim), padded with zeros.
   Tensor split(const Tensor& x) const {
     const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), padding = tokens() * step - length;
     const Tensor padded =
@@ -196,7 +196,7 @@ Tensor interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
 
 // Returns whether strided_attention() supports the options: causal attention, without key lengths and
 // dropout, to all keys at distances that are multiples of a step and to a window of at most `step` tokens.
-// The two sets then have at most the key of the query in common.
+// These two sets then have at most one key in common, at the position of the query.
 bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;
@@ -237,7 +237,7 @@ class StridedAttention {
 
  private:
   // Returns the operands of the subsequences. A token attends to the earlier tokens of its subsequence. The
-  // operands are not kept for backward.
+  // operands are not kept: backward() computes them again.
   SoftmaxOperands far_operands() const {
     SoftmaxOperands far{
         order_.split(near_.q), order_.split(near_.k), order_.split(near_.v), {}, {}, near_.shape};
