@@ -56,7 +56,7 @@ class Utterance {
         beta_(2 * row_),
         posterior_(states_) {}
 
-  // Returns the negative log-likelihood. Unless `gradient` (frames, classes) is null, writes the derivative
+  // Returns the negative log-likelihood. If `gradient` (frames, classes) is not null, writes the derivative
   // with respect to the logits, multiplied by `scale`, to `gradient`.
   T run(const T* logits, const int64_t* labels, int64_t blank, T scale, T* gradient) {
     if (frames_ == 0) return 0;  // a feasible utterance without frames has no labels
@@ -107,8 +107,9 @@ class Utterance {
     }
   }
 
-  // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t. The sum of
-  // the shifts up to frame t is subtracted. Frame t uses row t % rows of `alpha`. Returns the loss.
+  // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t. The shift
+  // of a frame is the maximum of alpha in the frame before it. The sum of the shifts up to frame t is
+  // subtracted from alpha_t. Frame t uses row t % rows of `alpha`. Returns the loss.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
     CtcSpan span = ctc_span(0, frames_, states_);
@@ -152,8 +153,8 @@ class Utterance {
   };
   // Computes posterior_ = alpha + beta and row = beta + emission for the states of one frame. beta_t(s) is
   // the log-probability of all path suffixes that leave state s at frame t. The sum of the shifts of the
-  // frames after t is subtracted. `after` is `row` of the next frame. Returns the maxima of row and
-  // posterior_.
+  // frames after t is subtracted from beta_t. `after` is `row` of the next frame. Returns the maxima of row
+  // and posterior_.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcSpan span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();

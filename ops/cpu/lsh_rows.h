@@ -1,6 +1,6 @@
-// Copies of the rows of one head that are close together in memory. In (batch, length, heads, dim) tensors,
-// the stride of the rows is heads * dim. Rows with this stride use few cache sets and, for long sequences,
-// more pages than the TLB holds.
+// Compact copies of the rows of one head. In a (batch, length, heads, dim) tensor, consecutive rows of a head
+// are heads * dim elements apart. Such rows use few cache sets and, for long sequences, more pages than the
+// TLB holds.
 #pragma once
 
 #include <array>

@@ -174,7 +174,7 @@ class SoftmaxHead {
   }
 
   // Calls f for each block of queries, with query_, queries_ and query_rows_ of the block. The rows are
-  // padded with zeros to whole tiles. They include the scale, except for BFloat16.
+  // padded with zeros to whole tiles, and are multiplied by the scale if they are not BFloat16.
   template <class F>
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < s_.query_length; query_ += kQueries) {
@@ -272,7 +272,7 @@ class SoftmaxHead {
       store_pairs(operand + i * kScoreStride + 2 * j, narrow_pairs(load(even + j), load(odd + j)));
   }
 
-  // Draws the dropout multipliers of `columns` of row i to multipliers_. Returns false if there is no
+  // Writes the dropout multipliers of `columns` of row i to multipliers_. Returns false if there is no
   // dropout.
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
     if (!s_.dropout.active()) return false;
@@ -300,7 +300,7 @@ class SoftmaxHead {
 
   // Processes row i of the block. Replaces the scores by m p, where p is the probability and m the dropout
   // multiplier. Replaces score_gradients_, which holds g . v, by p (m g . v - g . out). For BFloat16, also
-  // rounds both to operands.
+  // rounds both results to operands of products.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];
@@ -327,7 +327,7 @@ class SoftmaxHead {
   // Adds Σ_i weights(i, j) columns[i] to sums[j] for the keys j of the block. i runs over the queries of the
   // block, and columns[i] is row i of the packed matrix `columns`.
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
-    // The step is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
+    // kStep is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
     constexpr int64_t kStep = packed_depth<S>(1);
     spans_.for_key_tiles([&](int64_t key, int64_t column, int64_t first, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
