@@ -1,4 +1,4 @@
-// Early calls of BackwardOptions::on_complete by gradient functions.
+// A function with which gradient functions can call BackwardOptions::on_complete early.
 #pragma once
 
 #include "core/tensor.h"

@@ -13,7 +13,7 @@ struct GradcheckResult {
   // Maximum over inputs of max |analytic - numeric| / max(|analytic|, |numeric|, 1e-8). Numerator and
   // denominator are maxima over the elements of the input.
   double relative_error = 0;
-  int worst_input = -1;  // index of the input with this error; -1 if the error is 0
+  int worst_input = -1;  // index of the input with relative_error; -1 if it is 0
   std::string message;   // names an element whose gradient is not finite; empty if there is none
 };
 

@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns x if no other handle shares its data, otherwise a copy.
+// Returns x if no other tensor shares the data of x. Otherwise returns a copy.
 Tensor own(Tensor x) {
   const bool alone = x.use_count() == 1 && x.owns_storage_alone() && x.is_contiguous();
   return alone ? x : x.clone();
@@ -69,8 +69,8 @@ void check_halves(const Tensor& x1, const Tensor& x2) {
         " must have equal shapes with at least two dimensions, and equal dtypes");
 }
 
-// Assigns each parameter to the first block that uses it, which backward() replays last. Removes the
-// parameter from later blocks.
+// If several blocks use a parameter, keeps the parameter only in the first of these blocks, which backward()
+// replays last.
 std::vector<ReversibleBlock> with_distinct_parameters(std::vector<ReversibleBlock> blocks) {
   std::unordered_set<const void*> seen;
   for (ReversibleBlock& block : blocks)

@@ -188,7 +188,7 @@ Tape& this_tape() {
 
 thread_local bool recording_enabled = true;
 
-// A leaf that requires a gradient, or the result of a recorded op.
+// The attachment of a tensor that is a leaf and requires a gradient, or that is the result of a recorded op.
 class TapeEntry final : public TensorAttachment {
  public:
   TapeEntry() = default;

@@ -7,8 +7,8 @@
 //
 // A recorded tensor belongs to the tape of the thread that recorded it. Recording ops and backward() throw
 // ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but two threads must not use
-// it at the same time. Any thread may destroy a recorded tensor. The owner of the tape frees the node at its
-// next recorded op. If the owner has ended, the thread that destroys the tensor frees the node.
+// the same leaf at the same time. Any thread may destroy a recorded tensor. The owner of the tape frees the
+// node at its next recorded op. If the owner has ended, the thread that destroys the tensor frees the node.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace tapeformer {
 
-// Gradients with respect to the inputs of an op, in their order. An undefined tensor means zero.
+// Gradients with respect to the inputs of an op, in the order of the inputs. An undefined tensor means zero.
 using Gradients = std::vector<Tensor>;
 
 namespace tape {
@@ -102,8 +102,8 @@ bool is_leaf(const Tensor& tensor);
 const Tensor& require_grad(const Tensor& tensor);
 // Returns the accumulated gradient of a leaf. The gradient is undefined before the first backward().
 Tensor gradient(const Tensor& leaf);
-// Replaces the accumulated gradient of a leaf. An undefined value clears it. Throws ShapeError if the tensor
-// is not a leaf that requires a gradient.
+// Replaces the accumulated gradient of a leaf. If `value` is undefined, clears the gradient. Throws
+// ShapeError if the tensor is not a leaf that requires a gradient.
 void set_gradient(const Tensor& leaf, const Tensor& value);
 // Returns a tensor that shares the data and is not recorded on the tape.
 inline Tensor detach(const Tensor& tensor) {
