@@ -30,7 +30,7 @@ class SystemMemory {
   // Returns true if the blocks are in host memory, where the address sanitizer can check accesses.
   virtual bool on_host() const = 0;
 };
-// Returns the memory of the CPU.
+// Returns the SystemMemory of the CPU.
 SystemMemory& host_memory();
 
 class CachingAllocator {
@@ -42,7 +42,8 @@ class CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // Returns a block of `bytes` or more bytes, aligned to kAlignment, or nullptr for 0. Throws OutOfMemory.
+  // Returns a block of at least `bytes` bytes, aligned to kAlignment. Returns nullptr if `bytes` is 0. Throws
+  // OutOfMemory.
   void* allocate(int64_t bytes);
   // Adds a block to the cache. `bytes` must be the argument of allocate().
   void release(void* block, int64_t bytes) noexcept;
@@ -61,7 +62,7 @@ class CachingAllocator {
   Cache rejoin();
   void adopt(Cache cache);
 
-  // Sets the maximum of active bytes.
+  // Sets the maximum of MemoryStats::active.
   void set_limit(int64_t bytes);
   int64_t limit() const { return limit_; }
 

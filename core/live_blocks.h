@@ -21,7 +21,8 @@ class BlockRecording {
   BlockRecording& operator=(const BlockRecording&) = delete;
 };
 
-// Returns the recorded live block that contains an address, or a block of 0 bytes if there is none.
+// Returns the recorded live block that contains an address, or a block of 0 bytes if no block contains the
+// address.
 LiveBlock live_block_at(const void* address);
 
 // Record that CachingAllocator has allocated or released a block.

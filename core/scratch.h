@@ -8,7 +8,8 @@
 namespace tapeformer {
 
 // Memory for `count` elements from the allocator of current_device. On a CUDA device the memory may be
-// released before the kernels that use it have run, because later work in the stream runs after them.
+// released before the kernels that use it have run, because later work in the stream runs after these
+// kernels.
 template <class T>
 class Scratch {
  public:

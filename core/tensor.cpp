@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns a view of a contiguous tensor with one dimension.
+// Returns a one-dimensional view of a contiguous tensor.
 Tensor flat(const Tensor& tensor) {
   return tensor.alias({tensor.numel()}, {1});
 }

@@ -81,8 +81,8 @@ class Tensor {
  public:
   Tensor() = default;
 
-  // Create tensors. `empty` does not initialise the elements. Throw ShapeError for an invalid shape, and
-  // OutOfMemory.
+  // Create tensors. `empty` does not initialise the elements. Throw ShapeError if the shape is invalid, and
+  // OutOfMemory if there is not enough memory.
   static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = kCpu);
@@ -147,7 +147,7 @@ class Tensor {
   // Overwrites the elements.
   void copy_from(const Tensor& source) const;  // converts dtype and device; the shapes must be equal
   void fill(double value) const;
-  // Adds scale times the elements of `source`, which has the same shape and floating dtype.
+  // Adds `scale` times `source`, which must have the same shape and the same floating dtype.
   void add_from(const Tensor& source, double scale = 1) const;
 
   // Returns an identifier that is equal only for copies of one handle.

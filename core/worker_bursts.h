@@ -11,10 +11,10 @@ namespace tapeformer {
 // called contended. It works in bursts that are shorter than its time slice, and sleeps after each burst as
 // long as the burst took. Meanwhile the other program runs, and the caller takes all ranges.
 //
-// A worker becomes contended if it is preempted after less than kLongRun of processor time, counted from its
+// A worker becomes contended if it is preempted after at most kLongRun of processor time, counted from its
 // start, its last rest or its last preemption. After kSteadyBursts bursts without preemption, each further
 // burst is twice as long as the burst before it. The worker becomes uncontended when the length of a burst
-// exceeds kLongRun.
+// exceeds kLongRun, or when it is preempted after more than kLongRun of processor time.
 class WorkerBursts {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;
@@ -33,12 +33,12 @@ class WorkerBursts {
     wall_ = wall;
     cpu_ = cpu;
   }
-  // Returns whether update() is due.
+  // Returns whether update() must be called after the current loop.
   bool due(int64_t wall) const {
     return wall - wall_ >= kCheckInterval || (contended_ && used_ + (wall - wall_) >= burst_);
   }
-  // Ends a measurement and starts the next one. Returns the time for which the worker must sleep, or 0. Must
-  // be called after a loop if due() is true.
+  // Ends a measurement and starts the next one. Returns the time for which the worker must sleep, or 0. Call
+  // it after a loop if due() is true.
   int64_t update(int64_t wall, int64_t cpu) {
     const int64_t stolen = (wall - wall_) - (cpu - cpu_);
     used_ += cpu - cpu_;

@@ -16,7 +16,7 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // bytes; Linux transfers at most 2 GiB per call
-constexpr mode_t kMode = 0666;                        // mode of new files, which the umask reduces
+constexpr mode_t kMode = 0666;                        // permissions of new files, before the umask
 constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr size_t kTemporaryDigits = 16;  // number of random digits in a temporary name
 constexpr size_t kLongestStem = 200;     // maximum length of the part of `name` in a temporary name
