@@ -28,7 +28,7 @@ void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t fi
 
 // Copies the tokens of one position of a batch of sequences. columns (length, batch) uint8 contains one
 // sequence per column, and tokens (batch,) is uint8. If `position` is below `prefix`, copies row `position`
-// of `columns` to `tokens`; otherwise copies `tokens` to the row. Throws ShapeError if the shapes do not
+// of `columns` to `tokens`; otherwise copies `tokens` to this row. Throws ShapeError if the shapes do not
 // match or `position` is out of range.
 void advance_tokens(const Tensor& columns, int64_t position, int64_t prefix, const Tensor& tokens);
 

@@ -89,7 +89,8 @@ void add_products(Backend backend, const Sizes& s, const Tensor& padded, const T
   });
 }
 
-// Computes gw (out, kernel * in) += Σ_b g_bᵀ rows_b, summed in the order of the batch.
+// Computes gw (out, kernel * in) += Σ_b g_bᵀ rows_b, summed in the order of the batch. rows_b (steps, kernel
+// * in) are the overlapping rows of sequence b.
 template <class T, class Backend>
 void weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& g, int64_t stride,
                      const Tensor& gw) {

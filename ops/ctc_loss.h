@@ -1,6 +1,7 @@
-// Connectionist temporal classification (CTC): the probability of a sequence of labels, summed over all
-// alignments with the frames, with blanks in between. Graves et al. 2006, "Connectionist temporal
-// classification: labelling unsegmented sequence data with recurrent neural networks", equations 6 to 16.
+// Connectionist temporal classification (CTC): the probability of a sequence of labels is the sum of the
+// probabilities of all alignments of labels and blanks with the frames. Graves et al. 2006, "Connectionist
+// temporal classification: labelling unsegmented sequence data with recurrent neural networks", equations 6
+// to 16.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 namespace tapeformer {
 
 // The divisor of the sum of the losses: the number of feasible utterances, or the number of labels of these
-// utterances. PyTorch's "mean" differs: it divides each loss by its number of labels before averaging.
+// utterances. PyTorch's "mean" differs: it divides the loss of each utterance by the number of its labels,
+// and then averages.
 enum class CtcReduction { per_utterance, per_label };
 
 struct CtcOptions {

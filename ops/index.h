@@ -5,8 +5,8 @@
 
 namespace tapeformer {
 
-// Returns the rows of table (rows, dim) whose indices are in index (…). The result has shape (…, dim). The
-// gradient of `table` is dense.
+// Returns table[i], a row of table (rows, dim), for each element i of index (…). The result is (…, dim).
+// The gradient of `table` is dense.
 Tensor embedding(const Tensor& table, const Tensor& index);
 // Returns result[i…] = x[…, index[i…], …] along one dimension. index has the rank of x, and the sizes of x in
 // the other dimensions.

@@ -11,7 +11,7 @@
 namespace tapeformer {
 
 // Writes to out (batch, value_dim + position_dim): row b is table[tokens[b]] followed by positions[position].
-// `tokens` (batch,) holds rows of the table as uint8, int32 or int64, and `positions` is (length,
+// `tokens` (batch,) holds row indices of the table as uint8, int32 or int64, and `positions` is (length,
 // position_dim). If `added` (length, value_dim + position_dim) is defined, added[position] is added to each
 // row.
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
@@ -36,8 +36,8 @@ class DecodingLinear {
   std::function<void(const Tensor& x, Activation, const Tensor& pre, const Tensor& out)> prepared_;
 };
 
-// Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined. `rounded`, if it is
-// defined, receives out in bfloat16.
+// Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined. If `rounded` is defined,
+// also writes out in bfloat16 to it.
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                      const Tensor& out, const Tensor& rounded = {});
 

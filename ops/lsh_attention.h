@@ -73,9 +73,9 @@ int64_t lsh_bucket_count(const LshOptions& options, int64_t length);
 
 // Returns the buckets of q (batch, length, heads, dim), float32, float64 or bfloat16; result (batch, heads,
 // rounds, length) int32 in [0, lsh_bucket_count(length of the sequence)]. The upper end is the bucket of
-// masked positions. A tie selects the lowest bucket. The call is not recorded, because buckets have no
-// gradient. The rotations of round r do not depend on the number of rounds. Throws ShapeError if the number
-// of buckets is odd or too large, if `rounds` is not in [1, 255], and for mismatched shapes.
+// masked positions. In a tie, the lowest bucket is selected. The call is not recorded, because buckets have
+// no gradient. The rotations of round r do not depend on the number of rounds. Throws ShapeError if the
+// number of buckets is odd or too large, if `rounds` is not in [1, 255], and for mismatched shapes.
 Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStream& stream);
 
 // Returns LSH attention of q (batch, length, heads, dim) and v (batch, length, heads, value_dim), both

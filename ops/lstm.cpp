@@ -13,7 +13,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "lstm";
-constexpr int kWeights = 4;  // number of tensors per direction
+constexpr int kWeights = 4;  // number of weight tensors per direction
 
 void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
   check(

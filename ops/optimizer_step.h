@@ -32,10 +32,10 @@ struct GradientScales {
 // Computes the norm of the gradients and the scale of each gradient.
 GradientScales gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping);
 
-// Returns the sum of squares of each tensor, (count,) float64 on their device. Does not wait for the device.
-// The sum for a float32 tensor is finite if and only if all elements are finite. The sum for a float64 tensor
-// may overflow if elements exceed 1e150. The tensors must have the same dtype, float32 or float64, and the
-// same device.
+// Returns the sum of squares of each tensor, (count,) float64 on the device of the tensors. Does not wait for
+// the device. The sum for a float32 tensor is finite if and only if all elements are finite. The sum for a
+// float64 tensor may overflow if elements exceed 1e150. The tensors must have the same dtype, float32 or
+// float64, and the same device.
 Tensor squared_norms(const std::vector<Tensor>& tensors);
 // Writes the sums of squared_norms into `squares`, (count,) float64.
 void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares);

@@ -16,8 +16,8 @@ namespace tapeformer {
 // is.
 Tensor relative_scores(const Tensor& content, const Tensor& position);
 
-// Keys and values of the previous tokens, a ring with memory for `capacity` tokens, and a second ring of
-// compressed rows. Compressed row r stands for the tokens rate * r to rate * (r + 1) - 1. A query also
+// A ring with the keys and values of the newest `capacity` tokens, and a second ring with rows of compressed
+// keys and values. Compressed row r stands for the tokens rate * r to rate * (r + 1) - 1. A query also
 // attends to the newest `max_compressed` rows whose tokens are before its window.
 struct RelativeCache {
   Tensor keys, values;  // (batch, capacity, heads, dim), contiguous
@@ -39,8 +39,8 @@ struct RelativeBias {
 };
 
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
-// `out`. All four are (batch, heads, dim) with a contiguous last dimension. The call is not recorded and
-// allocates no memory. Throws ShapeError for mismatched shapes.
+// `out`. q, k, v and out are (batch, heads, dim) with a contiguous last dimension. The call is not recorded
+// and allocates no memory. Throws ShapeError for mismatched shapes.
 void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, const RelativeBias& bias,
                              RelativeCache& cache, const Tensor& out);
 

@@ -118,7 +118,8 @@ SoftmaxResult run_forward(const SoftmaxOperands& x) {
   return result;
 }
 
-// Returns the gradients of q, k and v. `result` may be the result of attention to more keys than x contains.
+// Returns the gradients of q, k and v. `result` may be the result of attention to more keys than the keys in
+// x.
 Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
   const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
@@ -164,8 +165,9 @@ struct Subsequences {
   }
 };
 
-// Returns whether each query attends to all keys at distances that are multiples of a step, and to no other
-// keys. Returns false with dropout, whose random numbers depend on positions in the whole sequence.
+// Returns whether each query attends to all keys at distances that are multiples of pattern.dilated.step, and
+// to no other keys. Returns false with dropout, whose random numbers depend on positions in the whole
+// sequence.
 bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;
@@ -177,7 +179,7 @@ bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
          (options.causal || pattern.dilated.after >= KeyWindow::kUnlimited);
 }
 
-// Computes softmax_attention() for patterns with is_interleaved(): attention within each subsequence.
+// Computes softmax_attention() if is_interleaved() is true: attention within each subsequence.
 Tensor interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                              const SoftmaxAttentionOptions& options) {
   const int64_t batch = q.size(0), length = q.size(1), step = options.pattern.dilated.step;
@@ -258,7 +260,7 @@ Tensor every_second_head(const Tensor& x, int64_t first) {
   return reshape(slice(pairs, 3, first, first + 1), {batch, length, heads, dim});
 }
 
-// Computes softmax_attention() for patterns with is_strided().
+// Computes softmax_attention() if is_strided() is true.
 Tensor strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options) {
   if (options.pattern.alternate_heads) {

@@ -1,5 +1,5 @@
-// Reshaping, slicing and joining. Results share storage with the input if its strides allow. All functions
-// are differentiable.
+// Reshaping, slicing and joining. Results share storage with the input if the strides of the input allow
+// this. All functions are differentiable.
 #pragma once
 
 #include <vector>
