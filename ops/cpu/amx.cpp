@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kSide = 16;                  // rows of a tile, and columns of a tile of sums
 constexpr int64_t kTile = kSide * kTileDepth;  // elements of a tile of operands
-constexpr int64_t kMaxDepth = 512;             // maximum rows that add_transposed() packs at a time
+constexpr int64_t kMaxDepth = 512;             // maximum number of rows that add_transposed() packs at a time
 constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
 int64_t rounded_up(int64_t n, int64_t multiple) {
@@ -103,7 +103,7 @@ TAPEFORMER_AMX void configure_tiles(int64_t rows) {
 // The left operand of a product. Strides are in bytes.
 struct Left {
   const BFloat16 *upper, *lower;  // the first 16 rows, and the next 16 rows
-  int64_t stride, step;           // between rows, and between tiles of the same rows
+  int64_t stride, step;           // distances between rows, and between tiles of the same rows
 };
 
 // Prevents the compiler from moving stores after tile loads. The intrinsics of GCC do not declare that they

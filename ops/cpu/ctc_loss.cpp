@@ -147,7 +147,8 @@ class Utterance {
     return largest;
   }
 
-  // The maxima of beta + emission and of the log-posterior over the states of a frame.
+  // The maximum of beta + emission, and the maximum of the log-posterior alpha + beta, over the states of a
+  // frame.
   struct Largest {
     T beta, posterior;
   };
@@ -217,8 +218,8 @@ class Utterance {
     const T shift = normalizers_.data()[t], share = scale / total;
 #pragma omp simd
     for (int64_t k = 0; k < classes_; ++k) out[k] = scale * vmath::exp(row[k] - shift);
-    // Every second state is the blank. Its sum stays in a register, because repeated additions to memory are
-    // slow.
+    // Every second state is a blank. The posteriors of the blanks are summed in a register, because repeated
+    // additions to memory are slow.
     const int64_t first_blank = span.begin + span.begin % 2, first_label = span.begin + 1 - span.begin % 2;
     T blanks = 0;
     for (int64_t s = first_blank; s < span.end; s += 2) blanks += posterior[s];

@@ -203,7 +203,7 @@ class LshForward : public LshWindow<T> {
 
   const ForwardHead<T> running_;
   T* const log_sums_;
-  T* value_columns_[2] = {};               // one per half of the window
+  T* value_columns_[2] = {};               // packed values, one array per half of the window
   T* result_ = nullptr;                    // (kQueries, value_width)
   T *maximum_ = nullptr, *sum_ = nullptr;  // one element per row of the block
 };

@@ -20,7 +20,7 @@ struct PositionRows {
   operator PositionRows<const T>() const { return {data, stride}; }  // NOLINT
 };
 
-// Allocates rows of several widths. The rows of one position are adjacent.
+// Allocates one array of rows per width. The rows of one position are adjacent in memory.
 template <class T, size_t kParts>
 std::array<PositionRows<T>, kParts> take_rows(Arena& arena, int64_t length,
                                               const std::array<int64_t, kParts>& widths) {

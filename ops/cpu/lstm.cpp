@@ -56,8 +56,8 @@ std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* length
   return shares;
 }
 
-// The rows of one direction in the arrays `gates` (directions, batch, frames, 4 hidden), `cells` (directions,
-// batch, frames, hidden) and `out` (batch, frames, directions * hidden).
+// Computes pointers to the rows of one direction in the arrays `gates` (directions, batch, frames, 4 hidden),
+// `cells` (directions, batch, frames, hidden) and `out` (batch, frames, directions * hidden).
 template <class T>
 struct Layout {
   const LstmShape& shape;

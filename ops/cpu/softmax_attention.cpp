@@ -32,7 +32,7 @@ constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 // key are skipped. S is the type of the tensors and of the packed operands of products; scores, statistics
 // and sums have the compute type T. For BFloat16, the scale multiplies scores and gradients instead of the
 // packed operands, so that rounding does not change the operands. Probabilities and gradients of scores are
-// rounded.
+// rounded to BFloat16 for products.
 template <class S>
 class SoftmaxHead {
   using T = Compute<S>;
@@ -139,7 +139,7 @@ class SoftmaxHead {
   int64_t sum_rows() const { return s_.key_length + kTileRows; }
 
   // Allocates the operands that hold probabilities and gradients of scores. For BFloat16, the operands are
-  // rounded copies. For other types, they are the scores themselves.
+  // rounded copies. For other types, the operands are the scores and gradients themselves.
   void take_operands(Arena& arena, bool backward) {
     constexpr int64_t kSize = kQueries * kScoreStride;
     score_gradients_ = arena.take<T>(backward ? kSize : 0);
@@ -195,8 +195,8 @@ class SoftmaxHead {
     for (spans_.start(attended_, query_, queries_); spans_.next();) f();
   }
 
-  // Computes scores = left right^T for the tiles of spans_. `left` is (queries, depth), and
-  // `panels` contains the right operand.
+  // Computes scores = left right^T for the tiles of spans_. `left` is (queries, depth), and `panels` contains
+  // the right operand.
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
     spans_.for_score_tiles([&](int64_t i, int64_t key, int64_t column) {
       tile_product<Left::rows, false>(left + i * depth, depth, panels + key * depth, depth,

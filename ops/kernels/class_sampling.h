@@ -15,7 +15,7 @@ namespace tapeformer {
 // draw the same classes.
 struct ClassScore {
   RandomStream stream;
-  int64_t first;  // row 0 of the logits uses the random numbers of this row of the stream
+  int64_t first;  // row r of the logits uses the random numbers of row first + r
   int64_t classes;
   bool greedy;
   double inverse_temperature;

@@ -19,14 +19,13 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T>
     void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
     // Adds x (outer, count, inner) to y (outer, size, inner) at the index, in increasing order of the second
-    // dimension of x. On CUDA, a position out of range writes NaN to position 0
-    // of y.
+    // dimension of x. On CUDA, a position out of range writes NaN to position 0 of y.
     template <class T>
     void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
     // Copies the rows of table (rows, dim) that index (count,) selects to y (count, dim).
     template <class T> void gather_rows(Backend, const T* table, int64_t rows, const int64_t* index, T* y,
                                         int64_t count, int64_t dim);
-    // Adds the rows of g (count, dim) to the rows of table (rows, dim) at the index, in an order that depends
+    // Adds row i of g (count, dim) to row index[i] of table (rows, dim), for all i, in an order that depends
     // only on the index. count is below 2³¹. Rows out of range are ignored.
     template <class T> void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table,
                                              int64_t rows, int64_t count, int64_t dim);

@@ -252,7 +252,7 @@ struct AttendedKeysOf {
     if (causal && query + 1 + key_length - query_length < end) end = query + 1 + key_length - query_length;
     return end < 0 ? 0 : end;
   }
-  // Return the first run of keys or queries, like the functions of a set (see above).
+  // keys() and queries() return the first run of keys or queries, like the functions of the sets above.
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     const PositionRun run = pattern.keys(first, end, from);
     const int64_t last = limit(end - 1);

@@ -18,7 +18,8 @@ struct KeyWindow {
   // Returns the maximum number of keys from the first key of a window to the query itself.
   TAPEFORMER_HOST_DEVICE int64_t span() const { return before + block; }
 
-  // Return the first key of the window of a query, and the key after the last one. The first key is at least
+  // begin() and end() return the first key of the window of a query, and the key after its last key. The
+  // first key is at least
   // 0. The end may exceed the number of keys.
   TAPEFORMER_HOST_DEVICE int64_t begin(int64_t query) const {
     const int64_t first = query / block * block - before;
@@ -26,7 +27,8 @@ struct KeyWindow {
   }
   TAPEFORMER_HOST_DEVICE int64_t end(int64_t query) const { return query / block * block + block + after; }
 
-  // Return the first query whose window contains a key, and the query after the last one.
+  // first_query() and end_query() return the first query whose window contains a key, and the query after the
+  // last such query.
   TAPEFORMER_HOST_DEVICE int64_t first_query(int64_t key) const {
     return key < after ? 0 : (key - after) / block * block;
   }

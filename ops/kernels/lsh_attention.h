@@ -72,7 +72,8 @@ struct LshAttentionShape {
   DropoutMask dropout = {};          // mask of the weights of a chunk, (chunk_length, 2 chunk_length)
 
   int64_t valid(int64_t example) const { return valid_length(lengths, example, length); }
-  // Returns the number of rounds whose log-sum-exps are stored: (batch, heads, log_sum_rounds(), length).
+  // Returns the number of rounds whose log-sum-exps are stored. The log-sum-exps are (batch, heads,
+  // log_sum_rounds(), length).
   TAPEFORMER_HOST_DEVICE int64_t log_sum_rounds() const { return mean ? rounds : 1; }
 };
 

@@ -19,7 +19,7 @@ struct LstmDirection {
   const T *bias_ih, *bias_hh;      // (4 hidden,)
 };
 
-// Targets of the gradients of a direction. Each may be null. Both biases have the same gradient.
+// Targets of the gradients of a direction. Each pointer may be null. Both biases have the same gradient.
 template <class T>
 struct LstmGradient {
   T *weight_ih, *weight_hh, *bias;

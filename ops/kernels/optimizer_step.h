@@ -27,7 +27,7 @@ struct Clipping {
   double gradient_scale = 1;
   double max_norm = 0;  // 0: the norm is not limited
   bool per_tensor = false;
-  double max_value = std::numeric_limits<double>::infinity();  // largest magnitude of an element
+  double max_value = std::numeric_limits<double>::infinity();  // maximum magnitude of elements, after scaling
 };
 
 template <class T>

@@ -22,7 +22,7 @@ struct RelativeScoresShape {
 // stand for `rate` earlier tokens each.
 struct RelativeStepShape {
   int64_t batch, heads, dim, capacity;
-  int64_t length;  // on CUDA, each replay of a graph advances it (GraphStep)
+  int64_t length;  // tokens including the query; each replay of a CUDA graph advances it (GraphStep)
   KeyWindow window;
   int64_t rate, max_compressed, compressed_capacity;
   int64_t distances;  // number of distances with an embedding; at least keys(query)

@@ -9,7 +9,8 @@
 
 namespace tapeformer {
 
-// A selection, and the sizes of the tensors with the rows of all tokens and of the selected tokens.
+// A selection, and the sizes of two tensors: (batch, length, heads, dim) with all tokens, and (batch,
+// clusters, count, heads, dim) with the selected tokens.
 struct TokenSelection {
   int64_t batch = 0, length = 0, heads = 0, clusters = 0, count = 0, dim = 0;
   const int64_t* positions = nullptr;  // (batch, heads, clusters, count), increasing within a cluster
