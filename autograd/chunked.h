@@ -43,9 +43,9 @@ Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
 // Returns the sum over all chunks of the scalar function(rows_of(x, first, last), parameters, first), such as
 // a loss. The call is recorded as one node without a replay. If recording is on, the gradients of each chunk
 // are computed together with the value of the chunk, as if the gradient of the sum were 1. backward()
-// multiplies them by the actual gradient. `function` must use the parameters that it receives as an argument
-// instead of the original parameters. multiply(y, factor) returns the product of y and the scalar tensor
-// `factor`, and records nothing.
+// multiplies these gradients by the gradient of the sum. `function` must use the parameters that it receives
+// as an argument instead of the original parameters. multiply(y, factor) returns the product of y and the
+// scalar tensor `factor`, and records nothing.
 Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
                                               int64_t first)>& function,
                    const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,

@@ -3,8 +3,8 @@
 
 namespace tapeformer {
 
-// While an object of this class exists, parallel regions of OpenMP run in the calling thread only. Threads of
-// OpenMP would compete with the thread pool for processors.
+// While an object of this class exists, OpenMP regions that start in the thread of the object run in this
+// thread only. Additional threads would compete with the thread pool for processors.
 class SerialLibraries {
  public:
   SerialLibraries();
