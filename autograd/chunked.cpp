@@ -95,7 +95,7 @@ Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vec
   for (size_t i = 0; i < leaves.size(); ++i) gradients[i + 1] = gradient(leaves[i]);
   return record("chunked_sum", total.to(x.dtype()), sources, [gradients, multiply](const Tensor& g) {
     // `g` is usually 1, and multiplications by 1 are skipped. The value of `g` is read only on the CPU,
-    // because reading it from another device would wait for the device.
+    // because reading `g` from another device would wait for that device.
     if (g.device().is_cpu() && g.item() == 1) return gradients;
     Gradients result;
     for (const Tensor& one : gradients) result.push_back(one.defined() ? multiply(one, g) : one);

@@ -10,8 +10,8 @@
 
 namespace tapeformer {
 
-// Calls f(first, last) for `chunks` ranges of nearly equal size that cover [0, rows). There are at most
-// `rows` ranges, and at least one.
+// Splits [0, rows) into `chunks` ranges of nearly equal size and calls f(first, last) for each range. If
+// `chunks` is greater than `rows`, there are `rows` ranges. If `rows` is 0, there is one empty range.
 template <class F>
 void for_each_chunk(int64_t rows, int64_t chunks, F&& f) {
   const int64_t count = std::max<int64_t>(std::min(chunks, rows), 1);
@@ -21,11 +21,12 @@ void for_each_chunk(int64_t rows, int64_t chunks, F&& f) {
 // Returns a view of rows [first, last) of a tensor. The view is not recorded on the tape.
 Tensor rows_of(const Tensor& x, int64_t first, int64_t last);
 
-// A function of consecutive rows of a tensor. `first` is the index of the first row. The result has the same
-// number of rows.
+// A function of consecutive rows of a tensor. `first` is the index of the first of these rows in the tensor.
+// The result has the same number of rows as `rows`.
 using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
 
-// Computes the backward pass of a RowsFunction for `rows`, where `g` is the gradient of the result.
+// The backward pass of a RowsFunction. Accumulates the gradients of the leaf `rows` and of the parameters,
+// where `g` is the gradient of the function's result.
 using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const Tensor& g)>;
 
 // Computes function(rows_of(x, first, last), first) for each chunk and concatenates the results. `x` has
@@ -40,10 +41,11 @@ Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
                const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
 
 // Returns the sum over all chunks of the scalar function(rows_of(x, first, last), parameters, first), such as
-// a loss. The call is recorded as one node without a replay. If recording is on, the gradients of each
-// chunk are computed together with its value, for a unit gradient of the sum. `function` must use the
-// parameters that it receives as an argument instead of the original parameters. multiply(y, factor) returns
-// the product of y and the scalar tensor `factor`, and records nothing.
+// a loss. The call is recorded as one node without a replay. If recording is on, the gradients of each chunk
+// are computed together with the value of the chunk, as if the gradient of the sum were 1. backward()
+// multiplies these gradients by the gradient of the sum. `function` must use the parameters that it receives
+// as an argument instead of the original parameters. multiply(y, factor) returns the product of y and the
+// scalar tensor `factor`, and records nothing.
 Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
                                               int64_t first)>& function,
                    const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,

@@ -1,14 +1,14 @@
-// Early calls of BackwardOptions::on_complete by gradient functions.
+// A function with which gradient functions can call BackwardOptions::on_complete early.
 #pragma once
 
 #include "core/tensor.h"
 
 namespace tapeformer::tape {
 
-// Reports that the running gradient function has accumulated its last term of the gradient of `leaf`, which
-// must be an input of the running node. If backward() will run no other node that uses the leaf, calls
-// BackwardOptions::on_complete for the leaf now instead of after the gradient function. With nested calls,
-// the innermost backward() is meant. Does nothing outside of backward().
+// Called by a gradient function that has added its last term to the gradient of `leaf`. `leaf` must be an
+// input of the running node. If backward() will run no other node that uses the leaf, calls
+// BackwardOptions::on_complete for the leaf now, and not only after the gradient function returns. If calls
+// of backward() are nested, uses the options of the innermost call. Does nothing outside of backward().
 void complete(const Tensor& leaf);
 
 }  // namespace tapeformer::tape

@@ -18,8 +18,8 @@ std::vector<Tensor> replay_sources(std::vector<Tensor> inputs, const std::vector
 
 // Computes segment(inputs), recorded as one node. The segment must be a pure function of its inputs and of
 // tensors that do not change before backward(). Counter-based random streams give the same numbers in a
-// replay. `parameters` are the other leaves of the segment; their gradients are accumulated during the
-// replay.
+// replay. `parameters` are the leaves that the segment uses in addition to `inputs`; the replay accumulates
+// their gradients.
 Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
                  const std::vector<Tensor>& parameters = {});
 

@@ -11,13 +11,14 @@ namespace tapeformer {
 
 // Records `results` as the results of one op with these inputs. `gradient` is a function (const Gradients&,
 // Needs) -> Gradients. It maps the gradients of the results to the gradients of the inputs, as for record().
-// The gradient of a result is undefined if it is zero. backward() calls `gradient` if the gradient of at
-// least one result is defined.
+// An undefined gradient of a result means zero. backward() calls `gradient` if the gradient of at least one
+// result is defined.
 template <class F>
 void record_results(const char* op, const std::vector<Tensor>& results, const std::vector<Tensor>& inputs,
                     F&& gradient) {
-  // Each result is recorded as an op with the input `joint`. The gradient of `joint` is empty. It only makes
-  // backward() call `gradient` after all results have stored their gradients.
+  // Each result is recorded as an op with the input `joint`, so backward() calls the function of `joint`
+  // after the functions of all results have stored their gradients in `stored`. The gradient of `joint` has
+  // no elements.
   const auto stored = std::make_shared<Gradients>(results.size());
   const Tensor joint = record(op, Tensor::empty({0}), inputs,
                               [stored, gradient = std::forward<F>(gradient)](const Tensor&, Needs needs) {

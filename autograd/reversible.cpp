@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns x if no other handle shares its data, otherwise a copy.
+// Returns x if no other tensor shares the data of x. Otherwise returns a copy.
 Tensor own(Tensor x) {
   const bool alone = x.use_count() == 1 && x.owns_storage_alone() && x.is_contiguous();
   return alone ? x : x.clone();
@@ -25,9 +25,9 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
   });
 }
 
-// Records branch(x) on the tape and subtracts it from `target`. Returns a scalar for backward(), whose
-// elements are not initialized: its gradient function starts the branch's backward pass with `g`. The memory
-// of branch(x) is free when this function returns.
+// Records branch(x) on the tape and subtracts it from `target`. Returns a scalar on which to call backward():
+// its gradient function returns `g` as the gradient of branch(x). The value of the scalar is not initialized.
+// The memory of branch(x) is free when this function returns.
 Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t first, const Tensor& target,
                         const Tensor& g) {
   const RecordingScope record_again(true);
@@ -42,7 +42,8 @@ Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t
 // gradient to `gx`.
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
-  // Copies gx if another handle shares its data, because a gradient function may keep its gradient argument.
+  // `gx` may have been an argument of a gradient function, which may keep the tensor. If another tensor
+  // shares the memory of `gx`, own() copies `gx`, so that only this copy is changed.
   gx = own(std::move(gx));
   for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
     const Tensor leaf = rows_of(x, first, last);
@@ -68,8 +69,8 @@ void check_halves(const Tensor& x1, const Tensor& x2) {
         " must have equal shapes with at least two dimensions, and equal dtypes");
 }
 
-// Assigns each parameter to the first block that uses it, which backward() replays last. Removes the
-// parameter from later blocks.
+// If several blocks use a parameter, keeps the parameter only in the first of these blocks, which backward()
+// replays last.
 std::vector<ReversibleBlock> with_distinct_parameters(std::vector<ReversibleBlock> blocks) {
   std::unordered_set<const void*> seen;
   for (ReversibleBlock& block : blocks)
@@ -77,7 +78,7 @@ std::vector<ReversibleBlock> with_distinct_parameters(std::vector<ReversibleBloc
   return blocks;
 }
 
-// Copies both halves of the last dimension of a tensor, and releases the tensor.
+// Copies the two halves of the last dimension of a tensor, and releases the tensor.
 ReversibleState split_halves(Tensor joined) {
   return {half_of(joined, 0).clone(), half_of(joined, 1).clone()};
 }

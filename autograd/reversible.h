@@ -10,12 +10,12 @@
 
 namespace tapeformer {
 
-// A residual branch. The function must be a pure function of its input and of tensors that do not change
-// before backward(). Counter-based random streams give the same numbers in a replay. Decisions that rounding
-// can change, such as the choice of LSH buckets, must be made outside of the branch.
+// A residual branch. `function` must depend only on its arguments and on tensors that do not change before
+// backward(). Counter-based random streams give the same numbers in a replay. Decisions that rounding can
+// change, such as the choice of LSH buckets, must be made outside of the branch.
 struct ReversibleBranch {
-  // Computes the branch for x (rows, …), a chunk of consecutive rows. `first` is the index of its first row
-  // in the whole input. The result has the shape of x.
+  // Computes the branch for x (rows, …), a chunk of consecutive rows. `first` is the index of the first row
+  // of x in the whole input. The result has the shape of x.
   std::function<Tensor(const Tensor& x, int64_t first)> function;
   // Number of chunks into which the rows are split, in the forward and the backward pass. With more than one
   // chunk, a row of the result may depend only on the same row of the input.
@@ -39,8 +39,8 @@ ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks, c
 
 // Runs the blocks in order on x1 and x2 (rows, …, dim), recorded as one node. Returns the two outputs,
 // concatenated along the last dimension: (rows, …, 2 dim). backward() replays the blocks in reverse order,
-// accumulates the gradients of their parameters, and completes these gradients after each block. Throws
-// ShapeError under the conditions of reversible_forward().
+// accumulates the gradients of their parameters, and calls tape::complete() for the parameters after each
+// block. Throws ShapeError under the conditions of reversible_forward().
 Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2);
 
 }  // namespace tapeformer

@@ -30,7 +30,7 @@ namespace {
 
 using tape::Edge;
 
-// Computes target += value, in place if no other handle refers to the data.
+// Computes target += value. Reuses the memory of `target` or `value` if no other tensor shares this memory.
 void accumulate(Tensor& target, Tensor value) {
   auto exclusive = [](const Tensor& t) {
     return t.use_count() == 1 && t.owns_storage_alone() && t.is_contiguous();
@@ -188,7 +188,7 @@ Tape& this_tape() {
 
 thread_local bool recording_enabled = true;
 
-// A leaf that requires a gradient, or the result of a recorded op.
+// The attachment of a tensor that is a leaf and requires a gradient, or that is the result of a recorded op.
 class TapeEntry final : public TensorAttachment {
  public:
   TapeEntry() = default;
@@ -248,13 +248,14 @@ void backward_node(Tape& tape, int64_t id, bool retain) {
   if (!retain) tape.clear(tape[id]);
 }
 
-// A leaf, and the first recorded node that uses it. backward() reaches this node after the leaf's other uses.
+// A leaf, and the first recorded node that uses the leaf. backward() reaches this node after all other nodes
+// that use the leaf.
 struct FirstUse {
   int64_t node;
   Tensor leaf;
 };
 
-// Returns the leaves that the nodes from the floor to `last` use, in order of first use.
+// Returns the leaves that are inputs of the nodes from tape.floor to `last`, in order of first use.
 std::vector<FirstUse> first_uses(Tape& tape, int64_t last) {
   std::vector<FirstUse> uses;
   std::unordered_set<const TapeEntry*> seen;
@@ -270,12 +271,14 @@ class IncompleteLeaves {
   IncompleteLeaves(std::vector<FirstUse> uses, const BackwardOptions& options)
       : uses_(std::move(uses)), options_(options) {}
 
-  // Completes the leaves that no node before `node` uses.
+  // Calls on_complete for the leaves that no node before `node` uses, because backward() then runs only nodes
+  // before `node`.
   void complete_from(int64_t node) {
     for (; !uses_.empty() && uses_.back().node >= node; uses_.pop_back())
       options_.on_complete(uses_.back().leaf);
   }
-  // Completes a leaf if its first use is `node`, which must be the running node.
+  // Calls on_complete for a leaf if the first node that uses the leaf is `node`, which must be the running
+  // node.
   void complete(int64_t node, const Tensor& leaf) {
     for (auto use = uses_.end(); use != uses_.begin() && (--use)->node == node;) {
       if (entry_of(use->leaf) != entry_of(leaf)) continue;
@@ -293,7 +296,7 @@ class IncompleteLeaves {
 // The incomplete leaves of the innermost backward() that runs on this thread, or null outside of backward().
 thread_local IncompleteLeaves* incomplete_leaves = nullptr;
 
-// Runs backward from node `last` down to the floor. If a gradient function throws, clears all pending
+// Runs backward from node `last` down to node tape.floor. If a gradient function throws, clears all pending
 // gradients and rethrows the exception.
 void run_backward(Tape& tape, int64_t last, const BackwardOptions& options) {
   const int64_t floor = tape.floor;

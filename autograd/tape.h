@@ -7,8 +7,8 @@
 //
 // A recorded tensor belongs to the tape of the thread that recorded it. Recording ops and backward() throw
 // ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but two threads must not use
-// it at the same time. Any thread may destroy a recorded tensor. The owner of the tape frees the node at its
-// next recorded op. If the owner has ended, the thread that destroys the tensor frees the node.
+// the same leaf at the same time. Any thread may destroy a recorded tensor. The owner of the tape frees the
+// node at its next recorded op. If the owner has ended, the thread that destroys the tensor frees the node.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +23,21 @@
 
 namespace tapeformer {
 
-// Gradients with respect to the inputs of an op, in their order. An undefined tensor means zero.
+// Gradients with respect to the inputs of an op, in the order of the inputs. An undefined tensor means zero.
 using Gradients = std::vector<Tensor>;
 
 namespace tape {
 struct Edge;
 }
 
-// The inputs of an op that need a gradient: needs[i] is true if input i does. A gradient function may skip
-// the other inputs. The object is valid only during the call of the gradient function.
+// Tells which inputs of an op need a gradient: needs[i] is true if input i needs one. A gradient function may
+// leave the gradients of the other inputs undefined. The object is valid only during the call of the gradient
+// function.
 class Needs {
  public:
   Needs(const tape::Edge* inputs, bool retained) : inputs_(inputs), retained_(retained) {}
   bool operator[](int input) const;
-  // Returns whether backward() keeps the function for another call.
+  // Returns whether backward() keeps the gradient function for another call (BackwardOptions::retain).
   bool retained() const { return retained_; }
 
  private:
@@ -51,7 +52,7 @@ class GradientFunction {
   template <class F>
   explicit GradientFunction(F&& f) : call_(std::make_unique<Holder<std::decay_t<F>>>(std::forward<F>(f))) {}
   explicit operator bool() const { return static_cast<bool>(call_); }
-  // A function that takes its gradient by value owns it, and can release it before it returns.
+  // A function that takes `gradient` by value owns the tensor, and can release its memory before returning.
   Gradients operator()(Tensor gradient, Needs needs) const { return call_->run(std::move(gradient), needs); }
 
  private:
@@ -75,7 +76,7 @@ class GradientFunction {
 
 // Returns true if ops on this thread are recorded. Recording is enabled by default.
 bool recording();
-// Enables or disables recording on this thread for a scope.
+// Enables or disables recording on this thread until the object is destroyed.
 class RecordingScope {
  public:
   explicit RecordingScope(bool enabled);
@@ -101,8 +102,8 @@ bool is_leaf(const Tensor& tensor);
 const Tensor& require_grad(const Tensor& tensor);
 // Returns the accumulated gradient of a leaf. The gradient is undefined before the first backward().
 Tensor gradient(const Tensor& leaf);
-// Replaces the accumulated gradient of a leaf. An undefined value clears it. Throws ShapeError if the tensor
-// is not a leaf that requires a gradient.
+// Replaces the accumulated gradient of a leaf. If `value` is undefined, clears the gradient. Throws
+// ShapeError if the tensor is not a leaf that requires a gradient.
 void set_gradient(const Tensor& leaf, const Tensor& value);
 // Returns a tensor that shares the data and is not recorded on the tape.
 inline Tensor detach(const Tensor& tensor) {
@@ -112,8 +113,8 @@ inline Tensor detach(const Tensor& tensor) {
 struct BackwardOptions {
   bool retain = false;  // keep the tape for another backward()
   // Called once for each leaf that the recorded ops use, after backward() has added the last term to the
-  // gradient of the leaf. The leaves include leaves on which the result does not depend. The order
-  // depends only on the recorded ops. The function must not call backward().
+  // gradient of the leaf. This includes leaves on which the result does not depend. The order of the calls
+  // depends only on the recorded ops. `on_complete` must not call backward().
   std::function<void(const Tensor& leaf)> on_complete = {};
 };
 // Adds d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf. If no cotangent is given, the

@@ -6,7 +6,7 @@
 
 namespace tapeformer {
 
-// Returns the allocator of a device. It is created on first use and never destroyed.
+// Returns the allocator of a device. The allocator is created on first use and never destroyed.
 CachingAllocator& device_allocator(Device device = kCpu);
 
 }  // namespace tapeformer

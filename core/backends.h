@@ -17,7 +17,7 @@ struct Backend {};
 
 }  // namespace tapeformer
 
-// Declares the kernels of a family in the namespaces of both backends.
+// Declares kernels in the namespaces of both backends.
 #define TAPEFORMER_FOR_EACH_BACKEND(...) \
   namespace cpu {                        \
   __VA_ARGS__                            \

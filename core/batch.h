@@ -12,9 +12,10 @@ struct Batch {
   Tensor mask = {};
   Tensor lengths = {};  // (batch,) int64 numbers of tokens before the padding; undefined: no padding
   Tensor labels = {};   // (batch,) int64 classes; undefined if the data set has no labels
-  // The elements of sets, (batch, length, features) float32, instead of tokens. Padding elements are 0.
+  // Inputs of models of sets, used instead of tokens: (batch, length, features) float32, one vector of
+  // features per element of a set. Padding elements are 0.
   Tensor elements = {};
-  Tensor targets = {};  // (batch,) float32; the data set defines its meaning
+  Tensor targets = {};  // (batch,) float32; the data set defines their meaning
 
   // Returns the tokens or the elements.
   const Tensor& inputs() const { return tokens.defined() ? tokens : elements; }

@@ -24,13 +24,13 @@ class SystemMemory {
   SystemMemory(const SystemMemory&) = delete;
   SystemMemory& operator=(const SystemMemory&) = delete;
   virtual ~SystemMemory() = default;
-  // Returns nullptr if no memory is available.
+  // Returns a block of `bytes` bytes, or nullptr if no memory is available.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* block) noexcept = 0;
   // Returns true if the blocks are in host memory, where the address sanitizer can check accesses.
   virtual bool on_host() const = 0;
 };
-// Returns the memory of the host.
+// Returns the SystemMemory of the CPU.
 SystemMemory& host_memory();
 
 class CachingAllocator {
@@ -42,7 +42,8 @@ class CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // Returns a block of `bytes` or more bytes, aligned to kAlignment, or nullptr for 0. Throws OutOfMemory.
+  // Returns a block of at least `bytes` bytes, aligned to kAlignment. Returns nullptr if `bytes` is 0. Throws
+  // OutOfMemory.
   void* allocate(int64_t bytes);
   // Adds a block to the cache. `bytes` must be the argument of allocate().
   void release(void* block, int64_t bytes) noexcept;
@@ -52,17 +53,16 @@ class CachingAllocator {
   // Returns the cached blocks to the system.
   void trim();
 
-  // Separate caches for CUDA graphs. A captured graph reuses its blocks on every replay, so they must not go
-  // back to the shared cache. Between separate() and rejoin(), released blocks go to a separate cache, and
-  // new
-  // blocks come from this cache or from the system. rejoin() returns the separate cache. adopt() adds such a
-  // cache to the shared cache when the graph is destroyed.
+  // Separate caches for CUDA graphs. A captured graph reuses its blocks on every replay, so these blocks must
+  // not go back to the shared cache. Between separate() and rejoin(), released blocks go to a separate cache,
+  // and new blocks come from this separate cache or from the system. rejoin() returns the separate cache.
+  // adopt() adds a separate cache to the shared cache when the graph is destroyed.
   using Cache = std::vector<std::vector<void*>>;  // one list of blocks per size class
   void separate();
   Cache rejoin();
   void adopt(Cache cache);
 
-  // Sets the maximum of active bytes.
+  // Sets the maximum of MemoryStats::active.
   void set_limit(int64_t bytes);
   int64_t limit() const { return limit_; }
 

@@ -44,10 +44,10 @@ DeviceChoice choose_device(const std::string& text);
 // Functions of the CUDA backend without a device parameter use this device.
 inline constinit thread_local Device current_device{};
 
-// Name of the op that this thread runs, for messages. Empty outside on_device().
+// Name of the op that this thread runs, used in error messages. Empty outside on_device().
 inline constinit thread_local const char* current_op = "";
 
-// Sets current_device and current_op for a scope.
+// Sets current_device and current_op until the object is destroyed.
 class DeviceScope {
  public:
   explicit DeviceScope(Device device, const char* op = current_op)
@@ -67,9 +67,9 @@ class DeviceScope {
   const char* previous_op_;
 };
 
-// Calls f(backend), or f.operator()<T...>(backend), with the backend of the device, inside a DeviceScope. f
-// must call data() of its tensors itself, so that data() throws for a tensor on another device. A build
-// without CUDA does not instantiate f for CUDA. Throws DeviceError for a CUDA device in such a build.
+// Calls f(backend), or f.operator()<T...>(backend), with the backend of the device, inside a DeviceScope.
+// Call data() of tensors inside f, so that data() throws for a tensor on another device. A build without CUDA
+// does not instantiate f for CUDA. Throws DeviceError for a CUDA device in such a build.
 template <class... T, class F>
 void on_device(Device device, const char* op, F&& f) {
   const DeviceScope scope(device, op);

@@ -8,7 +8,8 @@
 namespace tapeformer {
 namespace {
 
-// cuda::Precision must have the same values. Its header is not part of the installed package.
+// The values of cuda::Precision must equal the values of Precision. The header of cuda::Precision is not part
+// of the installed package.
 static_assert(static_cast<int>(Precision::tf32) == static_cast<int>(cuda::Precision::tf32) &&
               static_cast<int>(Precision::bfloat16) == static_cast<int>(cuda::Precision::bfloat16));
 

@@ -1,4 +1,4 @@
-// Waiting for a device, and the precision of its matrix products.
+// Functions that wait for a device, and that set the precision of matrix products on a device.
 #pragma once
 
 #include "core/device.h"
@@ -16,7 +16,7 @@ enum class Precision : unsigned char {
   tf32,      // CUDA devices only: operands are rounded to 10 mantissa bits
   bfloat16,  // linear layers round operands to bfloat16, and models store activations in bfloat16
 };
-// Sets the precision of a device for all later ops. The default is float32. Sums are always computed in
+// Sets the precision of a device for all later ops. The default is float32. Products are always summed in
 // float32. Throws DeviceError for tf32 on the CPU. The function must not be called while another thread uses
 // the device.
 void set_precision(Device device, Precision precision);

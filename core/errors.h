@@ -1,6 +1,6 @@
 // Errors of the library and of the commands. A problem that a user can cause throws an exception whose text
-// states the expected and the actual values. The command line maps the type to an exit code. Programming
-// errors use assert.
+// states the expected and the actual values. The command line maps the type of the exception to an exit code.
+// Programming errors use assert.
 #pragma once
 
 #include <sstream>
@@ -50,8 +50,8 @@ std::string concat_text(const Args&... args) {
   return text.str();
 }
 
-// Throws ShapeError("op: message") unless the condition holds. The message is formatted only on failure, so
-// pass shapes and numbers rather than strings made of them.
+// Throws ShapeError("op: message") if the condition is false. The message is formatted only on failure, so
+// pass shapes and numbers instead of formatting them into strings before the call.
 template <class... Args>
 void check(bool condition, const char* op, const Args&... message) {
   if (!condition) [[unlikely]]

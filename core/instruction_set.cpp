@@ -1,6 +1,6 @@
 // This file is compiled for plain x86-64 and runs before the instruction set of the processor is checked. It
-// calls no inline function of a library, because the linker may keep a copy that is compiled for a newer
-// processor.
+// calls no inline function of a library, because the linker may choose a copy of such a function that is
+// compiled for a newer processor.
 #include "core/instruction_set.h"
 
 #ifdef __x86_64__

@@ -1,5 +1,5 @@
 // Extensions of the x86-64 instruction set: the extensions of the processor, and the extensions that the
-// compiled code needs. On other processors all sets are empty.
+// compiled code needs. On processors of other architectures all sets are empty.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,13 @@
 
 namespace tapeformer {
 
-// An extension: its bit in the result of the CPUID instruction, and the registers that the operating system
-// must save. `xcr0` holds the bits of these registers in XCR0.
+// An extension of the instruction set. If the processor has the extension, CPUID with `leaf` and `subleaf`
+// sets `bit` in the register `result`. The operating system must also save the registers whose bits in XCR0
+// are in `xcr0`.
 struct Extension {
   const char* name;
   uint32_t leaf, subleaf;
-  char result;  // register of the result: 'b' is EBX
+  char result;  // 'a', 'b', 'c' or 'd' for EAX, EBX, ECX or EDX
   int bit;
   uint32_t xcr0;
 };

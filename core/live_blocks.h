@@ -11,7 +11,8 @@ struct LiveBlock {
   int64_t bytes = 0;  // requested bytes; 0 if there is no block
 };
 
-// Records the blocks that are allocated during its lifetime, by all threads. At most one object may exist.
+// While an object of this class exists, the blocks that any thread allocates are recorded. At most one object
+// may exist at a time.
 class BlockRecording {
  public:
   BlockRecording();
@@ -20,7 +21,8 @@ class BlockRecording {
   BlockRecording& operator=(const BlockRecording&) = delete;
 };
 
-// Returns the recorded live block that contains an address, or a block of 0 bytes if there is none.
+// Returns the recorded live block that contains an address, or a block of 0 bytes if no block contains the
+// address.
 LiveBlock live_block_at(const void* address);
 
 // Record that CachingAllocator has allocated or released a block.

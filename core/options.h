@@ -17,7 +17,7 @@ using OptionValue =
     std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>>;
 
 // A condition on the value of another option. A string must be one of `values`, a list of strings must
-// contain one of them, an integer must not be 0, and a bool must be true.
+// contain one of `values`, an integer must not be 0, and a bool must be true.
 struct OptionCondition {
   std::string option = {};  // if empty, the condition always holds
   std::vector<std::string> values = {};
@@ -25,7 +25,7 @@ struct OptionCondition {
 
 struct OptionSpec {
   std::string name;
-  OptionValue default_value;                              // its type is the type of the option
+  OptionValue default_value;                              // the option has the type of this value
   std::string help;                                       // one line of text
   double min = -std::numeric_limits<double>::infinity();  // inclusive; only for numbers
   double max = std::numeric_limits<double>::infinity();   // inclusive; only for numbers
@@ -62,11 +62,11 @@ struct UnusedOption {
   std::string name;
   std::string problem;  // for example `has an effect only if form = "2d"`
 };
-// Returns the options without effect, in the order of the specification.
+// Returns the options that have no effect and differ from their default, in the order of `specs`.
 std::vector<UnusedOption> unused_options(const std::vector<OptionSpec>& specs, const OptionValues& values);
 
-// Returns the candidate with the smallest edit distance to `word`, or "" if no distance is at most max(2,
-// length of `word` / 3).
+// Returns the candidate with the smallest edit distance to `word`, or "" if all distances are greater than
+// max(2, length of `word` / 3).
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace tapeformer

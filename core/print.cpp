@@ -18,8 +18,8 @@ class Printer {
         values_(tensor.to_vector()),
         shorten_(tensor.numel() > kLongestInFull) {}
 
-  // Writes `elements` elements from position `index`, which differ only in the indices of dimensions `dim`
-  // and above.
+  // Prints the elements [index, index + elements), which have the same indices in all dimensions before
+  // `dim`.
   void print(int dim, int64_t index, int64_t elements) {
     if (dim == shape_.rank()) return print_number(values_[static_cast<size_t>(index)]);
     const int64_t size = shape_[dim];

@@ -16,7 +16,7 @@ class Readback {
   // Starts the copy of a scalar of a floating dtype. The caller may overwrite the scalar after the call.
   // Throws ShapeError for other tensors.
   explicit Readback(const Tensor& scalar);
-  // Returns the number. Waits for the copy, but not for work that was launched after it.
+  // Returns the number. Waits for the copy, but not for work that was launched after the copy.
   double value() const;
 
  private:

@@ -2,8 +2,8 @@
 
 namespace tapeformer {
 
-// The key is the first 64 bits of the Philox block of the seed and the FNV-1a hash of the name. Unlike
-// std::hash, FNV-1a gives the same value with every standard library.
+// The key is the first 64 bits of a Philox block, whose key is the seed and whose counter is the FNV-1a hash
+// of the name. Unlike std::hash, FNV-1a gives the same value with every standard library.
 RandomStream::RandomStream(uint64_t seed, std::string_view name, uint64_t step) : step_(step) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;

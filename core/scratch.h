@@ -1,4 +1,4 @@
-// Uninitialised memory of a kernel, which is released at the end of a scope.
+// Uninitialised temporary memory for kernels. The destructor releases the memory.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 namespace tapeformer {
 
 // Memory for `count` elements from the allocator of current_device. On a CUDA device the memory may be
-// released before the kernels that use it have run, because later work in the stream runs after them.
+// released before the kernels that use it have run, because later work in the stream runs after these
+// kernels.
 template <class T>
 class Scratch {
  public:

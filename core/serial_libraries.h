@@ -1,10 +1,10 @@
-// Restriction of libraries that use OpenMP to the calling thread.
+// A class that makes OpenMP, and libraries that use OpenMP, run in the calling thread only.
 #pragma once
 
 namespace tapeformer {
 
-// While an object of this class exists, OpenMP and libraries that use it run in the calling thread.
-// Additional threads would compete with the thread pool for processors.
+// While an object of this class exists, OpenMP regions that start in the thread of the object run in this
+// thread only. Additional threads would compete with the thread pool for processors.
 class SerialLibraries {
  public:
   SerialLibraries();

@@ -44,7 +44,7 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape);
 // Returns the shape that both shapes broadcast to by the rules of NumPy. Throws ShapeError with both shapes.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 
-// Returns the dimension as a non-negative index. Throws ShapeError if it is out of range.
+// Returns `dim`, or dim + rank if `dim` is negative. Throws ShapeError if the dimension is out of range.
 int normalize_dim(const char* op, int dim, int rank);
 
 }  // namespace tapeformer

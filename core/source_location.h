@@ -7,7 +7,7 @@ struct SourceLocation {
   const char* file = "";
   int line = 0;
 
-  // Returns the location of the caller if used as a default argument of a function.
+  // If current() is a default argument of a function, returns the location of the call of that function.
   static constexpr SourceLocation current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
   }

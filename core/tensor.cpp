@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns a view of a contiguous tensor with one dimension.
+// Returns a one-dimensional view of a contiguous tensor.
 Tensor flat(const Tensor& tensor) {
   return tensor.alias({tensor.numel()}, {1});
 }
@@ -112,9 +112,9 @@ Tensor Tensor::to(Device device) const {
   return copy_as(dtype(), device);
 }
 
-// A copy between devices first converts the source on its device to a contiguous tensor of the target's
-// dtype, and then copies bytes. If the target is not contiguous, the source is first copied to the target's
-// device.
+// A copy between devices first converts the source to a contiguous tensor with the dtype of the target, on
+// the device of the source, and then copies bytes. If the target is not contiguous, the source is first
+// copied to the device of the target, and then to the target.
 void Tensor::copy_from(const Tensor& source) const {
   check(shape() == source.shape(), "copy_from", "the source has shape ", source.shape(), ", the target ",
         shape());

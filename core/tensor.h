@@ -43,7 +43,7 @@ class Shared {
   T* object_ = nullptr;
 };
 
-// Memory from the allocator of a device. The last owner releases it.
+// Memory from the allocator of a device. The last owner releases the memory.
 class Storage {
  public:
   Storage(int64_t bytes, Device device);
@@ -70,8 +70,8 @@ class TensorAttachment {
   TensorAttachment(const TensorAttachment&) = delete;
   TensorAttachment& operator=(const TensorAttachment&) = delete;
   virtual ~TensorAttachment() = default;
-  // Throws if it is an error to derive a tensor without this attachment. Called by Tensor::view,
-  // Tensor::clone and Tensor::to.
+  // Throws if the tensor must not be viewed, copied or converted, because the result would lose this
+  // attachment. Called by Tensor::view, Tensor::clone and Tensor::to.
   virtual void check_derived(const char* /*method*/) const {}
 };
 
@@ -81,8 +81,8 @@ class Tensor {
  public:
   Tensor() = default;
 
-  // Create tensors. `empty` does not initialise the elements. Throw ShapeError for an invalid shape, and
-  // OutOfMemory.
+  // Create tensors. `empty` does not initialise the elements. Throw ShapeError if the shape is invalid, and
+  // OutOfMemory if there is not enough memory.
   static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = kCpu);
@@ -140,14 +140,14 @@ class Tensor {
   // Return contiguous copies.
   Tensor clone() const;
   Tensor to(DType dtype) const;
-  // Returns a copy on another device, or this tensor if it is on that device already. A copy to the CPU waits
-  // for the device.
+  // Returns a copy on `device`, or this tensor if it is already on `device`. A copy to the CPU waits for the
+  // device.
   Tensor to(Device device) const;
 
   // Overwrites the elements.
   void copy_from(const Tensor& source) const;  // converts dtype and device; the shapes must be equal
   void fill(double value) const;
-  // Adds scale times the elements of `source`, which has the same shape and floating dtype.
+  // Adds `scale` times `source`, which must have the same shape and the same floating dtype.
   void add_from(const Tensor& source, double scale = 1) const;
 
   // Returns an identifier that is equal only for copies of one handle.

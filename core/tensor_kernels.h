@@ -1,4 +1,4 @@
-// Kernels that fill, copy and add tensors through their strides.
+// Kernels that fill, copy and add tensors with any strides.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class Tensor;
 TAPEFORMER_FOR_EACH_BACKEND(
 
     void fill_zero(Backend, void* data, int64_t bytes);
-    // Copies `from` to `to`, both of the same shape, and converts the dtype.
+    // Copies `from` to `to` and converts the dtype. Both tensors have the same shape.
     void copy_elements(Backend, const Tensor& to, const Tensor& from);
     void fill_elements(Backend, const Tensor& to, double value);
     // Computes to += scale * from. Both tensors have the same shape and floating dtype.

@@ -76,12 +76,12 @@ bool spin_until(int64_t spin_time, F&& done) {
   return done();
 }
 
-// Binds a worker to a place of OpenMP if OMP_PROC_BIND requires bound threads. The main thread is bound in
-// this case, and a new thread inherits its place.
+// Binds a worker to a place of OpenMP if OMP_PROC_BIND requires bound threads. In this case, the main thread
+// is bound to a place. Without this function, the worker would inherit the place of the main thread.
 void bind(int number) {
-  // libgomp binds a thread to the first place in its first parallel region. This region comes before the
-  // binding below, so that regions of libraries do not change it. The statement prevents the compiler from
-  // removing the region.
+  // libgomp binds a thread to the first place in its first parallel region. This region runs before the
+  // binding below, so that later regions in libraries do not change the binding. The asm statement prevents
+  // the compiler from removing the region.
 #pragma omp parallel num_threads(1)
   asm volatile("");
   const int places = omp_get_num_places();
@@ -115,7 +115,8 @@ class ProcessorAvoidance {
   int avoided_ = -1;
 };
 
-// Marks the calling thread as a thread of a loop, and restricts OpenMP to one thread in it.
+// While an object of this class exists, the calling thread is marked as inside a loop, and OpenMP runs in the
+// calling thread only.
 class LoopScope {
  public:
   LoopScope() { loop_thread().inside = true; }

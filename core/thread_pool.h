@@ -10,7 +10,7 @@ namespace tapeformer {
 // State of a thread in a loop of the pool.
 struct LoopThread {
   bool inside = false;  // always true in workers
-  int number = 0;       // number of the thread in its loop
+  int number = 0;       // number of the thread in the current loop; 0 for the caller
 };
 // Returns the state of the calling thread.
 LoopThread& loop_thread();
@@ -19,8 +19,8 @@ LoopThread& loop_thread();
 //
 // A loop is open until its caller finds no more ranges to take. Workers join an open loop, up to the number
 // of helpers of the loop. The caller then closes the loop and waits for the workers that have joined. A
-// worker that the system does not schedule does not join, so the caller does not wait for it. Between loops,
-// a worker spins for a short time and then sleeps until the next loop starts.
+// worker that the system does not schedule does not join, so the caller does not wait for this worker.
+// Between loops, a worker spins for a short time and then sleeps until the next loop starts.
 class ThreadPool {
  public:
   using Run = void (*)(void* context, int64_t range);
@@ -42,7 +42,7 @@ class ThreadPool {
 
   std::mutex owner_;  // held by the caller of a loop
   int workers_ = 0;
-  // The open loop. The caller of the loop changes these members only while no worker runs it.
+  // The current loop. Its caller changes these members only while no worker is inside a loop.
   Run function_ = nullptr;
   void* context_ = nullptr;
   std::atomic<int64_t> count_{0};
@@ -50,7 +50,7 @@ class ThreadPool {
   std::atomic<int> caller_processor_{-1};
   // Words that several threads change often are in separate cache lines.
   alignas(64) std::atomic<int64_t> next_{0};         // next range to take
-  alignas(64) std::atomic<uint32_t> state_{0};       // flags, and numbers of joined and of remaining workers
+  alignas(64) std::atomic<uint32_t> state_{0};       // kOpen, kWaiting and two counts of workers
   alignas(64) std::atomic<uint32_t> generation_{0};  // number of loops started
   std::atomic<uint32_t> sleepers_{0};                // workers that sleep until the generation changes
 };

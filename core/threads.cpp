@@ -8,7 +8,7 @@
 
 #ifdef __SANITIZE_THREAD__
 // OpenBLAS is not instrumented. ThreadSanitizer intercepts the calls of memcpy and memset in OpenBLAS, but
-// does not see the synchronisation of its threads.
+// does not see the synchronisation of OpenBLAS threads.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:libopenblas\n";
 }

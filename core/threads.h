@@ -2,10 +2,10 @@
 //
 // The pool is designed for machines that also run other programs. The caller processes ranges of its loop,
 // and waits only for workers that have joined the loop. A worker that the system does not schedule does not
-// join. A worker that shares its processor with another program works in short bursts and sleeps between
-// them.
+// join. A worker that shares its processor with another program works in short bursts and sleeps between the
+// bursts.
 //
-// Inside a loop, OpenMP and libraries that use it (OpenBLAS, oneDNN) run in the calling thread.
+// Inside a loop, OpenMP and libraries that use OpenMP (OpenBLAS, oneDNN) run in the calling thread only.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ int threads();
 // outside of loops, and otherwise a number below threads().
 int thread_number();
 
-// Number of ranges per thread in parallel_for.
+// Maximum number of ranges per thread in parallel_for.
 inline constexpr int64_t kRangesOfThread = 4;
 
 namespace detail {

@@ -9,7 +9,7 @@ namespace tapeformer {
 // Options of sampling. The logits are divided by the temperature. top_k keeps the k classes with the largest
 // logits. Of these classes, top_p keeps the smallest set of most probable classes whose total probability is
 // at least top_p (Holtzman et al. 2020, "The curious case of neural text degeneration"). Classes with equal
-// logits are kept together.
+// logits are either all kept or all removed.
 struct ClassSampling {
   bool greedy = false;     // takes the first class with the largest logit
   double temperature = 1;  // must be greater than 0
@@ -20,15 +20,15 @@ struct ClassSampling {
 };
 
 // Writes to out (rows,) a class for each row of logits (rows, classes). The dtype of out is int32, int64, or
-// uint8 for at most 256 classes. Each class is drawn from softmax(logits) by the Gumbel-max trick. Row r uses
-// the elements (first + r) * classes + class of the stream. The call is not recorded. Throws ShapeError for
+// uint8 for at most 256 classes. Each class is drawn from softmax(logits) by the Gumbel-max trick. Class c of
+// row r uses element (first + r) * classes + c of the stream. The call is not recorded. Throws ShapeError for
 // mismatched shapes and dtypes and for invalid options.
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
                     const ClassSampling& sampling = {});
 
 // Copies the tokens of one position of a batch of sequences. columns (length, batch) uint8 contains one
 // sequence per column, and tokens (batch,) is uint8. If `position` is below `prefix`, copies row `position`
-// of `columns` to `tokens`; otherwise copies `tokens` to the row. Throws ShapeError if the shapes do not
+// of `columns` to `tokens`; otherwise copies `tokens` to this row. Throws ShapeError if the shapes do not
 // match or `position` is out of range.
 void advance_tokens(const Tensor& columns, int64_t position, int64_t prefix, const Tensor& tokens);
 

@@ -59,9 +59,10 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
   });
 }
 
-// Calls f(first element, number of elements) for each group of `stride` kernel positions. A view of the
-// padded sequence with a row stride of `stride` frames is a matrix of overlapping rows. The convolution is
-// the sum over the groups of products of such views with the weights of the group, so patches are not copied.
+// Step t of the convolution multiplies the weight with kernel * in elements of the padded sequence that begin
+// at frame stride * t. These rows of elements overlap. They are a view with a row stride of `stride` frames,
+// and are not copied. The products are sums over groups of `stride` kernel positions. Calls f(first, count)
+// for each group, where [first, first + count) are the elements of the group in a row.
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
@@ -88,7 +89,8 @@ void add_products(Backend backend, const Sizes& s, const Tensor& padded, const T
   });
 }
 
-// Computes gw (out, kernel * in) += Σ_b g_bᵀ rows_b, summed in the order of the batch.
+// Computes gw (out, kernel * in) += Σ_b g_bᵀ rows_b, summed in the order of the batch. rows_b (steps, kernel
+// * in) are the overlapping rows of sequence b.
 template <class T, class Backend>
 void weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& g, int64_t stride,
                      const Tensor& gw) {
@@ -111,7 +113,7 @@ void weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, cons
 }
 
 // Adds the product of g and the weights of each group to gpadded. Within one group the rows do not overlap,
-// so each frame receives one term per group.
+// so a frame receives at most one term per group.
 template <class T, class Backend>
 void padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, const Tensor& g, int64_t stride,
                      const Tensor& gpadded) {

@@ -7,7 +7,7 @@ namespace tapeformer {
 
 struct Conv1dOptions {
   int64_t stride = 1;
-  int64_t before = 0, after = 0;  // number of zero frames before and after a sequence
+  int64_t before = 0, after = 0;  // number of zero frames added before and after a sequence
 };
 
 // Returns the number of steps of the result for a sequence of `frames` frames. Returns 0 if `frames` is 0, or

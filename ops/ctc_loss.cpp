@@ -26,7 +26,7 @@ void check_labels(const int64_t* labels, int64_t count, int64_t utterance, int64
 }
 
 struct FeasiblePairs {
-  Tensor mask;  // (batch,) uint8
+  Tensor mask;  // (batch,) uint8: 1 for feasible utterances
   int64_t utterances = 0, labels = 0;
 
   int64_t count(CtcReduction reduction) const {
@@ -34,7 +34,7 @@ struct FeasiblePairs {
   }
 };
 
-// Returns the pairs with enough frames for their labels. The arguments must be contiguous.
+// Finds the utterances that have enough frames for their labels. The arguments must be contiguous.
 FeasiblePairs feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths) {
   const int64_t batch = labels.size(0), longest = labels.size(1);
   FeasiblePairs result{.mask = Tensor::zeros({batch}, DType::uint8)};

@@ -1,6 +1,7 @@
-// Connectionist temporal classification (CTC): the probability of a sequence of labels, summed over all
-// alignments with the frames, with blanks in between. Graves et al. 2006, "Connectionist temporal
-// classification: labelling unsegmented sequence data with recurrent neural networks", equations 6 to 16.
+// Connectionist temporal classification (CTC): the probability of a sequence of labels is the sum of the
+// probabilities of all alignments of labels and blanks with the frames. Graves et al. 2006, "Connectionist
+// temporal classification: labelling unsegmented sequence data with recurrent neural networks", equations 6
+// to 16.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,9 @@
 
 namespace tapeformer {
 
-// The divisor of the sum of the losses: the number of feasible utterances, or of their labels. PyTorch's
-// "mean" differs: it divides each loss by its number of labels before averaging.
+// The divisor of the sum of the losses: the number of feasible utterances, or the number of labels of these
+// utterances. PyTorch's "mean" differs: it divides the loss of each utterance by the number of its labels,
+// and then averages.
 enum class CtcReduction { per_utterance, per_label };
 
 struct CtcOptions {
@@ -32,19 +34,19 @@ struct CtcLoss {
 // contribute nothing to the loss and the gradient, and `infeasible` counts them. Empty labels are valid.
 // Logits beyond a frame length are not read and have zero gradient.
 //
-// The recursions run on logarithms relative to the largest state of the previous frame, so float32 stays
-// accurate over thousands of frames. Results depend neither on the number of threads nor on the rest of the
-// batch. If the labels have probability zero, the loss is infinite and its gradient zero. NaN in the frames
-// gives NaN.
+// The recursions use logarithms relative to the maximum over the states of the previous frame, so float32
+// stays accurate over thousands of frames. Results depend neither on the number of threads nor on the rest of
+// the batch. If the labels have probability zero, the loss is infinite and its gradient zero. NaN in the
+// frames gives NaN.
 //
-// Lengths and labels must be on the CPU for logits on any device, so that the host finds the feasible
+// Lengths and labels must be on the CPU for logits on any device, so that ctc_loss() finds the feasible
 // utterances without waiting for the device. Throws ShapeError, naming the utterance, for wrong shapes,
 // dtypes, lengths, labels and blanks.
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options = {});
 
-// Returns the divisor of ctc_loss's mean: the number of feasible utterances, or of their labels. Arguments
-// are as for ctc_loss.
+// Returns the number by which ctc_loss() divides the sum of the losses: the number of feasible utterances, or
+// the number of labels of these utterances. The arguments are the same as for ctc_loss().
 int64_t ctc_loss_count(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
                        CtcReduction reduction);
 

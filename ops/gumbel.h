@@ -1,5 +1,5 @@
-// Gumbel noise, which turns a relaxed choice into a random one (Maddison et al. 2017, "The concrete
-// distribution").
+// Gumbel noise on logits, which makes the softmax of the logits a random choice (Maddison et al. 2017, "The
+// concrete distribution").
 #pragma once
 
 #include "autograd/tape.h"
@@ -8,7 +8,7 @@
 namespace tapeformer {
 
 // Returns x + g with g_i = -log(-log(u_i)), where u_i is uniform number `offset` + i of the stream. The
-// gradient of x is the gradient of the result. Throws ShapeError unless x is float32 or float64.
+// gradient of x is the gradient of the result. Throws ShapeError if x is not float32 or float64.
 Tensor add_gumbel_noise(const Tensor& x, const RandomStream& stream, int64_t offset = 0);
 
 }  // namespace tapeformer

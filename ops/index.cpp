@@ -29,7 +29,7 @@ Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& sh
   return y;
 }
 
-// Computes target += the elements of source at the positions of the index.
+// Adds each element of `source` to the element of `target` that `index` selects.
 void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& index,
                   const IndexShape& shape) {
   const Tensor source = dense(source_any);

@@ -5,8 +5,8 @@
 
 namespace tapeformer {
 
-// Returns the rows of table (rows, dim) at the indices in index (…); result (…, dim). The gradient of table
-// is dense.
+// Returns table[i], a row of table (rows, dim), for each element i of index (…). The result is (…, dim).
+// The gradient of `table` is dense.
 Tensor embedding(const Tensor& table, const Tensor& index);
 // Returns result[i…] = x[…, index[i…], …] along one dimension. index has the rank of x, and the sizes of x in
 // the other dimensions.
@@ -15,9 +15,10 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index);
 // Elements with equal indices are added in the order of `source`.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 
-// Returns a contiguous int64 copy on `device` of an integer index into [0, size). Throws ShapeError with the
-// first element out of range if the index is on the CPU. An index on a device is not checked, because reading
-// it would require synchronisation; kernels write NaN for elements out of range.
+// Returns a contiguous int64 copy of `index` on `device`. The elements of `index` must be integers in [0,
+// size). If `index` is on the CPU, throws ShapeError that names the first element out of range. An index on
+// another device is not checked, because reading the elements would require synchronisation. For an element
+// out of range, kernels write NaN.
 Tensor checked_index(const char* op, const Tensor& index, int64_t size, Device device);
 
 }  // namespace tapeformer

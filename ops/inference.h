@@ -1,6 +1,6 @@
 // Ops for decoding one token at a time. The functions are not recorded and write to memory that the caller
-// provides. The constructor of DecodingLinear takes memory from the allocator. On a CUDA device, products
-// that round a float32 input also take memory.
+// provides. The constructor of DecodingLinear allocates memory. On a CUDA device, products that round a
+// float32 input also allocate memory.
 #pragma once
 
 #include <functional>
@@ -11,15 +11,15 @@
 namespace tapeformer {
 
 // Writes to out (batch, value_dim + position_dim): row b is table[tokens[b]] followed by positions[position].
-// `tokens` (batch,) holds rows of the table as uint8, int32 or int64, and `positions` is (length,
+// `tokens` (batch,) holds row indices of the table as uint8, int32 or int64, and `positions` is (length,
 // position_dim). If `added` (length, value_dim + position_dim) is defined, added[position] is added to each
 // row.
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out, const Tensor& added = {});
 
 // The weight (out, in) and bias (out,) of a layer, prepared for products with at most `rows` rows. On the
-// CPU, the object keeps a packed copy of the weight in operand_dtype(weight). On a CUDA device, it keeps
-// rounded copies of a float32 weight and bias if operand_dtype(weight) is bfloat16.
+// CPU, the object keeps a packed copy of the weight in operand_dtype(weight). On a CUDA device, the object
+// keeps rounded copies of a float32 weight and bias if operand_dtype(weight) is bfloat16.
 class DecodingLinear {
  public:
   DecodingLinear() = default;
@@ -32,12 +32,12 @@ class DecodingLinear {
  private:
   Tensor weight_, bias_;
   RoundedWeights rounded_;
-  // Computes the product on the CPU; empty for other devices.
+  // Computes the product if the weight is on the CPU. Empty for other devices.
   std::function<void(const Tensor& x, Activation, const Tensor& pre, const Tensor& out)> prepared_;
 };
 
-// Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined. `rounded`, if it is
-// defined, receives out in bfloat16.
+// Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined. If `rounded` is defined,
+// also writes out in bfloat16 to it.
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                      const Tensor& out, const Tensor& rounded = {});
 

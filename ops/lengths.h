@@ -1,13 +1,13 @@
-// Validation of sequence lengths that the host reads.
+// Validation of sequence lengths on the CPU.
 #pragma once
 
 #include "core/tensor.h"
 
 namespace tapeformer {
 
-// Returns the lengths as a contiguous int64 tensor (batch,) on the CPU. Undefined lengths become `longest`.
-// Throws ShapeError, with the op and `what` ("frame length"), for a wrong shape or dtype and for a length
-// outside [0, longest].
+// Returns the lengths as a contiguous int64 tensor (batch,) on the CPU. If `lengths` is undefined, every
+// length is `longest`. Throws ShapeError for a wrong shape or dtype and for a length outside [0, longest].
+// The message names the op and `what`, for example "frame length".
 Tensor checked_lengths(const char* op, const char* what, const Tensor& lengths, int64_t batch,
                        int64_t longest);
 

@@ -23,7 +23,8 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
         "; expected equal dtypes, or a bfloat16 input with a float32 weight");
 }
 
-// Calls f.operator()<Y>() with the element type Y of a result in `dtype` for inputs of type X.
+// Calls f.operator()<Y>() with the element type Y of a result of dtype `dtype`. Throws ShapeError if inputs
+// of type X do not support this result dtype.
 template <class X, class F>
 void with_result_type(DType dtype, F&& f) {
   if (dtype == kDTypeOf<X>) return f.template operator()<X>();
@@ -41,8 +42,7 @@ Shape result_shape_of(const Tensor& x, const LinearShape& shape) {
   return result;
 }
 
-// The arguments that gradients need, without references to the tape. The tensors that the activation does not
-// need are undefined.
+// The arguments and results of linear() that its gradients need, without references to the tape.
 struct Product {
   Tensor x, weight;
   LinearShape shape;
@@ -52,7 +52,8 @@ struct Product {
   Tensor y = {};    // result of relu; undefined for other activations
 };
 
-// Returns the gradients of x, the weight and the bias that are needed.
+// Returns the gradients of x, the weight and the bias. If an element of `needs` is false, this gradient is
+// undefined.
 Gradients gradients_of(const Product& product, const Tensor& gradient, const std::array<bool, 3>& needs) {
   const Tensor g = dense(gradient);
   Gradients gradients(3);

@@ -17,8 +17,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               Activation activation = Activation::none, const DropoutMask& dropout = {},
               std::optional<DType> result = {});
 
-// Returns the dtype of x as an operand of products. The dtype is bfloat16 if x is float32 and the precision
-// of its device is bfloat16 (core/device_control.h), otherwise the dtype of x.
+// Returns the dtype to which products convert x. The dtype is bfloat16 if x is float32 and the precision of
+// its device is bfloat16 (core/device_control.h), otherwise the dtype of x.
 DType operand_dtype(const Tensor& x);
 // Returns whether products of bfloat16 operands on the device use bfloat16 instructions. On the CPU, this
 // requires AMX, or oneDNN on a processor with AVX512-BF16. Otherwise the operands are converted to float32.
@@ -26,12 +26,12 @@ bool has_bfloat16_products(Device device);
 // Returns the name of the library that computes float32 products of linear layers on the CPU. The name of
 // oneDNN includes its version.
 std::string cpu_product_library();
-// Returns x in operand_dtype(x). If several layers use one input, converting it once avoids repeated
-// rounding, and the layers keep half the bytes for backward().
+// Returns x in operand_dtype(x). If several layers use x, call this function once and pass the result to all
+// layers: x is rounded only once, and the layers keep half the bytes for backward().
 Tensor as_operand(const Tensor& x);
 
-// Computes the backward pass of linear(x, weight, bias) from the gradient of its result, without computing
-// the result. Used by gradient functions that recompute x.
+// Runs the backward pass of linear(x, weight, bias) without computing its result. `gradient` is the gradient
+// of the result. Used by gradient functions that recompute x.
 void backward_through_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
                              const Tensor& gradient);
 

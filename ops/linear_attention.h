@@ -21,9 +21,9 @@ struct LinearAttentionOptions {
 // Returns linear attention of q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v
 // (batch, key_length, heads, value_dim), all float32, float64 or bfloat16; result (batch, query_length,
 // heads, value_dim), contiguous. Inputs are read through their strides and are copied only if the last
-// dimension is not contiguous. The result of a query without visible keys is 0. backward() keeps q, k, v, the
-// result and one number per row, and repeats the forward scan. Throws ShapeError for mismatched shapes, and
-// for a causal form with different query and key lengths.
+// dimension is not contiguous. If all keys of a query are masked, its result is 0. The tape keeps q, k, v,
+// the result and one number per row. backward() repeats the forward scan. Throws ShapeError for mismatched
+// shapes, and for a causal form with different query and key lengths.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         const LinearAttentionOptions& options = {});
 

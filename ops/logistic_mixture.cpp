@@ -18,8 +18,8 @@ int64_t checked_mixtures(const char* op, const Tensor& parameters) {
   return mixtures;
 }
 
-// Returns negative log-likelihoods (rows,). If `gradient` is defined, writes the gradient to it, with row i
-// multiplied by scale[i].
+// Returns negative log-likelihoods (rows,). If `gradient` is defined, writes the gradient of `parameters` to
+// it. Row i of this gradient is multiplied by scale[i].
 Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, int64_t levels,
                const Tensor& scale, const Tensor& gradient) {
   const int64_t rows = parameters.size(0), mixtures = checked_mixtures(op, parameters);

@@ -13,8 +13,8 @@ struct LogisticMixtureOptions {
   Tensor row_mask = {};  // (rows,) uint8, 1 for rows that the mean includes; undefined: all rows
 };
 
-// Returns the mean negative log-likelihood in nats over the rows selected by row_mask, or 0 if there are
-// none. `parameters` (rows, 3 K), float32 or float64, holds K logits, K means and K log-scales, which are
+// Returns the mean negative log-likelihood in nats over the rows selected by row_mask, or 0 if no row is
+// selected. `parameters` (rows, 3 K), float32 or float64, holds K logits, K means and K log-scales, which are
 // clamped to at least -7. `targets` (rows,) holds integers. With y the target in [-1, 1], h = 1 / (levels -
 // 1) and s = exp(log-scale), component k gives y the probability sigmoid((y + h - mean) / s) - sigmoid((y - h
 // - mean) / s). The interval of the lowest and highest level is unbounded on its outer side. If the

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kHash = "lsh_buckets";
 constexpr const char* kOp = "lsh_attention";
 
-// Epsilon per element, as in trax. It is added to the squared norm of a key.
+// Epsilon per element, as in trax: kEpsilon * dim is added to the squared norm of a key.
 constexpr double kEpsilon = 1e-6;
 // Limits of the fields of random counters for rotations (ops/kernels/lsh_attention.h).
 constexpr int64_t kMaxRounds = 255, kMaxHeads = 1 << 12, kMaxBatch = 1 << 20, kMaxRotation = 1 << 25;
@@ -65,8 +65,8 @@ void check_length(const LshOptions& options, int64_t length) {
         " positions: lower buckets, or 0 for 2 length / chunk_length");
 }
 
-// Returns the maximum factors over all sequences. A shorter sequence may need more columns of one rotation
-// than a longer sequence.
+// Returns the maximum of each factor over all sequences of at most shape.length positions. A shorter sequence
+// may have a larger factor than a longer sequence.
 LshFactors max_factors_of(const LshHashShape& shape, bool of_any_length) {
   const LshFactors own = shape.factors(shape.length);
   if (!of_any_length || own.total() == 1) return own;
@@ -116,7 +116,7 @@ void check_buckets(const Tensor& buckets, const Tensor& q, int64_t rounds) {
         buckets.defined() ? buckets.shape() : Shape{});
   check(buckets.device() == q.device(), kOp, "q is on ", q.device().to_string(), " and the buckets on ",
         buckets.device().to_string());
-  if (!buckets.device().is_cpu()) return;  // reading them would wait for the device
+  if (!buckets.device().is_cpu()) return;  // reading the buckets would wait for the device
   const int32_t* const id = buckets.data<int32_t>();
   for (int64_t i = 0; i < buckets.numel(); ++i)
     check(id[i] >= 0 && id[i] <= q.size(1), kOp, "bucket ", id[i], " is not in [0, ", q.size(1), "]");

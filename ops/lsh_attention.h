@@ -17,16 +17,17 @@
 namespace tapeformer {
 
 struct LshOptions {
-  // The chunk before the first chunk of a round: none (paper, fast), the last chunk of the same round, or the
-  // last chunk of the previous round (trax, lucid). The last round is the previous round of the first round.
+  // The chunk before the first chunk of a round, to which the first chunk also attends: none (paper, fast),
+  // the last chunk of the same round, or the last chunk of the previous round (trax, lucid). The last round
+  // is the previous round of the first round.
   using Wrap = LshWrap;
   // none: a key found n times is weighted n (trax, lucid, fast). exact: each occurrence is weighted 1 / n
   // (paper, equation 16).
   enum class Duplicates { none, exact };
   // Scores q . k with k = q / |q| (paper, trax), or q . k / sqrt(dim) (lucid, fast).
   enum class Scale { unit_key, rsqrt_dim };
-  // Rounds are weighted by their sums of exponentials, so that they form one softmax (paper, trax, lucid), or
-  // equally (fast).
+  // logsumexp: the result of a round is weighted by its sum of exponentials, so that all rounds form one
+  // softmax (paper, trax, lucid). mean: all rounds have equal weights (fast).
   enum class Combine { logsumexp, mean };
   // The hash is bucket = argmax [x R, -x R] with a Gaussian matrix R. rotations: a separate R for each
   // example, head and round, and two rotations for more than 128 buckets (paper, trax). hyperplanes: one R
@@ -47,7 +48,7 @@ struct LshOptions {
   Combine combine = Combine::logsumexp;
   Hash hash = Hash::rotations;
   bool share_rotations = false;  // the same rotations for all examples of a batch, per head and round
-  int64_t first_example = 0;     // index of the first example in the stream of rotations
+  int64_t first_example = 0;     // index in the stream of rotations of the first example of q
   bool any_length = false;       // accept sequences with fewer positions than `buckets`, or of one chunk
   bool causal = false;           // attend to the same and earlier positions
   // Valid lengths, (batch,) int64 in [0, length]. Later positions are masked. If undefined, no position is
@@ -55,7 +56,8 @@ struct LshOptions {
   Tensor key_lengths = {};
   // Probability of setting an attention weight to zero. All chunks, rounds, heads and examples use one mask
   // (trax). The weight of slot i of a chunk for column j has the index 2 * i * chunk_length + j in the
-  // stream. Columns below chunk_length belong to the chunk before it, and the other columns to its own chunk.
+  // stream. Columns below chunk_length are the slots of the previous chunk, and the other columns are the
+  // slots of the same chunk.
   double dropout = 0;
   RandomStream dropout_stream = {};
 };
@@ -71,9 +73,9 @@ int64_t lsh_bucket_count(const LshOptions& options, int64_t length);
 
 // Returns the buckets of q (batch, length, heads, dim), float32, float64 or bfloat16; result (batch, heads,
 // rounds, length) int32 in [0, lsh_bucket_count(length of the sequence)]. The upper end is the bucket of
-// masked positions. A tie selects the lowest bucket. The call is not recorded, because buckets have no
-// gradient. The rotations of round r do not depend on the number of rounds. Throws ShapeError for odd or too
-// many buckets, no rounds, and mismatched shapes.
+// masked positions. In a tie, the lowest bucket is selected. The call is not recorded, because buckets have
+// no gradient. The rotations of round r do not depend on the number of rounds. Throws ShapeError if the
+// number of buckets is odd or too large, if `rounds` is not in [1, 255], and for mismatched shapes.
 Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStream& stream);
 
 // Returns LSH attention of q (batch, length, heads, dim) and v (batch, length, heads, value_dim), both

@@ -13,7 +13,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "lstm";
-constexpr int kWeights = 4;  // number of tensors per direction
+constexpr int kWeights = 4;  // number of weight tensors per direction
 
 void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
   check(
@@ -51,8 +51,9 @@ void check_arguments(const Tensor& input, const std::vector<LstmWeights>& direct
   for (const LstmWeights& w : directions) check_weights(w, input, directions[0].weight_hh.size(1));
 }
 
-// Allocates the gradients of the weights that require one. The two biases of a direction share one array,
-// which share_bias_gradients() copies.
+// Allocates the gradients of the weights that require one. The kernel writes one gradient for both biases of
+// a direction. If both biases require a gradient, share_bias_gradients() then copies the gradient of bias_ih
+// to bias_hh.
 template <class T>
 std::array<LstmGradient<T>, 2> gradient_targets(const std::vector<Tensor>& weights, Needs needs,
                                                 Gradients& gradients) {

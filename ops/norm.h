@@ -17,12 +17,12 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout = {}, double eps = kLayerNormEps);
 
-// The result of a layer norm, and the same values as an operand of products, in the dtype of operand_dtype()
-// (ops/linear.h). If the dtypes are equal, both are the same tensor.
+// The result of a layer norm. `operand` holds the same values in operand_dtype(result) (ops/linear.h), for
+// use in matrix products. If this is the dtype of `result`, `operand` and `result` are the same tensor.
 struct NormResult {
   Tensor result, operand;
 };
-// Return layer_norm() or residual_layer_norm() with the operand, which the same kernel rounds.
+// Compute layer_norm() or residual_layer_norm(). One kernel writes both `result` and `operand`.
 NormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                    double eps = kLayerNormEps);
 NormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,

@@ -14,8 +14,8 @@ struct ParameterSlot {
   Tensor parameter, gradient, first, second;  // `second` is undefined for SGD
 };
 
-// Returns the bytes of the rule as a uint8 tensor on `device`. Callers overwrite it with set_rule() before
-// each launch of a CUDA graph that reads it.
+// Returns the bytes of the rule as a uint8 tensor on `device`. If a CUDA graph reads this tensor, set_rule()
+// must be called before each launch of the graph to overwrite the rule.
 Tensor rule_on(Device device, const StepRule& rule);
 void set_rule(const Tensor& memory, const StepRule& rule);
 
@@ -29,19 +29,19 @@ struct GradientScales {
   Tensor scales;  // (count,) float64: the factors by which Clipping multiplies the gradients
   Tensor norm;    // norm of all gradients as optimizer_step() returns it
 };
-// Computes the scales of the gradients for `clipping`.
+// Computes the norm of the gradients and the scale of each gradient.
 GradientScales gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping);
 
-// Returns the sum of squares of each tensor, (count,) float64 on their device. Does not wait for the device.
-// The sum for a float32 tensor is finite if and only if all elements are finite. The sum for a float64 tensor
-// may overflow if elements exceed 1e150. The tensors must have the same dtype, float32 or float64, and the
-// same device.
+// Returns the sum of squares of each tensor, (count,) float64 on the device of the tensors. Does not wait for
+// the device. The sum for a float32 tensor is finite if and only if all elements are finite. The sum for a
+// float64 tensor may overflow if elements exceed 1e150. The tensors must have the same dtype, float32 or
+// float64, and the same device.
 Tensor squared_norms(const std::vector<Tensor>& tensors);
 // Writes the sums of squared_norms into `squares`, (count,) float64.
 void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares);
 
-// Computes average = decay * average + (1 - decay) * value, elementwise. decay is the average_decay of a rule
-// on the device.
+// Computes average = decay * average + (1 - decay) * value, elementwise. `rule` is a result of rule_on(), and
+// decay is its average_decay.
 void average_into(const Tensor& average, const Tensor& value, const Tensor& rule);
 
 }  // namespace tapeformer

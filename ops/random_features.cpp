@@ -14,8 +14,8 @@ constexpr const char* kOp = "random_features";
 constexpr const char* kInto = "random_features_into";
 constexpr const char* kProjection = "random_projection";
 
-// Replaces `count` rows of w (rows, dim) by orthonormal rows with the same span. The second pass removes the
-// rounding errors of the first pass.
+// Replaces the first `count` rows of w (rows, dim) by orthonormal rows with the same span. The second pass
+// removes the rounding errors of the first pass.
 void orthonormalize(double* w, int64_t count, int64_t dim) {
   const auto dot = [dim](const double* a, const double* b) {
     double total = 0;
@@ -62,7 +62,7 @@ RandomFeatureShape shape_of(const char* op, const Tensor& x, const Tensor& proje
   return s;
 }
 
-// Computes the features of contiguous rows.
+// Writes the features of x, which must be contiguous, to `out`.
 void compute_features(const char* op, const RandomFeatureShape& s, const Tensor& x, const Tensor& projection,
                       const Tensor& out) {
   if (s.rows == 0) return;

@@ -26,8 +26,9 @@ Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, co
 // Returns the features (batch, length, heads, features) of x (batch, length, heads, dim) for a projection
 // (features, dim). Both are float32 or float64.
 //   softmax_query, softmax_key: the features above without the factor 1 / sqrt(features), which cancels in
-//     attention. Features of a query are also divided by their maximum. The maximum cancels as well, and
-//     backward() treats it as a constant. Features of a key depend only on that key, so no query depends on
+//     attention. Features of a query are also divided by their maximum. This maximum also cancels, and
+//     backward() treats the maximum as a constant. Features of a key depend only on that key, so no query
+//     depends on
 //     later keys.
 //   relu: max(w_i . x', 0) / sqrt(features) + offset (section 2.2, generalised attention).
 // Throws ShapeError for mismatched shapes and dtypes.

@@ -11,8 +11,9 @@ Tensor mean(const Tensor& x, int dim, bool keep_dim = false);
 // Returns the largest element along one dimension, or NaN if the dimension holds NaN. If several elements are
 // equal, the gradient goes to the first. Throws ShapeError if the dimension is empty.
 Tensor max(const Tensor& x, int dim, bool keep_dim = false);
-// Returns the int64 index of the first largest element of the last dimension, or of its first NaN. The result
-// has no gradient.
+// Returns the int64 index of the largest element along the last dimension. If several elements are equal,
+// this is the index of the first one. If the dimension holds NaN, this is the index of the first NaN. The
+// result has no gradient.
 Tensor argmax(const Tensor& x);
 
 }  // namespace tapeformer

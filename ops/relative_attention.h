@@ -7,23 +7,24 @@
 
 namespace tapeformer {
 
-// Returns content (batch, heads, queries, keys) plus the scores of distances, position (batch, heads,
-// queries, distances). The last query is at the position of the last key. Column c of `position` belongs to
-// the distance keys - 1 - c from a key to a query, so key j of query i has column j + queries - 1 - i. If
-// there is no such column, the result is -inf: with distances = keys, the result is causal. Throws ShapeError
-// unless 1 <= queries <= keys <= distances <= keys + queries - 1. The gradient must be 0 where the result is
-// -inf, as the gradient of softmax() is.
+// Adds the scores of distances to the scores of contents. `content` and the result are (batch, heads,
+// queries, keys), and `position` is (batch, heads, queries, distances). The last query is at the position of
+// the last key. Column c of `position` belongs to the distance keys - 1 - c from a key to a query, so key j
+// of query i has column j + queries - 1 - i. If there is no such column, the result is -inf: with distances =
+// keys, the result is causal. Throws ShapeError if the shapes do not satisfy 1 <= queries <= keys <=
+// distances < keys + queries. The gradient must be 0 where the result is -inf, as the gradient of softmax()
+// is.
 Tensor relative_scores(const Tensor& content, const Tensor& position);
 
-// Keys and values of the previous tokens, a ring with memory for `capacity` tokens, and a second ring of
-// compressed rows. Row r describes the tokens rate * r to rate * (r + 1) - 1. A query also attends to the
-// newest `max_compressed` rows whose tokens are before its window.
+// A ring with the keys and values of the newest `capacity` tokens, and a second ring with rows of compressed
+// keys and values. Compressed row r stands for the tokens rate * r to rate * (r + 1) - 1. A query also
+// attends to the newest `max_compressed` rows whose tokens are before its window.
 struct RelativeCache {
   Tensor keys, values;  // (batch, capacity, heads, dim), contiguous
   KeyWindow window;     // causal window of a query; its span is at most `capacity`
-  int64_t rate = 1;     // divides the first key of each window
+  int64_t rate = 1;     // the first key of each window is a multiple of `rate`
   int64_t max_compressed = 0;
-  // (batch, rows, heads, dim), contiguous. The caller writes them. Undefined if max_compressed is 0.
+  // (batch, rows, heads, dim), contiguous. The caller writes the rows. Undefined if max_compressed is 0.
   Tensor compressed_keys, compressed_values;
   Tensor scores;  // workspace, (batch, heads, distances)
   int64_t length = 0;
@@ -34,12 +35,12 @@ struct RelativeCache {
 // Compressed rows have the positions before the window.
 struct RelativeBias {
   Tensor content_bias, position_bias;  // (heads, dim)
-  Tensor distances;                    // (distances, heads, dim), at least as many as a query has keys
+  Tensor distances;                    // (distances, heads, dim): at least one row for each key of a query
 };
 
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
-// `out`. All four are (batch, heads, dim) with a contiguous last dimension. The call is not recorded and
-// allocates no memory. Throws ShapeError for mismatched shapes.
+// `out`. q, k, v and out are (batch, heads, dim) with a contiguous last dimension. The call is not recorded
+// and allocates no memory. Throws ShapeError for mismatched shapes.
 void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, const RelativeBias& bias,
                              RelativeCache& cache, const Tensor& out);
 

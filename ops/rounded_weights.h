@@ -14,8 +14,8 @@ class RoundedWeights {
  public:
   RoundedWeights() = default;
   // Allocates copies of the weights that linear layers round: float32 tensors on a CUDA device whose
-  // precision is bfloat16. Ignores other tensors. Copies of weights that are adjacent in memory are adjacent,
-  // so that linear layers can use the concatenation of such weights.
+  // precision is bfloat16. Ignores other tensors. If weights are adjacent in memory, their copies are
+  // adjacent too, so that linear layers can use several weights as one matrix.
   explicit RoundedWeights(const std::vector<Tensor>& weights);
 
   // Rounds the weights. Must be called before the first scope, and after the weights have changed.

@@ -13,7 +13,7 @@ Tensor row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype
 // shape (rows,).
 Tensor weighted_sum(const char* op, const Tensor& values, const Tensor& weights);
 
-// Returns x times a scalar tensor. x must be contiguous.
+// Returns x * factor. x must be contiguous, and `factor` must have one element.
 Tensor multiplied_by(const char* op, const Tensor& x, const Tensor& factor);
 
 }  // namespace tapeformer

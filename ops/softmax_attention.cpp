@@ -54,8 +54,8 @@ void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, cons
         "; none may be negative, and count must not exceed period");
 }
 
-// Returns the pattern with the table of key_blocks, as kernels expect it. Call this function inside dispatch,
-// because it reads the address of the data.
+// Returns the pattern with a pointer to the data of `key_blocks`, which kernels need. Call this function
+// inside dispatch, because Tensor::data() requires that the op runs on the device.
 KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
   if (!key_blocks.defined()) return pattern;
   check((key_blocks.rank() == 2 || (key_blocks.rank() == 3 && key_blocks.size(0) == heads)) &&
@@ -118,7 +118,8 @@ SoftmaxResult run_forward(const SoftmaxOperands& x) {
   return result;
 }
 
-// Returns the gradients of q, k and v. `result` may be the result of attention to more keys than x contains.
+// Returns the gradients of q, k and v. `result` may be the result of attention to more keys than the keys in
+// x.
 Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
   const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
@@ -137,7 +138,7 @@ struct Subsequences {
   int64_t step, length;
 
   int64_t tokens() const { return (length + step - 1) / step; }
-  // Returns x (batch, length, heads, dim) as (batch step, tokens, heads, dim), padded with zeros.
+  // Returns x (batch, length, heads, dim) as (batch * step, tokens, heads, dim), padded with zeros.
   Tensor split(const Tensor& x) const {
     const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), padding = tokens() * step - length;
     const Tensor padded =
@@ -164,8 +165,9 @@ struct Subsequences {
   }
 };
 
-// Returns whether each query attends to all keys at distances that are multiples of a step, and to no other
-// keys. Returns false with dropout, whose random numbers depend on positions in the whole sequence.
+// Returns whether each query attends to all keys at distances that are multiples of pattern.dilated.step, and
+// to no other keys. Returns false with dropout, whose random numbers depend on positions in the whole
+// sequence.
 bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;
@@ -177,7 +179,7 @@ bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
          (options.causal || pattern.dilated.after >= KeyWindow::kUnlimited);
 }
 
-// Computes softmax_attention() for patterns with is_interleaved(): attention within each subsequence.
+// Computes softmax_attention() if is_interleaved() is true: attention within each subsequence.
 Tensor interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                              const SoftmaxAttentionOptions& options) {
   const int64_t batch = q.size(0), length = q.size(1), step = options.pattern.dilated.step;
@@ -196,7 +198,7 @@ Tensor interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
 
 // Returns whether strided_attention() supports the options: causal attention, without key lengths and
 // dropout, to all keys at distances that are multiples of a step and to a window of at most `step` tokens.
-// The two sets then have at most the key of the query in common.
+// These two sets then have at most one key in common, at the position of the query.
 bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;
@@ -237,7 +239,7 @@ class StridedAttention {
 
  private:
   // Returns the operands of the subsequences. A token attends to the earlier tokens of its subsequence. The
-  // operands are not kept for backward.
+  // operands are not kept: backward() computes them again.
   SoftmaxOperands far_operands() const {
     SoftmaxOperands far{
         order_.split(near_.q), order_.split(near_.k), order_.split(near_.v), {}, {}, near_.shape};
@@ -258,7 +260,7 @@ Tensor every_second_head(const Tensor& x, int64_t first) {
   return reshape(slice(pairs, 3, first, first + 1), {batch, length, heads, dim});
 }
 
-// Computes softmax_attention() for patterns with is_strided().
+// Computes softmax_attention() if is_strided() is true.
 Tensor strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options) {
   if (options.pattern.alternate_heads) {

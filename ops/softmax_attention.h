@@ -16,9 +16,10 @@ struct SoftmaxAttentionOptions {
   // pattern requires key_length = query_length. Kernels skip tiles of scores in which no query attends to a
   // key.
   KeyPattern pattern = {};
-  // Blocks of pattern.table, int32 (rows, width) or (heads, rows, width) on the device of q: the blocks of
-  // pattern.table.block keys that the blocks of queries attend to. Negative numbers are ignored. If it is
-  // defined, the op sets the other members of pattern.table.
+  // The key blocks of pattern.table: int32 (rows, width) or (heads, rows, width) on the device of q. A block
+  // has pattern.table.block tokens. Row r holds the numbers of the key blocks to which the queries of block r
+  // attend. Negative numbers are ignored. If key_blocks is defined, the op sets all members of pattern.table
+  // except `block`.
   Tensor key_blocks = {};
   double scale = 0;    // scale of the scores; 0: 1 / sqrt(dim)
   double dropout = 0;  // probability of setting an attention probability to zero

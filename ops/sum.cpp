@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns the sum of one dimension, kept as size 1. The call is not recorded.
+// Returns the sum over one dimension, which keeps size 1. The call is not recorded.
 Tensor sum_dim(const Tensor& x, int dim) {
   const Tensor source = dense(x);
   const Split split = split_at(x.shape(), dim);

@@ -11,8 +11,8 @@ constexpr const char* kTop = "top_positions";
 constexpr const char* kGather = "gather_tokens";
 constexpr const char* kScatter = "scatter_mean_tokens";
 
-// Returns the selection in contiguous memory. Throws ShapeError unless it is (batch, heads, clusters, count)
-// int64 on the device of x.
+// Returns the selection in contiguous memory. Throws ShapeError if the selection is not (batch, heads,
+// clusters, count) int64 on the device of x.
 Tensor checked_selection(const char* op, const Tensor& x, const Tensor& selection) {
   check_defined(op, "x", x, "the selection", selection);
   check(selection.rank() == 4 && selection.dtype() == DType::int64, op,
@@ -45,7 +45,8 @@ Tensor gathered(const Tensor& x_any, const Tensor& selection, const Tensor& weig
 }
 
 // Returns the sum of the rows of each token over its clusters. If weights (batch, length, heads) are defined,
-// writes 1 / n to `weights` for a token in n clusters, or 0 for n = 0, and multiplies the sums by it.
+// writes 1 / n to `weights` for a token in n clusters, or 0 if n = 0, and multiplies the sum of the token by
+// this weight.
 Tensor scattered(const Tensor& x_any, const Tensor& selection, int64_t length, const Tensor& weights) {
   const Tensor x = dense(x_any);
   TokenSelection s = shape_of_selection(selection, length, x.size(4));

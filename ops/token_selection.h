@@ -18,9 +18,9 @@ Tensor top_positions(const Tensor& x, int64_t count);
 // ShapeError for mismatched shapes.
 Tensor gather_tokens(const Tensor& x, const Tensor& selection);
 
-// Returns, for each token, the mean of its rows over the clusters that contain it, or 0 if there is no such
-// cluster. x is (batch, clusters, count, heads, dim), float32, float64 or bfloat16; result (batch, length,
-// heads, dim). Throws ShapeError for mismatched shapes.
+// Returns, for each token, the mean of its rows over the clusters that contain the token, or 0 if no cluster
+// contains the token. x is (batch, clusters, count, heads, dim), float32, float64 or bfloat16; result (batch,
+// length, heads, dim). Throws ShapeError for mismatched shapes.
 Tensor scatter_mean_tokens(const Tensor& x, const Tensor& selection, int64_t length);
 
 }  // namespace tapeformer

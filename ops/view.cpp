@@ -42,7 +42,7 @@ bool are_adjacent(const std::vector<Tensor>& parts) {
   return true;
 }
 
-// Returns the concatenation of the parts along `dim`, with this shape, without recording it.
+// Returns a copy of the parts, concatenated along `dim` to a tensor of this shape. The call is not recorded.
 Tensor joined(const std::vector<Tensor>& parts, int dim, const Shape& shape) {
   const Tensor out = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
   int64_t begin = 0;
@@ -147,7 +147,8 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
     total += part.size(dim);
   }
   const Shape shape = with_size(first.shape(), dim, total);
-  // Slices of the first dimension that is not 1 are adjacent in memory.
+  // If all dimensions before `dim` have size 1, slices along `dim` are contiguous, and consecutive slices are
+  // adjacent in memory.
   bool outermost = true;
   for (int i = 0; i < dim; ++i) outermost = outermost && shape[i] == 1;
   const Tensor out = outermost && are_adjacent(parts) ? first.alias(shape, shape.contiguous_strides())

@@ -1,5 +1,5 @@
-// Reshaping, slicing and joining. Results share storage with the input if its strides allow. All functions
-// are differentiable.
+// Reshaping, slicing and joining. Results share storage with the input if the strides of the input allow
+// this. All functions are differentiable.
 #pragma once
 
 #include <vector>
@@ -22,8 +22,8 @@ Tensor permute(const Tensor& x, const Shape& order);
 Tensor transpose(const Tensor& x, int dim0, int dim1);
 // Returns elements [begin, end) of one dimension as a view. Negative indices count from the end.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
-// Concatenates tensors of equal rank along an existing dimension. If the parts lie in one storage as in the
-// result, returns a view.
+// Concatenates tensors of equal rank along an existing dimension. If the parts are already adjacent in one
+// storage, in the order of the result, returns a view.
 Tensor concat(const std::vector<Tensor>& parts, int dim);
 // Stacks tensors of equal shape along a new dimension.
 Tensor stack(const std::vector<Tensor>& parts, int dim);
@@ -31,7 +31,7 @@ Tensor stack(const std::vector<Tensor>& parts, int dim);
 // slices are views of one tensor in the same arrangement, backward() copies nothing.
 std::vector<Tensor> unbind(const Tensor& x, int dim);
 
-// Returns the shape of a contiguous tensor that unbind(…, dim) divides into these parts.
+// Returns the shape of the tensor for which unbind(…, dim) returns parts of these shapes.
 Shape shape_of_parts(const std::vector<Tensor>& parts, int dim);
 // Returns whether the parts are the slices of one contiguous tensor, in the order of unbind(…, dim).
 bool are_parts(const std::vector<Tensor>& parts, int dim);

@@ -100,8 +100,8 @@ template <int... kElement>
 #endif
 }
 
-// Stores v, rounded to bfloat16, as operands of add_dot_products(). With AVX512-BF16, subnormal elements
-// become zero. Otherwise the function equals store().
+// Stores v, rounded to bfloat16, for later use as an operand of add_dot_products(). With AVX512-BF16,
+// subnormal elements become zero. Without AVX512-BF16, the result is the same as with store().
 [[gnu::always_inline]] inline void store_operand(BFloat16* target, Vector<float> v) {
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
   const Pairs both = detail::narrow_both(v, v);

@@ -1,5 +1,5 @@
 // The instruction set for which the CPU kernels of this program are compiled. A distribution contains the
-// kernels once per level, and the dynamic loader selects the level for the processor.
+// kernels once per instruction level, and the dynamic loader selects the level for the processor.
 #pragma once
 
 #include "core/instruction_set.h"

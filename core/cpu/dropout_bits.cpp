@@ -8,7 +8,7 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr int kBlocks = 8;    // number of Philox blocks computed in parallel, one per lane
-constexpr int kPerBlock = 8;  // number of elements per block
+constexpr int kPerBlock = 8;  // number of elements that use the bits of one block
 constexpr int kGroup = kBlocks * kPerBlock;
 
 // Vectors of 32 bytes on every processor, with one lane per Philox block.
@@ -16,7 +16,7 @@ typedef uint32_t Words [[gnu::vector_size(32)]];
 typedef int32_t Signed [[gnu::vector_size(32)]];
 typedef uint64_t Pairs [[gnu::vector_size(32)]];
 
-// The two halves of the 64-bit products x * factor.
+// The upper and lower 32 bits of the 64-bit products x * factor.
 struct Product {
   Words high, low;
 };

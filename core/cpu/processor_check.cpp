@@ -1,6 +1,7 @@
-// A check at the start of the program, which exits with a message if the processor lacks extensions that the
-// compiled code needs. This file is compiled for plain x86-64. It calls no inline function of a library,
-// because the linker may keep a copy that is compiled for a newer processor.
+// A check at the start of the program. If the processor lacks an instruction set extension that the compiled
+// code needs, the program prints a message and exits. This file is compiled for plain x86-64. It calls no
+// inline function of a library, because the linker may choose a copy of such a function that is compiled for
+// a newer processor.
 #include <unistd.h>
 
 #include "core/cpu/compiled_for.h"

@@ -40,7 +40,7 @@ template <class T>
 using Vector = typename detail::VectorOf<T>::type;
 
 namespace detail {
-// The bits of a vector of BFloat16.
+// The bits of kLanes<float> BFloat16 elements.
 typedef uint16_t HalfVector [[gnu::vector_size(kVectorBytes / 2)]];
 
 // Converts 16-bit lanes to 32-bit lanes. The intrinsics convert all lanes at once; GCC 12 splits
@@ -119,7 +119,7 @@ template <class T>
 }
 }  // namespace detail
 
-// Returns the sum of the lanes by pairwise addition of halves.
+// Returns the sum of the lanes. Adds the two halves of the vector repeatedly.
 [[gnu::always_inline]] inline float sum(Vector<float> v) {
   return detail::sum_lanes<float>(v);
 }

@@ -22,9 +22,9 @@ inline constexpr float kRound = 0x1.8p23f, kRoundBiased = kRound + 127;
 inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // n * kLn2High is exact
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// Bounds to which the argument of exp is clamped: exp(-104) rounds to 0, and exp(89) overflows. They are
-// defined in another file, because compilers turn clamping to known constants into branches, which are
-// slower.
+// Bounds to which the argument of exp is clamped: exp(-104) rounds to 0, and exp(89) overflows. The bounds
+// are defined in another file. If a compiler knows their values, it turns the clamping into branches, which
+// are slower.
 extern const float kExpLow, kExpHigh;
 
 template <class V>
@@ -99,7 +99,7 @@ template <class V>
   return ((f - (0.5f * square - square * f * p)) + n * kLn2Low) + n * kLn2High;
 }
 
-// Returns log(x) for x = 0, infinity, negative x and NaN, and y for other x.
+// Returns log(x) if x is 0, infinity, negative or NaN. Otherwise returns y.
 [[gnu::always_inline]] inline float with_log_limits(float y, float x) {
   y = x == 0.0f ? -kInf : y;
   y = x == kInf ? kInf : y;
@@ -238,7 +238,8 @@ inline double erf(double x) {
 
 namespace tapeformer {
 
-// The functions above as static members, for the Math parameter of function objects that both backends share.
+// The functions of vmath as static members. Function objects that both backends share take this class as
+// their template parameter Math.
 struct VectorMath {
   template <class T>
   [[gnu::always_inline]] static T exp(T x) {

@@ -16,10 +16,10 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // bytes; Linux transfers at most 2 GiB per call
-constexpr mode_t kMode = 0666;                        // mode of new files, which the umask reduces
+constexpr mode_t kMode = 0666;                        // permissions of new files, before the umask
 constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr size_t kTemporaryDigits = 16;  // number of random digits in a temporary name
-constexpr size_t kLongestStem = 200;     // maximum number of bytes that a temporary name keeps of a name
+constexpr size_t kLongestStem = 200;     // maximum length of the part of `name` in a temporary name
 
 // Returns the path with all symbolic links resolved.
 std::string resolved(const std::string& path) {
@@ -113,7 +113,7 @@ std::string temporary_name(const std::string& name) {
   char digits[kTemporaryDigits + 1];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(number));
   const size_t slash = name.rfind('/'), start = slash == std::string::npos ? 0 : slash + 1;
-  // The name is truncated, because file systems limit its length.
+  // `name` is truncated, because file systems limit the length of names.
   return name.substr(0, start) + "." + name.substr(start, kLongestStem) + std::string(kTemporaryMark) +
          digits;
 }

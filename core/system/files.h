@@ -1,6 +1,7 @@
 // Files that survive crashes and full disks: complete writes, fsync, and replacement by rename. All functions
-// throw FileError with the path and the system's reason. They follow symbolic links, for files that the user
-// names. For files that the program names, use core/system/folder.h, which does not follow links.
+// throw FileError with the path and the system's reason. The functions follow symbolic links, so use them for
+// files that the user names. For files that the program names, use core/system/folder.h, which does not
+// follow links.
 #pragma once
 
 #include <cerrno>
@@ -14,8 +15,8 @@ namespace tapeformer {
 
 class FileError : public std::runtime_error {
  public:
-  // The message is "cannot ACTION PATH: TEXT". `reason` is an errno value. TEXT defaults to its
-  // strerror message.
+  // The message is "cannot ACTION PATH: TEXT". `reason` is an errno value. TEXT defaults to the strerror
+  // message of `reason`.
   FileError(const std::string& action, const std::string& path, int reason = errno);
   FileError(const std::string& action, const std::string& path, int reason, const std::string& text);
   int reason() const { return reason_; }
@@ -40,11 +41,12 @@ class File {
   int descriptor() const { return descriptor_; }
   const std::string& path() const { return path_; }
   void write(const void* data, size_t size);
-  // Reads bytes at an offset. Throws if the file ends within the range.
+  // Reads bytes at an offset. Throws FileError if the file ends before offset + size.
   void read_at(void* data, size_t size, size_t offset) const;
   size_t size() const;  // throws if the file is not a regular file
   void truncate(size_t size);
-  // Writes the data to the disk. A file that is renamed after the call never has incomplete content.
+  // Writes the data to the disk. If the file is renamed after the call, readers of the new name never see
+  // incomplete content.
   void sync();
 
  private:
@@ -64,11 +66,11 @@ bool is_temporary_name(std::string_view name);
 void sync_folder(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
 // Replaces a file atomically: readers see the old or the new content. A failure leaves no temporary file. If
-// the path is a symbolic link to a file, replaces that file; a link to nothing is replaced itself. If the
-// path is a device or a pipe, writes to it.
+// the path is a symbolic link to a file, replaces that file. If the target of the link does not exist,
+// replaces the link. If the path is a device or a pipe, writes the text to the device or pipe.
 void replace_file(const std::string& path, std::string_view text);
 
-// An exclusive lock on a folder. The system releases it when the process ends.
+// An exclusive lock on a folder. The system releases the lock when the process ends.
 class FolderLock {
  public:
   // Locks the folder without waiting. Throws FileError, with reason EWOULDBLOCK if the lock is held already.

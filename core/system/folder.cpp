@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr mode_t kFileMode = 0666, kFolderMode = 0777;  // modes of new entries, which the umask reduces
+constexpr mode_t kFileMode = 0666, kFolderMode = 0777;  // permissions of new entries, before the umask
 
 File open_at(const File& folder, const std::string& path, const std::string& name, int flags) {
   const int all = flags | O_NOFOLLOW | O_CLOEXEC;

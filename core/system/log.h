@@ -9,13 +9,13 @@ namespace tapeformer {
 
 enum class LogLevel { debug, info, warning, error };
 
-// Writes a message if its level is at least the current level. Any thread may call it. Control characters in
-// the text are escaped (core/system/printable.h).
+// Writes a message if `level` is at least the level that set_log_level() has set. Any thread may call the
+// function. Control characters in the text are escaped (core/system/printable.h).
 void log_message(LogLevel level, const std::string& text);
 // Sets the lowest level of the messages that are written; the default is LogLevel::info.
 void set_log_level(LogLevel level);
 
-// A thread-safe function that writes one message, whose control characters are already escaped.
+// A thread-safe function that writes one message. The control characters in `text` are already escaped.
 using LogSink = void (*)(LogLevel level, const std::string& text);
 // Sets the sink of all later messages; nullptr restores the default sink, which prints "level: text" to
 // standard error.

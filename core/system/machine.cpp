@@ -17,8 +17,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns the value of the first line of a file that starts with `key`: the text after the colon and the
-// blanks.
+// Finds the first line of a file that starts with `key` and has a value. Returns the value, which is the text
+// after the colon and the blanks.
 std::string value_of(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

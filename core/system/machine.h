@@ -13,7 +13,7 @@ struct BuildInfo {
   // Values of -march of all copies of the kernels, separated by blanks; empty if there is one copy.
   std::string kernel_choices;
   std::string instruction_set;  // extensions that the compiler may use in the kernels: "avx2 fma …"
-  int vector_bytes = 0;         // length of the vectors in the kernels
+  int vector_bytes = 0;         // length of the vectors in the kernels, in bytes
 };
 BuildInfo build_info();
 
@@ -29,7 +29,8 @@ struct BlasInfo {
 BlasInfo blas_info();
 
 // Returns a hint if OpenBLAS uses kernels for AVX2 or less on a processor with AVX-512, otherwise "". The
-// environment variable OPENBLAS_CORETYPE selects the kernels. OpenBLAS reads it when the program starts.
+// environment variable OPENBLAS_CORETYPE selects the kernels. OpenBLAS reads this variable when the program
+// starts.
 std::string blas_advice();
 
 struct MachineInfo {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kSide = 16;                  // rows of a tile, and columns of a tile of sums
 constexpr int64_t kTile = kSide * kTileDepth;  // elements of a tile of operands
-constexpr int64_t kMaxDepth = 512;             // maximum rows that add_transposed() packs at a time
+constexpr int64_t kMaxDepth = 512;             // maximum number of rows that add_transposed() packs at a time
 constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
 int64_t rounded_up(int64_t n, int64_t multiple) {
@@ -37,8 +37,8 @@ void transpose_pairs(const BFloat16* from, int64_t stride, BFloat16* to) {
     }
 }
 
-// Packs 32 rows of 16 columns into a tile of the right operand. Row p of the tile holds the pairs of rows 2p
-// and 2p + 1.
+// Packs 32 rows of 16 columns into a tile of the right operand. Row p of the tile holds pairs of an element
+// of row 2p and an element of row 2p + 1.
 void pack_tile(const BFloat16* x, int64_t stride, BFloat16* tile) {
   for (int64_t p = 0; p < kSide; ++p, x += 2 * stride)
     for (int64_t j = 0; j < kSide; j += kLanes<float>)
@@ -103,7 +103,7 @@ TAPEFORMER_AMX void configure_tiles(int64_t rows) {
 // The left operand of a product. Strides are in bytes.
 struct Left {
   const BFloat16 *upper, *lower;  // the first 16 rows, and the next 16 rows
-  int64_t stride, step;           // between rows, and between tiles of the same rows
+  int64_t stride, step;           // distances between rows, and between tiles of the same rows
 };
 
 // Prevents the compiler from moving stores after tile loads. The intrinsics of GCC do not declare that they
@@ -130,7 +130,8 @@ TAPEFORMER_AMX void square_product(const Left& a, const BFloat16* panel, int64_t
     _tile_zero(2);
     _tile_zero(3);
   }
-  // Each register is loaded for the next step as soon as its last product of this step has started.
+  // A register is loaded for the next step as soon as the last product that reads it in this step has
+  // started.
   const BFloat16 *left = a.upper, *left_lower = a.lower;
   _tile_loadd(4, left, a.stride);
   _tile_loadd(6, panel, kTileDepth * kBFloat16Bytes);

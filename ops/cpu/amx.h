@@ -28,8 +28,8 @@ bool available();
 // Returns the size of a packed matrix in bytes.
 int64_t packed_bytes(int64_t depth, int64_t columns);
 // Packs the columns [begin, end) of b, which is stored as (depth, columns), or as (columns, depth) if
-// `transposed`, and rounds them to bfloat16. `begin` is a multiple of kPanelColumns, and `end` is a multiple
-// of kPanelColumns or `columns`.
+// `transposed` is true. Rounds the elements to bfloat16. `begin` is a multiple of kPanelColumns, and `end` is
+// a multiple of kPanelColumns or `columns`.
 void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64_t begin, int64_t end,
           BFloat16* packed);
 // Computes out (rows, columns) = a (rows, depth) b, where `packed` is the packed matrix b. `out_stride` is

@@ -35,8 +35,8 @@ double smallest_kept(const T* logits, const ClassScore& score, std::vector<doubl
 
 template <class T, class Index>
 void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out) {
-  constexpr int64_t kMinDraws = 1 << 12;  // minimum number of draws per thread
-  parallel_for(rows, kMinDraws / score.classes + 1, [&](int64_t begin, int64_t end) {
+  constexpr int64_t kMinScores = 1 << 12;  // minimum number of scores per thread
+  parallel_for(rows, kMinScores / score.classes + 1, [&](int64_t begin, int64_t end) {
     std::vector<double> sorted;
     for (int64_t row = begin; row < end; ++row) {
       const T* const own = logits + row * score.classes;

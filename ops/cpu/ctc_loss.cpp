@@ -56,7 +56,7 @@ class Utterance {
         beta_(2 * row_),
         posterior_(states_) {}
 
-  // Returns the negative log-likelihood. Unless `gradient` (frames, classes) is null, writes the derivative
+  // Returns the negative log-likelihood. If `gradient` (frames, classes) is not null, writes the derivative
   // with respect to the logits, multiplied by `scale`, to `gradient`.
   T run(const T* logits, const int64_t* labels, int64_t blank, T scale, T* gradient) {
     if (frames_ == 0) return 0;  // a feasible utterance without frames has no labels
@@ -107,8 +107,9 @@ class Utterance {
     }
   }
 
-  // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t. The sum of
-  // the shifts up to frame t is subtracted. Frame t uses row t % rows of `alpha`. Returns the loss.
+  // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t. The shift
+  // of a frame is the maximum of alpha in the frame before it. The sum of the shifts up to frame t is
+  // subtracted from alpha_t. Frame t uses row t % rows of `alpha`. Returns the loss.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
     CtcSpan span = ctc_span(0, frames_, states_);
@@ -146,14 +147,15 @@ class Utterance {
     return largest;
   }
 
-  // The maxima of beta + emission and of the log-posterior over the states of a frame.
+  // The maximum of beta + emission, and the maximum of the log-posterior alpha + beta, over the states of a
+  // frame.
   struct Largest {
     T beta, posterior;
   };
   // Computes posterior_ = alpha + beta and row = beta + emission for the states of one frame. beta_t(s) is
   // the log-probability of all path suffixes that leave state s at frame t. The sum of the shifts of the
-  // frames after t is subtracted. `after` is `row` of the next frame. Returns the maxima of row and
-  // posterior_.
+  // frames after t is subtracted from beta_t. `after` is `row` of the next frame. Returns the maxima of row
+  // and posterior_.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcSpan span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
@@ -216,8 +218,8 @@ class Utterance {
     const T shift = normalizers_.data()[t], share = scale / total;
 #pragma omp simd
     for (int64_t k = 0; k < classes_; ++k) out[k] = scale * vmath::exp(row[k] - shift);
-    // Every second state is the blank. Its sum stays in a register, because repeated additions to memory are
-    // slow.
+    // Every second state is a blank. The posteriors of the blanks are summed in a register, because repeated
+    // additions to memory are slow.
     const int64_t first_blank = span.begin + span.begin % 2, first_label = span.begin + 1 - span.begin % 2;
     T blanks = 0;
     for (int64_t s = first_blank; s < span.end; s += 2) blanks += posterior[s];

@@ -21,8 +21,8 @@ struct DecodingWeight<O>::Storage {
     int64_t begin, columns;
     PackedOperand<O> weight;
   };
-  std::optional<Scratch<O>> weight;                  // the weight rounded to O, for kFewRows inputs or fewer
-  std::vector<std::unique_ptr<const Slice>> slices;  // slices of the outputs, for more inputs
+  std::optional<Scratch<O>> weight;                  // the weight as O; only if shape.rows <= kFewRows
+  std::vector<std::unique_ptr<const Slice>> slices;  // otherwise: packed slices of the outputs
   std::optional<Scratch<O>> input;                   // the input, rounded to O
 };
 

@@ -19,8 +19,8 @@ blasint size(int64_t value) {
   return static_cast<blasint>(value);
 }
 
-constexpr int64_t kGrainSize = 32;           // minimum number of rows or columns of a part
-constexpr int64_t kGrainProducts = 1 << 18;  // minimum number of multiplications of a part
+constexpr int64_t kGrainSize = 32;           // minimum number of rows or columns per thread
+constexpr int64_t kGrainProducts = 1 << 18;  // minimum number of multiplications per thread
 
 // Computes the product `p` by BLAS in the calling thread.
 template <class T>

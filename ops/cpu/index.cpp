@@ -9,8 +9,8 @@ namespace tapeformer::cpu {
 
 namespace {
 
-// Calls f(i, j) for each element i of an array (outer, count, inner). Element i of `index` selects the
-// element j of the array (outer, size, inner).
+// Calls f(i, j) for each element i of `index` (outer, count, inner). j is the element of an array (outer,
+// size, inner) that index[i] selects.
 template <class F>
 void for_indexed(const IndexShape& s, const int64_t* index, F f) {
   parallel_for(s.outer, std::max<int64_t>((1 << 14) / std::max<int64_t>(s.count * s.inner, 1), 1),

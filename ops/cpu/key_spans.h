@@ -1,5 +1,5 @@
-// A map from keys to the columns of a block of scores in sparse attention. A tile of keys has no columns if
-// no query of the block attends to it.
+// A map from keys to the columns of a block of scores in sparse attention. If no query of the block attends
+// to a tile of keys, the tile has no columns.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace tapeformer::cpu {
 
 // Columns [slot, slot + count) of a block of scores belong to the keys [key, key + count). `key`, `slot` and
-// `count` are multiples of the columns of a tile.
+// `count` are multiples of the number of columns of a tile.
 struct KeySpan {
   int64_t key = 0, slot = 0, count = 0;
   int64_t column(int64_t position) const { return position - key + slot; }
@@ -25,12 +25,12 @@ struct ScoreColumns {
   bool is_empty() const { return begin >= end; }
 };
 
-// Visits the blocks of scores of a block of kQueries queries. A block of scores has kKeys columns, which are
-// divided into spans of keys.
+// Visits the blocks of scores of a block of at most kQueries queries. A block of scores has kKeys columns,
+// which are divided into spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeySpans {
-  // If a vector is not a whole number of tiles of keys, tiles extend beyond the keys of a row. A gap after
-  // each span makes room for them.
+  // If the vector length is not a multiple of kTileRows, tiles of kTileRows keys extend beyond the keys of a
+  // row. A gap of unused columns after each span makes room for these tiles.
   static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
   static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;
@@ -44,7 +44,7 @@ class KeySpans {
     queries_ = queries;
     next_key_ = 0;
   }
-  // Finds the keys of the next block. Returns false if there is none.
+  // Finds the keys of the next block. Returns false if there is no next block.
   bool next() {
     count_ = 0;
     for (int64_t slot = 0; slot < kKeys;) {
@@ -68,7 +68,7 @@ class KeySpans {
     return count_ > 0;
   }
 
-  // Calls f(span, first row, columns) for each span and each tile of rows that attends to it.
+  // Calls f(span, first row, columns) for each span and each tile of rows that attends to the span.
   template <class F>
   void for_tiles(F&& f) const {
     for (int64_t s = 0; s < count_; ++s)
@@ -112,7 +112,7 @@ class KeySpans {
     }
   }
   // Calls f(first key, first column, first row, end row) for each tile of kTileRows keys and each group of
-  // adjacent row tiles. All tiles of a group have weights for the tile of keys.
+  // adjacent row tiles. All row tiles of a group have weights for the tile of keys.
   template <class F>
   void for_key_tiles(F&& f) const {
     for (int64_t s = 0; s < count_; ++s)

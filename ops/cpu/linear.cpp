@@ -16,13 +16,14 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Maximum number of parts of the rows, unless there are more threads. Each part except the first has a buffer
-// for its weight gradient.
+// linear_backward() divides the rows into at most kMaxParts parts, or into one part per thread if there are
+// more than kMaxParts threads. Each part except the first has a buffer for its weight gradient.
 constexpr int64_t kMaxParts = 8;
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
-constexpr int64_t kBlockRows = 256;  // maximum number of rows of a block that stays in the cache
+constexpr int64_t kBlockRows = 256;  // maximum number of rows per block, so that a block stays in the cache
 constexpr int64_t kMinBlockRows = 64;
-constexpr int64_t kBlockElements = 1 << 14;  // maximum sums per block of more than kMinBlockRows rows
+// Maximum number of sums per block, if the block has more than kMinBlockRows rows.
+constexpr int64_t kBlockElements = 1 << 14;
 
 // Calls f(first, count) for blocks of rows [begin, end) of at most `max_rows` rows.
 template <class F>
@@ -30,8 +31,9 @@ void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
   for (int64_t row = begin; row < end; row += max_rows) f(row, std::min(max_rows, end - row));
 }
 
-// Computes the gradient of one row with respect to x wᵀ + bias. For relu, y > 0 means that the unit was
-// active and that dropout kept it, so no random numbers are drawn. If y is NaN, the gradient is not set to 0.
+// Computes the gradient of one row with respect to x wᵀ + bias. For relu, y > 0 means that x wᵀ + bias was
+// positive and that dropout kept the element, so the dropout mask is not needed. If y is NaN, the gradient is
+// not set to 0.
 template <class T, class Y>
 void start_row(const Y* g, const Y* y, const Y* pre, Activation activation, T scale, const T* multipliers,
                T* out, int64_t n) {

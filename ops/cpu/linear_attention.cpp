@@ -31,8 +31,8 @@ struct PerHead {
   T* operator[](int64_t head) const { return data + head * stride; }
 };
 
-// Linear attention for several heads of a sequence, whose rows are adjacent in memory. The working memory of
-// a thread holds a chunk, the states and dd of each head.
+// Linear attention for several heads of a sequence. The rows of these heads are adjacent in memory. The
+// working memory of a thread holds a chunk, the states and dd of each head.
 //
 // Legend: z = sum of phi(k), (dim,); d = phi(q) . z + eps, the denominator of out, (length,);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
@@ -45,7 +45,7 @@ struct PerHead {
 template <class S>
 class HeadGroup {
   using T = Compute<S>;
-  static constexpr bool kRounds = !std::is_same_v<S, T>;  // whether storing a sum in a tensor rounds it
+  static constexpr bool kRounds = !std::is_same_v<S, T>;  // whether storing a sum in a tensor rounds the sum
 
  public:
   HeadGroup(const LinearAttentionShape& shape, int64_t group, AttentionRows<const S> q,
@@ -80,8 +80,8 @@ class HeadGroup {
     std::fill_n(states_.data, state_elements_, T{0});
   }
 
-  // Computes the rows of `out` for the selected heads. Unless `inverse_denominators` (batch, heads,
-  // query_length) is null, also stores 1 / d of these rows.
+  // Computes the rows of `out` for the selected heads. If `inverse_denominators` (batch, heads, query_length)
+  // is not null, also stores 1 / d of these rows.
   void forward(AttentionRows<S> out, T* inverse_denominators) {
     if (!s_.causal)
       for_chunks(valid_keys_, [&](Chunk c) {
@@ -292,7 +292,7 @@ class HeadGroup {
   PerHead<T> partial_dots_;                        // one vector per token of the chunk
   PerHead<T> states_;                              // the memory of the states, which are the members below
   PerHead<T> key_sum_, query_sum_;                 // (dim,)
-  PerHead<T> value_key_, dn_query_, key_value_;    // (value_dim, dim) twice, (dim, value_dim)
+  PerHead<T> value_key_, dn_query_, key_value_;    // (value_dim, dim), (value_dim, dim), (dim, value_dim)
   int64_t state_elements_ = 0;
 };
 

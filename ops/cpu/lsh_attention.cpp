@@ -13,7 +13,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// The inputs of one head, and its result, which is accumulated over the rounds.
+// The inputs and the result of one head. The result is accumulated over the rounds.
 template <class T>
 struct ForwardHead {
   ForwardHead(const LshAttentionShape& s, Arena& arena)
@@ -158,8 +158,8 @@ class LshForward : public LshWindow<T> {
     sum_[row] = sum(total);
   }
 
-  // Adds row `row` of the block to the result of its position for a softmax over all rounds. In the last
-  // round, normalizes the result.
+  // Adds row `row` of result_ to the result of `position`. Rescales both for one softmax over all rounds. In
+  // the last round, normalizes the result.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->value_width();
@@ -186,7 +186,7 @@ class LshForward : public LshWindow<T> {
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = keep * out[m] + add * result[m];
   }
 
-  // Adds row `row` of the block, after normalization, to the result of its position for the mean over the
+  // Normalizes row `row` of result_ and adds it to the result of `position`, which is the mean over the
   // rounds.
   void add_mean(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
@@ -203,7 +203,7 @@ class LshForward : public LshWindow<T> {
 
   const ForwardHead<T> running_;
   T* const log_sums_;
-  T* value_columns_[2] = {};               // one per half of the window
+  T* value_columns_[2] = {};               // packed values, one array per half of the window
   T* result_ = nullptr;                    // (kQueries, value_width)
   T *maximum_ = nullptr, *sum_ = nullptr;  // one element per row of the block
 };

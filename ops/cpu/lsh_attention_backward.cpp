@@ -5,7 +5,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-// The inputs of one head, and its gradients, summed over the rounds.
+// The inputs and the gradients of one head. The gradients are summed over the rounds.
 template <class T>
 struct BackwardHead {
   BackwardHead(const LshAttentionShape& s, Arena& arena)
@@ -19,8 +19,8 @@ struct BackwardHead {
 
   std::array<PositionRows<T>, 5> rows;  // q, v, g, gq, gv
   T* deltas;                            // (length,): g . out
-  // Gradients that each segment contributes to the chunk before it: chunk_length rows of gq and gv per
-  // segment.
+  // Gradients that each segment contributes to the chunk before the segment: chunk_length rows of gq and gv
+  // per segment.
   T* look_backs;
 };
 
@@ -82,7 +82,7 @@ class LshBackward : public LshWindow<T> {
   }
 
   // Adds the look-back buffer of the segment that begins at chunk `begin` to the gradients of the chunk
-  // before it.
+  // before this segment.
   void add_look_back(const LshOrder& order, int64_t round, int64_t begin) {
     const LshOrder::Chunk chunk = order.chunk_before(round, begin);
     if (!chunk.exists) return;
@@ -268,8 +268,8 @@ class LshBackward : public LshWindow<T> {
         });
   }
 
-  // Adds the contribution of the queries of the block to gk and gv of a half, whose columns begin at
-  // `offset`.
+  // Adds the contribution of the queries of the block to gk and gv of a half. The score columns of the half
+  // begin at `offset`.
   void add_for_keys(const Half& half, int64_t offset, int64_t first, int64_t count) {
     const Sums& sums = sums_of(half);
     const int64_t tiles = tile_rows(count) / kTileRows;
@@ -335,7 +335,7 @@ class LshBackward : public LshWindow<T> {
   T* g_columns_ = nullptr;                              // gradients g of the chunk, in panels of rows_ rows
   T* ones_ = nullptr;                                   // (capacity_,)
   T *g_rows_ = nullptr, *score_gradients_ = nullptr;    // (rows_, value_dim), (kQueries, stride_)
-  Range tile_ranges_[Base::kQueries / kTileRows] = {};  // visible columns of each tile of the block
+  Range tile_ranges_[Base::kQueries / kTileRows] = {};  // score columns that each tile of queries uses
 };
 
 }  // namespace

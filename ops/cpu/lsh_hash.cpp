@@ -71,7 +71,7 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
   return static_cast<int32_t>(x[largest] >= -x[smallest] ? largest : count + smallest);
 }
 
-// Maximum size in bytes of the rotations that a thread uses at a time, if they contain several rounds. The
+// A thread uses the rotations of several rounds at a time if their size is at most this number of bytes. The
 // rotations and a tile of queries then stay in the cache.
 constexpr int64_t kRotationBytes = 128 << 10;
 
@@ -161,9 +161,9 @@ class HeadHash {
                     panels + rotation.width1 * s_.dim);
   }
 
-  // Returns `count` queries from `position`. If the queries have type T, a full tile is read in place.
-  // Incomplete tiles and queries of other types are copied to `copy`, converted to T, and padded with zeros
-  // to a full tile.
+  // Returns the `count` queries that begin at `position`. If the queries have type T, a full tile is read in
+  // place. Incomplete tiles and queries of other types are copied to `copy`, converted to T, and padded with
+  // zeros to a full tile.
   Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
     const S* const first = q_.row(example, position, head);
     if constexpr (std::is_same_v<S, T>)

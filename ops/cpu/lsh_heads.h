@@ -6,8 +6,8 @@
 
 namespace tapeformer::cpu {
 
-// Calls f(example, head, order, rows, for_segments) for each head of each sequence. `order` is the sorted
-// order of the head, and `rows` is the working memory of the head, of type Head. for_segments(g) calls
+// Calls f(example, head, order, rows, for_segments) for each head of each sequence. `order` holds the sorted
+// positions of the head, and `rows` is the working memory of the head, of type Head. for_segments(g) calls
 // g(window, segment, first chunk, end chunk) for each segment of kLshSegment chunks. `window` is a result of
 // make(rows) that uses the memory of one thread. Heads run in parallel. If there are fewer heads than
 // threads, the segments of each head run in parallel instead. The results are the same in both cases if the

@@ -72,7 +72,7 @@ class LshOrder {
   const LshAttentionShape& s_;
   int32_t *sorted_, *codes_, *counters_;
   int64_t valid_ = 0, chunks_ = 0;
-  std::vector<Wrap> wraps_;  // the wrap of each round
+  std::vector<Wrap> wraps_;  // one per round
 };
 
 }  // namespace tapeformer::cpu

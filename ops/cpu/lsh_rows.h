@@ -1,6 +1,6 @@
-// Copies of the rows of one head that are close together in memory. In (batch, length, heads, dim) tensors,
-// the stride of the rows is heads * dim. Rows with this stride use few cache sets and, for long sequences,
-// more pages than the TLB holds.
+// Compact copies of the rows of one head. In a (batch, length, heads, dim) tensor, consecutive rows of a head
+// are heads * dim elements apart. Such rows use few cache sets and, for long sequences, more pages than the
+// TLB holds.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct PositionRows {
   operator PositionRows<const T>() const { return {data, stride}; }  // NOLINT
 };
 
-// Allocates rows of several widths. The rows of one position are adjacent.
+// Allocates one array of rows per width. The rows of one position are adjacent in memory.
 template <class T, size_t kParts>
 std::array<PositionRows<T>, kParts> take_rows(Arena& arena, int64_t length,
                                               const std::array<int64_t, kParts>& widths) {

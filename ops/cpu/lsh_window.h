@@ -1,6 +1,7 @@
-// A chunk of LSH attention with the previous chunk, gathered and packed, for forward and backward. In a row
-// of scores, the columns from 0 are the keys of the previous chunk. The columns from `capacity`, the chunk
-// length rounded up to whole tiles, are the keys of the chunk itself.
+// LshWindow, the base class of the forward and backward passes of LSH attention. A window is a chunk together
+// with the previous chunk. Both chunks are gathered and packed. A row of scores has `capacity` columns for
+// the keys of the previous chunk, followed by `capacity` columns for the keys of the chunk itself. `capacity`
+// is the chunk length rounded up to whole tiles.
 #pragma once
 
 #include <cmath>
@@ -22,8 +23,8 @@ namespace tapeformer::cpu {
 template <class T>
 using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
-// Chunks per segment, the unit of work within a round. The number is constant, so that sums do not depend on
-// the number of threads.
+// Number of chunks per segment. A thread processes whole segments of a round. The number is constant, so that
+// sums do not depend on the number of threads.
 inline constexpr int64_t kLshSegment = 16;
 
 inline void prefetch_row(const void* row, int64_t bytes) {
@@ -117,7 +118,7 @@ class LshWindow {
  public:
   using Int = LaneInt<T>;
   using Half = LshHalf<T>;
-  // Number of queries in a block of scores; a multiple of the tile size.
+  // Number of queries in a block of scores; a multiple of kTileRows.
   static constexpr int64_t kQueries = 96;
 
   LshWindow(const LshAttentionShape& shape, const LshDropout<T>& dropout, PositionRows<const T> q,
@@ -246,7 +247,7 @@ class LshWindow {
       for (; i < end; ++i) ranges_[i] = {begin, capacity_ + (s_.causal ? i : end)};
     }
   }
-  // Returns the union of the columns of queries [begin, end), in whole vectors.
+  // Returns the smallest range of whole vectors that contains the columns of all queries in [begin, end).
   Range range_of(int64_t begin, int64_t end) const {
     Range all{2 * capacity_, 0};
     for (int64_t i = begin; i < std::min(end, own_->count); ++i) {
@@ -318,7 +319,7 @@ class LshWindow {
       back_rounds_[r] = cell.round;
     }
   }
-  // Returns the multiplicities of a vector of keys of `half` from key j, for the query of the last
+  // Returns the multiplicities of the keys [j, j + kLanes<T>) of `half`, for the query of the last
   // find_cells() call. The multiplicity of a key is the number of times that the query attends to it in all
   // rounds.
   Vector<T> multiplicities(const Half& half, int64_t j) const {

@@ -1,7 +1,7 @@
 // Each step of the recurrence is a product of few rows, computed by recurrent_operand.h. With 320 cells in
 // float32 on one core of a Zen 5, such a product takes 13 us for 1 row, 25 us for 8 rows and 49 us for 16
 // rows. oneDNN pads the rows to blocks of 16 rows and takes 51 us per block. The other products have many
-// rows and use oneDNN where it is faster (packed_operand.h).
+// rows and use oneDNN if it is the fastest library (packed_operand.h).
 //
 // Type parameters: T is the type of weights, states and all arithmetic. O is the type of the operands of
 // products: BFloat16 in bfloat16 precision, otherwise T.
@@ -29,7 +29,7 @@ constexpr int64_t kFramesAhead = 8 * kTileRows;
 constexpr int64_t kGradientFrames = 256;  // frames per block of products for gradients of weights
 
 // The sequences of one direction that a thread processes, from the longest to the shortest. The sequences
-// that contain frame t are therefore the first rows.
+// that contain frame t are therefore the first elements of `sequences`.
 struct Rows {
   int64_t direction;
   std::vector<int64_t> sequences;
@@ -56,8 +56,8 @@ std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* length
   return shares;
 }
 
-// The rows of one direction in the arrays `gates` (directions, batch, frames, 4 hidden), `cells` (directions,
-// batch, frames, hidden) and `out` (batch, frames, directions * hidden).
+// Computes pointers to the rows of one direction in the arrays `gates` (directions, batch, frames, 4 hidden),
+// `cells` (directions, batch, frames, hidden) and `out` (batch, frames, directions * hidden).
 template <class T>
 struct Layout {
   const LstmShape& shape;
@@ -83,8 +83,8 @@ class ValidFrames {
   // Returns the row of the first frame of sequence b.
   int64_t first(int64_t b) const { return first_[static_cast<size_t>(b)]; }
 
-  // Calls f(b, t, count) for each sequence b with rows in [begin, end). These rows are `count` frames of the
-  // sequence from frame t.
+  // Calls f(b, t, count) for each sequence b with rows in [begin, end). These rows are the `count` frames of
+  // the sequence that begin at frame t.
   template <class F>
   void for_sequences(int64_t begin, int64_t end, F&& f) const {
     int64_t b = std::upper_bound(first_.begin(), first_.end(), begin) - first_.begin() - 1;
@@ -121,7 +121,8 @@ void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T
 }
 
 // Computes gz, the gradient with respect to the pre-activations of the gates. g is the gradient of the
-// output, and gh is the gradient of h from the next step. Replaces gc by the gradient of the previous c.
+// output, and gh is the gradient of h from the next step. Replaces gc, the gradient of c, by the gradient of
+// c of the previous frame.
 template <class T>
 void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, const T* c, const T* c_before,
                    T* gc, T* gz) {
@@ -252,7 +253,7 @@ void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const R
 }
 
 // Returns rows [begin, end) of the input x as operands of type O. The rows are copied to `buffer` if they
-// must be converted or if padding frames separate them.
+// must be converted, or if there are padding frames between the rows.
 template <class O, class T>
 const O* input_rows(const LstmBackward<O, T>& gradient, int64_t begin, int64_t end, O* buffer) {
   const int64_t in = gradient.shape.in;
@@ -314,8 +315,8 @@ void weight_sums(const LstmBackward<O, T>& gradient, int64_t direction, int64_t 
   }
 }
 
-// Computes weight gradients. Each part sums the gradients of its frames; the sums are added in the order of
-// the parts.
+// Computes the weight gradients. The valid frames are divided into parts. Each part sums the gradients of its
+// frames; then the sums are added in the order of the parts.
 template <class O, class T>
 void weight_gradients(const LstmBackward<O, T>& gradient, const LstmGradient<T>* gradients) {
   const LstmShape& shape = gradient.shape;

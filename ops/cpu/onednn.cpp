@@ -21,7 +21,7 @@ using dnnl::memory;
 // The last rows are copied to blocks of kLastBlock rows and padded with zeros. Two kernels therefore suffice
 // for any number of rows.
 constexpr int64_t kBlock = 64, kLastBlock = 16;
-// Numbers of rows that one call of the compiled kernels of add_transposed() sums. The last rows are padded
+// Numbers of rows over which the two compiled kernels of multiply_transposed() sum. The last rows are padded
 // with zeros to kLastDepth rows.
 constexpr int64_t kDepth = 256, kLastDepth = 64;
 
@@ -95,7 +95,7 @@ class Kernel {
   }
 
   // Returns the arguments of the calling thread, without data. The objects are created once, because
-  // allocating them for each block takes 3 % of a training step.
+  // allocating the objects for each block takes 3 % of a training step.
   const std::unordered_map<int, memory>& arguments() const {
     // Kernels are never destroyed, so their addresses are unique.
     thread_local std::unordered_map<const Kernel*, std::unordered_map<int, memory>> kernels;

@@ -17,8 +17,8 @@ inline constexpr bool kBuilt = false;
 #endif
 
 // Returns whether oneDNN is the fastest library for operands of a type on this processor. This requires
-// AVX-512 for float32, and AVX512-BF16 for bfloat16. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both from
-// oneDNN.
+// AVX-512 for float32, and AVX512-BF16 for bfloat16. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both
+// extensions from oneDNN.
 bool fast(DType operand);
 
 // Returns whether DNNL_MAX_CPU_ISA allows AMX.
@@ -35,8 +35,8 @@ class Product;
 const Product& product(DType operand, int64_t depth, int64_t columns, int64_t out_stride);
 // Returns the size of the packed right operand in bytes.
 int64_t packed_bytes(const Product& product);
-// Packs b, which is stored as (depth, columns), or as (columns, depth) if `transposed`, and rounds it to the
-// type of the operands.
+// Packs b, which is stored as (depth, columns), or as (columns, depth) if `transposed` is true. Rounds the
+// elements to the type of the operands.
 void pack(const Product& product, const float* b, bool transposed, void* packed);
 // Computes out (rows, columns) = a (rows, depth) b, where `packed` is the result of pack() for b.
 void multiply(const Product& product, int64_t rows, const void* a, const void* packed, float* out);

@@ -46,16 +46,16 @@ const To* as_type(const From* from, int64_t count, To* buffer) {
 }
 
 // The right operand of products with operands of type O (float, double or BFloat16) and sums of type
-// Compute<O>. Without a bfloat16 kernel, rounded operands are multiplied in float, with the same result up to
-// the order of sums.
+// Compute<O>. If there is no bfloat16 kernel, the operands are rounded to BFloat16 and multiplied in float.
+// The result is the same up to the order of sums.
 template <class O>
 class PackedOperand {
  public:
   using T = Compute<O>;
 
-  // Packs b (depth, columns), which is stored as (columns, depth) if `transposed`, and rounds it to O. Uses
-  // all threads if it is called outside of parallel loops. out_stride is the row stride of results in
-  // elements; 0 selects `columns`.
+  // Packs b (depth, columns), which is stored as (columns, depth) if `transposed` is true. Rounds the
+  // elements to O. Uses all threads if it is called outside of parallel loops. out_stride is the row stride
+  // of results in elements; 0 selects `columns`.
   PackedOperand(int64_t depth, int64_t columns, const T* b, bool transposed, int64_t out_stride = 0);
 
   // Computes out (rows, columns) = a (rows, depth) b for a contiguous `a`.
@@ -63,7 +63,7 @@ class PackedOperand {
 
  private:
   void pack(const T* b, bool transposed);
-  // Implements multiply() for elements of `a` of type operand_.
+  // Implements multiply() if the elements of `a` have type operand_.
   void multiply_packed(int64_t rows, const void* a, T* out) const;
 
   int64_t depth_, columns_, out_stride_;

@@ -1,7 +1,7 @@
 // Products of many rows with a matrix in panels (tile_product.h), in cache blocks. A panel stays in L1 while
-// it is multiplied with the tiles of a block of rows. The tiles are packed in L2 (Goto and van de Geijn,
-// "Anatomy of high-performance matrix multiplication", 2008). The weights are packed once for all rows,
-// whereas BLAS would pack them in each call.
+// it is multiplied with the tiles of a block of rows. The tiles of the block are packed and stay in L2 (Goto
+// and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008). The weights are packed once
+// for all rows, whereas BLAS would pack them in each call.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace tapeformer::cpu {
 inline constexpr int64_t kPartDepth = kVectorBytes == 64 ? 128 : 256;
 inline constexpr int64_t kBlockRows = 32 * kTileRows;
 
-// Returns the number of rows per block, at most `max_rows`, for blocks of whole tiles and nearly equal size.
-// A small last block would read all panels for few rows.
+// Divides rows into blocks of nearly equal size, because a small last block would read all panels for few
+// rows. Returns the number of rows per block, which is a multiple of kTileRows and at most `max_rows`.
 inline int64_t even_block(int64_t rows, int64_t max_rows) {
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows,
                 blocks = std::max<int64_t>((rows + max_rows - 1) / max_rows, 1);
@@ -69,8 +69,8 @@ void store_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, con
 template <bool kAdd = false, class T>
 void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                     const T* panels, T* c, int64_t c_stride) {
-  // Each thread has one buffer on the heap, because its stack may be too small. The buffer is not taken from
-  // the allocator, because the allocator's peak would then depend on the scheduling of threads.
+  // Each thread has one buffer on the heap, because the stack of a thread may be too small. The buffer is not
+  // taken from the allocator, because the allocator's peak would then depend on the scheduling of threads.
   struct Tiles {
     alignas(64) T values[kBlockRows * kPartDepth];
   };

@@ -11,14 +11,15 @@
 namespace tapeformer::cpu {
 
 // The packed right operand. Operands have type O (float, double or BFloat16), and sums have type Compute<O>.
-// BFloat16 operands are multiplied by amx.h if the processor has AMX. Otherwise they are multiplied in float,
-// with the same result up to the order of sums.
+// If the processor has AMX, amx.h multiplies BFloat16 operands. Otherwise BFloat16 operands are multiplied in
+// float, with the same result up to the order of sums.
 template <class O>
 class RecurrentOperand {
  public:
   using T = Compute<O>;
 
-  // Packs b (depth, columns), which is stored as (columns, depth) if `transposed`, and rounds it to O.
+  // Packs b (depth, columns), which is stored as (columns, depth) if `transposed` is true. Rounds the
+  // elements to O.
   RecurrentOperand(int64_t depth, int64_t columns, const T* b, bool transposed)
       : depth_(depth), columns_(columns) {
     if constexpr (kRounds) {

@@ -32,7 +32,7 @@ constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 // key are skipped. S is the type of the tensors and of the packed operands of products; scores, statistics
 // and sums have the compute type T. For BFloat16, the scale multiplies scores and gradients instead of the
 // packed operands, so that rounding does not change the operands. Probabilities and gradients of scores are
-// rounded.
+// rounded to BFloat16 for products.
 template <class S>
 class SoftmaxHead {
   using T = Compute<S>;
@@ -139,7 +139,7 @@ class SoftmaxHead {
   int64_t sum_rows() const { return s_.key_length + kTileRows; }
 
   // Allocates the operands that hold probabilities and gradients of scores. For BFloat16, the operands are
-  // rounded copies. For other types, they are the scores themselves.
+  // rounded copies. For other types, the operands are the scores and gradients themselves.
   void take_operands(Arena& arena, bool backward) {
     constexpr int64_t kSize = kQueries * kScoreStride;
     score_gradients_ = arena.take<T>(backward ? kSize : 0);
@@ -174,7 +174,7 @@ class SoftmaxHead {
   }
 
   // Calls f for each block of queries, with query_, queries_ and query_rows_ of the block. The rows are
-  // padded with zeros to whole tiles. They include the scale, except for BFloat16.
+  // padded with zeros to whole tiles, and are multiplied by the scale if they are not BFloat16.
   template <class F>
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < s_.query_length; query_ += kQueries) {
@@ -195,8 +195,8 @@ class SoftmaxHead {
     for (spans_.start(attended_, query_, queries_); spans_.next();) f();
   }
 
-  // Computes scores = left right^T for the tiles of spans_. `left` is (queries, depth), and
-  // `panels` contains the right operand.
+  // Computes scores = left right^T for the tiles of spans_. `left` is (queries, depth), and `panels` contains
+  // the right operand.
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
     spans_.for_score_tiles([&](int64_t i, int64_t key, int64_t column) {
       tile_product<Left::rows, false>(left + i * depth, depth, panels + key * depth, depth,
@@ -272,7 +272,7 @@ class SoftmaxHead {
       store_pairs(operand + i * kScoreStride + 2 * j, narrow_pairs(load(even + j), load(odd + j)));
   }
 
-  // Draws the dropout multipliers of `columns` of row i to multipliers_. Returns false if there is no
+  // Writes the dropout multipliers of `columns` of row i to multipliers_. Returns false if there is no
   // dropout.
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
     if (!s_.dropout.active()) return false;
@@ -300,7 +300,7 @@ class SoftmaxHead {
 
   // Processes row i of the block. Replaces the scores by m p, where p is the probability and m the dropout
   // multiplier. Replaces score_gradients_, which holds g . v, by p (m g . v - g . out). For BFloat16, also
-  // rounds both to operands.
+  // rounds both results to operands of products.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];
@@ -327,7 +327,7 @@ class SoftmaxHead {
   // Adds Σ_i weights(i, j) columns[i] to sums[j] for the keys j of the block. i runs over the queries of the
   // block, and columns[i] is row i of the packed matrix `columns`.
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
-    // The step is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
+    // kStep is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
     constexpr int64_t kStep = packed_depth<S>(1);
     spans_.for_key_tiles([&](int64_t key, int64_t column, int64_t first, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)

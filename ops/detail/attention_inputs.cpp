@@ -66,7 +66,7 @@ Tensor contiguous_features(const Tensor& x) {
 }
 
 Gradients attention_gradients(Needs needs, const Tensor& q, const Tensor& k, const Tensor& v) {
-  constexpr int kDim = 2;  // dimension of the parts in (batch, length, 3, heads, dim)
+  constexpr int kDim = 2;  // dimension of size 3 in (batch, length, 3, heads, dim), the joined q, k and v
   if (needs[0] && needs[1] && needs[2] && are_parts({q, k, v}, kDim))
     return unbind(Tensor::empty(shape_of_parts({q, k, v}, kDim), q.dtype(), q.device()), kDim);
   return empty_gradients(needs, {&q, &k, &v});

@@ -15,14 +15,16 @@ void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, co
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& out, bool rounds = false);
 // Returns key_lengths as a contiguous int64 tensor (batch,) on the device of the keys, or an undefined tensor
-// if it is undefined. Values on the CPU must be in [0, key_length]. Values on a CUDA device are not checked,
-// because reading them would require synchronisation; kernels clamp values that are out of range.
+// if key_lengths is undefined. Values on the CPU must be in [0, key_length]. Values on a CUDA device are not
+// checked, because reading the values would require synchronisation; kernels clamp values that are out of
+// range.
 Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys);
 
 // Returns x if its last dimension is contiguous, otherwise a contiguous copy. The copy is recorded.
 Tensor contiguous_features(const Tensor& x);
 
-// Returns the rows of x (batch, length, heads, dim), or of x (batch, heads, dim) for one token.
+// Returns the data and strides of x (batch, length, heads, dim). x may also be (batch, heads, dim), which is
+// one token.
 template <class T>
 AttentionRows<T> attention_rows(const Tensor& x) {
   const Shape& strides = x.strides();
@@ -44,8 +46,8 @@ AttentionShape attention_shape(const Tensor& q, const Tensor& k, const Tensor& v
   return shape;
 }
 
-// Returns the shape with a pointer to key_lengths, as kernels expect it. Call this function inside dispatch,
-// because it reads the address of the data.
+// Returns the shape with a pointer to the data of key_lengths, which kernels need. Call this function inside
+// dispatch, because Tensor::data() requires that the op runs on the device.
 template <class AttentionShape>
 AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths) {
   shape.key_lengths = key_lengths.defined() ? key_lengths.data<int64_t>() : nullptr;
@@ -59,11 +61,11 @@ Tensor attention_result(const Tensor& q, const Tensor& v);
 // writes one number per query to it, which the backward kernel reads.
 Tensor attention_sums(const Tensor& q);
 
-// Returns uninitialised gradients of q, k and v, undefined where `needs` is false. If q, k and v are the
-// parts of one tensor that unbind() returned, so are the gradients, and the backward pass of unbind() copies
-// nothing.
+// Returns uninitialised gradients of q, k and v. If an element of `needs` is false, this gradient is
+// undefined. If q, k and v are slices of one tensor as unbind() returns them, the gradients are also such
+// slices of one tensor, and the backward pass of unbind() copies nothing.
 Gradients attention_gradients(Needs needs, const Tensor& q, const Tensor& k, const Tensor& v);
-// Returns the rows of the gradients of q, k and v, without data for undefined tensors.
+// Returns the data and strides of the gradients of q, k and v. For an undefined gradient, the data is null.
 template <class T>
 AttentionGradients<T> gradient_targets(const Gradients& gradients) {
   const auto target = [&](size_t i) {

@@ -19,8 +19,8 @@ struct AttentionBackward {
   AttentionGradients<T> gradients;
 };
 
-// Records `out` as the result of an attention op with the inputs q, k and v, and returns it.
-// backward(backend, AttentionBackward<T>) calls the backward kernel.
+// Records `out` as the result of an attention op with the inputs q, k and v. Returns `out`. backward(backend,
+// AttentionBackward<T>) calls the backward kernel.
 template <class F>
 Tensor record_attention(const char* op, const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                         F&& backward) {

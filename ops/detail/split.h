@@ -5,7 +5,7 @@
 
 namespace tapeformer {
 
-// A tensor as (outer, size, inner), where `size` is the reduced dimension.
+// A shape in the form (outer, size, inner), where `size` is the reduced dimension.
 struct Split {
   int64_t outer = 1, size = 1, inner = 1;
   Shape kept;     // shape with size 1 in the reduced dimension

@@ -18,8 +18,8 @@ T* data_or_null(const Tensor& x) {
   return x.defined() ? x.data<T>() : nullptr;
 }
 
-// Returns one tensor per input. If the input needs a gradient, the tensor is uninitialised and has its shape,
-// dtype and device; otherwise it is undefined.
+// Returns one tensor per input. If an input needs a gradient, its tensor is uninitialised and has the shape,
+// dtype and device of the input. Otherwise its tensor is undefined.
 inline Gradients empty_gradients(Needs needs, std::initializer_list<const Tensor*> inputs) {
   Gradients gradients;
   int index = 0;

@@ -19,7 +19,7 @@ struct AttentionRows {
   }
 };
 
-// Targets of the gradients of q, k and v. The gradient of a target without data is not computed.
+// Targets of the gradients of q, k and v. If the data of a target is null, its gradient is not computed.
 template <class T>
 struct AttentionGradients {
   AttentionRows<T> gq = {}, gk = {}, gv = {};

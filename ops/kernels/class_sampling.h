@@ -15,7 +15,7 @@ namespace tapeformer {
 // draw the same classes.
 struct ClassScore {
   RandomStream stream;
-  int64_t first;  // index of the first row in the stream
+  int64_t first;  // row r of the logits uses the random numbers of row first + r
   int64_t classes;
   bool greedy;
   double inverse_temperature;
@@ -41,13 +41,14 @@ struct ClassScore {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Writes out (rows,): the first class with the largest score, or 0 if all scores are NaN. logits (rows,
-    // score.classes). Index: uint8, int32 or int64.
+    // Writes to out (rows,) the first class with the largest score, or 0 if all scores are NaN. `logits` is
+    // (rows, score.classes). Index is uint8, int32 or int64.
     template <class T, class Index>
     void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out);
 
     // For the first `prefix` positions, copies row `position` of columns (length, batch) to tokens (batch,).
-    // For later positions, copies tokens to the row. On CUDA the position is a GraphStep.
+    // For later positions, copies tokens to the row. On CUDA, each replay of a graph advances the position
+    // (GraphStep).
     void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
                         uint8_t* tokens);
 

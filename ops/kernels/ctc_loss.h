@@ -16,7 +16,7 @@ struct CtcShape {
 // The states of an utterance are its labels with a blank before, between and after them: 2 * labels + 1
 // states. A path stays in a state, moves to the next state, or skips the blank between two different labels.
 //
-// Finite values replace log(0), so that differences of log-probabilities are numbers: kCtcImpossible for
+// Finite values replace log(0), so that differences of log-probabilities are never NaN: kCtcImpossible for
 // states that no path reaches, and kCtcMinLogProbability for classes of probability zero.
 inline constexpr double kCtcImpossible = -1e30, kCtcMinLogProbability = -1e22;
 

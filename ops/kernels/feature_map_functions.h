@@ -1,6 +1,6 @@
 // The feature maps of linear attention as function objects with the interface of
-// ops/kernels/elementwise_functions.h, shared by both backends. A CPU kernel may pass vectors. derivative()
-// depends only on y = phi(x). NaN propagates.
+// ops/kernels/elementwise_functions.h, shared by both backends. In CPU kernels, T may be a vector.
+// derivative() depends only on y = phi(x). NaN propagates.
 #pragma once
 
 #include "ops/kernels/elementwise_functions.h"
@@ -31,7 +31,7 @@ struct SquaredRelu {
   }
 };
 
-// Calls f with the function object of the feature map and returns its result.
+// Returns f(function), where `function` is the function object of the feature map.
 template <class F>
 TAPEFORMER_HOST_DEVICE auto visit_feature_map(FeatureMap map, F&& f) {
   switch (map) {

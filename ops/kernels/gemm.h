@@ -28,8 +28,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes a product. If the CPU kernel is called inside a parallel loop, it runs in the calling thread.
     template <class T> void gemm(Backend, const Gemm<T>& product);
-    // Computes `count` products of matrices at constant distances in elements. If a distance is 0, all
-    // products share the matrix.
+    // Computes `count` products. The matrices of consecutive products are stride_a, stride_b and stride_c
+    // elements apart. If a stride is 0, all products share this matrix.
     template <class T> void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a,
                                          int64_t stride_b, int64_t stride_c);
 
@@ -40,8 +40,8 @@ namespace cuda {
 // Computes a float32 product of bfloat16 operands. Sums are float32, also in gemm<BFloat16>.
 void gemm(Backend, const Gemm<float, BFloat16>& product);
 
-// Returns the number of matrix products that this process has computed without a fused epilogue, because
-// cuBLASLt has no algorithm for it. A separate kernel computes these epilogues.
+// Returns the number of products of this process for which cuBLASLt had no algorithm with the fused epilogue.
+// A separate kernel computes the epilogues of these products.
 int64_t unfused_products();
 
 }  // namespace cuda

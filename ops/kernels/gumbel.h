@@ -10,7 +10,8 @@ namespace tapeformer {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes y_i = x_i - log(-log(u_i)) for n elements, where u_i is uniform number `offset` + i.
+    // Computes y_i = x_i - log(-log(u_i)) for n elements, where u_i is uniform number `offset` + i of the
+    // stream.
     template <class T>
     void add_gumbel(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n);
 

@@ -7,7 +7,7 @@
 
 namespace tapeformer {
 
-// Consecutive positions [begin, end). The empty run begins after all positions.
+// Consecutive positions [begin, end). An empty run begins at kEnd, after all positions.
 struct PositionRun {
   static constexpr int64_t kEnd = KeyWindow::kUnlimited;
   int64_t begin = kEnd, end = kEnd;
@@ -25,14 +25,14 @@ struct PositionRun {
   }
 };
 
-// Each set has two functions:
+// Each of the sets below has two functions:
 //   keys(first, end, from)     returns the first run, at or after `from`, of the keys that the queries of
 //                              [first, end) attend to. For several queries, runs may contain more keys.
 //   queries(first, end, from)  returns the first run, at or after `from`, of the queries that attend to keys
 //                              of [first, end). Runs may contain more queries.
 // Runs may extend beyond the last position.
 
-// The keys in a window, which may be empty.
+// The keys in a window. The window may be empty.
 struct WindowKeys {
   KeyWindow window;
 
@@ -79,8 +79,8 @@ struct PeriodicKeys {
   }
 };
 
-// Global tokens: the positions before `first_end` and the positions from `last_begin` to the end. They attend
-// to all keys, and all queries attend to them.
+// Global tokens: the positions before `first_end` and the positions from `last_begin` to the end. Global
+// tokens attend to all keys, and all queries attend to global tokens.
 struct GlobalTokens {
   int64_t first_end = 0, last_begin = PositionRun::kEnd;
 
@@ -144,7 +144,7 @@ struct GridKeys {
   }
 
  private:
-  // Returns the first run of a rectangle of the image. Runs of whole rows are joined.
+  // Returns the first run, at or after `from`, of a rectangle of the image. Whole rows form one run.
   TAPEFORMER_HOST_DEVICE PositionRun in_rectangle(int64_t top, int64_t bottom, int64_t left, int64_t right,
                                                   int64_t from) const {
     if (right > width) right = width;
@@ -157,8 +157,8 @@ struct GridKeys {
   }
 };
 
-// The union of the sets. The default is all keys. A pattern with a limited window requires queries and keys
-// of equal length. If the window is not limited, the other sets have no effect.
+// The union of a window and other sets of keys. The default is all keys. A pattern with a limited window
+// requires queries and keys of equal length. If the window is not limited, the other sets have no effect.
 struct KeyPattern {
   static constexpr bool kHasGaps = true;  // whether the keys of a query may have several runs
   KeyWindow window = {};
@@ -179,7 +179,8 @@ struct KeyPattern {
            global.first_end == 0 && global.last_begin == PositionRun::kEnd;
   }
   bool differs_by_head() const { return alternate_heads || table.head_stride > 0; }
-  // Returns the largest number of keys from the first key of a causal query to the query.
+  // Returns the maximum number of keys from the first key of a causal query to the query itself, or kEnd if
+  // there is no bound.
   int64_t span() const { return is_window() ? window.span() : PositionRun::kEnd; }
 
   // Returns the pattern of a head.
@@ -251,7 +252,7 @@ struct AttendedKeysOf {
     if (causal && query + 1 + key_length - query_length < end) end = query + 1 + key_length - query_length;
     return end < 0 ? 0 : end;
   }
-  // Return the first run of keys or queries, like the functions of a set (see above).
+  // keys() and queries() return the first run of keys or queries, like the functions of the sets above.
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     const PositionRun run = pattern.keys(first, end, from);
     const int64_t last = limit(end - 1);

@@ -15,18 +15,20 @@ struct KeyWindow {
   int64_t block = 1, before = kUnlimited, after = kUnlimited;
 
   TAPEFORMER_HOST_DEVICE bool is_limited() const { return before < kUnlimited || after < kUnlimited; }
-  // Returns the largest number of keys from the start of a window to its query.
+  // Returns the maximum number of keys from the first key of a window to the query itself.
   TAPEFORMER_HOST_DEVICE int64_t span() const { return before + block; }
 
-  // Return the first key of the window of a query, and the key after the last one. Positions are at least 0;
-  // the result may exceed the number of keys.
+  // begin() and end() return the first key of the window of a query, and the key after its last key. The
+  // first key is at least
+  // 0. The end may exceed the number of keys.
   TAPEFORMER_HOST_DEVICE int64_t begin(int64_t query) const {
     const int64_t first = query / block * block - before;
     return first < 0 ? 0 : first;
   }
   TAPEFORMER_HOST_DEVICE int64_t end(int64_t query) const { return query / block * block + block + after; }
 
-  // Return the range of the queries whose windows contain a key.
+  // first_query() and end_query() return the first query whose window contains a key, and the query after the
+  // last such query.
   TAPEFORMER_HOST_DEVICE int64_t first_query(int64_t key) const {
     return key < after ? 0 : (key - after) / block * block;
   }

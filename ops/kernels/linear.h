@@ -1,5 +1,5 @@
-// Linear layers: y (rows, out) = dropout(activation(x (rows, in) wᵀ + bias)) with w (out, in), and bias
-// (out,) or null.
+// Linear layers: y = dropout(activation(x wᵀ + bias)). x is (rows, in), w is (out, in), bias is (out,) or
+// null, and y is (rows, out).
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,17 @@ struct LinearShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes y. gelu requires `pre` (rows, out), which receives x wᵀ + bias. Other activations ignore
-    // `pre`. X and Y are the same type, or X is bfloat16 and Y float32. The kernel rounds float32 operands of
-    // the products to bfloat16 if X is bfloat16 or the precision of the device is bfloat16.
+    // Computes y. If the activation is gelu, also writes its input x wᵀ + bias to `pre` (rows, out). Other
+    // activations ignore `pre`. X and Y are the same type, or X is bfloat16 and Y float32. The kernel rounds
+    // float32 operands of the products to bfloat16 if X is bfloat16 or the precision of the device is
+    // bfloat16.
     template <class X, class Y>
     void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
                         const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre,
                         Y* y);
 
     // Computes the gradients from g (rows, out). Each of gx (rows, in), gw (out, in) and gbias (out,) may be
-    // null. relu reads `y`, and gelu reads `pre`.
+    // null. The gradient of relu reads `y`, and the gradient of gelu reads `pre`.
     template <class X, class Y>
     void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                          Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
@@ -40,11 +41,11 @@ namespace cpu {
 
 // Returns whether products of bfloat16 operands use bfloat16 instructions.
 bool has_bfloat16_products();
-// Returns the name of the library of float32 products.
+// Returns the name of the library that computes float32 products.
 std::string product_library();
 
-// A weight that is prepared for repeated products, as in decoding. O is the type of the operands of the
-// products: T, or BFloat16 for weights in float.
+// A weight that is prepared for repeated products, as in decoding. The products convert the weight and x to
+// O, which is T, or BFloat16 if T is float.
 template <class O>
 class DecodingWeight {
  public:
@@ -54,8 +55,8 @@ class DecodingWeight {
   DecodingWeight(const LinearShape& shape, const T* w);
   ~DecodingWeight();
 
-  // Computes y (rows, out) = activation(x (rows, in) wᵀ + bias). gelu requires `pre`. Takes no memory
-  // from the allocator.
+  // Computes y (rows, out) = activation(x (rows, in) wᵀ + bias). gelu requires `pre`, memory for (rows, out)
+  // elements. Takes no memory from the allocator.
   void multiply(int64_t rows, const T* x, const T* bias, Activation activation, T* pre, T* y) const;
 
  private:

@@ -28,8 +28,8 @@ struct LinearAttentionShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes out (batch, query_length, heads, value_dim), contiguous, and inverse_denominators 1 / d
-    // (batch, heads, query_length), which may be nullptr.
+    // Computes out (batch, query_length, heads, value_dim), contiguous. If inverse_denominators (batch,
+    // heads, query_length) is not null, writes 1 / d to it.
     template <class T>
     void linear_attention_forward(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                   AttentionRows<const T> k, AttentionRows<const T> v, T* out,

@@ -7,21 +7,23 @@
 namespace tapeformer {
 
 inline constexpr double kMinLogisticScale = -7;  // lower limit of log-scales
-// Below this mass, the density times the width of a level replaces the difference of two sigmoids.
+// If the probability of a level is at most this value, the density times the width of the level is used
+// instead of the difference of two sigmoids.
 inline constexpr double kTinyLogisticMass = 1e-5;
 
 enum class LogisticEdge { none, low, high };
 
-// The log-probability of a component, and its derivatives with respect to mean and log-scale.
+// The log-probability of a level under one component, and its derivatives with respect to the mean and
+// log-scale of the component.
 template <class T>
 struct LogisticComponent {
   T log_mass, by_mean, by_log_scale;
 };
 
-// Computes a component for the target y in [-1, 1]. `half` is half of the width of a level, and log_width the
-// logarithm of the width. plus and minus are the upper and lower ends of the level in units of the scale. The
-// mass between them is written as the product sigmoid(plus) sigmoid(-minus) (1 - exp(minus - plus)), which
-// avoids cancellation.
+// Computes LogisticComponent for the level of the target y in [-1, 1]. `half` is half of the width of a
+// level, and log_width the logarithm of the width. plus and minus are the upper and lower ends of the level
+// in units of the scale. The probability between minus and plus is written as the product sigmoid(plus)
+// sigmoid(-minus) (1 - exp(minus - plus)), which avoids cancellation.
 template <class Math, LogisticEdge edge, class T>
 [[gnu::always_inline]] inline TAPEFORMER_HOST_DEVICE LogisticComponent<T> logistic_component(T y, T mean,
                                                                                              T raw_log_scale,

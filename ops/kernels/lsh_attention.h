@@ -23,13 +23,14 @@ struct LshHashShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
   LshFactors requested;              // requested numbers of buckets; 1: derived from the length
   bool factorise = true;             // use two rotations for more than kOneFactor buckets
-  LshFactors max_factors;            // maximum number of buckets over all sequences
+  LshFactors max_factors;            // maximum of each factor over all sequences
   bool shared = false;               // one rotation per round for all examples and heads
   bool shared_examples = false;      // one rotation per round and head for all examples
-  int64_t first_example = 0;         // added to `example` in the random stream
+  int64_t first_example = 0;         // index of the first example in the random stream
   const int64_t* lengths = nullptr;  // (batch,): later positions are masked
 
-  // Returns the number of buckets, which is even and at least 2: two per chunk, but at most one per position.
+  // Returns the number of buckets for a sequence of `valid` positions: two per chunk, but at most one per
+  // position. The number is even and at least 2.
   TAPEFORMER_HOST_DEVICE int64_t even_buckets(int64_t valid) const {
     const int64_t wanted = valid / chunk_length * 2, allowed = valid / 2 * 2;
     const int64_t buckets = wanted < allowed ? wanted : allowed;
@@ -53,8 +54,9 @@ struct LshHashShape {
   }
 };
 
-// The chunk at which the first chunk of a round looks back. `round` selects the last chunk of the same round,
-// and `global` the last chunk of the previous round. The last round is the previous round of the first round.
+// The chunk before the first chunk of a round, to which the first chunk also attends. `round` selects the
+// last chunk of the same round, and `global` the last chunk of the previous round. The last round is the
+// previous round of the first round.
 enum class LshWrap { none, round, global };
 
 struct LshAttentionShape {
@@ -63,14 +65,15 @@ struct LshAttentionShape {
   bool exact_duplicates = false;     // weight each occurrence of a key found n times by 1 / n
   bool across_buckets = false;       // attend to keys of other buckets
   bool causal = false;               // do not attend to later positions
-  bool mean = false;                 // average the rounds; else weight them by their sums of exponentials
+  bool mean = false;                 // average the rounds; false: weight rounds by their sums of exponentials
   double scale = 1;                  // scale of the scores
   double epsilon = 0;                // key = q / sqrt(|q|² + epsilon)
   const int64_t* lengths = nullptr;  // (batch,): later positions are masked
-  DropoutMask dropout = {};          // of the weights of a chunk, (chunk_length, 2 chunk_length)
+  DropoutMask dropout = {};          // mask of the weights of a chunk, (chunk_length, 2 chunk_length)
 
   int64_t valid(int64_t example) const { return valid_length(lengths, example, length); }
-  // Returns the number of rounds whose log-sum-exps are stored: (batch, heads, log_sum_rounds(), length).
+  // Returns the number of rounds whose log-sum-exps are stored. The log-sum-exps are (batch, heads,
+  // log_sum_rounds(), length).
   TAPEFORMER_HOST_DEVICE int64_t log_sum_rounds() const { return mean ? rounds : 1; }
 };
 
@@ -80,7 +83,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // buckets of its sequence. With e = column * dim + d, element (d, column) of the rotation of a round is
     // number e mod 4 of block ((example * 2¹² + head) * 2⁸ + round) * 2²⁴ + e / 4 of the stream. The second
     // rotation begins 2²³ blocks later. A sequence with fewer buckets uses the first columns. Examples are
-    // counted from first_example. example and head are 0 if the rotation is shared.
+    // counted from first_example. If `shared` is true, `example` and `head` are 0. If `shared_examples` is
+    // true, `example` is 0.
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 

@@ -1,5 +1,5 @@
-// LSTM (ops/lstm.h) over x (batch, frames, in). `lengths` (batch,), in [0, frames], is in host memory on both
-// backends, because the host uses it.
+// LSTM (ops/lstm.h) over x (batch, frames, in). `lengths` (batch,), in [0, frames], is in CPU memory on both
+// backends, because both backends read it on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct LstmDirection {
   const T *bias_ih, *bias_hh;      // (4 hidden,)
 };
 
-// Targets of the gradients of a direction. Each may be null. Both biases have the same gradient.
+// Targets of the gradients of a direction. Each pointer may be null. Both biases have the same gradient.
 template <class T>
 struct LstmGradient {
   T *weight_ih, *weight_hh, *bias;
@@ -27,10 +27,10 @@ struct LstmGradient {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes out (batch, frames, directions * hidden), with zeros beyond the lengths. For the gradient, at
-    // frames within the lengths, gates (directions * batch * frames, 4 hidden) receives the values of i, f,
-    // g, o, and cells (directions * batch * frames, hidden) the values of c. The order of their rows depends
-    // on the backend.
+    // Computes out (batch, frames, directions * hidden), with zeros beyond the lengths. For lstm_backward(),
+    // also writes the values of i, f, g, o to gates (directions * batch * frames, 4 hidden) and the values of
+    // c to cells (directions * batch * frames, hidden), for frames within the lengths. The order of the rows
+    // of `gates` and `cells` depends on the backend.
     template <class T> void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                                          const LstmDirection<T>* directions, T* out, T* gates, T* cells);
 

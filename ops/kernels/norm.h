@@ -1,4 +1,4 @@
-// Layer normalisation of rows (rows, dim), of x or of x + dropout(branch).
+// Layer normalisation of the rows of x (rows, dim), or of x + dropout(branch).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@ namespace tapeformer {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes y = normalized * weight + bias. `branch` may be null. `normalized` (rows, dim) and
+    // Computes y = normalized * weight + bias, where `normalized` is x or x + dropout(branch), minus the mean
+    // and divided by the standard deviation of the row. `branch` may be null. `normalized` (rows, dim) and
     // `inverse_std` (rows,) are inputs of layer_norm_backward; both may be null. B is T, or bfloat16 if T is
-    // float. `rounded` receives y in bfloat16, or is null.
+    // float. If `rounded` is not null, also writes y in bfloat16 to it.
     template <class T, class B>
     void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                             const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,

@@ -27,7 +27,7 @@ struct Clipping {
   double gradient_scale = 1;
   double max_norm = 0;  // 0: the norm is not limited
   bool per_tensor = false;
-  double max_value = std::numeric_limits<double>::infinity();  // largest magnitude of an element
+  double max_value = std::numeric_limits<double>::infinity();  // maximum magnitude of elements, after scaling
 };
 
 template <class T>
@@ -46,8 +46,8 @@ TAPEFORMER_HOST_DEVICE T clamp(T x, T limit) {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes squares (count,), the sum of squares of each gradient, in an order that depends only on its
-    // size.
+    // Computes squares (count,), the sum of squares of each gradient. The order of additions depends only on
+    // the size of the gradient.
     template <class T>
     void squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares);
     // Computes scales (count,), and the norm (1,) of all gradients times gradient_scale.

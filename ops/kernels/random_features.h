@@ -1,5 +1,5 @@
-// Random features of attention (ops/random_features.h): functions of the products u = scale * projection x of
-// rows x (rows, dim).
+// Random features of attention (ops/random_features.h): functions of the products u = scale * projection x,
+// where x is a row of (rows, dim).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     void random_features_forward(Backend, const RandomFeatureShape& shape, const T* x, T* y);
 
     // Computes gu (rows, features), the gradient of u, from y and the gradient g of y. Sets gx (rows, dim) to
-    // the part of the gradient of x that does not pass through u. The maximum of softmax_query is a constant.
+    // the part of the gradient of x that does not pass through u. The maximum in softmax_query is treated as
+    // a constant.
     template <class T> void random_features_backward(Backend, const RandomFeatureShape& shape, const T* x,
                                                      const T* y, const T* g, T* gu, T* gx);
 

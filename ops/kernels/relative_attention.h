@@ -17,14 +17,15 @@ struct RelativeScoresShape {
   }
 };
 
-// Token `length` - 1 is the query. Its keys have the distances 0, 1, …: the tokens of its window from the
-// newest to the oldest, then at most `max_compressed` rows for `rate` earlier tokens each.
+// The query is token `length` - 1. Its keys have the distances 0, 1, 2, …. The first keys are the tokens of
+// its window, from the newest to the oldest. Then follow at most `max_compressed` compressed rows, which
+// stand for `rate` earlier tokens each.
 struct RelativeStepShape {
   int64_t batch, heads, dim, capacity;
-  int64_t length;  // a GraphStep on CUDA
+  int64_t length;  // tokens including the query; each replay of a CUDA graph advances it (GraphStep)
   KeyWindow window;
   int64_t rate, max_compressed, compressed_capacity;
-  int64_t distances;  // at least the largest number of keys
+  int64_t distances;  // number of distances with an embedding; at least keys(query)
   double scale;
 
   // Returns the number of tokens in the window of a query.

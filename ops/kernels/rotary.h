@@ -13,7 +13,7 @@ namespace tapeformer {
 
 struct RotaryShape {
   int64_t batch, length, heads, dim;
-  int64_t first_position;  // a GraphStep on CUDA
+  int64_t first_position;  // position of row 0; each replay of a CUDA graph advances it (GraphStep)
   double base;
   bool inverse;  // rotate by the negative angles, for gradients
 };

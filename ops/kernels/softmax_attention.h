@@ -41,10 +41,10 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                     AttentionGradients<T> gradients);
 
     // Computes one query per head over a cache of keys and values, a ring buffer of `capacity` rows. Position
-    // p is in row p modulo capacity. Writes key and value to position key_length - 1, which is a GraphStep on
-    // CUDA. The query attends to the keys of its pattern up to its own position. These keys must be among the
-    // last `capacity` positions. q, key, value and out have length 1. The kernel ignores query_length,
-    // causal, key_lengths and dropout of the shape, and allocates no memory.
+    // p is in row p modulo capacity. Writes key and value to position key_length - 1. On CUDA, each replay of
+    // a graph advances this position (GraphStep). The query attends to the keys of its pattern up to its own
+    // position. These keys must be among the last `capacity` positions. q, key, value and out have length 1.
+    // The kernel ignores query_length, causal, key_lengths and dropout of the shape, and allocates no memory.
     template <class T>
     void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> key, AttentionRows<const T> value,

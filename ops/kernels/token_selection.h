@@ -9,13 +9,14 @@
 
 namespace tapeformer {
 
-// A selection, and the sizes of the tensors with the rows of all tokens and of the selected tokens.
+// A selection, and the sizes of two tensors: (batch, length, heads, dim) with all tokens, and (batch,
+// clusters, count, heads, dim) with the selected tokens.
 struct TokenSelection {
   int64_t batch = 0, length = 0, heads = 0, clusters = 0, count = 0, dim = 0;
   const int64_t* positions = nullptr;  // (batch, heads, clusters, count), increasing within a cluster
 
-  // Returns the index of `token` in a cluster, or -1 if the cluster does not contain it. `batch_head` is
-  // example * heads + head.
+  // Returns the index of `token` in a cluster, or -1 if the cluster does not contain the token. `batch_head`
+  // is example * heads + head.
   TAPEFORMER_HOST_DEVICE int64_t find(int64_t batch_head, int64_t cluster, int64_t token) const {
     const int64_t* const members = positions + (batch_head * clusters + cluster) * count;
     int64_t begin = 0, end = count;
@@ -43,7 +44,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                             const Compute<T>* weights, T* y);
     // Sums the rows of each token in x (batch, clusters, count, heads, dim), in the order of the clusters,
     // and writes the sums to y (batch, length, heads, dim). If weights (batch, length, heads) are not null,
-    // writes 1 / n for a token in n clusters, or 0 for n = 0, and multiplies the sums by it.
+    // writes 1 / n to `weights` for a token in n clusters, or 0 if n = 0, and multiplies the sum of the token
+    // by this weight.
     template <class T>
     void scatter_selected(Backend, const TokenSelection& selection, const T* x, Compute<T>* weights, T* y);
 
