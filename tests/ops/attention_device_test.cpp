@@ -1,4 +1,5 @@
-// Tests of decoding one token at a time and of LSH buckets on a device. The op table has no cases for them.
+// Tests that compare attention for one token at a time, and the buckets of LSH attention, on each device with
+// the CPU. The op table has no cases for these functions.
 #include <doctest/doctest.h>
 
 #include "ops/linear_attention.h"
@@ -94,7 +95,7 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
         };
         for (const int64_t past : {0, 254, 700})
           CHECK(max_difference(run(device, past), run(kCpu, past)) < tolerance(dtype));
-        // The cache is a ring with fewer entries than past tokens.
+        // The cache is a ring buffer. It has fewer entries than there are past tokens.
         const auto run_ring = [&](Device where, const KeyWindow& window) {
           const int64_t capacity = window.span();
           KeyValueCache cache{normal({s.batch, capacity, s.heads, s.dim}, 4, dtype).to(where),

@@ -26,7 +26,7 @@ struct AttentionInputs {
   Tensor q, k, v;
   std::vector<Tensor> list() const { return {q, k, v}; }
 };
-// Returns random float64 queries, keys and values of these sizes. The values depend on `salt`.
+// Returns random float64 queries, keys and values with the sizes `s`. The values depend on `salt`.
 inline AttentionInputs attention_inputs(const AttentionSizes& s, int salt = 0) {
   return {normal({s.batch, s.query_length, s.heads, s.dim}, 3 * salt + 1),
           normal({s.batch, s.key_length, s.heads, s.dim}, 3 * salt + 2),
@@ -59,8 +59,8 @@ std::vector<Tensor> attention_gradients(Attention* attention, const AttentionInp
   return leaves;
 }
 
-// Checks that the float32 gradients are within `tolerance` of the exact gradients, for each choice of the
-// inputs that require a gradient. The other gradients must be undefined.
+// Tests each nonempty subset of q, k and v as the inputs that require a gradient. Checks that their float32
+// gradients are within `tolerance` of `exact`, and that the gradients of the other inputs are undefined.
 template <class Attention, class Options>
 void check_wanted_gradients(Attention* attention, const AttentionInputs& inputs, const Options& options,
                             const Tensor& cotangent, const std::vector<Tensor>& exact, double tolerance) {

@@ -26,9 +26,9 @@ struct NormCase {
   double dropout;
 };
 
-// Returns the result of layer norm with a residual branch and the gradients of its inputs, in float64 on the
-// CPU. The inputs are exact in bfloat16. The dtype of the branch is `branch`, and of the other inputs
-// `dtype`.
+// Computes layer norm with a residual branch from inputs that bfloat16 represents exactly. The branch has the
+// dtype `branch`, and all other inputs have the dtype `dtype`. Returns the result and the gradients of all
+// inputs, converted to float64 on the CPU.
 std::vector<Tensor> norm_outcome(const NormCase& c, Device device, DType dtype, DType branch) {
   const std::vector<Tensor> inputs{normal({c.rows, c.dim}, 1), normal({c.rows, c.dim}, 2), normal({c.dim}, 3),
                                    normal({c.dim}, 4)};
@@ -91,7 +91,8 @@ void check_errors(const Tensor& expected, const Tensor& found) {
     errors += error * error;
   }
   CHECK(largest_error <= 0.03 * largest);
-  // If the terms of a gradient cancel, its error is relative to the terms, which are of order 1.
+  // The second summand is for gradients whose terms cancel: their errors are proportional to the terms, which
+  // are of order 1.
   CHECK(std::sqrt(errors) <= 0.015 * std::sqrt(squares) + 0.002 * std::sqrt(static_cast<double>(a.size())));
 }
 
@@ -109,10 +110,10 @@ void check_attention(Device device) {
   }
 }
 
-// Checks linear attention in bfloat16 for queries, keys and values with a large common part. The gradient of
-// a query is a sum of terms with the factor g . (v - out) over all keys, where g is the cotangent. The common
-// part of the values cancels in it. If its rounding errors did not cancel too, they would grow with the
-// length.
+// Checks linear attention in bfloat16 if the queries, keys and values of all tokens contain a common vector.
+// The gradient of a query sums terms with the factor g . (v - out) over all keys, where g is the cotangent.
+// The common vector of the values cancels in v - out. If its rounding errors did not cancel too, the error of
+// the gradient would grow with the length.
 void check_common_values(Device device) {
   const Shape shape{1, 700, 1, 33};
   const auto with_common = [&](int salt) {
@@ -199,7 +200,8 @@ TEST_CASE("cuda: attention in bfloat16 has the same bits with and without 16-byt
     view.copy_from(x);
     return view;
   };
-  // The result and the gradients of attention whose operands are in the memory that `place` returns.
+  // Returns the result of attention and the gradients of q, k and v. `place` copies each tensor to aligned or
+  // unaligned memory.
   const auto outcome = [](int64_t length, int64_t dim, bool softmax, bool causal, Device device, auto place) {
     std::vector<Tensor> leaves;
     const auto input = [&](int64_t width, int salt) {

@@ -16,7 +16,8 @@ namespace {
 
 using Labels = std::vector<int64_t>;
 
-// Returns the labels (utterances, longest) of the utterances. The padding is -7, which is no class.
+// Returns the labels of a batch as a tensor (utterances, largest label count). The padding is -7, which is no
+// valid class.
 Tensor padded_labels(const std::vector<Labels>& utterances) {
   size_t longest = 0;
   for (const Labels& labels : utterances) longest = std::max(longest, labels.size());
@@ -63,8 +64,9 @@ double brute_force(const double* logits, int64_t frames, int64_t classes, const 
   return static_cast<double>(-logl(total));
 }
 
-// Labels and numbers of frames of a batch with repeated labels, empty labels, an utterance without frames and
-// padding. The last utterance is infeasible, because the labels {2, 2, 2} need 5 frames.
+// A batch for tests: kMixed contains the labels of each utterance, and kMixedFrames its number of frames. The
+// batch has repeated labels, empty labels, an utterance without frames and padding. Only the last utterance
+// is infeasible, because the labels {2, 2, 2} need 5 frames.
 const std::vector<Labels> kMixed = {{1, 2}, {1, 1, 2}, {}, {3}, {}, {2, 2, 2}};
 const std::vector<int64_t> kMixedFrames = {5, 4, 3, 1, 0, 4};
 constexpr int64_t kMixedInfeasible = 1;
@@ -165,8 +167,8 @@ TEST_CASE("CTC in float32 is accurate for 2,400 frames") {
   const RandomStream stream(5, "labels");
   Labels labels;
   for (uint64_t i = 0; i < kLabels; ++i) labels.push_back(1 + static_cast<int64_t>(stream.below(i, 39)));
-  // With sharp distributions, prefixes of the labels that are very probable must not make the probabilities
-  // of the prefixes of the complete labels underflow.
+  // If the distributions are sharp, some prefixes of the labels are much more probable than other prefixes.
+  // The probabilities of the other prefixes must not underflow, because the loss depends on them.
   const Tensor sharp = normal({1, kFrames, kClasses}, 8);
   for (int64_t i = 0; i < sharp.numel(); ++i) sharp.data<double>()[i] *= 12;
   for (const Tensor& start : {normal({1, kFrames, kClasses}, 9), sharp}) {

@@ -1,5 +1,5 @@
-// Tests that compare each device with the CPU for functions that the op table does not contain. They write
-// into given memory, draw samples or update parameters.
+// Tests that compare each device with the CPU for functions that the op table does not contain. These
+// functions write to existing tensors, draw samples or update parameters.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -125,8 +125,8 @@ TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and give
 
 namespace {
 
-// Returns the gradient norms of two optimizer steps and then the parameters, averages and moments after them.
-// The 71 arrays have various sizes and need more than one launch.
+// Runs two optimizer steps for 71 arrays of various sizes, which need more than one launch. Returns the
+// gradient norms of both steps, and then the final parameters, averages and moments.
 std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule, const Clipping& clipping,
                                 bool with_second) {
   std::vector<ParameterSlot> slots;

@@ -1,5 +1,5 @@
-// Tests of products whose operands are rounded. Their errors must have the size of the rounding of the
-// operands, because the sums are float32.
+// Tests of matrix products whose operands are rounded to a lower precision. The errors must be proportional
+// to the rounding errors of the operands, because the sums are computed in float32.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -19,8 +19,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the largest relative error of an operand that is rounded to nearest. An operand whose last bits are
-// dropped would have twice this error.
+// Returns the unit roundoff, which is the largest relative error of a value that is rounded to nearest.
+// Truncation would have twice this error.
 double unit_of(Precision precision) {
   if (precision == Precision::bfloat16) return std::ldexp(1, -8);
   return precision == Precision::tf32 ? std::ldexp(1, -11) : std::ldexp(1, -24);
@@ -68,7 +68,7 @@ std::vector<Tensor> inputs_of(int64_t rows, int64_t in, int64_t out) {
           normal({out}, 3).to(DType::float32).to(DType::float64)};
 }
 
-// Checks that the errors of a linear layer and of its gradients have the size of the rounding of the
+// Checks that the errors of a linear layer and of its gradients are proportional to the unit roundoff of the
 // operands.
 void check_rounding(Device device) {
   for (const Precision precision : {Precision::float32, Precision::tf32, Precision::bfloat16}) {
@@ -85,7 +85,8 @@ void check_rounding(Device device) {
       const std::vector<Tensor> inputs = inputs_of(rows, in, out);
       const auto exact = outcome_of(inputs, kCpu, DType::float64, Activation::none, 0),
                  found = outcome_of(inputs, device, DType::float32, Activation::none, 0);
-      // The errors are proportional to the sums of the magnitudes of the terms, which are computed here.
+      // The bounds of the errors are relative to the sums of the absolute values of the terms. The same
+      // products with absolute values as inputs compute these sums.
       std::vector<Tensor> sizes;
       for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
       const Tensor g = sqrt(square(normal({rows, out}, 17).to(DType::bfloat16).to(DType::float64)));
@@ -99,7 +100,7 @@ void check_rounding(Device device) {
         const auto a = exact[i].to_vector(), b = found[i].to_vector(), m = magnitudes[i].to_vector();
         for (size_t n = 0; n < a.size(); ++n) {
           const double error = std::abs(a[n] - b[n]);
-          // The second term bounds the rounding errors of the float32 sum and of the addition of the bias.
+          // The second summand bounds the rounding errors of the float32 sum and of the addition of the bias.
           REQUIRE(error <= 4 * unit * m[n] + 1e-5 * (m[n] + 1));
           squares += error * error;
           of_terms += m[n] * m[n];
@@ -114,8 +115,8 @@ void check_rounding(Device device) {
   }
 }
 
-// Checks that float32 layers with activation and dropout in the precision bfloat16 agree with float64 and are
-// deterministic.
+// Checks that linear layers with float32 tensors, activation and dropout agree with float64 and are
+// deterministic, if the precision of products is bfloat16.
 void check_bfloat16_precision(Device device) {
   for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
     for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
@@ -141,7 +142,7 @@ void check_bfloat16_precision(Device device) {
       }
 }
 
-// Checks that layers with bfloat16 inputs agree with float64 for both dtypes of the result, and are
+// Checks that linear layers with bfloat16 inputs agree with float64 for both dtypes of the result, and are
 // deterministic.
 void check_bfloat16_inputs(Device device) {
   for (const auto& size :
@@ -170,7 +171,7 @@ void check_bfloat16_inputs(Device device) {
         }
 }
 
-// Returns float64 inputs of an LSTM, whose values are rounded to `rounding`: x (5, 70, 33), and for each
+// Returns the float64 inputs of an LSTM, rounded to the dtype `rounding`: x (5, 70, 33), and for each
 // direction two weights and two biases.
 std::vector<Tensor> lstm_inputs(int64_t directions, DType rounding) {
   constexpr int64_t kIn = 33, kHidden = 20;
@@ -203,10 +204,10 @@ double relative_error(const Tensor& a, const Tensor& b) {
   return std::sqrt(errors / squares);
 }
 
-// Checks that the errors of an LSTM in the precision bfloat16 have the size of the rounding of its operands,
-// and that results are deterministic. The CPU rounds the operands of all products. On a device, states, cells
-// and recurrent products are float32. With inputs that are exact in bfloat16, only gradients that are
-// products of rounded gradients and states then have an error.
+// Checks that an LSTM with products in bfloat16 is deterministic, and that its errors are proportional to the
+// unit roundoff of the operands. The CPU rounds the operands of all products. A device computes states, cells
+// and recurrent products in float32. If the inputs are exact in bfloat16, only the gradients that are
+// products of rounded gradients and states have an error on a device.
 void check_lstm(Device device) {
   constexpr double kSingle = 1e-5;  // bound of the relative error of float32 after 70 steps
   const double unit = unit_of(Precision::bfloat16);
@@ -236,7 +237,7 @@ void check_lstm(Device device) {
     }
 }
 
-// Checks that a convolution gives the same bits in the precision bfloat16 as in float32.
+// Checks that a convolution returns the same bits with the precision bfloat16 as with float32.
 void check_conv1d(Device device) {
   const OpCase op{"conv1d",
                   [](const std::vector<Tensor>& in) {

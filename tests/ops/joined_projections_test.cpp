@@ -1,5 +1,5 @@
-// Tests of ops with several results, and of products of concatenated weights without copies: unbind(), views
-// returned by concat(), and layer norms with an operand.
+// Tests of ops that joined projections use: unbind(), concat() of adjacent weights, which returns a view
+// instead of a copy, and layer norms that also return the operand of the next product.
 #include <doctest/doctest.h>
 
 #include "ops/elementwise.h"
@@ -15,8 +15,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns attention of the parts of x (batch, length, 3, heads, dim). With `separate`, the parts are slices
-// instead of results of unbind().
+// Returns attention whose q, k and v are the three parts of x (batch, length, 3, heads, dim). If `separate`
+// is true, the parts are slices instead of results of unbind().
 Tensor attention_of_parts(const Tensor& x, bool causal_linear, bool separate) {
   std::vector<Tensor> parts;
   if (separate) {

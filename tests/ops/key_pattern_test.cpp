@@ -1,5 +1,5 @@
-// Tests of key patterns: the runs of keys that they contain, and softmax attention with a pattern compared
-// with its definition.
+// Tests of KeyPattern: the ranges of consecutive positions that it returns, and softmax attention with a
+// pattern compared with its definition.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ KeyPattern head_pattern(const PatternCase& c, int64_t head) {
 }
 
 // Returns whether the runs that next(position) returns contain each position in [begin, end) for which
-// expected(position) is true. If `exact`, they must contain no other position.
+// expected(position) is true. If `exact`, the runs must contain no other position.
 template <class Next, class Expected>
 bool runs_match(int64_t begin, int64_t end, bool exact, Next next, Expected expected) {
   for (int64_t position = begin; position < end;) {

@@ -36,17 +36,17 @@ std::vector<double> weights_of(const Tensor& q, const Tensor& k, int64_t i) {
   return weights;
 }
 
-// Returns the positions at which the forms are compared. The rows are around the end of the first chunk of 96
-// tokens, in the middle, at the end, and at growing distances.
+// Returns the positions at which linear attention and its quadratic form are compared. The rows are around
+// the end of the first chunk of 96 tokens, in the middle, at the end, and at growing distances.
 std::vector<int64_t> rows_of(int64_t length) {
   std::vector<int64_t> rows = {0, 1, 95, 96, 97, length / 2, length - 2, length - 1};
   for (int64_t row = 191; row < length; row = row * 3 / 2) rows.push_back(row);
   return rows;
 }
 
-// `output` is the largest difference between the results in the rows rows_of(). `gradient` is the largest
-// difference between the gradients of v, divided by the largest gradient. The cotangent is 1 in these rows
-// and 0 elsewhere.
+// The differences between linear attention and its quadratic form. `output` is the largest difference of the
+// results in the rows rows_of(). `gradient` is the largest difference of the gradients of v, divided by the
+// largest gradient. The cotangent is 1 in the rows rows_of() and 0 elsewhere.
 struct Differences {
   double output = 0, gradient = 0;
 };
@@ -58,7 +58,7 @@ Differences differences(int64_t length, DType dtype) {
   const Tensor out = linear_attention(q.to(dtype), k.to(dtype), value, options);
   const Tensor actual = detach(out).to(DType::float64),
                cotangent = Tensor::zeros(out.shape(), DType::float64);
-  std::vector<double> expected_gradient(static_cast<size_t>(length));  // equal in all dimensions
+  std::vector<double> expected_gradient(static_cast<size_t>(length));  // equal for all features of v
   Differences largest;
   for (const int64_t i : rows_of(length)) {
     const std::vector<double> weights = weights_of(q, k, i);
@@ -97,7 +97,8 @@ TEST_CASE("linear attention equals its quadratic form at 783, 3,071 and 65,536 t
                       single = differences(length, DType::float32);
     CHECK(exact.output < 1e-11);
     CHECK(exact.gradient < 1e-11);
-    // The errors of sums of `length` float32 terms grow in proportion to the square root of the length.
+    // The rounding error of a sum of `length` float32 terms grows in proportion to the square root of
+    // `length`.
     const double bound = 4 * 0x1p-24 * std::sqrt(static_cast<double>(length)) * kDim;
     CHECK(single.output < bound);
     CHECK(single.gradient < bound);

@@ -69,8 +69,8 @@ Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
   return out;
 }
 
-// Sizes that include lengths near multiples of 96, the length of a chunk on the CPU, and dims near the sizes
-// of vectors and of packed panels.
+// Sizes of the tests: lengths near multiples of 96, which is the length of a chunk on the CPU, and dims near
+// the sizes of vectors and of packed panels.
 const std::vector<AttentionSizes> kCausalSizes = {
     {2, 0, 0, 3, 4, 4},     {1, 1, 1, 1, 1, 1},       {2, 5, 5, 3, 3, 1},      {1, 95, 95, 2, 32, 32},
     {1, 96, 96, 2, 31, 33}, {3, 97, 97, 1, 33, 31},   {1, 193, 193, 9, 8, 16}, {1, 289, 289, 1, 65, 3},
@@ -147,7 +147,7 @@ TEST_CASE(
 }
 
 TEST_CASE("linear attention: strided inputs are read without a copy") {
-  const Tensor packed = normal({2, 50, 3, 3, 8});  // (batch, length, one of q, k and v, heads, dim)
+  const Tensor packed = normal({2, 50, 3, 3, 8});  // (batch, length, q/k/v, heads, dim)
   auto part = [&](int64_t i) {
     const Shape& s = packed.strides();
     return packed.view({2, 50, 3, 8}, {s[0], s[1], s[3], s[4]}, i * s[2]);

@@ -133,7 +133,7 @@ TEST_CASE("samples of a mixture of logistics have the distribution of the loss")
     const double expected = std::exp(-oracle({1.0, 0.0, -0.5, 0.4, -2.5, -3}, level));
     CHECK(std::abs(share[static_cast<size_t>(level)] - expected) < 5 * std::sqrt(expected / kRows) + 1e-5);
   }
-  // The sample of a row depends on the index of the row in the stream, not on the other rows.
+  // The sample of a row depends on the index of the row in the random stream, not on the other rows.
   const Tensor again = Tensor::empty({10}, DType::uint8);
   sample_logistic_mixture(rows.view({10, 6}, {6, 1}), RandomStream(1, "sample"), 100, again,
                           SamplingScale::exp);

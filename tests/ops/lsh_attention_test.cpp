@@ -20,8 +20,8 @@ using Duplicates = LshOptions::Duplicates;
 
 const RandomStream kStream(3, "rotations");
 
-// Returns lsh_oracle() with one bucket and one chunk, which contains the whole sequence. The queries are also
-// the keys.
+// Returns full attention in which the queries are also the keys. This is lsh_oracle() with one bucket and one
+// chunk, which contains the whole sequence.
 Tensor full_attention(const Tensor& q, const Tensor& v, LshOptions options) {
   options.chunk_length = q.size(1);
   options.buckets = 0;

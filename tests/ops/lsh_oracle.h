@@ -20,8 +20,8 @@ namespace tapeformer::test {
 // counts[i * length + j] is the multiplicity of key j for query i: how often the query finds the key.
 using KeyCounts = std::vector<double>;
 
-// Returns the counts of one head for each round. ids (rounds, length) are bucket ids. Positions from `valid`
-// on are padding.
+// Returns the key counts of one head for each round. `ids` (rounds, length) contains the bucket ids.
+// Positions at and after `valid` are padding.
 inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int64_t valid,
                                          const LshOptions& o) {
   const int64_t m = o.chunk_length, chunks = (valid + m - 1) / m;
@@ -67,8 +67,9 @@ inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int
 }
 
 // Writes log weights (length, length) to `out`. A key with multiplicity n > 0 has the log weight log(n) if
-// `multiplicities` is true, and 0 otherwise. Other keys have -inf. The query itself has -inf, or 0 if all
-// other keys have multiplicity 0. All log weights of queries from `valid` on are -inf.
+// `multiplicities` is true, and 0 otherwise. A key with multiplicity 0 has -inf. The key at the position of
+// the query has -inf, or 0 if all other keys have multiplicity 0. All log weights of queries at and after
+// `valid` are -inf.
 inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, bool multiplicities,
                         double* out) {
   for (int64_t i = 0; i < length; ++i) {

@@ -15,7 +15,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns random weights: for each direction the two weights and then the two biases, in one list.
+// Returns one list of random weights: for each direction, two weights and then two biases.
 std::vector<Tensor> random_weights(int64_t directions, int64_t in, int64_t hidden,
                                    DType dtype = DType::float64) {
   std::vector<Tensor> list;
@@ -50,7 +50,7 @@ Tensor plain_direction(const Tensor& x, const LstmWeights& w, bool reverse) {
   return concat(results, 0);
 }
 
-// Computes each sequence separately, with zeros beyond its length, as a reference.
+// Computes an LSTM as a reference, one sequence at a time. Results after the end of a sequence are zero.
 Tensor plain_lstm(const Tensor& x, const std::vector<int64_t>& counts,
                   const std::vector<LstmWeights>& directions) {
   const int64_t frames = x.size(1), hidden = directions[0].weight_hh.size(1);
@@ -100,7 +100,7 @@ TEST_CASE("the LSTM equals its composition of small ops, in value and gradient")
     }
 }
 
-// The LSTM computes the products with its inputs for blocks of 48 or 64 frames.
+// lstm() computes the products of the inputs and weights in blocks of 48 or 64 frames.
 TEST_CASE("the LSTM is correct for lengths near multiples of a block of frames") {
   const std::vector<int64_t> counts = {48, 100, 0, 47, 96, 49, 1, 63, 64, 65};
   const auto weights = random_weights(2, 3, 5);
@@ -163,7 +163,7 @@ TEST_CASE("the LSTM gives the same results with any number of threads, and float
   for (size_t i = 0; i < once.size(); ++i) REQUIRE(std::abs(once[i] - exact[i]) < 2e-4);
 }
 
-// The LSTM sums the gradients of its weights over blocks of 256 frames, and several threads share the blocks.
+// lstm() sums the gradients of the weights over blocks of 256 frames. Several threads share the blocks.
 TEST_CASE("gradients of LSTM weights are sums over all blocks of frames, with any number of threads") {
   for (const std::vector<int64_t>& counts : {std::vector<int64_t>{300, 0, 255, 1}, {300, 300, 300, 300}}) {
     const std::vector<Tensor> inputs = random_weights(2, 3, 5);

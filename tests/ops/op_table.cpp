@@ -95,7 +95,7 @@ void add_views(std::vector<OpCase>& table) {
   table.push_back({"scatter_add",
                    [](const Inputs& in) { return square(scatter_add(in[0], 1, in[2], in[1])); },
                    {x, normal({2, 2, 5}, 3), index}});
-  // Selections of 3 of 7 tokens for 2 heads and 2 clusters.
+  // The positions of 3 of 7 tokens, for each of 2 examples, 2 heads and 2 clusters.
   const Tensor selection = Tensor::from<int64_t>(
       {0, 2, 5, 2, 3, 6, 1, 2, 3, 0, 2, 3, 4, 5, 6, 1, 3, 5, 0, 1, 2, 0, 3, 6}, {2, 2, 2, 3});
   table.push_back({"gather_tokens",
@@ -188,7 +188,7 @@ void add_products(std::vector<OpCase>& table) {
                      {x, uniform({7}, 0.5, 1.5), normal({7}, 4), normal({2, 5, 7}, 5)}});
 }
 
-// Widths of rows near the widths at which the kernels change their method.
+// Row widths near the thresholds at which the kernels switch algorithms.
 constexpr int64_t kWidths[] = {1, 31, 33, 255, 257, 1025};
 
 // Returns random indices in [0, size). Small indices are much more frequent than large indices.
@@ -280,13 +280,14 @@ void add_mixtures(std::vector<OpCase>& table) {
   }
 }
 
-// Adds LSTMs. Before its activation, a gate is a sum of in + hidden products and two biases. The factor of
-// the float32 tolerance is the square root of the number of these terms.
+// Adds cases of LSTMs. Before its activation, a gate is a sum of in + hidden products and two biases. The
+// float32 tolerance is multiplied by the square root of the number of these terms.
 void add_lstm(std::vector<OpCase>& table) {
   const auto add = [&](int64_t directions, const std::vector<int64_t>& lengths, int64_t frames, int64_t in,
                        int64_t hidden, bool large = false) {
     const auto batch = static_cast<int64_t>(lengths.size());
-    // The lengths are not among the inputs, because they must stay on the CPU, where the host reads them.
+    // The lengths are not among the inputs, because tests copy the inputs to a device, and lstm() reads the
+    // lengths on the CPU.
     const Tensor counts = Tensor::from<int64_t>(lengths, {batch});
     Inputs inputs = {normal({batch, frames, in}, 1)};
     for (int d = 0; d < directions; ++d)

@@ -42,7 +42,7 @@ void add_linear_attention(std::vector<OpCase>& table) {
   };
   for (const AttentionSizes& size : kCausalTableSizes) add(size, true);
   for (const AttentionSizes& size : kFullTableSizes) add(size, false);
-  // These lengths form segments of several chunks.
+  // A CUDA kernel splits sequences of this length into segments of several chunks.
   add({1, 1050, 1050, 1, 3, 2}, true);
   add({1, 1050, 1050, 1, 3, 2}, false);
   for (const FeatureMap map : {FeatureMap::relu, FeatureMap::squared_relu, FeatureMap::exponential}) {
@@ -60,7 +60,8 @@ void add_linear_attention(std::vector<OpCase>& table) {
                        },
                        inputs, length > 100});
     }
-  // This case has inputs with heads before tokens in memory, and values whose features are not contiguous.
+  // In this case, heads come before tokens in the memory of q and k, and the features of v are not
+  // contiguous.
   table.push_back({"attention, linear, strides",
                    [](const Inputs& in) {
                      return linear_attention(permute(in[0], {0, 2, 1, 3}), permute(in[1], {0, 2, 1, 3}),
@@ -291,8 +292,8 @@ void add_float_attention(std::vector<OpCase>& table) {
                        },
                        {normal({2, 3, 2, 5})},
                        features > 33});
-  // The gradient of softmax_query features treats the maximum that they subtract as a constant, so it fails
-  // the gradient check alone. In attention the maximum cancels, so the check uses attention.
+  // The features of softmax_query subtract a maximum, which backward treats as a constant. So the features
+  // alone would fail the gradient check. The maximum cancels in attention, so the check uses attention.
   for (const bool causal : {false, true})
     for (const int64_t length : {0, 5, 130})
       table.push_back({concat_text("attention, random features, ", causal ? "causal, " : "", length),

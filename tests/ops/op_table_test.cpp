@@ -96,7 +96,7 @@ TEST_CASE("an undefined required input of any op throws an error with the name o
         message = error.what();
       }
       CHECK(message.find("undefined") != std::string::npos);
-      // This message of Tensor does not name the op.
+      // Errors of Tensor contain this text. They do not name the op, so the op must throw its own error.
       CHECK(message.find("an undefined tensor has") == std::string::npos);
     }
   }

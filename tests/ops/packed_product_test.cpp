@@ -25,7 +25,7 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   else
     cpu::pack_columns(b.data<T>(), columns, depth, columns, T{1}, depth, panels.data());
 
-  // c has one column more than the product, which must not change.
+  // c has an extra column after the columns of the product. The product must not change this column.
   std::vector<T> c(static_cast<size_t>(rows * (columns + 1)), T{7});
   cpu::packed_product(rows, columns, depth, a.data<T>(), depth + 3, panels.data(), c.data(), columns + 1);
   double worst = 0;
@@ -43,8 +43,8 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
 }
 
 // Returns the largest difference between tile_product() of BFloat16 operands and plain sums. The left operand
-// is stored by rows, or by columns in pairs. The right operand (depth, columns) is packed from its columns,
-// or from the rows of its transpose.
+// is stored by rows, or in pairs of adjacent columns. The right operand (depth, columns) is packed from its
+// columns, or from the rows of its transpose.
 double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t depth) {
   constexpr int64_t kRows = cpu::kTileRows, kWidth = cpu::kTileColumns<float>;
   const auto rounded = [](int64_t n, int salt) { return test::normal({n}, salt).to(DType::bfloat16); };

@@ -24,8 +24,7 @@ struct PatternCase {
   }
 };
 
-// Returns an int32 table (heads, rows, width) of random key blocks. Some entries are -1, which means no
-// block.
+// Returns an int32 table (heads, rows, width) of random indices of key blocks. The index -1 means no block.
 inline Tensor random_blocks(int64_t heads, int64_t rows, int64_t width) {
   const Tensor table = Tensor::zeros({heads, rows, width}, DType::int32);
   uint32_t state = 12345;
@@ -40,8 +39,7 @@ inline bool is_near(int64_t i, int64_t j, int64_t distance) {
   return std::abs(i - j) <= distance;
 }
 
-// Returns patterns whose keys have regular distances. `unit` is the size of their blocks and windows in
-// tokens.
+// Returns patterns whose keys are regularly spaced. `unit` is the number of tokens of a block or a window.
 inline std::vector<PatternCase> spaced_pattern_cases(int64_t unit) {
   constexpr int64_t all = KeyWindow::kUnlimited;
   const KeyWindow none = KeyPattern::no_window(), own_block{.block = unit, .before = 0, .after = 0};
@@ -122,8 +120,8 @@ inline std::vector<PatternCase> mixed_pattern_cases(int64_t length, int64_t head
           {"empty", {.window = none}, {}, [](auto, auto, auto) { return false; }}};
 }
 
-// Returns all patterns for `length` tokens and `heads` heads. `unit` is the size of their blocks and windows
-// in tokens.
+// Returns all patterns for `length` tokens and `heads` heads. `unit` is the number of tokens of a block or a
+// window.
 inline std::vector<PatternCase> pattern_cases(int64_t length, int64_t heads, int64_t unit) {
   std::vector<PatternCase> cases = spaced_pattern_cases(unit);
   for (PatternCase& c : mixed_pattern_cases(length, heads, unit)) cases.push_back(std::move(c));

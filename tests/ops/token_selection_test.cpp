@@ -1,4 +1,4 @@
-// Tests of selections of tokens. The table of op cases covers their gradients and devices.
+// Tests of token selections against their definitions. The cases in op_table.cpp test gradients and devices.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ TEST_CASE("top_positions returns the positions of the largest elements in increa
   for (const Device device : all_devices())
     for (const DType dtype : {DType::float32, DType::float64})
       for (const int64_t length : {1, 2, 31, 300, 1025}) {
-        // Rounded elements, so that many are equal.
+        // Rounds the elements, so that many are equal.
         const Tensor x = normal({3, length}, 1);
         for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = std::round(4 * x.data<double>()[i]) / 4;
         for (const int64_t count : {int64_t{1}, (length + 1) / 2, length}) {

@@ -1,4 +1,5 @@
-// Tests of the log of the work of a device: its records of kernels, products and copies, and their bytes.
+// Tests of cuda::WorkLog: the records of kernels, matrix products and copies on a device, and their numbers
+// of bytes.
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"
@@ -15,8 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the records of the work of f(). Their bytes include only tensors that were allocated while a
-// BlockRecording existed.
+// Returns the records of the device work of f(). The number of bytes in a record includes only tensors that
+// were allocated while a BlockRecording existed.
 template <class F>
 std::vector<cuda::WorkRecord> records_of(F&& f) {
   const cuda::WorkLog log;
@@ -37,7 +38,7 @@ TEST_CASE("cuda: the work log counts each array of a kernel once") {
     CHECK(records[0].bytes == 2 * 100 * 4);
     CHECK(records[0].blocks == 1);
     CHECK(records[0].threads == 256);
-    // Both arguments are the same array, which is counted once.
+    // Both arguments are the same array, whose bytes are counted once.
     CHECK(records_of([&] { mul(x, x); })[0].bytes == 2 * 100 * 4);
     const Tensor y = Tensor::full({10, 10}, 1, DType::float32, device);
     CHECK(records_of([&] { mul(x, y); })[0].bytes == 3 * 100 * 4);
