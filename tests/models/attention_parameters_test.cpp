@@ -1,4 +1,4 @@
-// Tests of attention kinds that have their own parameters and state, and share parameters between layers.
+// Tests of a custom attention kind that has parameters and state, and whose layers share a parameter.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -15,8 +15,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Attention of each token only to itself. The result is scale * v + offset. All layers share the parameter
-// `scale`, and each layer has a separate state `offset`.
+// An attention in which each token attends only to its own position. The result is scale * v + offset. All
+// layers share the parameter `scale`, and each layer has a separate state `offset`.
 class ScaledValues final : public Attention {
  public:
   explicit ScaledValues(const AttentionSetup& setup) {
@@ -70,8 +70,8 @@ Tensor tensor_named(const NamedTensors& tensors, const std::string& name) {
 
 const std::string kScale = "layers.0.attention.inner_attention.scale";
 
-// Returns the gradient of the shared parameter `scale`. Checks that the gradient is complete when backward()
-// calls on_complete() for this parameter.
+// Returns the gradient of the shared parameter `scale`. Checks that backward() calls on_complete() for this
+// parameter only after its gradient is complete.
 Tensor scale_gradient(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
@@ -121,7 +121,7 @@ TEST_CASE("layers share a parameter of an attention kind, also with recomputed a
   options.reversible = true;
   const double reversible = scale_gradient(options).data<double>()[0];
   CHECK(reversible != 0);
-  // In reversible layers, compares the gradient of an element of `scale` with a finite difference.
+  // Checks the gradient of one element of `scale` against a finite difference, with reversible layers.
   const auto loss_with = [&](double change) {
     Encoder encoder(options);
     encoder.initialize(3);

@@ -27,7 +27,8 @@ AttentionKind copy_of(const std::string& original, const std::string& name) {
   return kind;
 }
 
-// Attention whose result is undefined, or has its heads and tokens exchanged.
+// An attention with a wrong result: an undefined tensor, or a tensor whose head and token dimensions are
+// exchanged.
 class WrongResult final : public Attention {
  public:
   explicit WrongResult(bool undefined) : undefined_(undefined) {}
@@ -40,7 +41,8 @@ class WrongResult final : public Attention {
   bool undefined_;
 };
 
-// Returns the message of the error of creating a layer of this kind and of its forward pass, or "".
+// Returns the error message if a layer of this kind, or its forward pass, throws an error. Otherwise, returns
+// "".
 std::string layer_error(const std::string& kind) {
   EncoderOptions options;
   options.attention = {{kind, attention_kind(kind).defaults()}};
@@ -95,8 +97,8 @@ TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a 
   CHECK(cost("softmax", {}, 1024) == 2.0 * 32 * 512 * 1024);
   CHECK(cost("linear", {}, 1024) == 2.0 * 32 * 32 * 1024);
   const OptionValues sparse = attention_kind("sparse").defaults();
-  // On average, a query attends to 64.5 tokens of its span of 128 tokens, and to a quarter of 2048 earlier
-  // tokens.
+  // On average, a query attends to 64.5 tokens of its span of 128 tokens, and to a quarter of the 2048
+  // earlier tokens.
   CHECK(cost("sparse", sparse, 4096) == 2.0 * 32 * (64.5 + 512) * 4096);
   const OptionValues lsh =
       attention_kind("lsh").values({{"rounds", int64_t{2}}, {"chunk_length", int64_t{64}}});

@@ -13,10 +13,10 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the largest error of the gradients of all parameters, compared with finite differences and relative
-// to the largest gradient of the parameter. Compares at most about 40 elements of each parameter. gradcheck()
-// cannot be used, because it changes copies of tensors. This function changes the parameters and restores
-// them.
+// Returns the largest error of the parameter gradients, compared with finite differences. The error is
+// relative to the largest gradient of the same parameter. At most about 40 elements of each parameter are
+// compared. gradcheck() cannot be used, because it changes copies of tensors. This function changes the
+// parameters and restores them.
 double parameter_gradient_error(const AutoregressiveModel& model, const Batch& batch,
                                 const ForwardContext& context) {
   backward(model.loss(batch, context));
@@ -25,7 +25,8 @@ double parameter_gradient_error(const AutoregressiveModel& model, const Batch& b
     const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
     const Tensor analytic = gradient(parameter);
     REQUIRE_MESSAGE(analytic.defined(), name);
-    // The minimum is above 0, because a gradient may be 0: softmax attention does not depend on the key bias.
+    // The lower bound of `largest` is above 0, because a gradient may be 0: softmax attention does not depend
+    // on the key bias.
     double largest = 3e-4, error = 0;
     for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 40) {
       const NoGrad no_grad;
@@ -60,7 +61,7 @@ TEST_CASE("gradients of a two-layer model with dropout pass the gradient check")
         options.encoder.pre_norm = pre_norm;
         options.encoder.dropout = 0.2;
         options.encoder.activation = Activation::gelu;  // finite differences fail at the kink of relu
-        Decisions decisions;                            // keeps hash buckets while parameters change
+        Decisions decisions;                            // keeps the buckets while parameters change
         AutoregressiveModel model(options);
         model.initialize(3);
         model.convert(DType::float64);

@@ -1,4 +1,4 @@
-// Tests of models with feed-forward and loss chunks.
+// Tests of models that compute the feed-forward layers and the loss in chunks of tokens.
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"
@@ -24,7 +24,7 @@ AutoregressiveOptions options_of(Form form, Head head) {
   return options;
 }
 
-// Returns the loss of a float64 model and the gradients of all its parameters in one list.
+// Returns one list with the loss of a float64 model and the gradients of all parameters.
 std::vector<double> results_of(const AutoregressiveOptions& options, const Batch& batch) {
   AutoregressiveModel model(options);
   model.initialize(3);

@@ -34,9 +34,10 @@ Tensor xl_outputs(int64_t memory, const Tensor& tokens) {
                      tokens);
 }
 
-// Returns the gradients of all parameters by name after a pass over the text. The key "memory NAME" has a
-// state tensor of the memory. If `with_terms`, the loss includes the loss terms, and the key "terms" has
-// their sum for each segment with loss terms.
+// Runs a forward and a backward pass for each segment of a text, and returns the accumulated gradients of all
+// parameters by name. The key "memory NAME" contains the state tensor NAME of the segment memory. If
+// `with_terms` is true, the loss includes the loss terms, and the key "terms" contains the sum of the loss
+// terms of each segment that has any.
 std::map<std::string, std::vector<double>> gradients(const AutoregressiveOptions& options, bool with_terms) {
   const Tensor tokens = random_tokens(2, kLongText + 1, 2 * kText);
   const auto model = segment_model(options);
@@ -91,7 +92,7 @@ TEST_CASE("tokens that leave the memory are compressed in order, and the oldest 
       CHECK(max_difference(evicted, slice(x, 1, oldest, oldest + count)) == 0);
       memory.write_compressed("layer", mean(reshape(evicted, {2, count / kRate, kRate, 3}), 2));
     }
-    // A replay stores nothing.
+    // A replay of a forward pass does not change the memory.
     CHECK(!memory.write("layer", Tensor::zeros({2, kSegment, 3}, DType::float64)).defined());
   }
 }
@@ -180,8 +181,8 @@ TEST_CASE("the gradient of the reconstruction loss equals differences, and means
     return terms.sum();
   };
   backward(terms_of(*model));
-  // Parameters of the last layer do not affect other layers, so differences contain only the term of this
-  // layer.
+  // Parameters of the last layer affect only the loss term of this layer, so the finite differences contain
+  // no other terms.
   constexpr double kStep = 1e-5;
   int parameters = 0;
   for (const auto& [name, parameter] : model->parameters()) {

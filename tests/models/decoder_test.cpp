@@ -34,7 +34,8 @@ double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
   return worst;
 }
 
-// Returns small models of every recurrent kind and both heads, and a reversible model with axial positions.
+// Returns the options of small models for each output head: one model of every recurrent attention kind, and
+// a reversible model with axial positions.
 std::vector<AutoregressiveOptions> recurrent_models() {
   std::vector<AutoregressiveOptions> models;
   for (const Head head : {Head::logistic_mixture, Head::categorical}) {
@@ -121,7 +122,7 @@ TEST_CASE("both modes of generation draw the same tokens, which do not depend on
   for (const std::string& attention : recurrent_kinds()) {
     AutoregressiveModel model(small_options(attention));
     model.initialize(4);
-    model.convert(DType::float64);  // rounding must not change a draw
+    model.convert(DType::float64);  // rounding must not change a sampled token
     const Tensor prefix = random_tokens(4, 3, 256);
     const Tensor recurrent = generate(model, prefix, 12, {.seed = 9});
     const Tensor recompute = generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9});
@@ -158,7 +159,7 @@ TEST_CASE("a token stream with a window continues with the newer half of a full 
   for (const std::string attention : {"linear", "softmax"}) {
     AutoregressiveModel model(small_options(attention, Head::categorical));
     model.initialize(3);
-    model.convert(DType::float64);  // rounding must not change a draw
+    model.convert(DType::float64);  // rounding must not change a sampled token
     const auto drawn = [&](GenerationMode mode, int64_t window) {
       TokenStream stream(model, {.mode = mode, .seed = 9}, 40, window);
       for (int64_t i = 0; i < 9; ++i) stream.append(prompt.data<uint8_t>()[i]);
@@ -178,8 +179,8 @@ TEST_CASE("a token stream with a window continues with the newer half of a full 
   }
 }
 
-// With a window of 4 and token t as the newest token, the model reads the tokens from first to t:
-// t = 4 reads 3 and 4, t = 5 reads 3 to 5, t = 6 reads 3 to 6, and t = 7 reads 6 and 7.
+// The window has 4 tokens. If token t is the newest token, the model reads the tokens from `first` to t: 3
+// and 4 for t = 4, 3 to 5 for t = 5, 3 to 6 for t = 6, and 6 and 7 for t = 7.
 TEST_CASE("the windows of a token stream give the distributions of their tokens alone") {
   AutoregressiveModel model(small_options("linear", Head::categorical));
   model.initialize(3);
@@ -206,7 +207,7 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
       CAPTURE(kinds_text(options.encoder.attention));
       AutoregressiveModel model(options);
       model.initialize(3);
-      model.convert(DType::float64);  // rounding must not change a draw
+      model.convert(DType::float64);  // rounding must not change a sampled token
       const Tensor prefix = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
       const Tensor expected = generate(model, prefix, 12, {.seed = 9});
       model.move(device);
@@ -222,7 +223,8 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
     }
 }
 
-// No other test of this program samples from float32 logits on a device, so the kernels have not run before.
+// No other test of this program samples from float32 logits on a device. So this test launches the sampling
+// kernels for the first time.
 TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the first tokens are given") {
   for (const Device device : other_devices())
     for (const Head head : {Head::logistic_mixture, Head::categorical}) {

@@ -49,8 +49,8 @@ Tensor labels_of(const Attention& attention, const std::string& name) {
   return {};
 }
 
-// Returns the label of query i and key j as a pointer to (heads, dim) numbers. Returns nullptr if the query
-// does not attend to the key.
+// Returns the learned label (heads, dim) for the pair of query i and key j. Returns nullptr if the query does
+// not attend to the key.
 const double* label_of(const Attention& attention, const EtcCase& c, int64_t i, int64_t j) {
   const int64_t row = kEtcHeads * kEtcDim, segment = (kMaxLength - 1) / c.globals;
   const bool global_query = i < c.globals, global_key = j < c.globals;

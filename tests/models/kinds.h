@@ -1,12 +1,13 @@
-// Lists of the registered attention kinds by capability, and small attentions and encoders of a kind.
+// Lists of the registered attention kinds by capability, and functions that create a small attention or
+// encoder.
 #pragma once
 
 #include "models/encoder/encoder_layer.h"
 
 namespace tapeformer::test {
 
-// Returns the names of the kinds whose capabilities satisfy the predicate. Leaves out kinds of the tests,
-// whose names start with "test-".
+// Returns the names of the kinds whose capabilities satisfy the predicate. Kinds that tests register have
+// names that start with "test-" and are left out.
 template <class Predicate>
 std::vector<std::string> kinds_with(Predicate predicate) {
   std::vector<std::string> names;
@@ -33,9 +34,10 @@ inline OptionValues short_options(const std::string& attention) {
   return kind.values(kind.short_options);
 }
 
-constexpr int64_t kShortLength = 32;  // maximum length of the attentions and encoders of this file, in tokens
+// The maximum length, in tokens, of the attentions and encoders that this file creates.
+constexpr int64_t kShortLength = 32;
 
-// Returns an attention of this kind with short_options() and two heads of dim 4. Its parameters are
+// Returns an attention of this kind with short_options() and two heads of dim 4. The parameters are
 // initialised and have the dtype float64.
 inline std::unique_ptr<Attention> make_short_attention(const std::string& kind, double dropout = 0) {
   auto attention = make_attention(kind, short_options(kind),

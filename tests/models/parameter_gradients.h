@@ -12,7 +12,8 @@
 
 namespace tapeformer::test {
 
-// Checks the gradients of `loss()`, a scalar, for about 20 elements of each float64 parameter of the model.
+// Compares the gradients of the scalar loss() with finite differences, for about 20 elements of each
+// parameter. The parameters of the model must be float64.
 inline void check_parameter_gradients(const Module& model, const std::function<Tensor()>& loss) {
   backward(loss());
   for (const auto& [bound_name, parameter] : model.parameters()) {
@@ -20,7 +21,8 @@ inline void check_parameter_gradients(const Module& model, const std::function<T
     CAPTURE(name);
     const Tensor exact = gradient(parameter);
     REQUIRE(exact.defined());
-    // The minimum is above 0, because a gradient may be 0: softmax attention does not depend on the key bias.
+    // The lower bound of `largest` is above 0, because a gradient may be 0: softmax attention does not depend
+    // on the key bias.
     double largest = 1e-4, error = 0;
     for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 20) {
       const NoGrad no_grad;

@@ -31,7 +31,7 @@ double relative_distance(const Tensor& a, const Tensor& b) {
 }
 
 // Returns the relative distance between the results of Performer and of softmax attention, averaged over four
-// draws of the random features. Queries and keys have the standard deviation `std`.
+// samples of the random features. Queries and keys have the standard deviation `std`.
 double approximation_error(int64_t features, bool orthogonal, double std, bool causal) {
   constexpr int64_t kDraws = 4;
   const Shape shape{1, 64, 1, 64};
@@ -72,8 +72,8 @@ TEST_CASE("performer: orthogonal features have a smaller error than independent 
   CHECK(approximation_error(64, true, 0.25, false) < approximation_error(64, false, 0.25, false));
 }
 
-// Performer subtracts a maximum from the exponents of its features. If this were the maximum over all keys, a
-// large later key would change earlier results.
+// Performer subtracts a maximum from the exponents of its features. If Performer used the maximum over all
+// keys, a large later key would change earlier results.
 TEST_CASE("performer: a much larger last key changes no earlier result") {
   for (const char* kernel : {"softmax", "relu"}) {
     const auto performer = make_performer({{"kernel", std::string(kernel)}});

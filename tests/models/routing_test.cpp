@@ -1,4 +1,4 @@
-// Tests of routing attention against a direct computation, and of its centroids.
+// Tests that compare routing attention with a direct computation, and tests of its centroids.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -51,8 +51,8 @@ Tensor centroids_of(const Attention& attention) {
   return attention.saved_tensors().front().second;
 }
 
-// Returns the result of query i in softmax attention to the queries j for which attends(j) is true. Queries
-// are also the keys. b is a sequence, and h a head.
+// Returns the result of query i in head h of sequence b, computed as softmax attention to the positions j for
+// which attends(j) is true. The queries are also the keys.
 template <class Attends>
 std::vector<double> attention_row(const RoutingInputs& in, int64_t b, int64_t h, int64_t i, Attends attends) {
   const auto at = [&](const Tensor& x, int64_t token, int64_t d) {
@@ -72,8 +72,9 @@ std::vector<double> attention_row(const RoutingInputs& in, int64_t b, int64_t h,
   return out;
 }
 
-// Returns, for each cluster of head h of sequence b, whether each token belongs to the cluster. The sequence
-// has `valid` tokens without padding. The centroids of the head have the index `state_head`.
+// Returns the members of each cluster for head h of sequence b: result[cluster][i] is true if token i belongs
+// to the cluster. The sequence has `valid` tokens without padding. `state_head` is the index of the centroids
+// of this head.
 std::vector<std::vector<bool>> members_of(const Attention& attention, const RoutingInputs& in, int64_t b,
                                           int64_t h, int64_t state_head, int64_t size, int64_t valid) {
   const Tensor centroids = centroids_of(attention);
@@ -98,7 +99,8 @@ std::vector<std::vector<bool>> members_of(const Attention& attention, const Rout
   return clusters;
 }
 
-// Returns the largest difference between the results of the valid tokens and the direct computation.
+// Returns the largest difference between the attention and the direct computation, over all tokens that are
+// not padding.
 double routing_error(const Attention& attention, const RoutingInputs& in, int64_t size, int64_t local_heads,
                      bool causal, const Tensor& lengths = {}) {
   const Tensor out = run_routing(attention, in, causal, lengths);
@@ -146,7 +148,7 @@ TEST_CASE("routing: attention equals the direct computation") {
           CHECK(routing_error(*attention, in, size, local, causal) < 1e-12);
           CHECK(routing_error(*attention, in, size, local, causal, lengths) < 1e-12);
         }
-  // Negative control: the direct computation has another cluster size.
+  // Negative control: the direct computation uses a cluster size that the attention does not have.
   CHECK(routing_error(*make_routing(2, 6, 0), RoutingInputs(17), 5, 0, true) > 1e-3);
 }
 
@@ -208,7 +210,8 @@ TEST_CASE("routing: update_state() moves centroids towards their mean queries, o
   attention->update_state();
   CHECK(max_difference(centroids, initial) == 0);
 
-  // Computes the sum of the unit queries nearest to each centroid. The sum has the direction of the mean.
+  // Adds up, for each centroid, the unit queries that are nearest to it. The sum has the direction of their
+  // mean.
   Tensor means = Tensor::zeros(initial.shape(), DType::float64);
   for (int64_t b = 0; b < 2; ++b)
     for (int64_t i = 0; i < 17; ++i)
@@ -236,7 +239,7 @@ TEST_CASE("routing: update_state() moves centroids towards their mean queries, o
   Decisions decisions;
   const ForwardContext training{.training = true, .decisions = &decisions};
   run_routing(*attention, in, true, {}, training);
-  run_routing(*attention, in, true, {}, training);  // the replay adds nothing to the statistics
+  run_routing(*attention, in, true, {}, training);  // a replay adds nothing to the statistics
   CHECK(max_difference(centroids, initial) == 0);
   REQUIRE(attention->statistics().size() == 1);
   double tokens = 0;
@@ -247,7 +250,7 @@ TEST_CASE("routing: update_state() moves centroids towards their mean queries, o
   attention->update_state();
   CHECK(max_difference(centroids, expected) < 1e-11);
   CHECK(sum(attention->statistics().front()).item() == 0);
-  attention->update_state();  // centroids without queries do not change
+  attention->update_state();  // centroids that received no queries do not change
   CHECK(max_difference(centroids, expected) < 1e-11);
 }
 

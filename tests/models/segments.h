@@ -1,4 +1,4 @@
-// Small models with a segment memory, and their outputs for a text segment by segment.
+// Small models with a segment memory, and a function that computes their outputs segment by segment.
 #pragma once
 
 #include "autograd/tape.h"
@@ -23,12 +23,12 @@ inline AutoregressiveOptions segment_options(const std::string& kind, const Kind
   return options;
 }
 
-// Returns a model in float64. Parameters of equal names are equal in all models.
+// Returns a float64 model. Parameters with the same name have the same values in all models.
 inline std::unique_ptr<AutoregressiveModel> segment_model(const AutoregressiveOptions& options) {
   auto model = std::make_unique<AutoregressiveModel>(options);
   model->initialize(4);
   model->convert(DType::float64);
-  // The initial biases are too small to reveal errors in their use, so they are replaced.
+  // Replaces the initial biases, which are too small to reveal an error in their use.
   for (const auto& [name, parameter] : model->parameters())
     if (name.ends_with("_bias")) parameter.copy_from(normal(parameter.shape(), 8));
   return model;

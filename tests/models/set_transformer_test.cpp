@@ -68,7 +68,7 @@ TEST_CASE("set transformer: the encoder is equivariant and the result is invaria
       CHECK(max_difference(encoded(elements), encoded(permuted)) > 1e-3);
       CHECK(max_difference(model->forward(elements, {}, {}), model->forward(permuted, {}, {})) < 1e-12);
     }
-  // Local attention depends on the order, so the test detects models that are not invariant.
+  // Negative control: local attention depends on the order of the elements.
   const auto local = make_set_model("local", 0);
   const Tensor elements = set_batch().elements;
   CHECK(max_difference(local->forward(elements, {}, {}),

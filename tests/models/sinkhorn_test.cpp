@@ -86,7 +86,7 @@ class SinkhornReference {
     std::vector<double> out(kSinkhornDim, 0.0);
     const int64_t own_block = i / block_;
     double total = 0;
-    // Adds a key and its value, with the weight factor * exp(score).
+    // Adds the value of a key with the weight factor * exp(score).
     const auto add_key = [&](const auto& key, const auto& value, double factor) {
       double score = 0;
       for (int64_t d = 0; d < kSinkhornDim; ++d) score += at(in_.q, i, d) * key(d);
@@ -121,7 +121,8 @@ class SinkhornReference {
   double at(const Tensor& x, int64_t i, int64_t d) const {
     return x.data<double>()[((example_ * x.size(1) + i) * kSinkhornHeads + head_) * kSinkhornDim + d];
   }
-  // Returns the score of block `column` for the sum of the valid keys in [begin, end), divided by `count`.
+  // Returns the unnormalised score of block `column`, computed from the sum of the valid keys in [begin, end)
+  // divided by `count`.
   double score(int64_t begin, int64_t end, int64_t count, int64_t column) const {
     double total = 0;
     for (int64_t h = 0; h < kSinkhornDim; ++h) {
@@ -169,10 +170,12 @@ class SinkhornReference {
   bool causal_;
 
  public:
-  Matrix order;  // the matrix S: order(i, j) is the weight of block j for the queries of block i
+  // The matrix S of the paper: order(i, j) is the weight of block j for the queries of block i.
+  Matrix order;
 };
 
-// Returns the largest difference between the results for valid tokens and the direct computation.
+// Returns the largest difference between the attention and the direct computation, over all tokens that are
+// not padding.
 double sinkhorn_error(const Attention& attention, const SinkhornInputs& in, const AttentionMask& mask,
                       int64_t block, int64_t iterations = 8) {
   const Tensor out = run_sinkhorn(attention, in, mask);
@@ -280,7 +283,7 @@ TEST_CASE("sinkhorn: if S is a permutation, queries attend to their own block an
       hidden.data<double>()[(h * kSinkhornDim + d) * kSinkhornDim + d] = 1;
       if (d < kBlocks) output.data<double>()[(h * kSinkhornDim + d) * output.size(2) + kNext[d]] = 1;
     }
-  // Makes feature d of the keys in block d large, so that the block is recognized by its keys.
+  // Makes feature d of the keys in block d large, so that the keys identify the block.
   double* key = in.k.data<double>();
   for (int64_t i = 0; i < in.k.numel(); ++i)
     key[i] = 0.1 * key[i] + (i / (kSinkhornHeads * kSinkhornDim) % kLength / kBlock == i % kSinkhornDim);

@@ -1,4 +1,4 @@
-// Tests that an example draws the same random numbers in a part of a batch as in the whole batch.
+// Tests that an example draws the same random numbers in a slice of a batch as in the whole batch.
 // Data-parallel training depends on this property.
 #include <doctest/doctest.h>
 
@@ -18,8 +18,8 @@ ForwardContext training_from(int64_t first_example) {
   return {.training = true, .seed = 5, .step = 2, .first_example = first_example};
 }
 
-// Returns the largest difference between the result for the whole batch and the results for its parts of two
-// examples. The function `forward` takes the examples and a context, and returns one result per example.
+// Returns the largest difference between the result for the whole batch and the results for slices of two
+// examples. `forward` takes the examples and a context, and returns one result per example.
 template <class F>
 double slice_error(const Tensor& x, F&& forward) {
   const Tensor whole = forward(x, training_from(0));
@@ -83,7 +83,7 @@ TEST_CASE("slices of a batch draw the random numbers of the whole batch, between
 TEST_CASE("control: slices that start at example 0 draw other numbers") {
   for (const std::string attention : {"linear", "lsh"}) {
     EncoderOptions options = encoder_with_dropout(attention);
-    if (attention == "lsh") options.dropout = 0;  // so that only the random rotations can differ
+    if (attention == "lsh") options.dropout = 0;  // then only the random rotations can differ
     Encoder encoder(options);
     encoder.initialize(3);
     encoder.convert(DType::float64);

@@ -1,4 +1,4 @@
-// Tests that attention kinds with sparse patterns have the weights that the papers define.
+// Tests that attention kinds with sparse patterns compute the attention weights that the papers define.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -51,8 +51,9 @@ class Weights {
   Tensor weights_;
 };
 
-// Returns the largest difference from the weights of softmax attention to the keys j with contains(h, i, j).
-// If `causal`, these are only keys up to the query. Returns 1 if the weight of another key is not exactly 0.
+// Compares `weights` with softmax attention in which query i of head h attends to the keys j with contains(h,
+// i, j) and, if `causal`, j <= i. Returns the largest difference, or 1 if the weight of another key is not
+// exactly 0.
 template <class Contains>
 double error_of(const Weights& weights, int64_t length, bool causal, Contains contains) {
   const Sequence s(length);
@@ -88,7 +89,8 @@ void check_weights(const std::string& kind, const Options& options, Contains con
     }
 }
 
-// Returns the message of the OptionError that a kind throws for its options or for the length, or "".
+// Returns the message of the OptionError that a kind throws for the options or for the length. Returns "" if
+// the kind throws no error.
 std::string problem_of(const std::string& kind, const Options& options, int64_t length) {
   try {
     const OptionValues values = attention_kind(kind).values(options);
@@ -201,7 +203,7 @@ TEST_CASE("big-bird attends to its window, to global blocks and to distinct rand
              random[static_cast<size_t>(h * kBlocks + query)].contains(key);
     };
     CHECK(error_of(weights, kLength, causal, contains) < 1e-12);
-    CHECK(std::set(random.begin(), random.end()).size() > 10);  // blocks of queries have different draws
+    CHECK(std::set(random.begin(), random.end()).size() > 10);  // query blocks differ in random blocks
   }
 }
 

@@ -44,7 +44,7 @@ Tensor parameter_of(const Attention& attention, const std::string& name) {
   return {};
 }
 
-// Sets element (a, b, c) of a parameter of rank 3 to value(a, b, c).
+// Sets the elements of a parameter (A, B, C): element (a, b, c) becomes value(a, b, c).
 template <class F>
 void fill_by_index(const Attention& attention, const std::string& name, F&& value) {
   const Tensor tensor = parameter_of(attention, name);
@@ -77,8 +77,8 @@ double identity(int64_t, int64_t row, int64_t column) {
   return row == column ? 1 : 0;
 }
 
-// Returns the largest difference between two results for the second sequence, which has 5 tokens: with
-// padding and a length mask, and without padding.
+// Computes the second sequence, which has 5 tokens, in two ways: with padding and a length mask, and without
+// padding. Returns the largest difference between the results.
 double truncation_error(const Attention& attention) {
   const auto part = [](const Tensor& x) { return slice(slice(x, 0, 1, 2), 1, 0, 5); };
   const Tensor whole = attend_with(attention, two_lengths());
@@ -207,8 +207,8 @@ TEST_CASE("synthesizer: each term equals the term `random` with the scores of th
   for (const AttentionMask& mask : all_masks())
     CHECK(max_difference(attend_with(*random, mask), attend_with(*factorized, mask)) < 1e-12);
 
-  // Compares `dense` with random scores that are set to score(head, query, key). Only the first sequence is
-  // compared, because the scores are computed from its queries.
+  // Sets the scores of the term `random` to score(head, query, key), and compares the result with `dense`.
+  // Only the first sequence is compared, because `score` uses its queries.
   const auto compare_dense = [&](const Attention& dense, const auto& score) {
     fill_by_index(*random, "random", score);
     const auto first = [](const Tensor& x) { return slice(x, 0, 0, 1); };

@@ -1,4 +1,4 @@
-// Tests of models whose predictor uses the weight of the value embedding.
+// Tests of models whose output layer shares its weight with the token embedding.
 #include <doctest/doctest.h>
 
 #include "models/decoder.h"

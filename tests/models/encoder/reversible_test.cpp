@@ -19,9 +19,9 @@ namespace {
 
 const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
 
-// Attention that divides positions into two buckets by a low bit of their query, which rounding errors
-// change. LSH attention has this problem less often. If `keep` is true, a replay uses the buckets of the
-// first pass. Otherwise, the replay computes new buckets.
+// Attention that divides positions into two buckets by a low bit of the query at the position. Rounding
+// errors change this bit, so a replay may compute other buckets. LSH attention has this problem less often.
+// If `keep` is true, a replay reuses the buckets of the first pass. Otherwise, a replay computes new buckets.
 class RoundingAttention final : public Attention {
  public:
   explicit RoundingAttention(bool keep) : keep_(keep) {}
@@ -67,7 +67,7 @@ void register_test_kinds() {
   CHECK(registered);
 }
 
-// Returns the names of the reversible kinds and of a RoundingAttention that stores its decisions.
+// Returns the names of the reversible kinds, and of the test kind that stores its decisions.
 std::vector<std::string> tested_kinds() {
   register_test_kinds();
   std::vector<std::string> names = reversible_kinds();
@@ -86,8 +86,8 @@ EncoderOptions reversible_options(const std::string& attention, int64_t layers) 
   return options;
 }
 
-// The result of a forward pass, and the gradients of all parameters and then of the input. Undefined
-// gradients are stored as zeros.
+// The result of a forward pass, the gradients of all parameters and, as the last element, the gradient of the
+// input. Undefined gradients are stored as zeros.
 struct Pass {
   std::vector<double> result;
   std::vector<std::vector<double>> gradients;
@@ -109,8 +109,8 @@ Pass pass_of(const Encoder& encoder, const Tensor& x, const std::function<Tensor
   return pass;
 }
 
-// Returns the result of a reversible encoder, computed without reversible(), so that the tape stores all
-// activations.
+// Returns the result of an encoder with reversible layers. The tape stores all activations, because the
+// function does not call reversible().
 Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardContext& pass) {
   Decisions decisions;
   ForwardContext context = pass;
@@ -124,8 +124,8 @@ Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardCont
   return encoder.norm.forward(concat({x1, x2}, -1));
 }
 
-// Returns the largest relative error of the gradients. The relative error of a tensor is its largest absolute
-// difference, divided by its largest absolute gradient or by 1e-4, whichever is larger.
+// Returns the largest relative error of the gradients in `b`. The error of a tensor is its largest absolute
+// difference, divided by the larger of its largest absolute gradient in `a` and 1e-4.
 double gradient_error(const Pass& a, const Pass& b) {
   double worst = 0;
   for (size_t i = 0; i < a.gradients.size(); ++i) {
@@ -159,8 +159,8 @@ int64_t activation_peak(const EncoderOptions& options) {
   encoder.initialize(3);
   const Tensor x = require_grad(normal({2, 64, options.width()}, 4, DType::float32));
   int64_t peak = 0;
-  // The first pass allocates the gradients. The second pass adds to the gradients, and first copies gradients
-  // that share memory.
+  // The first pass allocates the gradients. The second pass adds to the gradients and copies those that share
+  // memory. The third pass is measured.
   for (int run = 0; run < 3; ++run) {
     const int64_t before = device_allocator().stats().active;
     device_allocator().reset_peak();
@@ -171,7 +171,8 @@ int64_t activation_peak(const EncoderOptions& options) {
   return peak;
 }
 
-// Returns the memory in bytes of the decisions of one pass, with the input of activation_peak().
+// Returns the memory in bytes of the decisions that one forward pass stores, for the input of
+// activation_peak().
 int64_t decision_bytes(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
@@ -214,7 +215,8 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
     const ReplayContext context(kTraining);
     auto blocks = reversible_blocks(encoder.layers, 1, 7, {}, context);
     if (!replays_draws) {
-      // Replaces the second branch of each block: its second call draws the random numbers of another step.
+      // Replaces the second branch of each block. The first call computes the forward pass. The second call
+      // is the replay, which draws the random numbers of another step.
       const ForwardContext other{.training = true, .seed = 5, .step = 3};
       const auto others = reversible_blocks(encoder.layers, 1, 7, {}, ReplayContext(other));
       for (size_t i = 0; i < blocks.size(); ++i) {
@@ -245,7 +247,8 @@ TEST_CASE("backward() reconstructs the inputs of a reversible stack of any depth
       auto blocks = reversible_blocks(encoder.layers, 1, 7, {}, context);
       const Shape shape{21, encoder.options().width()};
       const Tensor x1 = require_grad(normal(shape, 1, dtype)), x2 = require_grad(normal(shape, 2, dtype));
-      // Receives the input of the first branch of block 0 in the forward pass and in the backward pass.
+      // Receives two tensors: the input of the first branch of block 0 in the forward pass and in the
+      // backward pass.
       std::vector<Tensor> inputs;
       const auto first = blocks[0].f.function;
       blocks[0].f.function = [&](const Tensor& rows, int64_t row) {

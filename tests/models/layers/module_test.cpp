@@ -44,7 +44,7 @@ TEST_CASE("the weights of queries, keys and values are adjacent, also after conv
     for (const auto& [name, tensor] : model.parameters())
       if (name.find("layers.1.") == 0 && name.ends_with("y_projection.weight"))
         weights.push_back(detach(tensor));
-    REQUIRE(weights.size() == 2);  // queries and keys
+    REQUIRE(weights.size() == 2);  // the weights of queries and keys
     return concat(weights, 0).shares_storage(weights[0]);
   };
   CHECK(joined_is_view());

@@ -21,8 +21,8 @@ CtcLabels collapse(const CtcLabels& path, int64_t blank) {
   return labels;
 }
 
-// Returns the log-probability of every sequence of labels that is possible for logits (frames, classes). The
-// search adds the probabilities of all paths.
+// Returns the log-probability of each label sequence that the logits (frames, classes) allow. It is computed
+// by adding the probabilities of all paths.
 std::map<CtcLabels, double> all_labels(const double* logits, int64_t frames, int64_t classes, int64_t blank) {
   int64_t paths = 1;
   for (int64_t t = 0; t < frames; ++t) paths *= classes;
@@ -110,15 +110,15 @@ TEST_CASE("the scores of a narrow beam are at most the exact scores, which equal
     const auto count = static_cast<int64_t>(found[0].labels.size());
     const Tensor labels = Tensor::from<int64_t>(found[0].labels, {1, count});
     const double exact = -ctc_loss(logits, lengths({kFrames}), labels, lengths({count})).loss.item();
-    // The score is a lower bound, because it leaves out paths through pruned prefixes.
+    // The score is a lower bound, because it does not include paths through pruned prefixes.
     CHECK(found[0].score <= exact + 1e-9);
     if (beam == 4096) CHECK(found[0].score > exact - 1e-4);
   }
 }
 
 TEST_CASE("the beam finds labels that are more probable than the labels of the best path") {
-  // The blank is the most probable class of both frames, but the paths of the label together are more
-  // probable.
+  // The blank is the most probable class of both frames. But the paths that give the label {1} have a larger
+  // total probability than the path of two blanks.
   const double half = std::log(0.6), label = std::log(0.4);
   const Tensor logits = Tensor::from<double>({half, label, half, label}, {1, 2, 2});
   CHECK(ctc_greedy(logits, lengths({2}))[0].empty());

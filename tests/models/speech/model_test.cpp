@@ -30,8 +30,8 @@ SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1,
   return options;
 }
 
-// Returns the encoders of speech models without streaming: the attention kinds that support length masks, and
-// "lstm".
+// Returns the encoders for speech models without streaming: "lstm" and the attention kinds that support
+// length masks.
 std::vector<std::string> encoders() {
   std::vector<std::string> names = length_mask_kinds();
   names.emplace_back("lstm");
@@ -56,8 +56,8 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
       model.initialize(3);
       const CtcBatch batch = random_batch();
       const CtcLoss loss = model.loss(batch, {});
-      // The first utterance has four labels with one repeat, which need five steps. With subsampling 4, its
-      // 17 frames give only four steps.
+      // The first utterance has four labels. Two adjacent labels are equal, so the utterance needs five
+      // steps. If the subsampling is 4, its 17 frames give only four steps.
       CHECK(loss.infeasible == (subsampling == 4 ? 1 : 0));
       backward(loss.loss);
       for (const auto& [bound_name, parameter] : model.parameters()) {

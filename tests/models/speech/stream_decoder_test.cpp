@@ -24,8 +24,8 @@ SpeechModelOptions streaming_options(const std::string& kind, int64_t subsamplin
   return options;
 }
 
-// Sets the weights so that the best class of a step is the index of the largest feature in its first frame.
-// The class does not depend on the state or the position.
+// Sets the weights so that the most probable class of a step is the index of the largest feature in the first
+// frame of the step. The class does not depend on the state or the position.
 void make_memoryless(const SpeechModel& model) {
   for (const auto& layer : model.encoder->layers)
     for (const Linear* branch : {&layer->attention.out_projection, &layer->feedforward.linear2}) {
@@ -39,8 +39,9 @@ void make_memoryless(const SpeechModel& model) {
   }
 }
 
-// Returns the classes of at least `steps` steps. Each label lasts 1 to 12 steps, and every 50th label lasts
-// 150 steps, which is longer than all tested windows. Each label is followed by 0 to 7 blanks.
+// Returns a list of at least `steps` classes, one for each step. Each label lasts 1 to 12 steps, and every
+// 50th label lasts 150 steps, which is longer than all tested windows. Each label is followed by 0 to 7
+// blanks.
 std::vector<int64_t> held_labels(int64_t steps) {
   const RandomStream random(3, "held labels");
   std::vector<int64_t> classes;
@@ -92,7 +93,7 @@ TEST_CASE("a stream decoder neither loses nor repeats labels at restarts") {
 TEST_CASE("a stream decoder starts a new state when speech begins after a pause") {
   SpeechModel model(streaming_options("linear", 2));
   model.initialize(3);
-  // Sets the weights so that the blank is the best class of silent frames, in which feature 0 is 1.
+  // Sets the weights so that the blank is the most probable class of silent frames, in which feature 0 is 1.
   for (int64_t i = 0; i < model.input_projection->weight.size(0); ++i)
     for (const int64_t frame : {0, 1})
       model.input_projection->weight.data<float>()[i * 2 * kClasses + frame * kClasses] =
