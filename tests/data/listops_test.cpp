@@ -20,8 +20,9 @@ std::string text_of(const ListOpsExample& example) {
   return text;
 }
 
-// Returns the value of the next expression in `words`, by the definition of Nangia and Bowman 2018. For an
-// operation, stores its depth in `depth`, and raises `operands` to the largest number of operands in it.
+// Returns the value of the next expression in `words`, by the definition of Nangia and Bowman 2018. If the
+// expression is an operation, stores its nesting depth in `*depth`, and raises `*operands` to the largest
+// number of operands of an operation in the expression.
 int evaluate_text(std::istringstream& words, int* depth = nullptr, size_t* operands = nullptr) {
   std::string word;
   words >> word;

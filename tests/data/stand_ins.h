@@ -28,8 +28,8 @@ inline const Words& cmudict_consonants() {
   return consonants;
 }
 
-// Writes folder/cmudict.dict. It contains the ten digits and two pronunciations of "aalborg" as in CMUdict,
-// and 125,000 generated words, some with a second pronunciation and a comment.
+// Writes folder/cmudict.dict. The file contains the ten digits and two pronunciations of "aalborg" as in
+// CMUdict, and 125,000 generated words, some with a second pronunciation and a comment.
 inline void write_stand_in_cmudict(const std::filesystem::path& folder) {
   std::string text =
       "aalborg AO1 L B AO0 R G # place, danish\naalborg(2) AA1 L B AO0 R G\nzero Z IH1 R OW0\nzero(2) Z IY1 "
@@ -49,8 +49,8 @@ inline void write_stand_in_cmudict(const std::filesystem::path& folder) {
   write_file(folder / "cmudict.dict", text);
 }
 
-// Returns the contents of a mono WAV file with 16-bit samples at 8 kHz. Tests that write many files use it,
-// because write_wav() waits for the disk.
+// Returns the contents of a mono WAV file with 16-bit samples at 8 kHz. Tests that write many files use this
+// function instead of write_wav(), which waits for the disk.
 inline std::string wav_bytes(const std::vector<int16_t>& samples) {
   std::string bytes;
   const auto append = [&](uint32_t value, int count) {
@@ -93,8 +93,8 @@ inline Bytes random_mfc(int frames, uint64_t seed) {
   return bytes;
 }
 
-// Writes a corpus in the layout of AN4. It has 948 / part train utterances of up to 74 speakers, and 130 /
-// part test utterances of 10 other speakers. The words are letters.
+// Writes a corpus in the layout of AN4, with 948 / part train utterances of up to 74 speakers, and 130 / part
+// test utterances of 10 other speakers. The words are letters.
 inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1) {
   const Words letters = {"A", "B", "F", "I", "O", "R"};
   write_file(folder / "etc/an4.dic",
@@ -118,8 +118,8 @@ inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1
   }
 }
 
-// Writes all files of MNIST, unpacked, with generated pixels and labels. The first label of the train and of
-// the test split is real: 5 and 7.
+// Writes all files of MNIST, unpacked, with generated pixels and labels. As in the real data set, the first
+// label is 5 in the train split and 7 in the test split.
 inline void write_stand_in_mnist(const std::filesystem::path& folder) {
   for (const auto& [prefix, count, first] :
        {std::tuple<std::string, uint32_t, uint32_t>{"train", 60000, 5}, {"t10k", 10000, 7}}) {

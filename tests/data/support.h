@@ -31,8 +31,8 @@ inline Bytes gzipped(const Bytes& bytes) {
   return packed;
 }
 
-// Returns the contents of an IDX file: a header with the magic number and the sizes, and `payload` bytes.
-// Byte i of the payload is i * 7 % 251.
+// Returns the contents of an IDX file: a header with the magic number and the sizes, and then `payload`
+// bytes. Byte i after the header is i * 7 % 251.
 inline Bytes idx_bytes(uint32_t magic, const std::vector<uint32_t>& sizes, size_t payload) {
   Bytes bytes;
   const auto append = [&](uint32_t word) {
@@ -58,7 +58,8 @@ inline void write_tiny_mnist(const std::filesystem::path& folder, uint32_t train
   }
 }
 
-// A scope in which an environment variable has another value, or does not exist if `value` is std::nullopt.
+// Sets an environment variable to `value` during the lifetime of the object. If `value` is std::nullopt,
+// removes the variable instead.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const std::optional<std::string>& value) : name_(name) {
@@ -80,7 +81,7 @@ class ScopedVariable {
   std::optional<std::string> old_;
 };
 
-// Returns whether the real data set is in $TAPEFORMER_DATA. If it is not, tests that need it are skipped.
+// Returns whether the real data set is in $TAPEFORMER_DATA. If it is not, tests skip checks of the real data.
 inline bool have_real(const std::string& set) {
   const char* directory = std::getenv("TAPEFORMER_DATA");
   return directory && std::filesystem::exists(std::filesystem::path(directory) / set);

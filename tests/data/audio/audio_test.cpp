@@ -24,8 +24,8 @@ std::vector<float> tone(int64_t count, double frequency, double rate) {
   return samples;
 }
 
-// Writes a sound file. `samples` contains one value per channel for each point in time. `format` is a
-// combination of constants of libsndfile, and `rate` is in Hz.
+// Writes a sound file. `samples` is interleaved: it has one value per channel for each point in time.
+// `format` combines SF_FORMAT constants of libsndfile. `rate` is in Hz.
 void write_sound(const std::filesystem::path& path, int format, const std::vector<float>& samples, int rate,
                  int channels = 1) {
   SF_INFO info{};
@@ -157,7 +157,7 @@ TEST_CASE("a FLAC that was written to a pipe has no number of samples and is rea
   write_sound(path, SF_FORMAT_FLAC | SF_FORMAT_PCM_16, tone(100000, 440, 16000), 16000);
   const Audio whole = read_audio(path);
   std::string bytes = read_file(path);
-  // Sets the number of samples in the header to 0. Its 36 bits end with byte 25 of the file.
+  // Sets the number of samples in the header to 0. The field has 36 bits and ends with byte 25 of the file.
   bytes[21] = static_cast<char>(bytes[21] & 0xF0);
   for (size_t i = 22; i < 26; ++i) bytes[i] = 0;
   write_file(path, bytes);
@@ -289,7 +289,7 @@ TEST_CASE("decoding of a small FLAC of ten hours stops at the limit of the calle
   CHECK(contains(decoding_error(path, {.first = 16000, .max_seconds = 30}), expected));
   CHECK(read_audio(path, {.last = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
   CHECK(read_audio_info(path, 30).samples < 16000 * 40);
-  // If the header names fewer samples than the file contains, reading ends after the samples of the header.
+  // If the number of samples in the header is too small, reading ends after this number of samples.
   bytes[25] = 100;
   write_file(path, bytes);
   CHECK(read_audio(path, {.max_seconds = 30}).samples.size() == 100);

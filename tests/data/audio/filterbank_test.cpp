@@ -19,7 +19,8 @@ namespace {
 
 const std::string kGolden = SOURCE_DIR "/tests/golden/filterbank_";
 
-// Returns the features (frames, dims) of kaldi-native-fbank that tests/golden/make_filterbank.py stored.
+// Returns features (frames, dims) that kaldi-native-fbank computed and tests/golden/make_filterbank.py
+// stored.
 Tensor golden(const std::string& name, int64_t dims) {
   const std::string bytes = read_file(kGolden + name + ".f32");
   std::vector<float> values(bytes.size() / sizeof(float));
@@ -134,7 +135,7 @@ TEST_CASE("invalid options are errors") {
 TEST_CASE("filterbanks are at least 200 times faster than real time") {
   const Filterbank bank({});
   const auto samples = noise(16000 * 60);
-  // Measures the CPU time of this thread, because it depends less on other processes than the wall time.
+  // Measures the CPU time of this thread. Other processes affect the CPU time less than the wall time.
   const auto seconds = [] {
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -159,7 +160,7 @@ TEST_CASE("filters without an FFT bin are errors with the maximum number of filt
   CHECK(max_bins >= 40);
   CHECK(options_error({.rate = 8000, .bins = max_bins + 1}) != "");
   const Tensor features = Filterbank({.rate = 8000, .bins = max_bins}).compute(recording());
-  // Each bin has a frame with energy, so each filter contains an FFT bin.
+  // Each filter must contain an FFT bin. A filter without an FFT bin would have no energy in any frame.
   for (int64_t bin = 0; bin < max_bins; ++bin) {
     float highest = -100;
     for (int64_t t = 0; t < features.size(0); ++t)

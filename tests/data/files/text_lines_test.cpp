@@ -21,8 +21,8 @@ TEST_CASE("find_invalid_utf8() returns the offset of the first invalid byte") {
   for (const std::string good : {"", "plain", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xED\x9F\xBF",
                                  "\xEE\x80\x80", "\xF4\x8F\xBF\xBF", "\xC2\x80"})
     CHECK(find_invalid_utf8(good) == kNone);
-  // Invalid are: a continuation byte alone, overlong forms, surrogates, code points above U+10FFFF, and
-  // truncated sequences.
+  // Each string is invalid UTF-8: a continuation byte alone, an overlong form, a surrogate, a code point
+  // above U+10FFFF, or a truncated sequence.
   for (const std::string bad : {"\x80", "\xE9", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF",
                                 "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "\xE2\x82", "\xC3", "\xC3g"})
     CHECK(find_invalid_utf8("ab" + bad) == 2);

@@ -11,8 +11,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// A zip archive of two files that Python's zipfile wrote, in hexadecimal. "folder/readme" contains "hello"
-// and is stored without compression. "text" contains 200 times "abc" and is compressed with deflate.
+// A zip archive in hexadecimal, written by Python's zipfile. It contains two files: "folder/readme" is
+// "hello" without compression, and "text" is "abc" repeated 200 times, compressed with deflate.
 const std::string kArchiveHex =
     "504b03041400000000000000215086a6103605000000050000000d000000666f6c6465722f726561646d6568656c6c6f504b"
     "0304140000000800000021506ddf35ca0b0000005802000004000000746578744b4c4a4e1c45a388da0800504b0102140314"
@@ -27,7 +27,8 @@ std::string archive_bytes() {
   return bytes;
 }
 
-// Returns the contents of the file `name` in the archive, or the message of the error.
+// Returns the contents of the file `name` in the archive, or the message of the DataError that unpacking
+// throws.
 std::string unpacked_member(const std::string& archive, const std::string& name, int64_t max_bytes = 1000) {
   const TempDir dir;
   write_file(dir / "a.zip", archive);

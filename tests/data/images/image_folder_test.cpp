@@ -120,7 +120,7 @@ TEST_CASE("a cache of decoded images is used until a picture changes, and a dama
   const std::vector<double> first = load_image_folder("train", options).pixels.to_vector();
   REQUIRE(std::distance(fs::directory_iterator(dir / "cache"), {}) == 1);
   const fs::path cache = fs::directory_iterator(dir / "cache")->path();
-  // A cache with a changed byte does not match its checksum, so it is computed and written again.
+  // A cache with a changed byte does not match its checksum, so the cache is computed and written again.
   std::string text = read_file(cache);
   CHECK(load_image_folder("train", options).pixels.to_vector() == first);
   text[text.size() - 30] = static_cast<char>(text[text.size() - 30] ^ 1);

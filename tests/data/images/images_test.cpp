@@ -167,7 +167,7 @@ TEST_CASE("the colour planes of CIFAR-10 are interleaved by pixel, in all batch 
   for (size_t i = 1; i < record.size(); ++i) record[i] = static_cast<uint8_t>(i % 253);
   write_sparse_cifar(dir / "cifar10", 17, record);
   ImageOptions options = in(dir);
-  options.validation = 29983;  // example 20,017 of 50,000 is the first of valid
+  options.validation = 29983;  // valid begins with example 20,017 of 50,000
   options.limit = 2;
   const ImageSet set = load_images("cifar10", "valid", options);
   CHECK(set.pixels.shape() == Shape{2, 3072});
@@ -178,7 +178,7 @@ TEST_CASE("the colour planes of CIFAR-10 are interleaved by pixel, in all batch 
       CHECK(pixel(set, 0, 3 * position + channel) == (1 + channel * 1024 + position) % 253);
 
   options = in(dir);
-  options.limit = 20018;  // the two first files and 18 examples of the third file
+  options.limit = 20018;  // the first two files and 18 examples of the third file
   const ImageSet train = load_images("cifar10", "train", options);
   CHECK(train.labels.data<int64_t>()[20016] == 0);
   CHECK(train.labels.data<int64_t>()[20017] == 9);

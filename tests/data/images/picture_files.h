@@ -95,7 +95,7 @@ inline Bytes png_bytes(const Tensor& picture, int bits, bool interlaced) {
   return bytes;
 }
 
-// Returns the PNG file with a chunk of this type inserted after its header.
+// Returns the PNG file `bytes` with a chunk of the type `type` inserted after the header.
 inline Bytes with_png_chunk(Bytes bytes, const std::string& type, const std::string& data) {
   const auto big_endian = [](uint32_t value) {
     std::string text;
@@ -111,7 +111,7 @@ inline Bytes with_png_chunk(Bytes bytes, const std::string& type, const std::str
   return bytes;
 }
 
-// Returns the PNG file with another size in pixels in its header.
+// Returns the PNG file `bytes` with the size in the header changed to width x height pixels.
 inline Bytes with_png_size(Bytes bytes, uint32_t width, uint32_t height) {
   for (int i = 0; i < 4; ++i) {
     bytes[static_cast<size_t>(16 + i)] = static_cast<uint8_t>(width >> (24 - 8 * i));

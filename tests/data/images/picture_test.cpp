@@ -37,7 +37,7 @@ TEST_CASE("square_image() crops at the centre and averages areas") {
   CHECK(square_image(picture, 2, 1).to_vector() == std::vector<double>{1, 2, 3, 5});
   CHECK(square_image(picture, 1, 1).to_vector() == std::vector<double>{3});  // 11 / 4 is rounded up
   CHECK(square_image(picture, 1, 3).to_vector() == std::vector<double>{3, 3, 3});
-  // In a reduction from 3 to 2 pixels, the middle pixel of each axis belongs half to each result.
+  // If 3 pixels are reduced to 2, each result is the average of an outer pixel and half of the middle pixel.
   const Tensor three = Tensor::from<uint8_t>({0, 90, 0, 0, 0, 0, 0, 0, 180}, {3, 3, 1});
   CHECK(square_image(three, 2, 1).to_vector() == std::vector<double>{20, 20, 0, 80});
   const Tensor red = Tensor::from<uint8_t>({255, 0, 0}, {1, 1, 3});

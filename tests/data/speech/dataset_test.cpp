@@ -138,7 +138,7 @@ TEST_CASE("a feature cache stores faults of recordings, but no faults of command
   CHECK(!FeatureStore(corpus, cached).from_cache());
   CHECK(FeatureStore(corpus, cached).from_cache());
 
-  // The command fails until the file that it prints exists, so its fault must not be stored.
+  // The command fails until the file that it prints exists. The cache must not store this failure.
   corpus.utterances[1].path.clear();
   corpus.utterances[1].command = "cat " + (dir / "late.wav").string() + " 2>/dev/null";
   const FeatureStore failed(corpus, cached);
@@ -181,8 +181,8 @@ TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
   const auto bytes_of = [](const std::vector<int64_t>& values) {
     return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
   };
-  // Writes a cache file with the index of one utterance of 2 frames and `dims` features, and without data.
-  // The checksum is valid.
+  // Writes a cache file that contains only an index with a valid checksum. In the index, one utterance has 2
+  // frames of `dims` features. The features are missing.
   for (const int64_t dims : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
     const std::string index = bytes_of({1, 2, dims, 0, 0, 0});
     write_file(path, index + bytes_of({int64_t{checksum_of(index).crc32}}) + "tapeformer features 3\n");
@@ -428,9 +428,9 @@ TEST_CASE("plans of batches respect max_frames, contain every utterance once and
 
 namespace {
 
-// Checks that every utterance of AN4 and every training utterance of the spoken digits is usable, unless it
-// is too short for its labels. Every word of the digits must be in CMUdict. Also checks that batches contain
-// less than 15 % padding.
+// Checks that all utterances of AN4 and all training utterances of the spoken digits are usable, except those
+// that are too short for their labels. Also checks that CMUdict contains every word of the digits, and that
+// batches contain less than 15 % padding.
 void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");

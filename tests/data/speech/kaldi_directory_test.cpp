@@ -38,14 +38,14 @@ std::string matrix_bytes(const char* kind, int32_t rows, int32_t columns, const 
   return bytes;
 }
 
-// Returns a ramp, because constant samples are silence.
+// Returns samples that repeat a ramp. Constant samples would count as silence.
 std::vector<float> ramps(size_t count) {
   std::vector<float> samples(count);
   for (size_t i = 0; i < count; ++i) samples[i] = static_cast<float>(i % 100) / 100;
   return samples;
 }
 
-// Writes a directory with two utterances in one recording.
+// Writes a Kaldi data directory with two utterances of one recording.
 void write_directory(const TempDir& dir) {
   write_wav(dir / "r.wav", ramps(16000), 16000);
   write_file(dir / "wav.scp", std::string("r1 r.wav\n"));
@@ -280,8 +280,8 @@ TEST_CASE("matrices of archives are read, and invalid offsets are errors") {
   CHECK(contains(listing_error(dir), "feats.scp:1: expected \"id path.ark:offset\""));
 }
 
-// The layout follows compressed-matrix.h of Kaldi: the name, the minimum, the range, the rows and the
-// columns.
+// The header has the layout of compressed-matrix.h in Kaldi: the name of the format, the minimum, the range,
+// the number of rows and the number of columns.
 TEST_CASE("compressed matrices of archives are decoded") {
   std::string bytes;
   const auto append = [&](auto value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
@@ -307,11 +307,11 @@ TEST_CASE("compressed matrices of archives are decoded") {
     CHECK(contains(message_of<DataError>(read), "truncated: a matrix of"));
   };
 
-  start("CM2", 2, 3);  // values in row-major order, 16 bits relative to the range of the matrix
+  start("CM2", 2, 3);  // row-major codes: minimum + range * code / 65535
   for (const uint16_t code : {0, 65535, 13107, 1, 32768, 26214}) append(code);
   check({-2, 6, -2 + 8 * 0.2, -2 + 8.0 / 65535, -2 + 8 * 32768.0 / 65535, -2 + 8 * 0.4}, {2, 3});
 
-  start("CM3", 3, 1);  // values of 8 bits relative to the range of the matrix
+  start("CM3", 3, 1);  // row-major codes: minimum + range * code / 255
   for (const uint8_t code : {0, 51, 255}) append(code);
   check({-2, -2 + 8 * 0.2, 6}, {3, 1});
 

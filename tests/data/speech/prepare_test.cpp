@@ -29,7 +29,8 @@ void write_tone(const fs::path& path, double pitch) {
   write_wav(path, samples, 8000);
 }
 
-// Writes audio/SPEAKER/NUMBER.wav for every word, and a table of transcripts in various spellings.
+// Writes audio/SPEAKER/NUMBER.wav for every speaker and word, and a table of transcripts in various
+// spellings.
 PrepareOptions write_recordings(const TempDir& dir, int speakers) {
   std::string table = "path\tsentence\n", lexicon;
   for (int s = 0; s < speakers; ++s)
@@ -93,7 +94,7 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
   }
   CHECK(!fs::exists(options.out / "unknown-words.txt"));
 
-  // The parts depend on the seed.
+  // The same seed gives the same split into parts, and another seed gives another split.
   const std::string valid = read_file(options.out / "valid/wav.scp");
   prepare_speech(options);
   CHECK(read_file(options.out / "valid/wav.scp") == valid);

@@ -60,7 +60,7 @@ TEST_CASE("splits are contiguous parts of the text, and evaluation predicts each
       std::vector<int> expected(200);
       std::fill(expected.begin() + first + 1, expected.begin() + first + 50, 1);
       CHECK(target_counts(*dataset, 200) == expected);
-      // In a later window, at least `context` tokens precede each unmasked prediction.
+      // In each window after the first, at least `context` tokens precede each unmasked prediction.
       const Batch batch = dataset->batch(std::vector<int64_t>{1});
       if (context > 0) CHECK(batch.mask.data<uint8_t>()[context - 1] == 0);
     }
@@ -181,7 +181,7 @@ TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded i
 TEST_CASE("segments follow each other, and the last segment is padded with masked tokens") {
   const TempDir dir;
   write_file(dir / "text", counted(200));
-  DatasetOptions options = text_of(dir / "text", "test", 10);  // the bytes 150 to 199
+  DatasetOptions options = text_of(dir / "text", "test", 10);  // the test split contains the bytes 150 to 199
   options.text.segments = true;
   const auto dataset = make_dataset(options);
   REQUIRE(dataset->size() == 5);
