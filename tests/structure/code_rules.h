@@ -1,5 +1,5 @@
-// Rules of C++ and CUDA code. They limit the length of functions, and find the names of config keys and
-// command-line options in string literals. The code must be formatted by clang-format.
+// Checks of C++ and CUDA code: the length of functions, and string literals that contain the names of config
+// keys and command-line options. The code must be formatted by clang-format.
 #pragma once
 
 #include <string>

@@ -7,7 +7,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the problems of a file that consists of one line, as lines.
+// Returns the problems of a file that contains only `line`, with one problem per line.
 std::string problem_of(const std::string& path, const std::string& line) {
   return joined(include_problems({path, line + "\n"}, tree()));
 }
