@@ -33,7 +33,7 @@ inline std::string why_no_device() {
     return "this build has no CUDA backend";
 }
 
-// A scope in which the precision of a device is bfloat16.
+// Sets the precision of a device to bfloat16 during the lifetime of the object.
 class Bfloat16Scope {
  public:
   explicit Bfloat16Scope(Device device) : device_(device) { set_precision(device, Precision::bfloat16); }

@@ -1,4 +1,4 @@
-// A function that creates tensors of lengths of sequences.
+// A function that creates a tensor with the lengths of sequences.
 #pragma once
 
 #include <vector>

@@ -14,12 +14,13 @@ namespace tapeformer::test {
 struct OpCase {
   std::string name;
   std::function<Tensor(const std::vector<Tensor>&)> function;
-  // Floating inputs are float64. Integer inputs such as indices move to the device, too.
+  // Floating-point inputs are float64. outcome_of() converts them, and copies all inputs to the device,
+  // including integers such as indices.
   std::vector<Tensor> inputs;
   bool large = false;  // too large for the gradient check
-  // The factor of the float32 tolerance. It is sqrt(n) if the result depends on sums of n terms that are
-  // larger than the result. With high probability, the rounding errors of such sums grow like sqrt(n) (Higham
-  // and Mary 2019, "A new approach to probabilistic rounding error analysis").
+  // The float32 tolerance is multiplied by `roundings`. It is sqrt(n) if the result depends on sums of n
+  // terms that are larger than the result. With high probability, the rounding errors of such sums grow like
+  // sqrt(n) (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis").
   double roundings = 1;
 };
 
