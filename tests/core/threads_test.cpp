@@ -19,7 +19,7 @@ using namespace tapeformer;
 
 namespace {
 
-// A scope with `count` threads.
+// Sets the number of threads to `count` during the lifetime of the object.
 class ThreadScope {
  public:
   explicit ThreadScope(int count) : previous_(threads()) { set_threads(count); }

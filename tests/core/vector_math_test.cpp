@@ -17,9 +17,9 @@ double sigmoid_of(double x) {
   return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
 }
 
-// Returns the error of `value` in units in the last place (ulp) of `exact`, where subnormal numbers have the
-// ulp of the smallest normal number. If a value is not finite, returns 0 if both agree or `exact` is close to
-// the limit of overflow, and else 1e30.
+// Returns the error of `value` in units in the last place (ulp) of `exact`. Subnormal numbers have the ulp of
+// the smallest normal number. If `value` or `exact`, rounded to float, is not finite, returns 0 if both agree
+// or if `exact` is close to the limit of overflow, and 1e30 otherwise.
 double ulps(float value, double exact) {
   const auto rounded = static_cast<float>(exact);
   if (std::isnan(rounded) || std::isinf(rounded) || std::isinf(value) || std::isnan(value)) {

@@ -1,4 +1,4 @@
-// Tests of the emulation of CUDA. The file is compiled only for the emulation.
+// Tests of the emulation of CUDA. This file is compiled only if CUDA is emulated.
 #include <doctest/doctest.h>
 
 #include <numeric>
@@ -19,8 +19,8 @@ const Device kDevice{DeviceType::cuda, 0};
 __global__ void do_nothing() {}
 __global__ void first_used_in_graph() {}
 
-// Three times, gives each thread the value of the next thread in its block. A barrier separates writing to
-// shared memory from reading the value of another thread.
+// Repeats three times: each thread receives the value of the next thread in its block. A barrier separates
+// writing to shared memory from reading the value of another thread.
 __global__ void rotate(const int* x, int* y) {
   int* const shared = dynamic_shared<int>();
   const unsigned n = blockDim.x, base = blockIdx.x * n;
@@ -43,8 +43,8 @@ __global__ void shuffle(int* out) {
   values[5] = __any_sync(kAllLanes, lane == 31) + 2 * __all_sync(kAllLanes, lane < 32);
 }
 
-// Gives each even lane i the number i ^ 2. Odd lanes return before the shuffle, so its mask contains only
-// even lanes.
+// Gives each even lane i the number i ^ 2. Odd lanes return before the shuffle, so the mask of the shuffle
+// contains only even lanes.
 __global__ void half_warp(int* out) {
   if (threadIdx.x % 2) return;
   const auto lane = static_cast<int>(threadIdx.x);
@@ -63,7 +63,7 @@ __global__ void reduce(const double* x, double* sums, double* maxima) {
   maxima[first_element()] = block_max(value);
 }
 
-// Computes c = 1 + a b with one warp: a (16, 16) and c (16, 8) by rows, b (16, 8) by columns.
+// Computes c = 1 + a b with one warp. a (16, 16) and c (16, 8) are row-major, and b (16, 8) is column-major.
 __global__ void multiply(const float* a, const float* b, float* c) {
   const auto lane = static_cast<int>(threadIdx.x), row = lane / 4, column = lane % 4 * 2;
   const auto left = [&](int i, int k) { return bfloat16_pair(a[i * 16 + k], a[i * 16 + k + 1]); };

@@ -30,7 +30,7 @@ TEST_CASE("replace_file() writes, replaces and leaves nothing else behind") {
 
 TEST_CASE("replace_file() does not write through a link in place of its temporary file") {
   const TempDir dir;
-  // If temporary files were numbered, another user could guess this name.
+  // The name that a numbered temporary file would have. Another user could guess this name.
   const std::string predictable = "file.tmp-" + std::to_string(getpid()) + "-0";
   write_file(dir / "victim", std::string("precious"));
   std::filesystem::create_symlink(dir / "victim", dir / predictable);

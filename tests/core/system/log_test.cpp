@@ -10,7 +10,7 @@ namespace {
 
 std::vector<std::pair<LogLevel, std::string>> messages;
 
-// A scope in which the log collects its messages instead of printing them.
+// Collects the messages of the log instead of printing them, during the lifetime of the object.
 struct CollectedLog {
   CollectedLog() {
     messages.clear();
