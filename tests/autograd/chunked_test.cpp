@@ -23,7 +23,7 @@ Tensor scaled(const Tensor& x, const Tensor& factor) {
   return mul(x, factor);
 }
 
-// Returns the gradients of the leaves and clears them.
+// Returns the gradients of the leaves, and removes them from the leaves.
 std::vector<Tensor> taken_gradients(const std::vector<Tensor>& leaves) {
   std::vector<Tensor> gradients;
   for (const Tensor& leaf : leaves) {
@@ -69,7 +69,7 @@ TEST_CASE("a chunked function has the values and gradients of the whole function
     const auto found = taken_gradients({x, w, b});
     for (size_t i = 0; i < 3; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
   }
-  // Negative control: a dropout mask that starts again in each chunk gives other values.
+  // Negative control: if the dropout mask restarts in each chunk, the values differ.
   const Tensor wrong = chunked(
       [&](const Tensor& rows, int64_t) { return linear(rows, w, b, Activation::gelu, mask); }, x, 2, {w, b});
   CHECK(max_difference(wrong, whole) > 0.1);
