@@ -1,5 +1,5 @@
-// Tests of failures in one of several processes. All processes must end, with a message that names the
-// process.
+// Tests of failures. If one of several processes fails, all processes must end, and a message must name the
+// failed process.
 #include <csignal>
 
 #include "tests/train/cli/tiny_run.h"

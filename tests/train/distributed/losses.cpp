@@ -1,8 +1,8 @@
-// A program for mpirun that prints the losses of 50 training steps of several models in float32 and float64,
-// and sums of the state of the models. A test compares runs of 1, 2 and 4 processes. The first argument is a
-// folder with a corpus in the layout of AN4 and with the data set "mnist". The optional second argument
-// selects a fault in process 1. It is "nan" for a weight that is NaN, "drift" for a weight that differs from
-// process 0, or "throw" for an exception. "mismatch" is a reduction whose size differs between the processes.
+// A program that tests run with mpirun in 1, 2 and 4 processes. It trains several models for 50 steps in
+// float32 and float64, and prints the losses and a sum of each state tensor. The first argument is a folder
+// with a corpus in the layout of AN4 and with the data set "mnist". The optional second argument names a
+// fault. "nan" sets a weight of process 1 to NaN, "drift" changes a weight of process 1, and "throw" throws
+// an exception in process 1. "mismatch" starts a reduction whose size differs between the processes.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -76,7 +76,7 @@ std::vector<Case> cases(const std::string& folder) {
   return list;
 }
 
-// Causes the fault that the second argument of the program names. Does nothing without a fault.
+// Causes the named fault. If `fault` is empty, does nothing.
 void apply_fault(const std::string& fault, Communicator& processes, const Module& model) {
   if (fault == "mismatch") processes.all_reduce(Tensor::zeros({processes.is_first() ? 10 : 100}));
   if (processes.rank() != 1 || fault.empty()) return;
@@ -91,7 +91,7 @@ void append_number(std::string& line, double value) {
   line += text;
 }
 
-// Appends the sum of the magnitudes of each state tensor, such as the centroids of routing attention.
+// Appends the sum of the absolute values of each state tensor, such as the centroids of routing attention.
 void append_state(std::string& line, const Module& model) {
   const NamedTensors parameters = model.parameters();
   for (const auto& [name_bound, tensor] : model.saved_tensors()) {

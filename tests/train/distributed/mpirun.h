@@ -13,7 +13,7 @@
 
 namespace tapeformer::test {
 
-// Returns true if mpirun is not available, and prints the reason why the test is skipped.
+// Returns true if mpirun is not available. In this case, prints why the test is skipped.
 inline bool without_mpirun() {
   const std::string mpirun = MPIRUN;
   if (!mpirun.empty() && std::filesystem::exists(mpirun)) return false;
@@ -21,8 +21,8 @@ inline bool without_mpirun() {
   return true;
 }
 
-// Returns the command that runs `words` in several processes of Open MPI. It also works as root, and with
-// more processes than processors.
+// Returns the command that runs `words` in several processes of Open MPI. The command also works for the
+// superuser, and with more processes than processors.
 inline std::vector<std::string> mpirun(int processes, const std::vector<std::string>& words) {
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -32,15 +32,16 @@ inline std::vector<std::string> mpirun(int processes, const std::vector<std::str
   return all;
 }
 
-// Returns the number of errors that programs have printed to standard error.
+// Returns the number of errors in `err`, the standard error of programs.
 inline int64_t error_count(const std::string& err) {
   int64_t count = 0;
   for (size_t at = err.find("error: "); at != std::string::npos; at = err.find("error: ", at + 1)) ++count;
   return count;
 }
 
-// Shell code for Job that records the exit status of each process; see Job::status_of(). The PID is then the
-// PID of a shell, which waits for the process, also after the SIGTERM that mpirun sends.
+// Shell code for the prefix of a Job. It records the exit status of each process for Job::status_of(). With
+// this code, Job::pid_of() returns the PID of a shell that waits for the process. If mpirun sends SIGTERM,
+// the shell continues to wait.
 constexpr const char* kRecordStatus =
     " trap : TERM; \"$@\"; code=$?; echo $code > $folder/status.$rank; exit $code;";
 
@@ -48,9 +49,9 @@ constexpr const char* kRecordStatus =
 // file pid.RANK in a temporary folder.
 class Job {
  public:
-  // Starts the processes. `prefix` is shell code that each process runs before `words`. The script may read
-  // $rank, the number of the process, and $folder, the temporary folder, and change the arguments with
-  // `set --`.
+  // Starts the processes. `prefix` is shell code that each process runs before `words`. The shell code may
+  // read $rank, which is the number of the process, and $folder, which is the temporary folder. It may change
+  // the arguments with `set --`.
   Job(int processes, std::vector<std::string> words, const std::string& prefix = "") {
     const std::string code = "rank=$OMPI_COMM_WORLD_RANK; folder='" + dir_.path().string() +
                              "'; echo $$ > $folder/pid.$rank; " + prefix + " exec \"$@\"";

@@ -1,5 +1,5 @@
-// Tests of NCCL with one process on a device. Their names begin with "cuda: ", because scripts select the
-// tests of a device by this prefix.
+// Tests of NCCL with one process on a device. The names of the tests begin with "cuda: ", because scripts use
+// this prefix to select tests of a device.
 #include <doctest/doctest.h>
 
 #include "autograd/tape.h"
@@ -20,8 +20,8 @@ namespace {
 
 constexpr int kSteps = 5;
 
-// Trains two parameters for kSteps steps and returns their values. If `processes` is not null, it reduces the
-// gradients, and all steps after the first are replays of a captured graph.
+// Trains two parameters for kSteps steps and returns their values. If `processes` is not null, a
+// GradientReducer reduces the gradients, and all steps after the first replay a captured graph.
 [[maybe_unused]] std::vector<double> train_weights(Device device, Communicator* processes) {
   const Tensor x = normal({64, 8}, 1).to(DType::float32).to(device);
   std::vector<Tensor> weights;

@@ -1,4 +1,4 @@
-// Replaces train/version.cpp in a program that tests use as a build from another commit.
+// Replaces train/version.cpp in a test program that must look like a build from another commit.
 #include "train/version.h"
 
 namespace tapeformer {

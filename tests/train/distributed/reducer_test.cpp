@@ -55,7 +55,7 @@ TEST_CASE("gradients are reduced in buckets from the last parameter to the first
   CHECK(reducer.bytes_per_step() == 65 * 4);
   reducer.begin();
   // backward() completes the parameters in the order 0, 1, 2, 3. The bucket of parameter 0 is complete first,
-  // but its reduction waits for the bucket with the last parameter.
+  // but the bucket of the last parameter is always reduced first.
   Tensor loss = sum(square(parameters[3]));
   for (const int i : {2, 1, 0}) loss = add(loss, sum(square(parameters[static_cast<size_t>(i)])));
   backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
@@ -72,7 +72,7 @@ TEST_CASE("the gradients of a reversible block are reduced while backward() repl
   Echo processes(2);
   std::vector<Tensor> parameters;
   std::vector<ReversibleBlock> blocks;
-  std::vector<size_t> reductions;  // number of started reductions when a block is replayed
+  std::vector<size_t> reductions;  // number of reductions that had started at each replay of a branch
   for (int i = 0; i < 3; ++i) {
     const Tensor weight = require_grad(Tensor::full({2, 4}, 0.5));
     const auto branch = [&processes, &reductions, weight](const Tensor& rows, int64_t) {

@@ -1,4 +1,5 @@
-// Tests of `tapeformer reproduce` with several processes, each of which trains some of the rows and seeds.
+// Tests of `tapeformer reproduce` with several processes. Each process trains some of the rows and seeds of a
+// table.
 #include <csignal>
 
 #include "tests/train/cli/tiny_run.h"

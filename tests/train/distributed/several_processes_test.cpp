@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Losses of the steps, then a sum for each state tensor of the model. The key is "CASE DTYPE".
+// Maps "CASE DTYPE" to the losses of all steps, followed by one sum for each state tensor of the model.
 using Losses = std::map<std::string, std::vector<double>>;
 
 Losses losses_of(Job& job) {
@@ -69,10 +69,10 @@ double largest_difference(const CheckpointContents& a, const CheckpointContents&
   return largest;
 }
 
-// Trains `total` steps without interruption: with one process in the run directory "whole", and with two in
-// "pair". Checks that runs of two processes that stop after `saved` steps resume with 1, 2 and 4 processes.
-// The weights must equal the weights of "whole" up to rounding. With two processes, they must equal the
-// weights of "pair" bit for bit.
+// Trains `total` steps without interruption: with one process in the run directory "whole", and with two
+// processes in "pair". Then trains `saved` steps with two processes, and resumes this run with 1, 2 and 4
+// processes. The resumed weights must equal the weights of "whole" up to rounding. With two processes, they
+// must equal the weights of "pair" bit for bit.
 void check_resumes(const TempDir& dir, const std::string& config, int64_t saved, int64_t total) {
   REQUIRE(Job(1, train_words(dir, config, "whole")).wait() == 0);
   REQUIRE(Job(2, train_words(dir, config, "pair")).wait() == 0);
@@ -103,7 +103,7 @@ TEST_CASE("1, 2 and 4 processes have the same losses over 50 steps, and the same
   write_tiny_an4(data.path(), 18, 3);
   write_tiny_mnist(data / "mnist", 60, 4, 28, 28);
   const std::vector<std::string> words = {LOSSES_PROGRAM, data.path().string()};
-  Job first(1, words), second(2, words), fourth(4, words);  // all at the same time
+  Job first(1, words), second(2, words), fourth(4, words);  // all jobs run at the same time
   const Losses one = losses_of(first);
   for (Job* const job : {&second, &fourth}) {
     const int processes = job == &second ? 2 : 4;
