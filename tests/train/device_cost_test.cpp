@@ -59,8 +59,8 @@ bool exceeds(const DeviceWork& work, const Budget& budget) {
          static_cast<double>(work.bytes()) > kTolerance * budget.gigabytes * 1e9;
 }
 
-// Returns whether this build can count work without a device, which needs the emulation of CUDA. Prints a
-// message if it cannot.
+// Returns whether this build can count work without a device, which needs the emulation of CUDA. If it
+// cannot, prints a message.
 bool counts_without_device() {
   if constexpr (kHasCuda)
     if (cuda::emulated()) return true;

@@ -46,8 +46,8 @@ Config small_config(const std::string& attention, bool reversible) {
   return config;
 }
 
-// Returns whether the kind is tested in reversible layers: true for kinds whose queries are also the keys, as
-// in "Reformer".
+// Returns whether the kind is tested in reversible layers. The result is true if the queries of the kind are
+// also the keys, as in "Reformer".
 bool is_used_reversible(const std::string& attention) {
   return attention_kind(attention).capabilities.shared_query_key;
 }
@@ -80,7 +80,8 @@ Outcome outcome_on(const std::string& device, Config config) {
   return outcome;
 }
 
-// Checks that trainings in bfloat16, and on CUDA devices in TF32, have losses near the losses in float32.
+// Checks that the losses of trainings in bfloat16 and, on CUDA devices, in TF32 are near the losses in
+// float32.
 void check_precisions(const std::string& device) {
   struct Form {
     const char* attention;
@@ -125,7 +126,8 @@ Config short_speech_config(const std::filesystem::path& corpus, const std::strin
   return config;
 }
 
-// Checks that a speech model that is trained in bfloat16 has losses near `single`, the losses in float32.
+// Checks that the losses of a speech model that is trained in bfloat16 are near `single`, the losses in
+// float32.
 void check_speech_precision(const std::string& device, Config config, const std::vector<double>& single) {
   config.run.precision = "bfloat16";
   const std::vector<double> rounded = outcome_on(device, config).losses;

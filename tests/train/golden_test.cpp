@@ -24,7 +24,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the largest difference, divided by the largest magnitude of the expected values.
+// Returns the largest difference between the tensors, divided by the largest magnitude in `expected`.
 double relative_difference(const Tensor& actual, const Tensor& expected) {
   double largest = 1e-12;
   for (const double value : expected.to_vector()) largest = std::max(largest, std::abs(value));
@@ -355,7 +355,7 @@ TEST_CASE("the Set Transformer equals PyTorch in its outputs, the loss of a mixt
     const auto& name = name_bound;
     CAPTURE(name);
     const Tensor expected = file.read("gradient." + name);
-    // The gradient of key biases is 0, because softmax does not depend on them.
+    // The gradient of a key bias is 0, because a softmax does not depend on the key bias.
     if (name.ends_with("key_projection.bias"))
       CHECK(max_difference(gradient(parameter), expected) < 1e-14);
     else

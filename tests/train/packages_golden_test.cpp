@@ -1,5 +1,5 @@
-// Tests that compare attention kinds with public packages, values and gradients in float64.
-// tests/golden/README.md describes the keys of the file, docs/survey-parity.md the packages.
+// Tests that compare the values and gradients of attention kinds with public packages, in float64.
+// tests/golden/README.md describes the keys of the file, and docs/survey-parity.md describes the packages.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 
 using NamedOptions = std::vector<std::pair<std::string, OptionValue>>;
 
-// Returns the largest difference, divided by the largest magnitude of the expected values.
+// Returns the largest difference between the tensors, divided by the largest magnitude in `expected`.
 double share_of_largest(const Tensor& actual, const Tensor& expected) {
   return max_difference(actual, expected) / max_difference(expected, Tensor::zeros_like(expected));
 }
@@ -99,7 +99,7 @@ TEST_CASE("image and local equal the package local-attention") {
   for (const char* name : {"local.blocks", "local.blocks.short"})
     for (const Attention* attention : {image.get(), blocks.get()})
       PackageCase(name).compare_attention(*attention, true, 1e-12);
-  // The package does not count the token itself in its window.
+  // The window of the package does not include the query itself.
   PackageCase("local.sliding")
       .compare_attention(*make_package_kind("local", {{"window", int64_t{7}}}), true, 1e-12);
 }
@@ -109,7 +109,8 @@ TEST_CASE("performer equals the package performer-pytorch without its eps, for t
     for (const bool relu : {false, true}) {
       PackageCase package((relu ? "performer.relu" : "performer.softmax") + form_name(causal));
       const Tensor projection = package.constant("projection");
-      // The package does not divide relu features by sqrt(features), so its offset is larger by this factor.
+      // The package does not divide relu features by sqrt(features), so the offset of the package is larger
+      // by this factor.
       const double offset = 1e-3 / std::sqrt(static_cast<double>(projection.size(0)));
       const auto features = [&](const Tensor& x, RandomFeatureMap map) {
         return random_features(x, projection, relu ? RandomFeatureMap::relu : map, relu ? offset : 0);
@@ -147,7 +148,7 @@ TEST_CASE("lsh equals the package reformer-pytorch for the same buckets") {
     options.buckets = 6;
     options.causal = causal;
     const Tensor q = package.input("q"), v = package.input("v");
-    // Keys are q / sqrt(|q|² + 1e-6 dim). The constant is missing in the package.
+    // Keys are q / sqrt(|q|² + 1e-6 dim). The package does not add 1e-6 dim.
     package.compare(lsh_attention(q, v, package.constant("buckets"), options), 1e-5);
   }
 }

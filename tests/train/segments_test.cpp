@@ -21,8 +21,8 @@ namespace {
 
 constexpr int64_t kSegmentTokens = 4, kMemoryTokens = 10;
 
-// A text in which each byte equals the byte 8 positions before, except at the start of a part of 64 bytes. A
-// segment of 4 bytes does not contain the byte 8 positions before, but the segment memory does.
+// A text of parts of 64 bytes. In each part, every byte after the first 8 equals the byte 8 positions before.
+// A segment of 4 bytes does not contain the byte 8 positions before, but the segment memory does.
 class PeriodicText {
  public:
   explicit PeriodicText(uint64_t parts = 60) {
@@ -58,8 +58,8 @@ class PeriodicText {
     return config;
   }
 
-  // Returns the config of a model whose memory of tokens ends less than 8 positions before a byte. Only the
-  // compressed memory describes the byte 8 positions before.
+  // Returns the config of a model with a compressed memory. The memory of tokens is too short for the byte 8
+  // positions before. Only the compressed memory contains information about this byte.
   Config compressive_config(int64_t steps, const std::string& compression = "convolution") const {
     Config compressive = config(steps);
     compressive.model.attention = {"compressive"};
@@ -80,7 +80,8 @@ std::string checkpoint_bytes(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns the model of a run with another value of an option of its attention kind.
+// Returns the model of a run after a change of one option: the option `option` of its attention kind has the
+// value `value`.
 std::unique_ptr<AutoregressiveModel> model_with_option(Config config, const fs::path& run_dir,
                                                        const std::string& option, int64_t value,
                                                        const DatasetInfo& data) {
@@ -140,8 +141,8 @@ TEST_CASE("a memory improves bits/byte in training and at evaluation") {
   };
   CHECK(nats(kMemoryTokens, 8) == with_memory);
   CHECK(with_memory < 0.7 * nats(0, 8));
-  CHECK(nats(0, 8) > 1.5);  // of ln 8 = 2.08 nats
-  // A single stream has one start without a memory, and 8 streams have 8.
+  CHECK(nats(0, 8) > 1.5);  // random predictions have a loss of ln 8 = 2.08 nats
+  // With one stream, one segment starts without a memory. With 8 streams, 8 segments start without a memory.
   CHECK(nats(kMemoryTokens, 1) < with_memory);
   // The recurrent form carries the same memory.
   const auto model = model_with_option(config, text.dir / "run", "memory", kMemoryTokens, dataset->info());

@@ -206,7 +206,7 @@ namespace {
 constexpr int64_t kKilledSize = 30'000;
 
 // Saves, marks and prunes checkpoints in an endless loop, and writes a byte to the descriptor `done` after
-// each round. Returns only if nobody reads these bytes.
+// each round. Returns only if nobody reads the bytes.
 void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents& contents, int done) {
   for (;; ++step) {
     float* values = contents.model.at("w").data<float>();
@@ -219,9 +219,9 @@ void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents
   }
 }
 
-// Runs save_in_a_loop() in a child process and kills it after `rounds` rounds and `share` times the duration
-// of a round. The delay depends on the duration, so that kills interrupt saves on slow disks too. If `rounds`
-// is not 0, measures the duration of a round and stores it in `round_time`.
+// Runs save_in_a_loop() in a child process. Kills the process after `rounds` rounds and a delay, which is
+// `share` times the duration of a round. So the kill can interrupt a save on slow disks too. If `rounds` is
+// not 0, measures the duration of a round and stores it in `round_time`.
 void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents& contents, int rounds,
                    double share, std::chrono::duration<double>& round_time) {
   int done[2];
@@ -261,7 +261,7 @@ int64_t whole_step(const std::string& folder) {
 
 TEST_CASE("after kill -9 at any moment, latest points to a complete checkpoint") {
   TempFolder run;
-  // Created before the fork, because the child must not start threads.
+  // The contents are created before the fork, because the child must not start threads.
   CheckpointContents contents = contents_of(0, kKilledSize);
   std::chrono::duration<double> round_time{0.02};
   std::mt19937 random(7);

@@ -1,5 +1,5 @@
-// Tests of damaged, edited and malicious checkpoints. Loading one is an error that names the file. It neither
-// allocates much memory nor changes files outside of the run directory.
+// Tests of damaged, edited and malicious checkpoints. Loading such a checkpoint throws an error that names
+// the file. It neither allocates much memory nor changes files outside of the run directory.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -86,7 +86,7 @@ TEST_CASE("a checkpoint without checksums loads") {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
   state.erase("crc32");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
-  // The text contains the checksums of the files, but not its own checksum.
+  // The file still contains the checksums of the other files, so its own checksum is required.
   CHECK(contains(load_error(dir / "run"), "does not match the checksum in it"));
   state.erase("files");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
@@ -170,8 +170,8 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
       device_allocator(kCpu).reset_peak();
       const int64_t before = device_allocator(kCpu).stats().peak;
       const auto load_it = [&] { load_speech_run(find_run({.path = run.string(), .sets = sets})); };
-      // If the test sets config keys, these are wrong and the checkpoint is valid, so the error is a
-      // ConfigError.
+      // If `sets` is empty, the test has damaged the checkpoint. Otherwise, the checkpoint is valid and
+      // `sets` contains the wrong values, so the error is a ConfigError.
       const std::string error =
           sets.empty() ? message_of<CheckpointError>(load_it) : message_of<ConfigError>(load_it);
       CHECK(device_allocator(kCpu).stats().peak - before < (int64_t{1} << 20));

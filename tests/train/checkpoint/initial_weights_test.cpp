@@ -34,7 +34,7 @@ TEST_CASE("a run with model.init starts from the weights of another run, and tra
   const TempDir dir;
   Config config = tiny_sequence_config();
   config.data.eval_limit = 4;
-  config.optimizer.ema = 0.9;  // the average of the weights starts from the weights in model.init, too
+  config.optimizer.ema = 0.9;  // the average of the weights also starts from model.init
   write_run(dir / "first", config);
   const auto before = weights_of(dir / "first");
 

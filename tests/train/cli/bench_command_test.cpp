@@ -31,9 +31,9 @@ TEST_CASE("bench list prints the names that bench accepts") {
   }
 }
 
-// Checks that a benchmark reports its work, the rates of the machine and the time for the work at these
-// rates. Also checks that the reported limit is the rate of which the benchmark reaches the larger share.
-// `seconds` is the measured time.
+// Checks the roofline figures of a benchmark: the numbers of operations and bytes, the matrix rate and the
+// memory bandwidth of the machine, and the times that the work needs at these rates. `nearer_limit` must be
+// the rate of which the benchmark reaches the larger share. `seconds` is the measured time.
 void check_roofline(const nlohmann::json& figures, double seconds) {
   const double matrix = figures["seconds_at_matrix_rate"], memory = figures["seconds_at_memory_rate"];
   CHECK(figures["gflops"].get<double>() * seconds ==
@@ -61,7 +61,7 @@ TEST_CASE("bench sgemm measures the products of a training step") {
       {"bench", "sgemm", "--layers", "1", "--length", "64", "--batch", "1", "--repeats", "2", "--json"}));
   CHECK(figures["gflops"] > 0);
   CHECK(figures["copy_gigabytes_per_second"] > 0);
-  // Each of the four kinds of linear layers has a forward product and two products of its gradients.
+  // Each of the four kinds of linear layers has a forward product and two products for its gradients.
   REQUIRE(figures["products"].size() == 12);
   double flops = 0;
   for (const auto& row : figures["products"])
@@ -100,7 +100,7 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
   CHECK(halves["precision"] == "bfloat16");
   check_roofline(halves, halves["seconds_per_step"]);
   CHECK(halves["gigabytes"] < 0.8 * figures["gigabytes"].get<double>());
-  // The measured rate would be much too high if the products for it were not computed.
+  // If the benchmark skipped the products that measure the matrix rate, the rate would be much too high.
   CHECK(halves["matrix_gflops"] < 1e5);
 
   // The work of LSH attention is linear in the length. If it were counted as softmax attention, twice the
@@ -155,7 +155,7 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
       json_of(run_program({"bench", "attention", "--kind", "linear", "--mask", "none", "--shortest", "64",
                            "--longest", "64", "--heads", "1", "--repeats", "1", "--json"}));
   CHECK(unmasked["lengths"][0]["seconds"] > 0);
-  // The numbers of operations of kinds are for causal attention.
+  // The attention kinds state their numbers of operations only for causal attention.
   CHECK(!unmasked["lengths"][0].contains("gflops"));
   CHECK(run_program({"bench", "attention", "--mask", "full"}).code == 2);
   std::vector<std::string> devices{"cpu"};

@@ -21,8 +21,8 @@ struct ProgramResult {
   std::string out, err;
 };
 
-// Starts a command with its standard streams connected to files. If the first of `words` is a name, it is
-// searched for in $PATH.
+// Starts a command with its standard streams connected to files. If the first of `words` is a name without a
+// path, searches for the program in $PATH.
 inline pid_t start_command(std::vector<std::string> words, const std::string& out, const std::string& err,
                            const std::string& in = "/dev/null") {
   std::vector<char*> argv;
@@ -55,7 +55,7 @@ inline int exit_code_of(pid_t child) {
 }
 
 // Runs tapeformer with the arguments `words`. Standard input is read from `in_path`. If `out_path` is not
-// empty, standard output is written there instead of to the result.
+// empty, standard output is written to this file, and not to the result.
 inline ProgramResult run_program(const std::vector<std::string>& words, const std::string& out_path = "",
                                  const std::string& in_path = "/dev/null") {
   const TempDir dir;

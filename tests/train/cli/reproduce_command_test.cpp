@@ -1,5 +1,5 @@
-// Tests of `tapeformer reproduce` with very small models: its files, its rows, and calls that continue an
-// earlier call. One test is about `tapeformer generate` with LSH attention.
+// Tests of `tapeformer reproduce` with very small models: the files, the rows of the table, and calls that
+// continue an earlier call. One test is about `tapeformer generate` with LSH attention.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ Words reproduce_command(const std::string& name, const fs::path& out, const Word
   return words;
 }
 
-// Returns the last increase of a figure's curve, divided by the increase of its argument.
+// Returns the slope of the curve `row` in a figure, between the last two points.
 double last_slope(const Json& table, const std::string& figure, const std::string& row) {
   for (const Json& drawn : table["figures"])
     for (const Json& series : drawn["series"])
@@ -400,9 +400,10 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
   CHECK(row_of(complexity, "attention-lsh")["cells"]["memory_attention"]["paper"] == 1);
   CHECK(!row_of(complexity, "attention-lsh")["cells"].contains("memory_depth"));
   CHECK(complexity["reference"] == "formula");
-  // The gradients of the weights of such small models need more memory than the activations, so the exponents
-  // are not tested. Another layer of the Reformer adds the gradients of its weights, and no activations: five
-  // matrices of width x width, and biases and scales that are less than a tenth of them.
+  // The models are so small that the gradients of the weights need more memory than the activations. So the
+  // exponents are not tested. Another layer of the Reformer needs no memory for activations, only for the
+  // gradients of its weights: five matrices of width x width, and biases and scales with less than a tenth of
+  // the size of the matrices.
   const double matrices = 5.0 * 64 * 64 * sizeof(float) / (1 << 20);
   const double added = last_slope(complexity, "memory_depth", "reformer");
   CHECK(added >= matrices);
@@ -436,7 +437,7 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
   CHECK(row_of(table, "linformer")["cells"]["decoding"]["text"] == "no");
   CHECK(row_of(table, "linformer")["cells"]["complexity_holds"]["text"] == "too few lengths");
   CHECK(mean(table, "linear", "parameters_added") == 0);
-  // Two layers have two projections of 128 positions to 32 rows each.
+  // Each of the two layers has two projections of 128 positions to 32 rows.
   CHECK(mean(table, "linformer", "parameters_added") == 2 * 2 * 128 * 32);
   // Linformer has no causal form, and therefore no autoregressive model of images.
   std::map<std::string, std::string> lines;

@@ -152,7 +152,7 @@ TEST_CASE("--out refuses names of other picture formats") {
   const std::string run = (dir / "nowhere").string();
   for (const std::string command : {"generate", "complete"}) {
     const auto result = run_program({command, run, "--out", (dir / "x.jpg").string()});
-    CHECK(result.code == 2);  // the file name is checked first, so the error is the same without a run
+    CHECK(result.code == 2);  // the file name is checked before the run is opened
     CHECK(contains(result.err, "x.jpg: expected a file name that ends in .png"));
   }
 }
@@ -219,7 +219,7 @@ TEST_CASE("commands exit with 2 or 3 for settings that contradict the run") {
   const auto typo = run_program({"eval", run, "--set", "data.batch_sise=3"});
   CHECK(typo.code == 2);
   CHECK(contains(typo.err, "did you mean"));
-  // The setting of the user is wrong, and the checkpoint is valid.
+  // The value in --set is wrong, and the checkpoint is valid.
   const auto layers = run_program({"eval", run, "--set", "model.layers=2"});
   CHECK(layers.code == 2);
   CHECK(contains(layers.err, "the settings do not match the weights of the checkpoint"));

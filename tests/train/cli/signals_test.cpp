@@ -51,8 +51,7 @@ struct Started {
   double seconds = 0;
 };
 
-// Writes a config for `steps` steps, whose evaluations use at most `eval_limit` examples, and returns its
-// path.
+// Writes a config with `steps` steps and evaluations of at most `eval_limit` examples, and returns its path.
 std::string write_config(const TempDir& dir, int64_t steps, int64_t eval_limit) {
   Config config = tiny_sequence_config();
   config.data.max_length = 256;

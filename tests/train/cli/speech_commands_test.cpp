@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Trains a run in dir/run on the corpus in dir/an4 and returns its path.
+// Trains a run in dir/run on the corpus in dir/an4, and returns the path of the run.
 std::string trained(const TempDir& dir, Config config) {
   Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
   return (dir / "run").string();
@@ -417,7 +417,7 @@ TEST_CASE(
   config.data.feature_cache = chosen.string();
   config.train.epochs = 1;
   const std::string run = trained(dir, config);
-  CHECK(fs::exists(chosen));  // training writes to this folder, because the user has named it
+  CHECK(fs::exists(chosen));  // training writes to this folder, because the config of the user names it
   fs::remove_all(chosen);
   write_file(chosen / "0.features.1.tmp", std::string("not ours"));
   CHECK(run_program({"eval", run}).code == 0);

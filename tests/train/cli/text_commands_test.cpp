@@ -76,7 +76,7 @@ TEST_CASE("generate and score need only the checkpoint") {
   CHECK(text.size() == 4 + 20 + 1);
   CHECK(generated(run, options) == text);
   CHECK(generated(run, {"--prompt", "the ", "--length", "20", "--seed", "8"}) != text);
-  // Both modes draw the same tokens.
+  // The default mode and the mode "recompute" generate the same tokens.
   CHECK(generated(run, {"--prompt", "the ", "--length", "20", "--seed", "7", "--mode", "recompute"}) == text);
   write_file(run.dir / "lines", std::string("the cat\n\na dog"));
   const auto scores = json_of(run.call({"score", (run.dir / "lines").string(), "--json"}));

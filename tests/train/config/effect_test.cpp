@@ -1,5 +1,5 @@
-// Tests of the scopes of config keys. A key must change the result of a small training if it is in scope, and
-// must not change it otherwise.
+// Tests of the effect of config keys. If the config uses a key, another value of the key must change the
+// result of a small training. If the config does not use the key, another value must not change the result.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Keys that are in scope but need not change the results of these trainings. They concern files, speed,
-// memory or the length of a training, or need a device.
+// Keys that a config uses, but whose values need not change the results of these trainings. The keys concern
+// files, speed, memory or the length of a training, or need a device.
 const std::set<std::string> kNeutral = {"run.name",
                                         "run.device",
                                         "run.threads",
@@ -47,10 +47,10 @@ const std::set<std::string> kNeutral = {"run.name",
                                         "train.time_limit_minutes",
                                         "train.reduce_dtype"};
 
-// Keys that the test does not change, because they determine the scopes of other keys.
+// Keys that the test does not change, because they determine which other keys the config uses.
 const std::set<std::string> kDeciding = {"data.dataset", "model.type", "model.encoder"};
 
-// Returns values for keys whose value would otherwise be changed to one that is invalid or without effect.
+// Returns new values for some keys. The usual new value of such a key would be invalid or without effect.
 const std::map<std::string, OptionValue>& special_values() {
   static const std::map<std::string, OptionValue> values = {
       {"data.limit", int64_t{6}},
@@ -90,7 +90,7 @@ OptionValue other_value(const SchemaKey& key, const Config& config) {
   return value;
 }
 
-// Returns the figures of the last evaluation of a training run, and then its weights.
+// Trains a model with the config. Returns the figures of the last evaluation, and then the weights.
 std::vector<double> outcome(const Config& config) {
   const TempDir dir;
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
@@ -107,7 +107,7 @@ AttentionTables default_tables(const std::string& kind) {
   return {{kind, attention_kind(kind).defaults()}};
 }
 
-// Sets the other keys that the new value of the key `name` requires.
+// Sets other keys that the new value of the key `name` requires.
 void complete(const std::string& name, Config& config) {
   if (name == "model.attention") config.attention = default_tables(config.model.attention.front());
   if (name == "model.reversible") config.model.norm = "pre";
@@ -164,7 +164,7 @@ class QuietLog {
 
 }  // namespace
 
-TEST_CASE("config keys in scope change a training on sequences, and other keys do not") {
+TEST_CASE("the config keys that a training on sequences uses change its result, and other keys do not") {
   Config config = copy_config();
   check_scopes(config);
   config.model.attention = {"linear"};
@@ -176,7 +176,7 @@ TEST_CASE("config keys in scope change a training on sequences, and other keys d
   check_scopes(config);
 }
 
-TEST_CASE("config keys in scope change a training on text, and other keys do not") {
+TEST_CASE("the config keys that a training on text uses change its result, and other keys do not") {
   const TempDir dir;
   std::string text;
   for (int i = 0; i < 400; ++i) text += static_cast<char>('a' + i * i % 7);
@@ -190,7 +190,7 @@ TEST_CASE("config keys in scope change a training on text, and other keys do not
   check_scopes(config);
 }
 
-TEST_CASE("config keys in scope change a training on speech, and other keys do not") {
+TEST_CASE("the config keys that a training on speech uses change its result, and other keys do not") {
   const QuietLog quiet;
   const TempDir dir;
   write_tiny_an4(dir / "an4", 9, 6);

@@ -7,7 +7,7 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns the message of the error about a file that consists of the lines "[train]" and "steps = 5" and of
+// Returns the error message for a config file that consists of the lines "[train]" and "steps = 5" and of
 // `text`.
 std::string error_of(const std::string& text, const std::vector<std::string>& sets = {}) {
   TempFolder folder;

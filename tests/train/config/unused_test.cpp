@@ -1,5 +1,5 @@
-// Tests of keys without effect. Unused keys are errors if the user sets them, and are ignored if they are
-// inherited.
+// Tests of keys without effect. Such a key is an error if the user sets it, and is ignored if it is inherited
+// from another config file.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ Names unused_keys(const std::string& text, const std::vector<std::string>& sets 
   return names;
 }
 
-// Returns the names as lines, so that doctest prints both lists if they differ.
+// Returns the names as lines, so that doctest prints both lists if the lists differ.
 std::string text(const Names& names) {
   std::string all;
   for (const std::string& name : names) all += name + "\n";

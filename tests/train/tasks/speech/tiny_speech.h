@@ -35,8 +35,8 @@ inline Bytes mfc_bytes(const std::string& phones, uint64_t seed) {
   return bytes;
 }
 
-// Writes a corpus with `train` training and `test` test utterances of one to four words. Three utterances
-// share a speaker.
+// Writes a corpus with `train` training and `test` test utterances of one to four words. Each speaker has
+// three consecutive utterances.
 inline void write_tiny_an4(const std::filesystem::path& folder, int train, int test) {
   std::filesystem::create_directories(folder / "etc");
   write_file(folder / "etc/an4.dic", std::string("A A\nB B\nC C\n"));
