@@ -31,9 +31,9 @@ class ThreadScope {
   int previous_;
 };
 
-// Simulates a worker thread that runs `loops` loops of `loop` nanoseconds. Unless `slice` is 0, another
-// program takes the processor for `slice` nanoseconds whenever the worker has used it for `slice`
-// nanoseconds. Returns the number of these interruptions per rest of the worker.
+// Simulates a worker thread that runs `loops` loops of `loop` nanoseconds. If `slice` is not 0, another
+// program takes the processor for `slice` nanoseconds each time the worker has used it for `slice`
+// nanoseconds. Returns the number of these interruptions divided by the number of rests of the worker.
 double interrupted_bursts(WorkerBursts& bursts, int64_t slice, int64_t loop, int loops) {
   int64_t wall = 0, cpu = 0, in_slice = 0, interrupted = 0, rests = 0;
   bursts.restart(wall, cpu);

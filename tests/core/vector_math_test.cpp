@@ -32,7 +32,7 @@ double ulps(float value, double exact) {
 }
 
 // Returns special values, floats whose bit patterns are evenly spaced in [0, 2^32), and floats that are
-// evenly spaced in [-120, 120]. They include all exponents, both signs, subnormals, infinities and NaN.
+// evenly spaced in [-120, 120]. The values include all exponents, both signs, subnormals, infinities and NaN.
 const std::vector<float>& every_kind_of_float() {
   static const std::vector<float> values = [] {
     std::vector<float> v = {0.0f,      -0.0f, 1.0f,     -1.0f,    INFINITY,

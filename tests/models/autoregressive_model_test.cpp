@@ -61,7 +61,7 @@ TEST_CASE("gradients of a two-layer model with dropout pass the gradient check")
         options.encoder.pre_norm = pre_norm;
         options.encoder.dropout = 0.2;
         options.encoder.activation = Activation::gelu;  // finite differences fail at the kink of relu
-        Decisions decisions;                            // keeps the buckets while parameters change
+        Decisions decisions;                            // keeps hash buckets while parameters change
         AutoregressiveModel model(options);
         model.initialize(3);
         model.convert(DType::float64);

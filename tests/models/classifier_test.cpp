@@ -60,7 +60,7 @@ TEST_CASE("classifier: logits do not depend on padding, with every attention kin
 TEST_CASE("classifier: gradients of all parameters pass the gradient check, with every attention kind") {
   for (const std::string& attention : length_mask_kinds()) {
     CAPTURE(attention);
-    Decisions decisions;  // keeps the buckets while parameters change
+    Decisions decisions;  // keeps hash buckets while parameters change
     Classifier model(classifier_options(attention));
     model.initialize(3);
     model.convert(DType::float64);

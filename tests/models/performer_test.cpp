@@ -109,7 +109,7 @@ TEST_CASE("performer: training draws features every redraw_steps steps, and eval
   CHECK(max_difference(first, second) > 0);
   CHECK(max_difference(second, at_step(5)) == 0);
   CHECK(max_difference(first, attend(*redrawn, kQueries, kKeys, kValues, {.step = 4})) == 0);
-  // A new object draws the same features for the same step without stored state.
+  // The features depend on the step and not on stored state: a new object draws the same features.
   const auto again = make_performer({{"redraw_steps", int64_t{3}}});
   CHECK(max_difference(second, attend(*again, kQueries, kKeys, kValues, training(4))) == 0);
   const auto fixed = make_performer({});

@@ -149,8 +149,7 @@ TEST_CASE("transformer-xl has no gradient from the future, and distances beyond 
   backward(sum(slice(attention->forward(q, k, v, {}, {}, "layer"), 1, 0, 3)));
   const auto found = gradient(k).to_vector();
   for (size_t i = 0; i < found.size(); ++i) CHECK((found[i] == 0) == (i >= 5 * 4));
-  // If clamp = 1, all distances of 1 or more use the same relative position, so equal keys have equal
-  // weights.
+  // If clamp = 1, equal keys at all distances of 1 or more have equal weights.
   const auto clamped =
       make_attention(kXl, kind.values({{"memory", int64_t{2}}, {"clamp", int64_t{1}}}), setup);
   clamped->initialize(3);
