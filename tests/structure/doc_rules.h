@@ -20,8 +20,8 @@ std::vector<SourceFile> read_documents(const std::filesystem::path& root);
 std::vector<std::string> link_problems(const SourceFile& document, const std::filesystem::path& root);
 
 // Finds code blocks with wrong quotations. A code block that begins with "```language PATH" quotes the file
-// PATH. Lines that contain only "…" divide the block into parts. Each part must occur in the file. White
-// space is ignored.
+// PATH. Lines that contain only "…", "// …" or "# …" divide the block into parts. Each part must occur in the
+// file. White space is ignored.
 std::vector<std::string> quotation_problems(const SourceFile& document, const std::filesystem::path& root);
 
 }  // namespace tapeformer::test
