@@ -40,9 +40,5 @@ namespace cuda {
 // Computes a float32 product of bfloat16 operands. Sums are float32, also in gemm<BFloat16>.
 void gemm(Backend, const Gemm<float, BFloat16>& product);
 
-// Returns the number of matrix products that this process has computed without a fused epilogue, because
-// cuBLASLt has no algorithm for it. A separate kernel computes these epilogues.
-int64_t unfused_products();
-
 }  // namespace cuda
 }  // namespace tapeformer
