@@ -5,6 +5,7 @@
 #include "ops/kernels/elementwise.h"
 #include "ops/kernels/index.h"
 #include "ops/kernels/linear.h"
+#include "ops/kernels/linear_norm.h"
 #include "ops/kernels/norm.h"
 #include "ops/norm.h"
 
@@ -65,6 +66,40 @@ void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& 
     else
       multiply(T{});
   });
+}
+
+bool DecodingLinear::norm_in_one_kernel(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
+                                        const Tensor& norm_bias, const Tensor& out,
+                                        const Tensor& rounded) const {
+  if constexpr (kHasCuda) {
+    const BFloat16* const weight = rounded_.copy_of(weight_);
+    if (!weight || x.dtype() != DType::bfloat16 || out.dtype() != DType::float32) return false;
+    const DeviceScope scope(x.device(), "DecodingLinear");
+    return cuda::linear_norm_forward(cuda::Backend{}, {.shape = {x.size(0), weight_.size(1), weight_.size(0)},
+                                                       .x = x.data<BFloat16>(),
+                                                       .w = weight,
+                                                       .bias = bias_.data<float>(),
+                                                       .residual = residual.data<float>(),
+                                                       .norm_weight = norm_weight.data<float>(),
+                                                       .norm_bias = norm_bias.data<float>(),
+                                                       .eps = kLayerNormEps,
+                                                       .y = out.data<float>(),
+                                                       .rounded = data_or_null<BFloat16>(rounded)});
+  }
+  return false;
+}
+
+void DecodingLinear::norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
+                               const Tensor& norm_bias, const Tensor& change, const Tensor& out,
+                               const Tensor& rounded) const {
+  check(x.size(1) == weight_.size(1) && out.shape() == Shape{x.size(0), weight_.size(0)} &&
+            residual.shape() == out.shape() && change.shape() == out.shape() &&
+            (!rounded.defined() || rounded.shape() == out.shape()),
+        "DecodingLinear", "input ", x.shape(), ", residual ", residual.shape(), " and out ", out.shape(),
+        " do not match weight ", weight_.shape());
+  if (norm_in_one_kernel(x, residual, norm_weight, norm_bias, out, rounded)) return;
+  into(x, Activation::none, change);
+  layer_norm_into(residual, change, norm_weight, norm_bias, out, rounded);
 }
 
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,

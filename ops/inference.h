@@ -29,7 +29,16 @@ class DecodingLinear {
   // the shape and dtype of out. On a CUDA device, x may be bfloat16; out is then bfloat16 or float32.
   void into(const Tensor& x, Activation activation, const Tensor& out, const Tensor& scratch = {}) const;
 
+  // Computes out = layer_norm(residual + x weightᵀ + bias) with the weights of a norm. `change` is memory
+  // with the shape and dtype of out. `rounded`, if it is defined, receives out in bfloat16. On a CUDA device,
+  // one kernel computes small layers with bfloat16 inputs.
+  void norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight, const Tensor& norm_bias,
+                 const Tensor& change, const Tensor& out, const Tensor& rounded = {}) const;
+
  private:
+  bool norm_in_one_kernel(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
+                          const Tensor& norm_bias, const Tensor& out, const Tensor& rounded) const;
+
   Tensor weight_, bias_;
   RoundedWeights rounded_;
   // Computes the product if the weight is on the CPU. Empty for other devices.

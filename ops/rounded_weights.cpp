@@ -49,4 +49,10 @@ void RoundedWeights::update() const {
   }
 }
 
+const BFloat16* RoundedWeights::copy_of(const Tensor& weight) const {
+  if (weight.dtype() != DType::float32) return nullptr;
+  const auto found = addresses_.find(static_cast<const float*>(weight.raw()));
+  return found == addresses_.end() ? nullptr : found->second;
+}
+
 }  // namespace tapeformer

@@ -1,6 +1,7 @@
 // Construction of the parts of a run from a Config: data set splits, the model and the device.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,10 @@
 #include "train/config/config.h"
 
 namespace tapeformer {
+
+namespace cuda {
+class TimedProducts;
+}
 
 // Returns an argument of load_config(): the registered attention kinds, their options, and the checks of
 // model options.
@@ -103,5 +108,12 @@ Device prepare_device(const RunConfig& run);
 // Sets the precision of matrix products on `device` as run.precision and run.tf32 specify. The CPU ignores
 // run.tf32.
 void set_precision(const RunConfig& run, Device device);
+
+// Begins to time the algorithms of matrix products if the device is a CUDA device and run.time_products is
+// true. Otherwise returns null. The choices are kept in the file `name` of `folder`, or in "NAME-R" for the
+// process of rank R > 0. If the folder does not exist, they are not saved.
+std::shared_ptr<cuda::TimedProducts> time_products(const RunConfig& run, Device device,
+                                                   const std::filesystem::path& folder,
+                                                   const std::string& name, int64_t rank);
 
 }  // namespace tapeformer

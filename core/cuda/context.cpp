@@ -1,5 +1,6 @@
 #include "core/cuda/context.h"
 
+#include <cstring>
 #include <memory>
 #include <type_traits>
 
@@ -41,10 +42,17 @@ Context* make_context(int index) {
     check_status(cudaMalloc(&workspace, kBlasWorkspace));
     check_status(cublasSetWorkspace(blas, workspace, kBlasWorkspace));
   }
+  constexpr size_t kArrivalBytes = kArrivals * sizeof(unsigned);
+  void* arrivals = nullptr;
+  check_status(cudaMalloc(&arrivals, kArrivalBytes));
+  if (emulated())
+    std::memset(arrivals, 0, kArrivalBytes);  // also while the emulation skips work
+  else
+    check_status(cudaMemsetAsync(arrivals, 0, kArrivalBytes, stream));
   owned_stream.release();
   owned_blas.release();
   owned_blas_lt.release();
-  return new Context{index, stream, blas, blas_lt, workspace};
+  return new Context{index, stream, blas, blas_lt, workspace, static_cast<unsigned*>(arrivals)};
 }
 
 Context& mutable_context() {

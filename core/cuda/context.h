@@ -10,6 +10,7 @@
 namespace tapeformer::cuda {
 
 inline constexpr int64_t kBlasWorkspace = 32 << 20;  // bytes; the size that cuBLAS recommends for Hopper
+inline constexpr int64_t kArrivals = 1 << 12;
 
 struct Context {
   int device = 0;
@@ -17,6 +18,8 @@ struct Context {
   cublasHandle_t blas{};
   cublasLtHandle_t blas_lt{};
   void* blas_workspace = nullptr;  // kBlasWorkspace bytes for both handles; null in the emulation
+  // kArrivals counters for kernels that count finished blocks. They are 0 between launches.
+  unsigned* arrivals = nullptr;
   Precision precision = Precision::float32;
   // Step counter of the graph that is being recorded (core/cuda/graph.h), otherwise null.
   const int64_t* step_offset = nullptr;

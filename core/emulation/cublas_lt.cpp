@@ -1,11 +1,14 @@
 #include "core/emulation/cublas_lt.h"
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "core/dtype.h"
 
 using tapeformer::BFloat16;
+using tapeformer::cuda::emulation::product_algorithms;
+using tapeformer::cuda::emulation::ProductAlgorithm;
 
 namespace {
 
@@ -15,8 +18,10 @@ float value_at(const void* matrix, const EmulatedLayout& layout, int64_t row, in
                                     : static_cast<const float*>(matrix)[at];
 }
 
-bool is_operand(const EmulatedLayout& layout) {
-  return layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF;
+// Returns whether the emulation multiplies operands of these types, with a result of the type of `d`.
+bool supports(const EmulatedLayout& a, const EmulatedLayout& b, const EmulatedLayout& d) {
+  const bool known = a.type == CUDA_R_32F || a.type == CUDA_R_16BF;
+  return known && a.type == b.type && (d.type == CUDA_R_32F || d.type == a.type);
 }
 
 // Applies the epilogue to d, the product in float32. The bias has the type of layout_d, which may be
@@ -90,11 +95,24 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
-  *found = is_operand(*a) && a->type == b->type && (d->type == CUDA_R_32F || d->type == a->type) ? 1 : 0;
-  if (*found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
-  results[0] = {{preference->reductions == CUBLASLT_REDUCTION_SCHEME_MASK}, 0, CUBLAS_STATUS_SUCCESS};
+  *found = 0;
+  if (!supports(*a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *found = std::min(wanted, static_cast<int>(product_algorithms.size()));
+  const int32_t rounds = preference->reductions == CUBLASLT_REDUCTION_SCHEME_MASK;
+  for (int i = 0; i < *found; ++i) results[i] = {{i, rounds}, 0, CUBLAS_STATUS_SUCCESS};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  const bool known =
+      algorithm->number >= 0 && static_cast<size_t>(algorithm->number) < product_algorithms.size();
+  if (!known || !supports(*a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *result = {*algorithm, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -111,6 +129,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
       (transpose_b ? layout_b->rows : layout_b->columns) != n)
     return CUBLAS_STATUS_INVALID_VALUE;
   if (matmul->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !matmul->bias) return CUBLAS_STATUS_INVALID_VALUE;
+  const ProductAlgorithm& emulated = product_algorithms.at(static_cast<size_t>(algorithm->number));
+  if (emulated.fails) return CUBLAS_STATUS_NOT_SUPPORTED;
+  tapeformer::cuda::emulation::added_seconds += emulated.seconds;
   if (tapeformer::cuda::emulation::skips_work) return CUBLAS_STATUS_SUCCESS;
   // A bfloat16 result is kept in float32 until the epilogue has finished.
   const bool rounds = layout_d->type == CUDA_R_16BF;
@@ -128,18 +149,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
                                          layout_b->stride, 0, scale, result, CUDA_R_32F, layout_d->stride, 0,
                                          1, matmul->compute, CUBLAS_GEMM_DEFAULT);
   };
-  const int64_t middle = rounds && algorithm->rounds_parts ? k / 2 : 0;
-  if (middle > 0) {
-    if (const cublasStatus_t status = multiply(0, middle, beta); status != CUBLAS_STATUS_SUCCESS)
-      return status;
-    tapeformer::cuda::emulation::submit([sums] {
-      for (float& sum : *sums) sum = static_cast<float>(BFloat16(sum));
-    });
-  }
+  const bool rounds_parts = rounds && algorithm->rounds_parts;
+  const int64_t parts = std::min<int64_t>(k, rounds_parts ? 2 : algorithm->number + 1);
   const float one = 1;
-  if (const cublasStatus_t status = multiply(middle, k, middle > 0 ? &one : beta);
-      status != CUBLAS_STATUS_SUCCESS)
-    return status;
+  for (int64_t part = 0; part < parts; ++part) {
+    const cublasStatus_t status = multiply(k * part / parts, k * (part + 1) / parts, part == 0 ? beta : &one);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (rounds_parts && part + 1 < parts)
+      tapeformer::cuda::emulation::submit([sums] {
+        for (float& sum : *sums) sum = static_cast<float>(BFloat16(sum));
+      });
+  }
   tapeformer::cuda::emulation::submit(
       [matmul = *matmul, b, layout_b = *layout_b, d, result, sums, layout_d = *layout_d, k] {
         if (matmul.epilogue != CUBLASLT_EPILOGUE_DEFAULT)

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "core/emulation/cublas.h"
+#include "core/emulation/events.h"
+#include "core/emulation/product_algorithms.h"
 
 enum cublasLtEpilogue_t : uint32_t {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
@@ -48,7 +50,8 @@ using cublasLtMatmulDesc_t = EmulatedMatmul*;
 using cublasLtMatrixLayout_t = EmulatedLayout*;
 using cublasLtMatmulPreference_t = EmulatedPreference*;
 struct cublasLtMatmulAlgo_t {
-  bool rounds_parts;  // whether partial sums are rounded to the type of the result
+  int32_t number;        // index in emulation::product_algorithms
+  int32_t rounds_parts;  // whether partial sums are rounded to the type of the result: 0 or 1
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
@@ -87,14 +90,24 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
     preference->reductions = *static_cast<const uint32_t*>(value);
   return CUBLAS_STATUS_SUCCESS;
 }
+inline size_t cublasLtGetVersion() {
+  return tapeformer::cuda::emulation::product_library_version;
+}
+// Offers the algorithms of emulation::product_algorithms in their order.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found);
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result);
 
-// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices. Returns
-// CUBLAS_STATUS_INVALID_VALUE if c and d are different pointers.
+// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices. Algorithm number i adds i + 1
+// sums over parts of k. Returns CUBLAS_STATUS_INVALID_VALUE if c and d are different pointers, and
+// CUBLAS_STATUS_NOT_SUPPORTED for an algorithm that fails.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t layout_a, const void* b,
                               cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,

@@ -1,12 +1,17 @@
 // CPU emulation of CUDA events. An event only stores the time at which it is recorded, because all work
-// completes synchronously.
+// completes synchronously. The emulation of cuBLASLt adds the time of its algorithms.
 #pragma once
 
 #include <chrono>
 
 #include "core/emulation/runtime.h"
 
+namespace tapeformer::cuda::emulation {
+inline constinit thread_local double added_seconds = 0;
+}
+
 struct EmulatedEvent {
+  double added_seconds = 0;
   std::chrono::steady_clock::time_point time;
 };
 using cudaEvent_t = EmulatedEvent*;
@@ -22,12 +27,14 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   event->time = std::chrono::steady_clock::now();
+  event->added_seconds = tapeformer::cuda::emulation::added_seconds;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) {
   return cudaSuccess;
 }
 inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count() +
+                  static_cast<float>(1000 * (end->added_seconds - start->added_seconds));
   return cudaSuccess;
 }

@@ -82,10 +82,13 @@ void EncoderStep::reset() {
   for (const Layer& layer : layers_) layer.state->reset();
 }
 
-// Executor of run_layer() for one token. Results are buffers of the EncoderStep, or views of them.
+// Executor of run_layer() for one token. Results are buffers of the EncoderStep, or views of them. In
+// post-norm layers, norm_of_sum() computes the last product of a branch together with the norm, so the change
+// of a branch is the input of that product.
 struct EncoderStep::TokenExecutor {
   const EncoderStep& step;
   const Layer& layer;
+  bool post_norm;
 
   NormResult norm(Branch branch, const Tensor& x) const {
     const LayerNorm& norm = layer.weights.norm(branch);
@@ -101,7 +104,8 @@ struct EncoderStep::TokenExecutor {
   NormResult norm_of_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
     const LayerNorm& norm = layer.weights.norm(branch);
     const Tensor& out = branch == Branch::attention ? step.normalized_ : step.x_;
-    layer_norm_into(residual, change, norm.weight, norm.bias, out, step.branch_operand_);
+    const DecodingLinear& last = branch == Branch::attention ? layer.out : layer.linear2;
+    last.norm_into(change, residual, norm.weight, norm.bias, step.change_, out, step.branch_operand_);
     return {out, step.branch_operand_};
   }
   Tensor apply(Branch branch, const Tensor& input, const Tensor& operand) const {
@@ -112,6 +116,7 @@ struct EncoderStep::TokenExecutor {
       return change;
     }
     layer.linear1.into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
+    if (post_norm) return step.hidden_;
     layer.linear2.into(step.hidden_, Activation::none, step.change_);
     return step.change_;
   }
@@ -149,6 +154,7 @@ struct EncoderStep::TokenExecutor {
     return x;
   }
   Tensor output(const Tensor& attended) const {
+    if (post_norm) return attended;
     layer.out.into(attended, Activation::none, step.change_);
     return step.change_;
   }
@@ -166,7 +172,8 @@ const Tensor& EncoderStep::step() {
     branch_operand_.copy_from(x_);
     state.operand = branch_operand_;
   }
-  for (const Layer& layer : layers_) run_layer(form, TokenExecutor{*this, layer}, state);
+  for (const Layer& layer : layers_)
+    run_layer(form, TokenExecutor{*this, layer, form == ResidualForm::post_norm}, state);
   ++position_;
   if (form == ResidualForm::reversible) {
     joined_first_.copy_from(state.first);

@@ -8,7 +8,9 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int kListed = 64;
+// The arguments of a kernel have at most 32,764 bytes with CUDA 12.1 or later.
+inline constexpr int kListed = 384;
+inline constexpr size_t kMaxListBytes = 24 << 10;
 inline constexpr int64_t kArrayChunk = 8192;  // elements per block, a multiple of a Pack
 
 // At most kListed entries. An `Entry` describes arrays of equal size n, such as a parameter and its gradient.
@@ -23,6 +25,7 @@ struct ArrayList {
 // ShapeError if a list has INT32_MAX or more chunks.
 template <class Entry, class F>
 void for_lists(const char* op, const Entry* all, int64_t count, F&& f) {
+  static_assert(sizeof(ArrayList<Entry>) <= kMaxListBytes);
   for (int64_t first = 0; first < count; first += kListed) {
     ArrayList<Entry> list{};
     list.count = static_cast<int>(std::min<int64_t>(kListed, count - first));

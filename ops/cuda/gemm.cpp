@@ -33,6 +33,8 @@ cublasComputeType_t compute_type() {
 template <class T, class Operand>
 void run(const Gemm<T, Operand>& p, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
   if (p.m == 0 || p.n == 0 || count == 0) return;
+  if constexpr (!std::is_same_v<T, double>)
+    if (count == 1 && timed_gemm(p)) return;
   // cuBLAS requires positive leading dimensions and valid pointers even if k is 0.
   const int64_t lda = std::max(p.lda, p.transpose_a ? p.m : std::max<int64_t>(p.k, 1));
   const int64_t ldb = std::max(p.ldb, p.transpose_b ? std::max<int64_t>(p.k, 1) : p.n);

@@ -71,11 +71,11 @@ struct Start {
   int64_t rows, out;
   const Y *g, *y, *pre;
   DropoutFactors<T> dropout;
-  Operand* gz;  // null if gz equals g
-  T* partial;   // (gridDim.y, out) sums over rows for the gradient of the bias, or null
+  Operand* gz;         // null if gz equals g
+  ColumnSums<T> sums;  // the gradient of the bias; without partial sums if it is not needed
 };
 
-// Computes gz, the gradient with respect to x wᵀ + bias, and the partial sums for the gradient of the bias.
+// Computes gz, the gradient with respect to x wᵀ + bias, and its sums over rows, the gradient of the bias.
 // For relu, y > 0 means that the unit was active and that dropout kept it.
 template <class Y, class Operand, int V, Activation activation>
 __global__ void start_kernel(Start<Y, Operand> s) {
@@ -106,15 +106,18 @@ __global__ void start_kernel(Start<Y, Operand> s) {
 #pragma unroll
       for (int v = 0; v < V; ++v) sums[v] += values[v];
     }
-  if (!s.partial) return;  // the condition is equal for all threads of the block
+  if (!s.sums.partial) return;  // the condition is equal for all threads of the block
 #pragma unroll
   for (int v = 0; v < V; ++v) group_values[threadIdx.y][threadIdx.x * V + v] = sums[v];
   __syncthreads();
-  if (threadIdx.y != 0 || column >= s.out) return;
+  if (threadIdx.y == 0 && column < s.out) {
 #pragma unroll
-  for (int v = 0; v < V; ++v)
-    for (int group = 1; group < kRowsPerBlock; ++group) sums[v] += group_values[group][threadIdx.x * V + v];
-  store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
+    for (int v = 0; v < V; ++v)
+      for (int group = 1; group < kRowsPerBlock; ++group) sums[v] += group_values[group][threadIdx.x * V + v];
+    store_group<V>(s.sums.partial + int64_t{blockIdx.y} * s.out + column, sums);
+  }
+  const int64_t begin = int64_t{blockIdx.x} * kWarp * V, end = begin + kWarp * V;
+  collect_columns(s.sums, int64_t{blockIdx.y}, int64_t{blockIdx.x}, begin, end < s.out ? end : s.out);
 }
 
 // Returns the bfloat16 copy of `array` in rounded_copies, or null if there is no copy.
@@ -183,8 +186,9 @@ Launch over_columns(int64_t columns, int64_t parts, SourceLocation where = Sourc
           dim3(kWarp, kRowsPerBlock), 0, where};
 }
 
+// Returns the number of parts of the rows, which is at least 1, so that sums over no rows are written too.
 int64_t parts_of(int64_t rows) {
-  return std::min((rows + kRowsPerBlock - 1) / kRowsPerBlock, kMaxParts);
+  return std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxParts);
 }
 
 // Calls f(Operand{}), where Operand is the operand type of the products of X. For float, the precision of the
@@ -312,13 +316,13 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
     const bool plain = activation == Activation::none && !dropout.active() && !kRounds;
     const Scratch<Operand> buffer(plain ? 0 : rows * out);
     const auto start = [&](Operand* gz) {
-      const Scratch<T> partial(gbias ? parts * out : 0);
       const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(g, pre, y);
-      const Start<Y, Operand> s{rows, out, g, y, pre, DropoutFactors<T>(dropout), gz, partial.data()};
       with_constants<T>(packs, activation, [&](auto group, auto function) {
-        launch(start_kernel<Y, Operand, group(), function()>, over_columns(out / group(), parts), s);
+        const Launch columns = over_columns(out / group(), parts);
+        const ColumnSumsMemory<T> memory(parts, out, out, columns.grid.x, gbias);
+        const Start<Y, Operand> s{rows, out, g, y, pre, DropoutFactors<T>(dropout), gz, memory.sums()};
+        launch(start_kernel<Y, Operand, group(), function()>, columns, s);
       });
-      if (gbias) collect_columns(partial.data(), parts, out, 1, ColumnTargets<T>{{gbias, nullptr}});
     };
     if (!plain) start(buffer.data());
     const Operand* gz = buffer.data();

@@ -84,7 +84,7 @@ struct Backward {
   DropoutFactors<T> dropout;
   T* gx;
   B* gbranch;
-  T* partial;  // (blocks, 2, dim): sums over the rows of a block for the gradients of weight and bias
+  ColumnSums<T> sums;  // the gradients of weight and bias; without partial sums if they are not needed
 
   // Returns element i of the gradient of the result, g + g_rounded, one of which may be null.
   __device__ T result_gradient(int64_t i) const {
@@ -124,7 +124,8 @@ __global__ void backward_kernel(Backward<T, B> b) {
     g.drop(b.dropout, first, dim);
     g.store(b.gbranch + first, dim);
   }
-  T* const sums = dynamic_shared<T>();  // (2, dim)
+  if (!b.sums.partial) return;          // the condition is equal for all threads of the block
+  T* const sums = dynamic_shared<T>();  // (2, dim), over the rows of the block
   for (int turn = 0; turn < kRowsPerBlock; ++turn) {
     if (turn == warp)
       Row::for_each(dim, [&](int k, int column) {
@@ -134,7 +135,8 @@ __global__ void backward_kernel(Backward<T, B> b) {
     __syncthreads();
   }
   for (int i = static_cast<int>(threadIdx.x); i < 2 * dim; i += static_cast<int>(blockDim.x))
-    b.partial[int64_t{blockIdx.x} * 2 * dim + i] = sums[i];
+    b.sums.partial[int64_t{blockIdx.x} * 2 * dim + i] = sums[i];
+  collect_columns(b.sums, int64_t{blockIdx.x}, 0, 0, 2 * int64_t{dim});
 }
 
 template <class T, class B>
@@ -174,10 +176,15 @@ __global__ void wide_partial_kernel(Backward<T, B> b) {
   group_values[0][group][threadIdx.x] = gweight;
   group_values[1][group][threadIdx.x] = gbias;
   __syncthreads();
-  if (group >= 2 || column >= b.dim) return;
-  T sum = 0;
-  for (int other = 0; other < kRowsPerBlock; ++other) sum += group_values[group][other][threadIdx.x];
-  b.partial[(2 * int64_t{blockIdx.y} + group) * b.dim + column] = sum;
+  if (group < 2 && column < b.dim) {
+    T sum = 0;
+    for (int other = 0; other < kRowsPerBlock; ++other) sum += group_values[group][other][threadIdx.x];
+    b.sums.partial[(2 * int64_t{blockIdx.y} + group) * b.dim + column] = sum;
+  }
+  const int64_t begin = int64_t{blockIdx.x} * kWarp, end = begin + kWarp < b.dim ? begin + kWarp : b.dim;
+  for (int64_t half = 0; half < 2; ++half)
+    collect_columns(b.sums, int64_t{blockIdx.y}, 2 * int64_t{blockIdx.x} + half, half * b.dim + begin,
+                    half * b.dim + end);
 }
 
 }  // namespace
@@ -199,25 +206,26 @@ template <class T, class B>
 void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,
                          const T* normalized, const T* inverse_std, const T* weight,
                          const DropoutMask& dropout, T* gx, B* gbranch, T* gweight, T* gbias) {
-  const int64_t parts = std::min((rows + kRowsPerBlock - 1) / kRowsPerBlock, kMaxParts);
-  const Scratch<T> partial(parts * 2 * dim);
+  // One part without rows writes sums of zero.
+  const int64_t parts = std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxParts);
+  const int64_t strips = (dim + kWarp - 1) / kWarp;  // of wide_partial_kernel
+  const ColumnSumsMemory<T> memory(parts, 2 * dim, dim, 2 * strips, gweight, gbias);
   const Backward<T, B> b{
-      rows,    dim,           g, g_rounded, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx,
-      gbranch, partial.data()};
+      rows,    dim,          g, g_rounded, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx,
+      gbranch, memory.sums()};
   const bool aligned = aligned_to_packs(g, g_rounded, normalized, weight, gx, gbranch);
   const bool fits = with_warp_row<T>(dim, aligned, [&](auto row) {
-    Launch shape = over_warp_rows(rows, parts);
+    Launch shape = over_warp_rows(std::max<int64_t>(rows, 1), parts);
     shape.shared_bytes = static_cast<size_t>(2 * dim) * sizeof(T);
     launch(backward_kernel<T, B, decltype(row)>, shape, b);
   });
   if (!fits) {
     launch(wide_backward_kernel<T, B>, over_rows(rows), b);
-    launch(wide_partial_kernel<T, B>,
-           Launch(dim3(static_cast<unsigned>((dim + kWarp - 1) / kWarp), static_cast<unsigned>(parts)),
-                  dim3(kWarp, kRowsPerBlock)),
-           b);
+    launch(
+        wide_partial_kernel<T, B>,
+        Launch(dim3(static_cast<unsigned>(strips), static_cast<unsigned>(parts)), dim3(kWarp, kRowsPerBlock)),
+        b);
   }
-  collect_columns(partial.data(), parts, dim, 2, ColumnTargets<T>{{gweight, gbias}});
 }
 
 template <class T, class B>

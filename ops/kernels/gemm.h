@@ -40,9 +40,5 @@ namespace cuda {
 // Computes a float32 product of bfloat16 operands. Sums are float32, also in gemm<BFloat16>.
 void gemm(Backend, const Gemm<float, BFloat16>& product);
 
-// Returns the number of products of this process for which cuBLASLt had no algorithm with the fused epilogue.
-// A separate kernel computes the epilogues of these products.
-int64_t unfused_products();
-
 }  // namespace cuda
 }  // namespace tapeformer

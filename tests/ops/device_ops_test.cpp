@@ -7,7 +7,9 @@
 #include "ops/class_sampling.h"
 #include "ops/index.h"
 #include "ops/inference.h"
+#include "ops/linear.h"
 #include "ops/logistic_mixture.h"
+#include "ops/norm.h"
 #include "ops/optimizer_step.h"
 #include "ops/softmax.h"
 #include "tests/support/devices.h"
@@ -125,14 +127,14 @@ TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and give
 
 namespace {
 
-// Runs two optimizer steps for 71 arrays of various sizes, which need more than one launch. Returns the
-// gradient norms of both steps, and then the final parameters, averages and moments.
+// Returns the gradient norms of two optimizer steps and then the parameters, averages and moments after them.
+// There are `arrays` + 1 arrays of various sizes.
 std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule, const Clipping& clipping,
-                                bool with_second) {
+                                bool with_second, int arrays) {
   std::vector<ParameterSlot> slots;
   std::vector<Tensor> outcome;
-  for (int i = 0; i < 70; ++i) {
-    const Shape shape{i == 3 ? 20001 : i == 4 ? 0 : 1 + 3 * i};
+  for (int i = 0; i < arrays; ++i) {
+    const Shape shape{i == 3 ? 20001 : i == 4 ? 0 : 1 + 3 * (i % 70)};
     const auto random_array = [&](int salt) { return normal(shape, 4 * i + salt, dtype).to(device).clone(); };
     slots.push_back({random_array(0), random_array(1), random_array(2),
                      with_second ? uniform(shape, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
@@ -174,8 +176,10 @@ TEST_CASE(
       for (const Clipping& clipping : {Clipping{.gradient_scale = -0.5}, Clipping{.max_norm = 3},
                                        Clipping{.gradient_scale = 2, .max_norm = 10, .per_tensor = true}})
         for (const bool adaptive : {false, true}) {
+          // 391 arrays need more than one launch.
+          const int arrays = dtype == DType::float32 && clipping.max_norm == 3 && adaptive ? 390 : 70;
           const auto run = [&](Device where) {
-            return after_steps(where, dtype, adaptive ? adam : sgd, clipping, adaptive);
+            return after_steps(where, dtype, adaptive ? adam : sgd, clipping, adaptive, arrays);
           };
           const std::vector<Tensor> expected = run(kCpu), found = run(device), again = run(device);
           for (size_t i = 0; i < found.size(); ++i) {
@@ -184,4 +188,59 @@ TEST_CASE(
             CHECK(max_difference(found[i], again[i]) == 0);
           }
         }
+}
+
+TEST_CASE("cuda: a layer norm without gradients of weight and bias equals the CPU") {
+  for (const Device device : other_devices())
+    for (const int64_t dim : {33, 1025}) {
+      const auto gradient_on = [&](Device where) {
+        const auto input = [&](const Shape& shape, int salt) {
+          return normal(shape, salt, DType::float32).to(where);
+        };
+        const Tensor x = require_grad(input({5, dim}, 1).alias());
+        backward(layer_norm(x, input({dim}, 2), input({dim}, 3)), input({5, dim}, 4));
+        return gradient(x).to(kCpu);
+      };
+      CHECK(max_difference(gradient_on(device), gradient_on(kCpu)) < 1e-5);
+    }
+}
+
+namespace {
+
+// Returns the gradients of weight and bias of a linear layer (rows, 2) -> (rows, dim), and of a layer norm of
+// rows (rows, dim).
+std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
+  const auto input = [&](const Shape& shape, int salt) {
+    return require_grad(normal(shape, salt, DType::float32).to(device).alias());
+  };
+  const Tensor weight = input({dim, 2}, 1), bias = input({dim}, 2), scale = input({dim}, 3),
+               shift = input({dim}, 4), x = normal({rows, 2}, 5, DType::float32).to(device),
+               g = normal({rows, dim}, 6, DType::float32).to(device);
+  backward(linear(x, weight, bias), g);
+  backward(layer_norm(normal({rows, dim}, 7, DType::float32).to(device), scale, shift), g);
+  std::vector<Tensor> sums;
+  for (const Tensor& leaf : {weight, bias, scale, shift}) sums.push_back(gradient(leaf).to(kCpu));
+  return sums;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: sums over the rows of many blocks equal the CPU and repeat bit by bit") {
+  // One part, one group of parts, several groups, all 512 parts, wide rows, and more columns than the
+  // counters of a device.
+  for (const Device device : other_devices())
+    for (const auto& [rows, dim] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 5}, {1, 33}, {127, 1}, {130, 32}, {4099, 33}, {150, 1025}, {2, 65601}}) {
+      CAPTURE(rows);
+      CAPTURE(dim);
+      const std::vector<Tensor> expected = column_sums(kCpu, rows, dim),
+                                found = column_sums(device, rows, dim),
+                                again = column_sums(device, rows, dim);
+      for (size_t i = 0; i < found.size(); ++i) {
+        CAPTURE(i);
+        CHECK(max_difference(found[i], expected[i]) <=
+              1e-6 * static_cast<double>(rows) + 1e-5 * std::sqrt(static_cast<double>(rows)));
+        CHECK(max_difference(found[i], again[i]) == 0);
+      }
+    }
 }

@@ -2,7 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "core/device_control.h"
+#include "ops/norm.h"
+#include "ops/operators.h"
+#include "tests/support/devices.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -44,8 +49,80 @@ TEST_CASE("DecodingLinear in bfloat16 rounds operands in the same way as linear(
   set_precision(kCpu, Precision::float32);
 }
 
+namespace {
+
+// The inputs of DecodingLinear::norm_into().
+struct NormInputs {
+  Tensor x, weight, bias, residual, norm_weight, norm_bias;
+  NormInputs(int64_t rows, int64_t in, int64_t out, DType dtype)
+      : x(normal({rows, in}, 1, dtype)),
+        weight(normal({out, in}, 2, dtype)),
+        bias(normal({out}, 3, dtype)),
+        residual(normal({rows, out}, 4, dtype)),
+        norm_weight(uniform({out}, 0.5, 2, 5, dtype)),
+        norm_bias(normal({out}, 6, dtype)) {}
+  Tensor expected() const {
+    return layer_norm(add(residual, linear(x, weight, bias)), norm_weight, norm_bias);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a linear layer with the norm of its sum equals the ops") {
+  const NoGrad no_grad;
+  for (const int64_t rows : {1, 5, 64})
+    for (const int64_t out : {1, 8, 17}) {
+      const NormInputs inputs(rows, 37, out, DType::float64);
+      const Tensor change = Tensor::empty({rows, out}, DType::float64), y = change.clone();
+      DecodingLinear(inputs.weight, inputs.bias, rows)
+          .norm_into(inputs.x, inputs.residual, inputs.norm_weight, inputs.norm_bias, change, y);
+      CHECK(max_difference(y, inputs.expected()) < 1e-10);
+    }
+}
+
+TEST_CASE(
+    "cuda: a linear layer with the norm of its sum in bfloat16 equals the ops, and repeats bit by bit") {
+  const NoGrad no_grad;
+  for (const Device device : other_devices()) {
+    const Bfloat16Scope scope(device);
+    // Sizes of the kernel for up to 128 and up to 256 columns, and sizes that it does not support.
+    for (const int64_t rows : {1, 31, 32, 33, 70})
+      for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{{8, 2},
+                                                                            {64, 128},
+                                                                            {72, 130},
+                                                                            {256, 256},
+                                                                            {200, 254},
+                                                                            {520, 64},
+                                                                            {37, 64},
+                                                                            {64, 33},
+                                                                            {64, 264}}) {
+        CAPTURE(rows);
+        CAPTURE(in);
+        CAPTURE(out);
+        NormInputs inputs(rows, in, out, DType::float32);
+        for (Tensor* const operand : {&inputs.x, &inputs.weight})
+          *operand = operand->to(DType::bfloat16).to(DType::float32);
+        const Tensor expected = inputs.expected(), x = inputs.x.to(DType::bfloat16).to(device);
+        const DecodingLinear layer(inputs.weight.to(device), inputs.bias.to(device), rows);
+        const auto run = [&](const Tensor& rounded) {
+          const Tensor change = Tensor::empty({rows, out}, DType::float32, device), y = change.clone();
+          layer.norm_into(x, inputs.residual.to(device), inputs.norm_weight.to(device),
+                          inputs.norm_bias.to(device), change, y, rounded);
+          return y;
+        };
+        const Tensor rounded = Tensor::empty({rows, out}, DType::bfloat16, device), y = run(rounded);
+        CHECK(max_difference(y, expected) < 1e-5 * std::sqrt(in));
+        CHECK(max_difference(rounded, y.to(DType::bfloat16)) == 0);
+        CHECK(max_difference(run({}), y) == 0);
+      }
+  }
+}
+
 TEST_CASE("errors about arguments of DecodingLinear contain the mismatched shapes") {
   const DecodingLinear map(normal({3, 4}, 1), normal({3}, 2), 8);
   CHECK_THROWS_AS(map.into(normal({8, 5}, 3), Activation::none, normal({8, 3}, 4)), ShapeError);
   CHECK_THROWS_AS(map.into(normal({8, 4}, 3), Activation::none, normal({8, 4}, 4)), ShapeError);
+  const Tensor norm = normal({3}, 5), out = normal({8, 3}, 6);
+  CHECK_THROWS_AS(map.norm_into(normal({8, 5}, 3), out, norm, norm, out, out), ShapeError);
+  CHECK_THROWS_AS(map.norm_into(normal({8, 4}, 3), normal({8, 4}, 4), norm, norm, out, out), ShapeError);
 }

@@ -28,12 +28,12 @@ struct Budget {
 };
 
 constexpr Budget kBudgets[] = {
-    {"mnist/linear", Counted::training_step, 10, 313, 4.79},
-    {"mnist/linear", Counted::training_step, 256, 289, 103.7},
-    {"cifar10/linear", Counted::training_step, 4, 585, 14.83},
-    {"cifar10/linear", Counted::training_step, 64, 537, 199.0},
-    {"mnist/linear", Counted::token, 4096, 66, 2.96},
-    {"cifar10/linear", Counted::token, 4096, 122, 5.91},
+    {"mnist/linear", Counted::training_step, 10, 255, 4.74},
+    {"mnist/linear", Counted::training_step, 256, 231, 103.7},
+    {"cifar10/linear", Counted::training_step, 4, 471, 14.72},
+    {"cifar10/linear", Counted::training_step, 64, 423, 198.9},
+    {"mnist/linear", Counted::token, 4096, 58, 2.90},
+    {"cifar10/linear", Counted::token, 4096, 106, 5.77},
 };
 
 ModelChoice choice_of(const char* config) {

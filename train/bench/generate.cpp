@@ -163,6 +163,7 @@ Report run_generate(const BenchmarkArguments& arguments) {
   model.initialize(choice.seed);
   const Device device = arguments.device;
   use_precision(choice.run, device);
+  const auto timed_products = time_products(choice.run, device, "", "", 0);
   model.move(device);
   if (tokens > choice.model.max_length)
     throw ConfigError(

@@ -2,8 +2,8 @@
 // compared with products of the same matrix shapes and precision, and with the memory bandwidth. Steps,
 // products and copies alternate, so that other load on the machine affects all measurements.
 #include "core/allocator.h"
+#include "core/cuda/product_algorithms.h"
 #include "core/system/machine.h"
-#include "ops/kernels/gemm.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
@@ -46,6 +46,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   const Device device = arguments.device;
   const int64_t length = choice.model.max_length;
   use_precision(choice.run, device);
+  const auto timed_products = time_products(choice.run, device, "", "", 0);
   TrainingStep step(choice, device);
   device_allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step.run();
@@ -79,7 +80,12 @@ Report run_train_step(const BenchmarkArguments& arguments) {
       .add("tokens_per_second", static_cast<double>(choice.batch * length) / seconds)
       .add("gflop_per_step", work.flops / kGiga)
       .add("gflop_of_attention", in_attention / kGiga);
-  if constexpr (kHasCuda) report.add("unfused_products", cuda::unfused_products());
+  if constexpr (kHasCuda) {
+    const cuda::ProductCounts counts = cuda::product_counts();
+    report.add("timed_products", counts.timed_plans)
+        .add("failed_product_algorithms", counts.failed_algorithms)
+        .add("unfused_products", counts.unfused_products);
+  }
   add_roofline(report, work, times, rates);
   return report.add("peak_bytes", peak).add("added_bytes", added).add("peak_resident_bytes", resident);
 }

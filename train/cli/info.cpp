@@ -1,5 +1,6 @@
 // The command "tapeformer info": prints properties of the build and of the machine.
 #include "core/cuda/devices.h"
+#include "core/cuda/product_algorithms.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads.h"
@@ -34,6 +35,28 @@ CudaReport cuda_report() {
   return report;
 }
 
+// Computes the products of linear layers with the sizes of the configs on a CUDA device, with timed
+// algorithms, and adds their counts to the report.
+void report_products(Device device, Report& report) {
+  if constexpr (kHasCuda) {
+    const cuda::TimedProducts timed(device, "");
+    constexpr int64_t kRows = 512, kWidth = 256, kHidden = 1024;
+    const auto multiply = [&](int64_t in, int64_t out, Activation activation, DType dtype) {
+      const Tensor x = Tensor::zeros({kRows, in}, dtype, device);
+      const Tensor weight = Tensor::zeros({out, in}, DType::float32, device);
+      linear(x, weight, Tensor::zeros({out}, DType::float32, device), activation);
+    };
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      multiply(kWidth, kHidden, Activation::relu, dtype);
+      multiply(kHidden, kWidth, Activation::none, dtype);
+    }
+    const cuda::ProductCounts counts = cuda::product_counts();
+    report.add("timed_products", counts.timed_plans)
+        .add("failed_product_algorithms", counts.failed_algorithms)
+        .add("unfused_products", counts.unfused_products);
+  }
+}
+
 }  // namespace
 
 int run_info(const Arguments& arguments) {
@@ -41,7 +64,11 @@ int run_info(const Arguments& arguments) {
       {.name = "info",
        .summary = "Prints version, compiler, BLAS and threads, CUDA, devices, instruction sets and memory.",
        .positionals = {},
-       .options = {}},
+       .options = {},
+       .details =
+           "With --device and the name of a CUDA device, the command also computes a few matrix products "
+           "there.\n"
+           "It prints how many were timed, how many algorithms failed, and how many have no fused epilogue."},
       arguments);
   if (!line) return 0;
   const BuildInfo build = build_info();
@@ -79,6 +106,8 @@ int run_info(const Arguments& arguments) {
       .add("processor_has", machine.instruction_set)
       .add("memory_bytes", machine.memory)
       .add("available_memory_bytes", machine.available_memory);
+  if (line->common.device != "auto")
+    if (const Device device = use_device(line->common); !device.is_cpu()) report_products(device, report);
   print_report(report, line->common);
   return 0;
 }

@@ -45,6 +45,13 @@ void add_run(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::both(scope::cuda_devices(), scope::autoregressive_models()), KeyRole::model);
   table.add("cuda_graphs", &RunConfig::cuda_graphs, "capture steps as CUDA graphs and replay them")
       .may_change_on_resume();
+  table.keys_of(scope::cuda_devices(), KeyRole::model);
+  table
+      .add(
+          "time_products", &RunConfig::time_products,
+          "time several algorithms of each matrix product, use the fastest and keep the choices in the run's "
+          "folder; false: repeated runs give the same bits")
+      .may_change_on_resume();
   table.keys_of(scope::every_config(), KeyRole::process);
   table.add("threads", &RunConfig::threads, "CPU threads; 0: all cores")
       .range(0, 4096)

@@ -3,6 +3,7 @@
 #include "train/build.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/model_sizes.h"
+#include "train/distributed/processes.h"
 #include "train/finite.h"
 #include "train/tasks/text/description.h"
 
@@ -70,6 +71,12 @@ auto load_fitting(const FoundRun& found, Load&& load) {
   }
 }
 
+// Returns the run directory of a checkpoint, or "" for a checkpoint outside of a run directory.
+fs::path run_folder(const fs::path& checkpoint) {
+  const fs::path parent = checkpoint.parent_path();
+  return parent.filename() == kCheckpoints ? parent.parent_path() : fs::path();
+}
+
 // Makes the model of a run, loads its weights and sets its precision. Before making the model, compares the
 // tensor sizes that `options` describes with the checkpoint, so that a config that does not match cannot
 // exhaust the memory. Throws CheckpointError if the tensors do not match, and DivergedError if a weight is
@@ -93,6 +100,11 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
                                       elements));
   }
   set_precision(run.config.run, device);
+  // Files of training and inference differ, so that inference does not replace the choices of a training in
+  // progress.
+  if (const fs::path folder = run_folder(run.checkpoint); !folder.empty())
+    run.timed_products = time_products(run.config.run, device, folder, "inference-product-algorithms.txt",
+                                       join_processes().communicator->rank());
   checkpoint.load_model(run.model->saved_tensors());
   check_finite(run.model->saved_tensors(), run.checkpoint.string());
 }
@@ -100,8 +112,8 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
 }  // namespace
 
 fs::path LoadedRun::samples_folder() const {
-  const fs::path parent = checkpoint.parent_path();
-  return parent.filename() == kCheckpoints ? parent.parent_path() / "samples" : fs::path();
+  const fs::path folder = run_folder(checkpoint);
+  return folder.empty() ? folder : folder / "samples";
 }
 
 FoundRun find_run(const RunChoice& choice) {

@@ -15,6 +15,10 @@
 
 namespace tapeformer {
 
+namespace cuda {
+class TimedProducts;
+}
+
 struct RunChoice {
   std::string path;                   // a run directory, its checkpoints folder, or a checkpoint folder
   std::string checkpoint = "latest";  // checkpoint of a run directory: "latest", "best" or "step-…"
@@ -34,6 +38,8 @@ struct FoundRun {
 };
 
 struct LoadedRun {
+  // Exists if the algorithms of matrix products are timed.
+  std::shared_ptr<cuda::TimedProducts> timed_products;
   Config config;
   DatasetInfo data;                            // sizes of the training data
   std::shared_ptr<const Tokenizer> tokenizer;  // tokenizer of a language model; null for other models
@@ -47,12 +53,16 @@ struct LoadedRun {
 };
 
 struct LoadedExampleRun {
+  // Exists if the algorithms of matrix products are timed.
+  std::shared_ptr<cuda::TimedProducts> timed_products;
   Config config;
   std::unique_ptr<ExampleModel> model;
   std::filesystem::path checkpoint;
 };
 
 struct LoadedSpeechRun {
+  // Exists if the algorithms of matrix products are timed.
+  std::shared_ptr<cuda::TimedProducts> timed_products;
   Config config;
   SpeechDescription description;  // metadata of the training data
   std::unique_ptr<SpeechModel> model;

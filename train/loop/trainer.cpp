@@ -8,6 +8,7 @@
 #include "core/stopwatch.h"
 #include "core/system/log.h"
 #include "core/threads.h"
+#include "train/build.h"
 #include "train/checkpoint/initial_weights.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/replicas.h"
@@ -255,6 +256,8 @@ void Trainer::start(std::optional<RunDirectory>& directory) {
 TrainResult Trainer::run() {
   std::optional<RunDirectory> directory;
   start(directory);
+  const auto timed_products =
+      time_products(config_.run, device_, options_.run_dir, "product-algorithms.txt", processes_->rank());
   const StopSignals signals;
   TrainResult result;
   const auto finish = [&](bool last) {
@@ -287,6 +290,7 @@ TrainResult Trainer::run() {
 }
 
 DryRun Trainer::dry_run(const StepTimeModel& time_model) {
+  const auto timed_products = time_products(config_.run, device_, "", "", 0);
   const int warm_up = graphs() && !time_model ? 2 : 1;  // the second step is captured as a graph
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
   DryRun report{.parameters = parameter_count(task_->model()),

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "core/cuda/devices.h"
 #include "ops/linear.h"
 
 using namespace tapeformer::test;
@@ -259,6 +260,18 @@ TEST_CASE("info prints versions and devices") {
   for (const std::string extension : {"avx2", "avx512f", "avx512_bf16"})
     if (contains(info["compiled_for"], extension)) CHECK(contains(info["processor_has"], extension));
   CHECK(info["memory_bytes"].get<double>() >= info["available_memory_bytes"].get<double>());
+}
+
+TEST_CASE("info counts timed and unfused products of a CUDA device that the command line names") {
+  CHECK_FALSE(json_of(run_program({"info", "--json"})).contains("timed_products"));
+  CHECK_FALSE(json_of(run_program({"info", "--json", "--device", "cpu"})).contains("timed_products"));
+  if constexpr (tapeformer::kHasCuda) {
+    if (!tapeformer::cuda::emulated()) return;
+    const auto info = json_of(run_program({"info", "--json", "--device", "cuda-emulated"}));
+    CHECK(info["timed_products"] == 4);
+    CHECK(info["failed_product_algorithms"] == 0);
+    CHECK(info["unfused_products"] == 0);
+  }
 }
 
 TEST_CASE("info gives advice on OPENBLAS_CORETYPE only if OpenBLAS does not use AVX-512") {

@@ -279,6 +279,7 @@ TEST_CASE("configs of images and sequences have the expected keys without effect
       {"data.max_length", "data.symbols", "run.tf32", "model.value_dim", "schedule.step_at",
        "schedule.factor", "schedule.patience", "schedule.threshold", "optimizer.betas", "optimizer.eps"});
   softmax.insert("run.cuda_graphs");
+  softmax.insert("run.time_products");
   softmax = joined(joined(softmax, unused_by_all()), sequence_keys());
   CHECK(text(unused_keys(kImages, {"model.attention=softmax", "run.device=cpu", "model.positions=axial",
                                    "model.axial_shape=[28, 28]", "model.axial_dims=[64, 192]",

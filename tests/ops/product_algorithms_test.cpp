@@ -1,0 +1,295 @@
+// Tests of the choice among the algorithms of cuBLASLt, by its emulation: timing, the file of the choices,
+// and algorithms that fail. The algorithms of the emulation add in different orders, so results show which
+// algorithm was used.
+#include <doctest/doctest.h>
+
+#include "core/cuda/devices.h"
+#include "core/cuda/graph.h"
+#include "core/cuda/product_algorithms.h"
+#include "core/emulation/product_algorithms.h"
+#include "core/system/log.h"
+#include "ops/linear.h"
+#include "ops/matmul.h"
+#include "tests/support/devices.h"
+#include "tests/support/random.h"
+#include "tests/support/temp_dir.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+#ifdef TAPEFORMER_CUDA
+
+namespace {
+
+using cuda::TimedProducts;
+using cuda::emulation::product_algorithms;
+
+// Restores the algorithms of the emulation, and collects warnings, during the lifetime of the object.
+class Emulated {
+ public:
+  Emulated() {
+    warnings.clear();
+    set_log_sink([](LogLevel level, const std::string& text) {
+      if (level == LogLevel::warning) warnings.push_back(text);
+    });
+  }
+  ~Emulated() {
+    set_log_sink(nullptr);
+    product_algorithms = cuda::emulation::kProductAlgorithms;
+    cuda::emulation::product_library_version = 1;
+  }
+  Emulated(const Emulated&) = delete;
+  Emulated& operator=(const Emulated&) = delete;
+
+  static inline std::vector<std::string> warnings;
+};
+
+void make_fastest(size_t number) {
+  for (size_t i = 0; i < product_algorithms.size(); ++i) product_algorithms[i].seconds = i == number ? 0 : 1;
+}
+
+// Returns the emulated device, or nothing on other devices and without CUDA.
+std::vector<Device> emulated_devices() {
+  return cuda::emulated() ? other_devices() : std::vector<Device>{};
+}
+
+struct Inputs {
+  Tensor x, weight, bias;
+  explicit Inputs(Device device, int64_t rows = 7)
+      : x(normal({rows, 1000}, 1, DType::float32).to(device)),
+        weight(normal({5, 1000}, 2, DType::float32).to(device)),
+        bias(normal({5}, 3, DType::float32).to(device)) {}
+  std::vector<double> product() const { return linear(x, weight, bias).to_vector(); }
+};
+
+// Returns the product by one algorithm.
+std::vector<double> product_by(size_t number, const Inputs& inputs) {
+  const auto kept = product_algorithms;
+  make_fastest(number);
+  std::vector<double> product;
+  {
+    const TimedProducts timed(inputs.x.device(), "");
+    product = inputs.product();
+  }
+  product_algorithms = kept;
+  return product;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  return read_file(path.string());
+}
+
+// The changes of the counts of this process since construction.
+class Counted {
+ public:
+  int64_t timed() const { return cuda::product_counts().timed_plans - before_.timed_plans; }
+  int64_t reused() const { return cuda::product_counts().reused_choices - before_.reused_choices; }
+  int64_t failed() const { return cuda::product_counts().failed_algorithms - before_.failed_algorithms; }
+  int64_t unfused() const { return cuda::product_counts().unfused_products - before_.unfused_products; }
+
+ private:
+  cuda::ProductCounts before_ = cuda::product_counts();
+};
+
+}  // namespace
+
+TEST_CASE("cuda: a product uses the fastest algorithm if products are timed, and else the first") {
+  for (const Device device : emulated_devices()) {
+    const Emulated scope;
+    const Inputs inputs(device);
+    const std::vector<double> first = inputs.product();
+    CHECK(first == product_by(0, inputs));
+    // Control: the bits show the algorithm.
+    CHECK(product_by(1, inputs) != first);
+    CHECK(product_by(2, inputs) != first);
+    CHECK(product_by(2, inputs) != product_by(1, inputs));
+    CHECK(inputs.product() == first);
+    make_fastest(1);
+    const TimedProducts timed(device, "");
+    const Counted counted;
+    const std::vector<double> fastest = inputs.product();
+    CHECK(counted.timed() == 1);
+    make_fastest(2);
+    CHECK(inputs.product() == fastest);  // a product is measured once
+    CHECK(counted.timed() == 1);
+    CHECK(Inputs(device, 9).product().size() == 45);         // another shape is another plan
+    matmul(inputs.x, inputs.weight, {.transpose_b = true});  // so is a product without a bias
+    CHECK(counted.timed() == 3);
+    linear(inputs.x.to(DType::bfloat16), inputs.weight, inputs.bias);
+    CHECK(counted.timed() == 4);
+  }
+}
+
+TEST_CASE("cuda: an algorithm replaces the first one only if it is clearly faster") {
+  for (const Device device : emulated_devices()) {
+    const Emulated scope;
+    const Inputs inputs(device);
+    const std::vector<double> first = product_by(0, inputs), second = product_by(1, inputs);
+    product_algorithms = {{{100}, {99}, {200}}};
+    for (const double seconds : {99, 90}) {
+      product_algorithms[1].seconds = seconds;
+      const TimedProducts timed(device, "");
+      CHECK(inputs.product() == (seconds < 97 ? second : first));
+    }
+  }
+}
+
+TEST_CASE("cuda: later processes use the algorithms in the file") {
+  for (const Device device : emulated_devices()) {
+    const Emulated scope;
+    const TempDir dir;
+    const std::string path = (dir / "algorithms.txt").string();
+    const Inputs inputs(device);
+    const std::vector<double> expected = product_by(1, inputs);
+    const auto product = [&](const std::string& file) {
+      const TimedProducts timed(device, file);
+      return inputs.product();
+    };
+    make_fastest(1);
+    CHECK(product(path) == expected);
+    const std::string text = text_of(path);
+    CHECK(text.find("device emulation on the CPU\n") != std::string::npos);
+    make_fastest(2);
+    const Counted counted;
+    CHECK(product(path) == expected);
+    CHECK(counted.reused() == 1);
+    CHECK(counted.timed() == 0);
+    CHECK(product("") != expected);  // control: without the file, the products are measured again
+    CHECK(text_of(path) == text);
+    // The choices of another version of cuBLAS are replaced.
+    cuda::emulation::product_library_version = 2;
+    CHECK(product(path) == product_by(2, inputs));
+    CHECK(text_of(path) != text);
+    CHECK(scope.warnings.empty());
+  }
+}
+
+TEST_CASE("cuda: a damaged file of algorithms causes a warning, and the products are measured again") {
+  for (const Device device : emulated_devices()) {
+    const Emulated scope;
+    const TempDir dir;
+    const std::string path = (dir / "algorithms.txt").string();
+    const Inputs inputs(device);
+    make_fastest(1);
+    const auto product = [&] {
+      const TimedProducts timed(device, path);
+      return inputs.product();
+    };
+    const std::vector<double> expected = product();
+    const std::string text = text_of(path);
+    std::string changed = text, digit = text;
+    changed[text.find(" = ") + 3] ^= 1;
+    digit.insert(text.find(" = ") + 3, "0");
+    for (const std::string& damaged :
+         {std::string(), std::string("?"), text.substr(0, text.size() / 2), text + text, changed, digit}) {
+      CAPTURE(damaged);
+      write_file(path, damaged);
+      scope.warnings.clear();
+      const Counted counted;
+      CHECK(product() == expected);
+      CHECK(counted.timed() == 1);
+      CHECK(counted.reused() == 0);
+      REQUIRE(scope.warnings.size() == 1);
+      CHECK(scope.warnings[0].find("algorithms.txt: the file is damaged") != std::string::npos);
+      CHECK(text_of(path) == text);  // the file is complete again
+    }
+    CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);
+  }
+}
+
+TEST_CASE("cuda: a file of algorithms that cannot be written causes one warning") {
+  for (const Device device : emulated_devices()) {
+    const Emulated scope;
+    const TempDir dir;
+    const TimedProducts timed(device, (dir / "missing" / "algorithms.txt").string());
+    for (const int64_t rows : {3, 4}) CHECK(Inputs(device, rows).product().size() > 0);
+    CHECK(scope.warnings.size() == 1);
+  }
+}
+
+TEST_CASE("cuda: an algorithm that fails is counted, and the next one is used") {
+  for (const Device device : emulated_devices()) {
+    const Emulated scope;
+    const TempDir dir;
+    const std::string path = (dir / "algorithms.txt").string();
+    const Inputs inputs(device);
+    const std::vector<double> second = product_by(1, inputs), third = product_by(2, inputs);
+    product_algorithms[0].fails = true;
+    const Counted counted;
+    CHECK(inputs.product() == second);
+    CHECK(counted.failed() == 1);
+    make_fastest(2);
+    {
+      const TimedProducts timed(device, path);
+      CHECK(inputs.product() == third);
+      CHECK(counted.failed() == 2);
+      // The chosen algorithm fails later.
+      product_algorithms[2].fails = true;
+      CHECK(inputs.product() == second);
+      CHECK(counted.failed() == 3);
+    }
+    // The next process that reads the choice uses the same successor.
+    const TimedProducts timed(device, path);
+    CHECK(inputs.product() == second);
+    CHECK(counted.reused() == 1);
+    CHECK(counted.failed() == 5);
+    CHECK(counted.unfused() == 0);
+  }
+}
+
+TEST_CASE("cuda: products of similar sizes share a choice") {
+  for (const Device device : emulated_devices()) {
+    const Emulated scope;
+    const TimedProducts timed(device, "");
+    const Counted counted;
+    for (const int64_t rows : {1000, 1020, 1024}) Inputs(device, rows).product();
+    CHECK(counted.timed() == 1);
+    CHECK(counted.reused() == 2);
+    Inputs(device, 1025).product();
+    CHECK(counted.timed() == 2);
+    // Each size up to 8 has its own choice.
+    for (const int64_t rows : {6, 7, 8}) Inputs(device, rows).product();
+    CHECK(counted.timed() == 5);
+  }
+}
+
+TEST_CASE("cuda: a product whose algorithms all fail is computed without a fused epilogue") {
+  for (const Device device : emulated_devices()) {
+    const Emulated scope;
+    const Inputs inputs(device);
+    const std::vector<double> first = inputs.product();
+    for (auto& algorithm : product_algorithms) algorithm.fails = true;
+    const TimedProducts timed(device, "");
+    const Counted counted;
+    CHECK(inputs.product() == first);
+    // The product with the epilogue and the product without it have three algorithms each.
+    CHECK(counted.failed() == 6);
+    CHECK(counted.unfused() == 1);
+  }
+}
+
+TEST_CASE("cuda: a product that begins in a graph is not measured, and keeps its algorithm") {
+  for (const Device device : emulated_devices()) {
+    const Emulated scope;
+    const TempDir dir;
+    const std::string path = (dir / "algorithms.txt").string();
+    const Inputs inputs(device);
+    const std::vector<double> first = product_by(0, inputs);
+    make_fastest(1);
+    const Counted counted;
+    {
+      const TimedProducts timed(device, path);
+      Tensor y;
+      cuda::Graph graph(device, 1, [&] { y = linear(inputs.x, inputs.weight, inputs.bias); });
+      graph.launch(0);
+      CHECK(y.to_vector() == first);
+      CHECK(inputs.product() == first);
+    }
+    const TimedProducts timed(device, path);
+    CHECK(inputs.product() == first);
+    CHECK(counted.timed() == 0);
+    CHECK(counted.reused() == 1);
+  }
+}
+
+#endif
