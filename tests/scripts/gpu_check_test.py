@@ -152,7 +152,8 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(titles[:3], ["memcheck, cuda: first, with a comma", "memcheck, cuda: every op is right, part 1 of 16",
                                       "memcheck, cuda: every op is right, part 2 of 16"])  # fmt: skip
         self.assertEqual(len(titles), 4 * 17)
-        self.assertIn("--first=2 --last=2", self.calls("compute-sanitizer")[1])
+        # The test program separates filters by commas, so a comma in a name is escaped.
+        self.assertIn("-tc=cuda: first\\, with a comma", self.calls("compute-sanitizer")[0])
 
     def test_texts_of_programs_are_valid_json(self):
         self.before('[ "$(basename "$0")" = test_core ] && { yes "0123456789 µ" | head -n 9000; exit 3; }\n')
@@ -218,17 +219,35 @@ class GpuCheck(unittest.TestCase):
         (self.folder / "info_status").write_text("4")
         self.assertEqual(self.run_check()[0], 4)
         self.assertFalse(self.out.exists())
+        (self.folder / "info_status").write_text("127")  # the exit status if a shared library is missing
+        status, output = self.run_check()
+        self.assertEqual(status, 4)
+        self.assertIn("a library is missing", output)
         (self.folder / "info_status").write_text("0")
         self.assertEqual(self.run_check(PARTS="tests speed")[0], 2)
         self.assertEqual(self.run_check(TOTAL="0")[0], 2)
         (self.folder / "bin" / "tapeformer").unlink()
         self.assertEqual(self.run_check()[0], 2)
 
+    def test_tests_without_assertions_fail(self):
+        self.before('[ "$(basename "$0")" = test_ops ] && echo "[doctest] assertions:  0 |  0 passed | 0 failed |"\n')
+        status, _ = self.run_check(PARTS="tests")
+        self.assertEqual(status, 1)
+        self.assertEqual([one["result"] for one in self.results()["sections"][:3]], ["passed", "failed", "passed"])
+
     def test_losses_that_differ_fail(self):
         self.write_program("bin", "tapeformer", TAPEFORMER.replace("1.5}'", "1.5'\"$([[ $2 == *device ]] && echo 2)\"'}'"))
         status, _ = self.run_check(PARTS="training")
         self.assertEqual(status, 1)
         self.assertEqual([one["result"] for one in self.results()["sections"]], ["passed", "passed", "failed"])
+
+    def test_libraries_of_python_packages_are_found(self):
+        wheels = self.folder / "site" / "nvidia" / "cu13" / "lib"
+        wheels.mkdir(parents=True)
+        self.write_program("tools", "python3", f'#!/bin/sh\nPYTHONPATH={self.folder / "site"} exec {sys.executable} "$@"\n')
+        self.before(f'[[ "$(basename "$0")" != tapeformer || ":$LD_LIBRARY_PATH:" == *:{wheels}:* ]] || exit 127\n')
+        status, output = self.run_check(PARTS="smoke")
+        self.assertEqual(status, 0, output)
 
     def test_page_merges_runs(self):
         self.run_check(PARTS="smoke benchmarks")
