@@ -246,11 +246,12 @@ measure() {
 
 small=() training_works="MNIST,mnist,256 CIFAR-10,cifar10,64 MNIST,mnist,10 CIFAR-10,cifar10,4"
 sampling_works="MNIST,mnist,4096 CIFAR-10,cifar10,4096 MNIST,mnist,1 CIFAR-10,cifar10,1"
-power=16 softmax_power=14 frames=800 sampled=128 op_parts=16
+power=16 softmax_power=14 attention_sizes=() lstm_sizes=(--frames 800) sampled=128 op_parts=16
 if [ "$device" = cuda-emulated ]; then
   small=(--set model.layers=1 --set model.heads=1 --set model.feedforward=16)
   training_works=MNIST,mnist,1 sampling_works=MNIST,mnist,2
-  power=9 softmax_power=9 frames=4 sampled=4 op_parts=2
+  power=6 softmax_power=6 attention_sizes=(--shortest 64 --heads 1 --head-dim 8 --repeats 1) sampled=4 op_parts=2
+  lstm_sizes=(--frames 2 --batch 1 --hidden 16 --layers 1 --repeats 1)
 fi
 longest=$((1 << power)) longest_softmax=$((1 << softmax_power))
 
@@ -286,7 +287,7 @@ agree() {
 
 part_training() {
   local train=(tapeformer train configs/copy/linear.toml "${small[@]}" --set train.steps=20 --set train.log_every=1
-    --set train.eval_every=0 --set train.checkpoint_every=0)
+    --set train.eval_every=0 --set train.checkpoint_every=0 --set data.eval_limit=8)
   runs=$(mktemp -d)
   section "20 steps on the CPU" "${train[@]}" --device cpu --run-dir "$runs/cpu"
   section "20 steps on the device" "${train[@]}" --device "$device" --run-dir "$runs/device"
@@ -329,7 +330,7 @@ bench_sampling() {
 # bench_attention KIND DTYPE LONGEST
 bench_attention() {
   measure measured "Attention, $1, $2, $3 tokens, forward and backward" seconds 1 tapeformer bench attention --kind "$1" \
-    --dtype "$2" --longest "$3" --device "$device" --json
+    --dtype "$2" --longest "$3" "${attention_sizes[@]}" --device "$device" --json
 }
 
 part_benchmarks() {
@@ -338,7 +339,7 @@ part_benchmarks() {
   for work in $sampling_works; do bench_sampling "$work" bfloat16 true; done
   bench_attention linear bfloat16 "$longest"
   bench_attention softmax bfloat16 "$longest_softmax"
-  measure measured "Bi-LSTM, bfloat16, forward and backward" milliseconds 1e-3 tapeformer bench lstm --frames "$frames" \
+  measure measured "Bi-LSTM, bfloat16, forward and backward" milliseconds 1e-3 tapeformer bench lstm "${lstm_sizes[@]}" \
     --precision bfloat16 --device "$device" --json
   for work in $training_works; do
     [[ $work == MNIST,* ]] || continue
@@ -396,7 +397,7 @@ part_peers() {
   peer_attention softmax "$softmax_power"
   peer_attention linear "$power"
   measure pytorch "Bi-LSTM, bfloat16, forward and backward" milliseconds_padded 1e-3 "$python" $peers/lstm.py --device cuda \
-    --frames "$frames" --precision bfloat16
+    "${lstm_sizes[@]}" --precision bfloat16
   if "$python" -c "import fla" 2>/dev/null; then peer_attention fla "$power"; fi
 }
 
