@@ -3,8 +3,10 @@
 
     scripts/results.py                          writes the pages
     scripts/results.py --check                  exits with 1 and prints a difference if a page is stale
-    scripts/results.py --device FOLDER OUT.json replaces the measured sections of a device by the sections that
-                                                gpu-check.sh recorded in FOLDER, and writes OUT.md beside OUT.json
+    scripts/results.py --device PAGE.json RUN.json…
+                                                replaces the measured sections of PAGE.json by the sections in the JSON
+                                                files of gpu-check.sh, and writes PAGE.md. Later files replace sections
+                                                of earlier files.
 
 A page (page.json, gpu.json) has a title, an introduction and sections. A section is an object or the name of a file
 that contains it. A file is a table.json of `tapeformer reproduce`, or has the entries "title" and "blocks". A block has one
@@ -109,29 +111,88 @@ def page(path: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def record_device(folder: Path, path: Path) -> None:
-    """Writes a page whose measured sections come from files N.title, N.command, N.output and N.status."""
+def seconds_text(seconds: float | None) -> str:
+    """Returns a time in milliseconds, or a dash for None."""
+    return "–" if seconds is None else f"{1000 * seconds:.4g} ms"
+
+
+def ratio_text(numerator: float | None, denominator: float | None) -> str:
+    """Returns a ratio, or a dash if an operand is None or 0."""
+    return f"{numerator / denominator:.2f}" if numerator and denominator else "–"
+
+
+def output_text(output: str) -> str:
+    """Returns the output of a command. A JSON object becomes one line per entry, and one line per row of a table."""
+    lines = []
+    for line in output.splitlines():
+        try:
+            entries = json.loads(line)
+        except ValueError:
+            entries = None
+        if not isinstance(entries, dict):
+            lines.append(line)
+            continue
+        for key, value in entries.items():
+            rows = value if isinstance(value, list) and value and isinstance(value[0], dict) else None
+            lines += [f"{key}: {json.dumps(value)}"] if rows is None else [f"{key}:"] + ["  " + json.dumps(row) for row in rows]
+    return "\n".join(lines)
+
+
+def merged_runs(paths: list[Path]) -> tuple[dict, dict]:
+    """Returns the sections by title and the comparisons by work of JSON files of gpu-check.sh. Later files replace entries."""
+    sections, comparisons = {}, {}
+    for path in paths:
+        run = json.loads(path.read_text())
+        for section in run["sections"]:
+            if section["result"] != "not run" or section["title"] not in sections:
+                sections[section["title"]] = section
+        for row in run["comparisons"]:
+            known = comparisons.setdefault(row["work"], {})
+            known.update({key: value for key, value in row.items() if value is not None})
+    return sections, comparisons
+
+
+def comparison_block(comparisons: dict) -> dict:
+    """Returns the table of measured times beside the estimates of `bench device-cost` and the times of PyTorch."""
+    header = ["work", "measured", "estimated", "measured / estimated", "PyTorch", "PyTorch / measured"]
+    rows = []
+    for work, row in comparisons.items():
+        ours, estimate, torch = (row.get(f"{kind}_seconds") for kind in ("measured", "estimated", "pytorch"))
+        rows.append([work, seconds_text(ours), seconds_text(estimate), ratio_text(ours, estimate), seconds_text(torch),
+                     ratio_text(torch, ours)])  # fmt: skip
+    return {"table": {"header": header, "rows": rows}}
+
+
+def record_device(path: Path, runs: list[Path]) -> None:
+    """Replaces the measured sections of a page by the sections of JSON files of gpu-check.sh."""
+    contents = {"title": "CUDA backend on a device", "introduction": [], "sections": []}
     if path.exists():
         contents = json.loads(path.read_text())
-    else:
-        contents = {"title": "CUDA backend on a device", "introduction": [], "sections": []}
-    measured = []
-    for title in sorted(folder.glob("*.title"), key=lambda file: int(file.stem)):
-        read = {kind: title.with_suffix(f".{kind}").read_text(errors="replace").strip("\n")
-                for kind in ("title", "command", "output", "status")}
-        blocks = [{"text": f"`{read['command']}`"}, {"code": read["output"]}]
-        if read["status"] != "0":
-            blocks.append({"text": f"**Failed with exit status {read['status']}.**"})
-        measured.append({"title": read["title"], "measured": True, "blocks": blocks})
-    contents["introduction"] = [f"Written by `scripts/gpu-check.sh` on {date.today().isoformat()}."]
+    sections, comparisons = merged_runs(runs)
+    runs_text = [f"{run['device']} on {run['started'][:10]}" + (f", commit {run['commit']}" if run["commit"] else "")
+                 for run in (json.loads(one.read_text()) for one in runs)]  # fmt: skip
+    rows = [[one["title"], one["result"], f"{one['seconds']} s"] for one in sections.values()]
+    measured = [
+        {"title": "Measured times", "measured": True, "blocks": [comparison_block(comparisons)]},
+        {"title": "Sections", "measured": True, "blocks": [{"table": {"header": ["section", "result", "time"], "rows": rows}}]},
+    ]
+    for section in sections.values():
+        failed = section["result"] not in ("passed", "not run")
+        if not failed and section["part"] not in ("smoke", "training", "benchmarks", "peers"):
+            continue
+        blocks = [{"text": f"`{section['command']}`"}, {"code": output_text(section["output"])}]
+        if failed:
+            blocks.append({"text": f"**{section['result'].capitalize()}, exit status {section['status']}.**"})
+        measured.append({"title": section["title"], "measured": True, "blocks": blocks})
+    contents["introduction"] = ["Measured by `scripts/gpu-check.sh`: " + "; ".join(dict.fromkeys(runs_text)) + "."]
     contents["sections"] = measured + [one for one in contents["sections"] if not one.get("measured")]
     path.write_text(json.dumps(contents, indent=1, ensure_ascii=False) + "\n")
     path.with_suffix(".md").write_text(page(path))
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) == 3 and arguments[0] == "--device":
-        record_device(Path(arguments[1]), Path(arguments[2]))
+    if len(arguments) >= 3 and arguments[0] == "--device":
+        record_device(Path(arguments[1]), [Path(run) for run in arguments[2:]])
         return 0
     if arguments not in ([], ["--check"]):
         print(__doc__)

@@ -1,9 +1,8 @@
-// Tests that compare attention for one token at a time, and the buckets of LSH attention, on each device with
-// the CPU. The op table has no cases for these functions.
+// Tests that compare attention for one token at a time on each device with the CPU. The op table has no cases
+// for it.
 #include <doctest/doctest.h>
 
 #include "ops/linear_attention.h"
-#include "ops/lsh_attention.h"
 #include "ops/softmax_attention.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
@@ -110,40 +109,5 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
                                         {.block = 100, .before = 200, .after = 0},
                                         {.block = 1, .before = 300, .after = 0}})
           CHECK(max_difference(run_ring(device, window), run_ring(kCpu, window)) < tolerance(dtype));
-      }
-}
-
-TEST_CASE("cuda: LSH buckets equal the buckets on the CPU") {
-  struct Case {
-    int64_t length, dim, buckets;
-    LshOptions::Hash hash;
-    bool share, with_lengths;
-  };
-  constexpr auto kRotations = LshOptions::Hash::rotations, kHyperplanes = LshOptions::Hash::hyperplanes;
-  for (const Device device : other_devices())
-    for (const DType dtype : {DType::float64, DType::float32})
-      for (const Case& c : {Case{70, 5, 6, kRotations, false, true},
-                            {300, 33, 144, kRotations, false, false},
-                            {150, 64, 150, kHyperplanes, false, true},
-                            {90, 3, 0, kRotations, true, false},
-                            {20, 3, 0, kRotations, false, true},
-                            {133, 3, 0, kRotations, true, true},
-                            {0, 3, 0, kRotations, false, false}}) {
-        CAPTURE(c.length);
-        LshOptions options{
-            .rounds = 3, .chunk_length = c.share ? 1 : 32, .buckets = c.buckets, .hash = c.hash};
-        options.share_rotations = c.share;
-        if (c.with_lengths) options.key_lengths = Tensor::from<int64_t>({c.length, 0, c.length / 2}, {3});
-        const Tensor q = normal({3, c.length, 2, c.dim}, 1, dtype);
-        const RandomStream stream(3, "hash", 5);
-        const Tensor here = lsh_buckets(q, options, stream);
-        const Tensor there = lsh_buckets(q.to(device), options, stream);
-        const Tensor rounded = q.to(DType::bfloat16);
-        const auto rounded_buckets = lsh_buckets(rounded.to(DType::float32), options, stream).to_vector();
-        CHECK(lsh_buckets(rounded.to(device), options, stream).to_vector() == rounded_buckets);
-        CHECK(lsh_buckets(rounded, options, stream).to_vector() == rounded_buckets);
-        CHECK(there.device() == device);
-        CHECK(there.to_vector() == here.to_vector());
-        if (c.length > 32) CHECK(here.to_vector() != std::vector<double>(here.to_vector().size(), 0.0));
       }
 }

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <sstream>
 
 #include "autograd/gradcheck.h"
 #include "tests/support/devices.h"
@@ -26,6 +28,28 @@ double largest(const Tensor& tensor) {
   double magnitude = 1;
   for (const double value : tensor.to_vector()) magnitude = std::max(magnitude, std::abs(value));
   return magnitude;
+}
+
+// Returns the cases of a part of the table: "2/16" selects every 16th case from the second. An empty text
+// selects all cases. Throws std::invalid_argument for other texts.
+std::vector<OpCase> table_part(const std::string& text) {
+  std::vector<OpCase> table = op_table();
+  if (text.empty()) return table;
+  size_t part = 0, parts = 0;
+  char slash = 0;
+  std::istringstream stream(text);
+  if (!(stream >> part >> slash >> parts) || slash != '/' || part < 1 || part > parts || !stream.eof())
+    throw std::invalid_argument("expected a part of the op table such as 2/16, not \"" + text + "\"");
+  std::vector<OpCase> selected;
+  for (size_t i = part - 1; i < table.size(); i += parts) selected.push_back(std::move(table[i]));
+  return selected;
+}
+
+// Returns the part of the table in the environment variable TAPEFORMER_OP_PART, or the whole table.
+// compute-sanitizer takes long for the whole table, so scripts/gpu-check.sh runs it in parts.
+std::vector<OpCase> table_part_of_environment() {
+  const char* const text = std::getenv("TAPEFORMER_OP_PART");
+  return table_part(text ? text : "");
 }
 
 }  // namespace
@@ -64,7 +88,7 @@ TEST_CASE("results and gradients of every op are bit-identical in every run") {
 TEST_CASE("cuda: every op gives the results and gradients of the CPU and is bit-identical in every run") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
-    for (const OpCase& op : op_table()) {
+    for (const OpCase& op : table_part_of_environment()) {
       CAPTURE(op.name);
       for (const DType dtype : {DType::float64, DType::float32}) {
         CAPTURE(name_of(dtype));
@@ -80,6 +104,19 @@ TEST_CASE("cuda: every op gives the results and gradients of the CPU and is bit-
         CHECK(joined(found) == joined(outcome_of(op, device, dtype)));
       }
     }
+}
+
+TEST_CASE("the parts of the op table contain each case once") {
+  std::vector<std::string> all, found;
+  for (const OpCase& op : op_table()) all.push_back(op.name);
+  for (int part = 1; part <= 7; ++part)
+    for (const OpCase& op : table_part(std::to_string(part) + "/7")) found.push_back(op.name);
+  CHECK(found != all);  // the parts are interleaved
+  std::sort(all.begin(), all.end());
+  std::sort(found.begin(), found.end());
+  CHECK(found == all);
+  for (const char* text : {"0/7", "8/7", "3", "3/x", "3/7x"})
+    CHECK_THROWS_AS(table_part(text), std::invalid_argument);
 }
 
 TEST_CASE("an undefined required input of any op throws an error with the name of the op") {
