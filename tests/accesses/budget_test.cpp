@@ -4,6 +4,8 @@
 // improvement, lower the budget to them.
 #include <doctest/doctest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "core/cuda/devices.h"
 #include "core/device_control.h"
 #include "train/bench/kernel_accesses.h"
@@ -47,7 +49,7 @@ struct Budget {
 constexpr Budget kBudgets[] = {
     {"linear, training", "column_sums.h", {5182, 12974, 10368}},
     {"linear, training", "index.cu", {21447, 35602, 961}},
-    {"linear, training", "linear.cu", {11040, 88016, 61920}},
+    {"linear, training", "linear.cu", {11040, 88016, 15840}},
     {"linear, training", "linear_attention.cu", {28704, 221184, 309760}},
     {"linear, training", "logistic_mixture.cu", {504, 2048, 2520}},
     {"linear, training", "norm.cu", {20480, 257536, 93696}},
@@ -55,17 +57,17 @@ constexpr Budget kBudgets[] = {
     {"linear, training", "rounded_weights.cu", {15032, 180344, 0}},
     {"linear, training", "row_loss.cu", {747, 2259, 272}},
     {"linear, training", "tensor_kernels.cu", {5681, 82093, 0}},
-    {"linear, float32", "linear.cu", {10496, 167936, 61440}},
+    {"linear, float32", "linear.cu", {10496, 167936, 15360}},
     {"linear, float32", "linear_attention.cu", {82720, 365312, 1200576}},
     {"softmax, training", "softmax_attention.cu", {20480, 158464, 118272}},
-    {"lsh, training", "lsh_attention.cu", {312312, 1206129, 306347}},
-    {"lsh, training", "lsh_attention_backward.cu", {674256, 2919885, 779486}},
+    {"lsh, training", "lsh_attention.cu", {62688, 362837, 637684}},
+    {"lsh, training", "lsh_attention_backward.cu", {121248, 913813, 1431408}},
     {"lsh, training", "lsh_hash.cu", {16512, 43008, 278528}},
-    {"lsh, training", "lsh_order.cu", {9228, 66772, 1623552}},
+    {"lsh, training", "lsh_order.cu", {9228, 66772, 247296}},
     {"linear, token", "class_sampling.cu", {2, 2, 0}},
     {"linear, token", "index.cu", {544, 2080, 0}},
     {"linear, token", "linear_attention_step.cu", {5632, 71168, 4864}},
-    {"linear, token", "logistic_mixture.cu", {32, 873, 0}},
+    {"linear, token", "logistic_mixture.cu", {31, 121, 95}},
     {"linear, token", "norm.cu", {1024, 15360, 0}},
     {"linear, token", "optimizer_step.cu", {33, 123, 172}},
     {"linear, token", "rounded_weights.cu", {128, 1536, 0}},
@@ -137,6 +139,30 @@ TEST_CASE("cuda: control: rows that are not aligned to 16 bytes exceed the budge
   ModelChoice choice = choice_of(kWorkloads[0]);
   --choice.model.encoder.feedforward;
   CHECK(exceeded(kWorkloads[0], choice).find("linear.cu") != std::string::npos);
+}
+
+TEST_CASE("cuda: bench kernel-accesses reports the accesses of each launch") {
+  const Benchmark& chosen = benchmark("kernel-accesses");
+  BenchmarkArguments arguments{
+      .options = OptionValues(chosen.options), .device = counted_device(), .overrides = {}, .data = ""};
+  arguments.options.set("length", int64_t{16});
+  for (const char* work : {"training", "token"}) {
+    arguments.options.set("work", std::string(work));
+    const auto report = nlohmann::json::parse(to_json(run_benchmark(chosen, arguments)));
+    int64_t requests = 0, sectors = 0, narrow = 0, wide = 0;
+    for (const auto& row : report["kernels"]) {
+      requests += row["requests"].get<int64_t>();
+      sectors += row["sectors"].get<int64_t>();
+      narrow += row["bytes_by_4"].get<int64_t>();
+      wide += row["bytes_by_16"].get<int64_t>();
+      CHECK(row["launches"] >= 1);
+    }
+    CHECK(report["requests"] == requests);
+    CHECK(report["sectors"] == sectors);
+    CHECK(report["least_sectors"] <= report["sectors"]);
+    CHECK(narrow > 0);
+    CHECK(wide > 0);
+  }
 }
 
 TEST_CASE("control: figures exceed a budget if one of them is over 5 % larger") {
