@@ -36,9 +36,6 @@ void AccessLog::add(SourceLocation where, const char* op,
   for (const auto& [address, counts] : instructions) launch.instructions[address] += counts;
 }
 
-bool counts_accesses() {
-  return instrumented;
-}
 void note_instrumented_kernels() {
   instrumented = true;
 }

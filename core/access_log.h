@@ -1,6 +1,5 @@
 // Counts of the memory accesses of kernels in the emulation of CUDA. Only programs with instrumented kernels
-// count them (TAPEFORMER_COUNT_ACCESSES in cmake/TapeformerCuda.cmake). This header does not include CUDA's
-// headers.
+// count them (cmake/TapeformerAccesses.cmake).
 //
 // The accesses of the lanes of a warp form a request if they come from the same instruction, in the same
 // repetition since the last barrier. Global memory is accessed in sectors of 32 bytes. Shared memory has 32
@@ -64,7 +63,7 @@ struct LaunchAccesses {
 using LaunchKey = std::tuple<std::string, int, std::string>;
 
 // Counts the accesses of the kernels that this thread launches during the lifetime of the object. The
-// constructor throws DeviceError if counts_accesses() is false. A thread has at most one log.
+// constructor throws DeviceError if the program has no instrumented kernels. A thread has at most one log.
 class AccessLog {
  public:
   AccessLog();
@@ -87,8 +86,6 @@ class AccessLog {
   std::map<LaunchKey, LaunchAccesses> launches_;
 };
 
-// Returns whether this program has instrumented kernels.
-bool counts_accesses();
 // Records that the program has instrumented kernels.
 void note_instrumented_kernels();
 
