@@ -7,7 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build/test}
 
 scripts/install-packages.sh test
-settings=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR=ON -DTAPEFORMER_TESTS=ON -DCMAKE_UNITY_BUILD=ON)
+settings=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR=ON -DTAPEFORMER_TESTS=ON -DCMAKE_UNITY_BUILD=ON
+  -DTAPEFORMER_COUNT_ACCESSES=ON)
 cmake -S . -B "$build" "${settings[@]}"
 cmake --build "$build" --parallel "$(nproc)"
 # Test programs run in parallel, so waiting threads must sleep instead of spinning.
@@ -21,8 +22,8 @@ if grep -qw avx512f /proc/cpuinfo; then other_vectors=32; fi
 if grep -q '^TAPEFORMER_NVCC:FILEPATH=/' "$build/CMakeCache.txt"; then
   cmake -S . -B "$build-emulated" "${settings[@]}" -DTAPEFORMER_CUDA=EMULATED \
     -DTAPEFORMER_VECTOR_BYTES=$other_vectors
-  cmake --build "$build-emulated" --parallel "$(nproc)" --target test_core test_ops
-  ctest --test-dir "$build-emulated" --output-on-failure --parallel "$(nproc)" --no-tests=error -L '^(core|ops)$'
+  cmake --build "$build-emulated" --parallel "$(nproc)" --target test_core test_ops test_accesses
+  ctest --test-dir "$build-emulated" --output-on-failure --parallel "$(nproc)" --no-tests=error -L '^(core|ops|accesses)$'
 fi
 
 # Builds the kernels for several processors without optimization. The preset "distribution" is the optimized build.

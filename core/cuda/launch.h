@@ -117,9 +117,10 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&
         values);
 #ifdef TAPEFORMER_CUDA_EMULATED
   detail::start(reinterpret_cast<const void*>(kernel), shape, nullptr);
-  emulation::submit([=, grid = shape.grid, block = shape.block, shared = shape.shared_bytes] {
-    emulation::run_grid(grid, block, shared, [&] { std::apply(kernel, values); });
-  });
+  emulation::submit(
+      [=, grid = shape.grid, block = shape.block, shared = shape.shared_bytes, where = shape.where] {
+        emulation::run_grid(grid, block, shared, where, [&] { std::apply(kernel, values); });
+      });
 #else
   std::apply(
       [&](auto&... value) {

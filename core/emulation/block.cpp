@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/device.h"
+#include "core/emulation/access_recorder.h"
 #include "core/emulation/runtime.h"
 #include "core/errors.h"
 #include "core/threads.h"
@@ -128,6 +130,7 @@ class Block {
   void barrier();
   const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
   void* shared() const { return shared_.get(); }
+  int threads() const { return count_; }
   int lane() const { return current_->thread % 32; }
   int thread() const { return current_->thread; }
 
@@ -162,9 +165,37 @@ class Block {
 
 thread_local Block* current_block = nullptr;
 
+// Records the accesses of blocks during its lifetime and adds them to `log`, if it is not null.
+class CountedAccesses {
+ public:
+  CountedAccesses(AccessLog* log, SourceLocation where, const char* op, const Block& block,
+                  size_t shared_bytes)
+      : log_(log), where_(where), op_(op) {
+    if (log) access_recorder = &recorder_.emplace(block.threads(), block.shared(), shared_bytes);
+  }
+  ~CountedAccesses() {
+    if (!log_) return;
+    access_recorder = nullptr;
+    log_->add(where_, op_, recorder_->counts());
+  }
+  CountedAccesses(const CountedAccesses&) = delete;
+  CountedAccesses& operator=(const CountedAccesses&) = delete;
+
+  void finish_block() {
+    if (log_) recorder_->finish_block();
+  }
+
+ private:
+  AccessLog* log_;
+  SourceLocation where_;
+  const char* op_;
+  std::optional<AccessRecorder> recorder_;
+};
+
 void Block::select(const Fiber& fiber) {
   const auto thread = static_cast<unsigned>(fiber.thread);
   threadIdx = dim3(thread % size_.x, thread / size_.x % size_.y, thread / size_.x / size_.y);
+  if (access_recorder) access_recorder->select(fiber.thread);
 }
 
 void Block::abort_with(std::exception_ptr failure) {
@@ -230,10 +261,12 @@ bool Block::arrive(Barrier& barrier, int expected) {
 }
 
 void Block::barrier() {
+  if (access_recorder) access_recorder->pass_barrier();
   if (!arrive(barrier_, count_)) wait(barrier_);
 }
 
 const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes) {
+  if (access_recorder && mask == 0xFFFFFFFF) access_recorder->pass_barrier();
   Warp& warp = warps_[static_cast<size_t>(thread() / 32)];
   if (!((mask >> lane()) & 1))
     throw std::logic_error(concat_text("thread ", thread(), " is not in the mask of its own warp operation"));
@@ -307,17 +340,22 @@ void Block::run(bool reversed) {
 
 }  // namespace
 
-void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel) {
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
+              const std::function<void()>& kernel) {
   // The threads of every other block, and of every other launch, run in reverse order, so that a missing
   // barrier changes the results.
   static std::atomic<int64_t> launches = 0;
   const int64_t number = launches++;
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
   constexpr int64_t kGrain = 4;
+  AccessLog* const log = AccessLog::current();
+  const char* const op = current_op;
+  if (log) log->add_launch(where, op);
   parallel_for(blocks, kGrain, [&](int64_t begin, int64_t end) {
     Block runner(block, shared_bytes, kernel);
     Block* const outer = current_block;
     current_block = &runner;
+    CountedAccesses counted(log, where, op, runner, shared_bytes);
     gridDim = grid;
     blockDim = block;
     try {
@@ -325,6 +363,7 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
         blockIdx = dim3(static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                         static_cast<unsigned>(b / grid.x / grid.y));
         runner.run((number + b) % 2 == 1);
+        counted.finish_block();
       }
     } catch (...) {
       current_block = outer;

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "core/emulation/global_memory.h"
+
 namespace {
 
 constexpr size_t kDeviceAlignment = 256;  // bytes; the alignment of cudaMalloc
@@ -14,10 +16,12 @@ cudaError_t cudaMalloc(void** block, size_t bytes) {
   if (posix_memalign(block, kDeviceAlignment, bytes) != 0) return cudaErrorMemoryAllocation;
   if (!tapeformer::cuda::emulation::skips_work)
     std::memset(*block, 0xFF, bytes);  // a bit pattern that is NaN in each floating type
+  tapeformer::cuda::emulation::note_global_memory(*block, bytes);
   return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* block) {
+  tapeformer::cuda::emulation::forget_global_memory(block);
   std::free(block);
   return cudaSuccess;
 }

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/source_location.h"
+
 #define __global__
 #define __device__
 #define __host__
@@ -59,8 +61,10 @@ void submit(F&& work) {
     work();
 }
 
-// Calls `kernel`, a kernel with bound arguments, once for each thread of the grid.
-void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
+// Calls `kernel`, a kernel with bound arguments, once for each thread of the grid. `where` is the location of
+// the launch.
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
+              const std::function<void()>& kernel);
 
 void block_barrier();
 void* dynamic_shared_memory();

@@ -108,12 +108,12 @@ __global__ void start_kernel(Start<Y, Operand> s) {
     }
   if (!s.sums.partial) return;  // the condition is equal for all threads of the block
 #pragma unroll
-  for (int v = 0; v < V; ++v) group_values[threadIdx.y][threadIdx.x * V + v] = sums[v];
+  for (int v = 0; v < V; ++v) group_values[threadIdx.y][v * kWarp + threadIdx.x] = sums[v];
   __syncthreads();
   if (threadIdx.y == 0 && column < s.out) {
 #pragma unroll
     for (int v = 0; v < V; ++v)
-      for (int group = 1; group < kRowsPerBlock; ++group) sums[v] += group_values[group][threadIdx.x * V + v];
+      for (int group = 1; group < kRowsPerBlock; ++group) sums[v] += group_values[group][v * kWarp + threadIdx.x];
     store_group<V>(s.sums.partial + int64_t{blockIdx.y} * s.out + column, sums);
   }
   const int64_t begin = int64_t{blockIdx.x} * kWarp * V, end = begin + kWarp * V;

@@ -114,13 +114,20 @@ __global__ void mixture_kernel(Mixture<T> m) {
   }
 }
 
-// Samples in double, as on the CPU, so that both backends give the same bytes.
+// Samples in double, as on the CPU, so that both backends give the same bytes. Each block has one row per
+// thread, and first copies its rows to shared memory, with `stride` elements per row.
 template <class T>
-__global__ void sample_kernel(int64_t rows, int mixtures, const T* parameters, GraphRandomStream step_stream,
-                              int64_t first, bool elu_scale, uint8_t* out) {
+__global__ void sample_kernel(int64_t rows, int mixtures, int stride, const T* parameters,
+                              GraphRandomStream step_stream, int64_t first, bool elu_scale, uint8_t* out) {
   const RandomStream stream = step_stream.now();
-  for (int64_t row = first_element(); row < rows; row += element_stride()) {
-    const T* const p = parameters + row * 3 * mixtures;
+  T* const shared = dynamic_shared<T>();
+  const int64_t begin = int64_t{blockIdx.x} * blockDim.x, row = begin + threadIdx.x;
+  const int here = static_cast<int>(rows - begin < blockDim.x ? rows - begin : blockDim.x);
+  const T* const own = parameters + begin * 3 * mixtures;
+  for_parameters(here, 3 * mixtures, stride, [&](int to, int from) { shared[to] = own[from]; });
+  __syncthreads();
+  if (row < rows) {
+    const T* const p = shared + static_cast<int>(threadIdx.x) * stride;
     T largest = p[0];
     for (int k = 1; k < mixtures; ++k) largest = Maximum::apply(largest, p[k]);
     const auto weight = [&](int k) { return std::exp(static_cast<double>(p[k] - largest)); };
@@ -163,11 +170,16 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
 template <class T>
 void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
                              const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out) {
-  constexpr int kThreadsPerBlock = 64;  // small blocks, because there are few rows
+  // Blocks are small, because there are few rows.
+  constexpr int64_t kMaxThreads = 64;
+  const int64_t stride = 3 * mixtures % 2 == 0 ? 3 * mixtures + 1 : 3 * mixtures;  // odd, as in Mixture
+  const int64_t row_bytes = stride * static_cast<int64_t>(sizeof(T));
+  const int64_t threads = std::clamp<int64_t>(kSharedBytes / row_bytes, 1, kMaxThreads);
   launch(sample_kernel<T>,
-         Launch(dim3(static_cast<unsigned>((rows + kThreadsPerBlock - 1) / kThreadsPerBlock)),
-                dim3(kThreadsPerBlock)),
-         rows, static_cast<int>(mixtures), parameters, GraphRandomStream(stream), first, elu_scale, out);
+         Launch(dim3(static_cast<unsigned>((rows + threads - 1) / threads)),
+                dim3(static_cast<unsigned>(threads)), static_cast<size_t>(threads * row_bytes)),
+         rows, static_cast<int>(mixtures), static_cast<int>(stride), parameters, GraphRandomStream(stream),
+         first, elu_scale, out);
 }
 
 template <class T>

@@ -155,15 +155,15 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
       block.count_multiplicities();
       Scores scores;
       add_products<Lanes::along_depth, Lanes::along_depth>(
-          scores, block.memory, in.s.dim, [&](int64_t d, int i) { return block.q_at(tile.queries[i], d); },
-          [&](int64_t d, int j) { return block.q_at(tile.keys[j], d); });
+          scores, block.memory, in.s.dim, block.template queries<Lanes::along_depth>(tile.queries),
+          block.template queries<Lanes::along_depth>(tile.keys));
 #pragma unroll(kUnrolled <T>)
       for (int i = 0; i < Scores::kRowsEach; ++i) {
         const T rescale = weigh_row(block, scores, i, rows[i]);
         for (T& element : result.elements[i]) element *= rescale;
       }
       add_products_of(result, scores, block.memory,
-                      [&](int d, int j) { return block.v_at(tile.keys[d], column + j); });
+                      block.template values<Lanes::along_tile>(tile.keys, column));
     }
   }
 

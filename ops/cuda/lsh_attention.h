@@ -37,6 +37,35 @@ struct LshTile {
   uint16_t multiplicities[kTokens][kTokens + 2];  // indexed by query and key
 };
 
+// Features of rows of a head, at the positions of a tile, as an operand of products (RowsOperand in
+// ops/cuda/tile_product.h). Rows at negative positions are zero.
+template <Lanes kLanes, class S>
+struct LshOperand {
+  static constexpr bool kAlongDepth = kLanes == Lanes::along_depth;
+  AttentionRows<const S> rows;  // rows of the head: data is the row of position 0
+  int64_t width;
+  bool packed;               // whether 16-byte loads can read the rows
+  const int32_t* positions;  // in shared memory
+  int64_t column;            // first feature
+
+  __device__ bool is_packed() const { return packed; }
+  __device__ Compute<S> operator()(int64_t d, int64_t i) const {
+    const int32_t position = positions[kAlongDepth ? i : d];
+    const int64_t feature = column + (kAlongDepth ? d : i);
+    return position >= 0 && feature < width
+               ? convert_element<Compute<S>>(rows.data[position * rows.length_stride + feature])
+               : Compute<S>{0};
+  }
+  // As RowsOperand::pack.
+  __device__ Pack<S> pack(int64_t d, int64_t i) const {
+    const int32_t position = positions[kAlongDepth ? i : d];
+    const int64_t feature = column + (kAlongDepth ? d : i);
+    return position >= 0 && feature < width
+               ? Pack<S>::load(rows.data + position * rows.length_stride + feature)
+               : Pack<S>{};
+  }
+};
+
 // The state of a thread block, which processes kTokens slots of a chunk in one head and round.
 template <class Tiles>
 struct LshBlock {
@@ -106,8 +135,26 @@ struct LshBlock {
     return position >= 0 && feature < width ? convert_element<T>(rows.row(example, position, head)[feature])
                                             : T{0};
   }
-  __device__ T q_at(int32_t position, int64_t d) const {
-    return element(in.q, example, head, position, d, in.s.dim);
+  template <Lanes kLanes>
+  __device__ LshOperand<kLanes, S> operand(const AttentionRows<const S>& all, int64_t width,
+                                           const int32_t* positions, int64_t column) const {
+    AttentionRows<const S> rows = all;
+    rows.data = all.row(example, 0, head);
+    const PlainRows<S> plain{.data = rows.data, .stride = rows.length_stride, .width = width};
+    return {rows, width, plain.has_packs(), positions, column};
+  }
+  // Return features of queries, values or gradients of the result, from feature `column` of the rows.
+  template <Lanes kLanes>
+  __device__ auto queries(const int32_t* positions, int64_t column = 0) const {
+    return operand<kLanes>(in.q, in.s.dim, positions, column);
+  }
+  template <Lanes kLanes>
+  __device__ auto values(const int32_t* positions, int64_t column = 0) const {
+    return operand<kLanes>(in.v, in.s.value_dim, positions, column);
+  }
+  template <Lanes kLanes>
+  __device__ auto gradients(const int32_t* positions, int64_t column = 0) const {
+    return operand<kLanes>(in.g, in.s.value_dim, positions, column);
   }
   __device__ T v_at(int32_t position, int64_t m) const {
     return element(in.v, example, head, position, m, in.s.value_dim);
@@ -119,23 +166,42 @@ struct LshBlock {
     return (index * in.s.log_sum_rounds() + (in.s.mean ? round : 0)) * in.s.length + position;
   }
   // Computes the multiplicities. All threads call the function after the positions are loaded, and
-  // synchronise before they read the result.
+  // synchronise before they read the result. Uses the memory of the products, which other threads must not
+  // read.
   __device__ void count_multiplicities() {
     if (!in.s.exact_duplicates) return;
+    // Codes of the cells of each query in a round: the cell, and the look-back cell if it is in the same
+    // round or across the ends of the sequence. Even and odd rounds use separate memory, so that one barrier
+    // per round suffices.
+    using Codes = Pack<int32_t>;
+    constexpr int kStep = Tiles::kThreads / kTokens, kRows = kTokens / kStep;  // query rows of a thread
+    static_assert(2 * kTokens * sizeof(Codes) <= Tiles::Memory::kSliceBytes);
+    int32_t* const memory_of_codes = dynamic_shared<int32_t>();
+    const int thread = static_cast<int>(threadIdx.x), j = thread % kTokens, first = thread / kTokens;
+    const int32_t query = tile.queries[j], key = tile.keys[j];
+    int counts[kRows] = {};
 #pragma unroll 1
-    for (int pair = static_cast<int>(threadIdx.x); pair < kTokens * kTokens; pair += Tiles::kThreads) {
-      const int i = pair / kTokens, j = pair % kTokens;
-      if (!sees(i, j)) continue;
-      int count = 0;
-#pragma unroll 1
-      for (int64_t round = 0; round < in.s.rounds; ++round) {
-        const int32_t code = order.code(round, tile.queries[i]);
-        const LshWrapCell back = order.look_back(round, code);
-        count += order.code(round, tile.keys[j]) == code;
-        count += order.code(back.round, tile.keys[j]) == back.code;
+    for (int64_t round = 0; round < in.s.rounds; ++round) {
+      int32_t* const codes = memory_of_codes + round % 2 * kTokens * Codes::kSize;
+      const LshWrapCell wrap = order.wrap(round);
+      if (thread < kTokens) {
+        const int32_t code = query >= 0 ? order.code(round, query) : kNoCell;
+        const bool crosses = code == wrap.from;
+        Codes{{code, crosses ? kNoCell : code - 1, crosses ? wrap.code : kNoCell, 0}}.store(codes +
+                                                                                            j * Codes::kSize);
       }
-      tile.multiplicities[i][j] = static_cast<uint16_t>(count);
+      const int32_t code = key >= 0 ? order.code(round, key) : kEmptySlot;
+      const int32_t other = key >= 0 ? order.code(wrap.round, key) : kEmptySlot;
+      __syncthreads();
+#pragma unroll(kUnrolled <T>)
+      for (int n = 0; n < kRows; ++n) {
+        const Codes cells = Codes::load(codes + (first + n * kStep) * Codes::kSize);
+        counts[n] += (code == cells.values[0]) + (code == cells.values[1]) + (other == cells.values[2]);
+      }
     }
+#pragma unroll(kUnrolled <T>)
+    for (int n = 0; n < kRows; ++n)
+      tile.multiplicities[first + n * kStep][j] = static_cast<uint16_t>(counts[n]);
   }
   // Returns the multiplicity of a key that the query attends to.
   __device__ T multiplicity(int i, int j) const {

@@ -18,15 +18,13 @@ __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::
   const auto& tile = block.tile;
   const int32_t* const rows = keys_are_rows ? tile.keys : tile.queries;
   const int32_t* const columns = keys_are_rows ? tile.queries : tile.keys;
-  add_products<Lanes::along_depth, Lanes::along_depth>(
-      scores, block.memory, block.in.s.dim, [&](int64_t d, int i) { return block.q_at(rows[i], d); },
-      [&](int64_t d, int j) { return block.q_at(columns[j], d); });
-  add_products<Lanes::along_depth, Lanes::along_depth>(
-      gradients, block.memory, block.in.s.value_dim,
-      [&](int64_t m, int i) { return keys_are_rows ? block.v_at(rows[i], m) : block.g_at(rows[i], m); },
-      [&](int64_t m, int j) {
-        return keys_are_rows ? block.g_at(columns[j], m) : block.v_at(columns[j], m);
-      });
+  constexpr Lanes kLanes = Lanes::along_depth;
+  add_products<kLanes, kLanes>(scores, block.memory, block.in.s.dim, block.template queries<kLanes>(rows),
+                               block.template queries<kLanes>(columns));
+  const auto values = block.template values<kLanes>(tile.keys);
+  const auto outputs = block.template gradients<kLanes>(tile.queries);
+  add_products<kLanes, kLanes>(gradients, block.memory, block.in.s.value_dim,
+                               keys_are_rows ? values : outputs, keys_are_rows ? outputs : values);
 }
 
 // Adds `result` to gq for the queries of a block. The first round overwrites gq.
@@ -129,7 +127,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
           }
         if (pass == 1)
           add_products_of(result, gradients, block.memory,
-                          [&](int d, int j) { return block.q_at(tile.keys[d], column + j); });
+                          block.template queries<Lanes::along_tile>(tile.keys, column));
       }
     }
     if (pass == 1) break;
@@ -197,10 +195,10 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
       }
       if (wants_value)
         add_products_of(to_value, scores, block.memory,
-                        [&](int d, int c) { return block.g_at(tile.queries[d], column + c); });
+                        block.template gradients<Lanes::along_tile>(tile.queries, column));
       if (wants_key)
         add_products_of(to_key, gradients, block.memory,
-                        [&](int d, int c) { return block.q_at(tile.queries[d], column + c); });
+                        block.template queries<Lanes::along_tile>(tile.queries, column));
     }
   }
   add_key_gradients(block, to_key, to_value, own, begin, column, gk, gv);

@@ -7,6 +7,13 @@ namespace {
 
 constexpr int kSortThreads = 256;
 constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
+// Stride between digits in shared memory, with a padding after each warp that limits bank conflicts.
+constexpr int kDigitStride = kSortThreads + kWarp;
+
+// Returns the index in shared memory of the count of a digit and a thread.
+__device__ int count_index(int digit, int thread) {
+  return digit * kDigitStride + thread + thread / kWarp;
+}
 
 // Returns the sum of `value` over the threads of the block before the calling thread. All threads of a block
 // of kSortThreads call the function.
@@ -29,7 +36,7 @@ __device__ int32_t sum_before(int32_t value) {
 // thread processes a run of adjacent slots in order. Then writes the codes of the cells to `all_codes`.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_other, int32_t* all_codes) {
-  __shared__ int32_t counts[kDigits * kSortThreads];  // counts, and later first slots, by digit and thread
+  __shared__ int32_t counts[kDigits * kDigitStride];  // counts, and later first slots, by digit and thread
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
   const int64_t valid = lsh_valid_length(s, blockIdx.x / s.rounds / s.heads);
@@ -46,23 +53,24 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
     const auto digit_of = [&](int32_t position) {
       return static_cast<int>(static_cast<uint32_t>(buckets[position]) >> (kDigitBits * pass)) % kDigits;
     };
-    for (int digit = 0; digit < kDigits; ++digit) counts[digit * kSortThreads + thread] = 0;
-    for (int64_t slot = begin; slot < end; ++slot)
-      ++counts[digit_of(position_at(slot)) * kSortThreads + thread];
+    for (int digit = 0; digit < kDigits; ++digit) counts[count_index(digit, thread)] = 0;
+    for (int64_t slot = begin; slot < end; ++slot) ++counts[count_index(digit_of(position_at(slot)), thread)];
     __syncthreads();
-    constexpr int kCountsPerThread = kDigits;
+    // Each thread adds up the counts of one digit and kCountsPerThread adjacent threads.
+    constexpr int kCountsPerThread = kDigits, kShares = kSortThreads / kCountsPerThread;
+    int32_t* const share = counts + count_index(thread / kShares, thread % kShares * kCountsPerThread);
     int32_t sum = 0;
-    for (int i = 0; i < kCountsPerThread; ++i) sum += counts[thread * kCountsPerThread + i];
+    for (int i = 0; i < kCountsPerThread; ++i) sum += share[i];
     int32_t before = sum_before(sum);
     for (int i = 0; i < kCountsPerThread; ++i) {
-      const int32_t count = counts[thread * kCountsPerThread + i];
-      counts[thread * kCountsPerThread + i] = before;
+      const int32_t count = share[i];
+      share[i] = before;
       before += count;
     }
     __syncthreads();
     for (int64_t slot = begin; slot < end; ++slot) {
       const int32_t position = position_at(slot);
-      to[counts[digit_of(position) * kSortThreads + thread]++] = position;
+      to[counts[count_index(digit_of(position), thread)]++] = position;
     }
     __syncthreads();
     from = to;

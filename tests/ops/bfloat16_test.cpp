@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/linear_attention.h"
+#include "ops/lsh_attention.h"
 #include "ops/norm.h"
 #include "ops/softmax_attention.h"
 #include "tests/support/devices.h"
@@ -141,6 +142,16 @@ void check_common_values(Device device) {
   }
 }
 
+Tensor aligned(const Tensor& x) {
+  return x;
+}
+// Returns a copy of x whose address is not a multiple of 16 bytes.
+Tensor unaligned(const Tensor& x) {
+  Tensor view = Tensor::zeros({x.numel() + 1}, x.dtype(), x.device()).view(x.shape(), x.strides(), 1);
+  view.copy_from(x);
+  return view;
+}
+
 }  // namespace
 
 TEST_CASE("layer norm with a bfloat16 branch agrees with float64 and is deterministic") {
@@ -194,12 +205,6 @@ TEST_CASE(
 }
 
 TEST_CASE("cuda: attention in bfloat16 has the same bits with and without 16-byte loads") {
-  const auto aligned = [](const Tensor& x) { return x; };
-  const auto unaligned = [](const Tensor& x) {
-    Tensor view = Tensor::zeros({x.numel() + 1}, x.dtype(), x.device()).view(x.shape(), x.strides(), 1);
-    view.copy_from(x);
-    return view;
-  };
   // Returns the result of attention and the gradients of q, k and v. `place` copies each tensor to aligned or
   // unaligned memory.
   const auto outcome = [](int64_t length, int64_t dim, bool softmax, bool causal, Device device, auto place) {
@@ -226,4 +231,29 @@ TEST_CASE("cuda: attention in bfloat16 has the same bits with and without 16-byt
             CHECK(outcome(length, dim, softmax, causal, device, aligned) ==
                   outcome(length, dim, softmax, causal, device, unaligned));
           }
+}
+
+TEST_CASE("cuda: LSH attention in bfloat16 has the same bits with and without 16-byte loads") {
+  const auto outcome = [](int64_t length, int64_t dim, bool causal, Device device, auto place) {
+    const auto input = [&](int64_t width, int salt) {
+      return normal({2, length, 3, width}, salt, DType::float32).to(DType::bfloat16).to(device);
+    };
+    LshOptions options{.rounds = 3, .chunk_length = 32, .buckets = 4};
+    options.causal = causal;
+    const Tensor buckets = lsh_buckets(input(dim, 0), options, RandomStream(7, "rotations"));
+    const Tensor leaves[] = {require_grad(place(input(dim, 0)).alias()),
+                             require_grad(place(input(dim + 8, 1)).alias())};
+    const Tensor y = lsh_attention(leaves[0], leaves[1], buckets, options);
+    backward(y, place(input(dim + 8, 2)));
+    return std::vector{y.to_vector(), gradient(leaves[0]).to_vector(), gradient(leaves[1]).to_vector()};
+  };
+  for (const Device device : other_devices())
+    for (const int64_t length : {33, 130})
+      for (const int64_t dim : {16, 32, 72})
+        for (const bool causal : {false, true}) {
+          CAPTURE(length);
+          CAPTURE(dim);
+          CHECK(outcome(length, dim, causal, device, aligned) ==
+                outcome(length, dim, causal, device, unaligned));
+        }
 }

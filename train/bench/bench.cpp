@@ -76,7 +76,8 @@ const std::vector<Benchmark>& benchmarks() {
                                                              distributed_benchmark(),
                                                              text_benchmark(),
                                                              speech_step_benchmark(),
-                                                             device_cost_benchmark()};
+                                                             device_cost_benchmark(),
+                                                             kernel_accesses_benchmark()};
   return *list;
 }
 

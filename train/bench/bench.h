@@ -69,6 +69,7 @@ Benchmark ctc_benchmark();
 Benchmark device_cost_benchmark();
 Benchmark distributed_benchmark();
 Benchmark generate_benchmark();
+Benchmark kernel_accesses_benchmark();
 Benchmark lsh_attention_benchmark();
 Benchmark reversible_benchmark();
 Benchmark lstm_benchmark();

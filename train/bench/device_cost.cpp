@@ -29,6 +29,22 @@ double DeviceWork::flop() const {
   return total;
 }
 
+OptionSpec counted_work_option() {
+  return {.name = "work",
+          .default_value = std::string("training"),
+          .help = "work to count: a training step, or a decoded token of each sequence",
+          .choices = {"training", "token"}};
+}
+
+void check_decodable(const AutoregressiveOptions& model) {
+  const std::string problem =
+      unsupported_text(model.encoder.attention, "recurrent form", &AttentionCapabilities::recurrent);
+  if (!problem.empty()) throw ConfigError("--work token: " + problem);
+  if (model.max_length < 2)
+    throw ConfigError(
+        concat_text("--work token: expected sequences of at least 2 tokens, got ", model.max_length));
+}
+
 Device counted_device() {
   if constexpr (kHasCuda)
     return choose_device(cuda::emulated() ? "cuda-emulated" : "cuda").device;
@@ -37,15 +53,40 @@ Device counted_device() {
   return kCpu;
 }
 
+void with_training_step(const ModelChoice& choice, Device device, const CountStep& count) {
+  check_device(device);
+  TrainingStep step(choice, device);
+  step.run_launches();
+  count([&] { step.run_launches(); }, step.model());
+}
+
+void with_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const CountStep& count) {
+  check_device(device);
+  const NoGrad no_grad;
+  AutoregressiveModel model(choice.model);
+  model.initialize(choice.seed);
+  model.move(device);
+  const Tensor columns = Tensor::zeros({choice.model.max_length + 1, batch}, DType::uint8, device);
+  const Tensor tokens = Tensor::zeros({batch}, DType::uint8, device);
+  const Sampler sampler(choice.model, {.seed = choice.seed}, device);
+  Decoder decoder(model, batch);
+  const auto step = [&](int64_t position) {
+    sampler.draw(decoder.step(tokens), position, tokens);
+    advance_tokens(columns, position + 1, 1, tokens);
+  };
+  step(0);
+  count([&] { step(1); }, model);
+}
+
 DeviceWork training_work(const ModelChoice& choice, Device device, int64_t memory_bytes) {
   check_device(device);
   DeviceWork work;
   if constexpr (kHasCuda) {
     const WorkCounter counter(device, memory_bytes);
-    TrainingStep step(choice, device);
-    step.run_launches();
-    work = counter.work_of([&] { step.run_launches(); });
-    work.parameters = parameter_count(step.model());
+    with_training_step(choice, device, [&](const std::function<void()>& step, const Module& model) {
+      work = counter.work_of(step);
+      work.parameters = parameter_count(model);
+    });
   }
   return work;
 }
@@ -55,21 +96,10 @@ DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device
   DeviceWork work;
   if constexpr (kHasCuda) {
     const WorkCounter counter(device, memory_bytes);
-    const NoGrad no_grad;
-    AutoregressiveModel model(choice.model);
-    model.initialize(choice.seed);
-    model.move(device);
-    const Tensor columns = Tensor::zeros({choice.model.max_length + 1, batch}, DType::uint8, device);
-    const Tensor tokens = Tensor::zeros({batch}, DType::uint8, device);
-    const Sampler sampler(choice.model, {.seed = choice.seed}, device);
-    Decoder decoder(model, batch);
-    const auto step = [&](int64_t position) {
-      sampler.draw(decoder.step(tokens), position, tokens);
-      advance_tokens(columns, position + 1, 1, tokens);
-    };
-    step(0);
-    work = counter.work_of([&] { step(1); });
-    work.parameters = parameter_count(model);
+    with_decoding_step(choice, batch, device, [&](const std::function<void()>& step, const Module& model) {
+      work = counter.work_of(step);
+      work.parameters = parameter_count(model);
+    });
   }
   return work;
 }

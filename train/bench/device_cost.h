@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -58,6 +59,13 @@ class WorkCounter {
   std::optional<cuda::SkippedWork> skipped_;
 };
 
+// Runs the launches of a step, which is the second training step or the decoding of the second token of every
+// sequence of a batch. The first step has run before, because it does work that only the first step requires.
+using CountStep = std::function<void(const std::function<void()>& step, const Module& model)>;
+// Prepare a step and call `count` with it. Throw DeviceError if the device is the CPU.
+void with_training_step(const ModelChoice& choice, Device device, const CountStep& count);
+void with_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const CountStep& count);
+
 // training_work() returns the work of the second training step. decoding_work() returns the work of decoding
 // the second token of every sequence of a batch. The results exclude work that only the first step or token
 // requires. A real device computes the steps, and an emulated device only counts their work. The functions
@@ -65,6 +73,12 @@ class WorkCounter {
 // the CPU.
 DeviceWork training_work(const ModelChoice& choice, Device device, int64_t memory_bytes);
 DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device, int64_t memory_bytes);
+
+// Returns the option "work" with the choices training and token.
+OptionSpec counted_work_option();
+// Throws ConfigError that names --work if the model has no recurrent form, or sequences of fewer than two
+// tokens.
+void check_decodable(const AutoregressiveOptions& model);
 
 // Returns the first CUDA device, which may be emulated. Throws DeviceError if there is none.
 Device counted_device();

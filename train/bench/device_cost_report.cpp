@@ -68,16 +68,6 @@ Report::Value launches_of_layer(const ModelChoice& choice, int64_t launches,
   return launches - count(shallower).launches();
 }
 
-// Throws ConfigError if the model has no recurrent form, or sequences of fewer than two tokens.
-void check_decodable(const AutoregressiveOptions& model) {
-  const std::string problem =
-      unsupported_text(model.encoder.attention, "recurrent form", &AttentionCapabilities::recurrent);
-  if (!problem.empty()) throw ConfigError("--work token: " + problem);
-  if (model.max_length < 2)
-    throw ConfigError(
-        concat_text("--work token: expected sequences of at least 2 tokens, got ", model.max_length));
-}
-
 Report run_device_cost(const BenchmarkArguments& arguments) {
   const OptionValues& options = arguments.options;
   const DeviceModel& model = device_model(options.get<std::string>("device-model"));
@@ -148,10 +138,7 @@ Benchmark device_cost_benchmark() {
                      .help = "sequences; 0: the batch size of --config, or 10",
                      .min = 0,
                      .max = 1 << 20});
-  options.push_back({.name = "work",
-                     .default_value = std::string("training"),
-                     .help = "work to count: a training step, or a decoded token of each sequence",
-                     .choices = {"training", "token"}});
+  options.push_back(counted_work_option());
   options.push_back({.name = "device-model",
                      .default_value = std::string("h200"),
                      .help = "device model for the estimated times",

@@ -324,6 +324,15 @@ TEST_CASE("benchmarks refuse options that a config replaces, and models of other
                  "expected a model of images or sequences"));
 }
 
+TEST_CASE("bench kernel-accesses names the program that counts accesses") {
+  if (cuda_name() != "cuda-emulated") {
+    MESSAGE("skipped: this build has no emulation of CUDA");
+    return;
+  }
+  CHECK(contains(run_program({"bench", "kernel-accesses", "--length", "8"}).err,
+                 "use tapeformer_accesses of a build with"));
+}
+
 TEST_CASE("bench device-cost counts the launches of a step and estimates their time") {
   if (cuda_name() != "cuda-emulated") {
     MESSAGE("skipped: this build has no emulation of CUDA");

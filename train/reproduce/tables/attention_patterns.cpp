@@ -1,6 +1,7 @@
 // Pictures of the attention weights of the kinds, at a length at which single weights are visible. The survey
 // "Efficient Transformers" (Tay et al. 2020), section 3, describes these patterns.
 #include "core/errors.h"
+#include "train/reproduce/commands.h"
 #include "train/reproduce/measurements.h"
 
 namespace tapeformer {

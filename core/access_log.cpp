@@ -1,0 +1,43 @@
+#include "core/access_log.h"
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+// Set by constructors of instrumented files, so it has no constructor.
+constinit bool instrumented = false;
+
+}  // namespace
+
+constinit thread_local AccessLog* AccessLog::current_ = nullptr;
+
+AccessLog::AccessLog() {
+  if (!instrumented)
+    throw DeviceError(
+        "this program does not count the memory accesses of kernels: use tapeformer_accesses of a build with "
+        "-DTAPEFORMER_CUDA=EMULATED -DTAPEFORMER_COUNT_ACCESSES=ON");
+  check(!current_, "AccessLog", "this thread already has a log");
+  current_ = this;
+}
+AccessLog::~AccessLog() {
+  current_ = nullptr;
+}
+
+void AccessLog::add_launch(SourceLocation where, const char* op) {
+  const std::scoped_lock lock(mutex_);
+  ++launches_[{where.file, where.line, op}].launches;
+}
+
+void AccessLog::add(SourceLocation where, const char* op,
+                    const std::map<uint64_t, AccessCounts>& instructions) {
+  const std::scoped_lock lock(mutex_);
+  LaunchAccesses& launch = launches_[{where.file, where.line, op}];
+  for (const auto& [address, counts] : instructions) launch.instructions[address] += counts;
+}
+
+void note_instrumented_kernels() {
+  instrumented = true;
+}
+
+}  // namespace tapeformer

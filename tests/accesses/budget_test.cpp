@@ -1,0 +1,175 @@
+// Tests that the kernels of small training steps and decoded tokens keep budgets of memory accesses. A test
+// fails if the kernels of a source file need over 5 % more requests or sectors of global memory, or cycles of
+// shared memory, than their budget. The message of a failure contains the current figures. After an
+// improvement, lower the budget to them.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/cuda/devices.h"
+#include "core/device_control.h"
+#include "train/bench/kernel_accesses.h"
+
+using namespace tapeformer;
+
+namespace {
+
+constexpr double kTolerance = 1.05;
+constexpr int64_t kLength = 128;
+
+enum class Counted { training_step, token };
+
+struct Workload {
+  const char* name;
+  const char* attention;
+  Precision precision;
+  Counted counted;
+  int64_t batch;
+  const char* files;  // part of the names of the counted files
+};
+
+constexpr Workload kWorkloads[] = {
+    {"linear, training", "linear", Precision::bfloat16, Counted::training_step, 2, ""},
+    {"linear, float32", "linear", Precision::float32, Counted::training_step, 2, "linear"},
+    {"softmax, training", "softmax", Precision::bfloat16, Counted::training_step, 2, "softmax_attention"},
+    {"lsh, training", "lsh", Precision::bfloat16, Counted::training_step, 2, "lsh_"},
+    {"linear, token", "linear", Precision::bfloat16, Counted::token, 32, ""},
+    {"softmax, token", "softmax", Precision::bfloat16, Counted::token, 32, "softmax_attention"},
+};
+
+struct Figures {
+  int64_t requests = 0, sectors = 0, shared_cycles = 0;
+};
+struct Budget {
+  const char* workload;
+  const char* file;
+  Figures figures;
+};
+
+constexpr Budget kBudgets[] = {
+    {"linear, training", "column_sums.h", {5182, 12974, 10368}},
+    {"linear, training", "index.cu", {21447, 35602, 961}},
+    {"linear, training", "linear.cu", {11040, 88016, 15840}},
+    {"linear, training", "linear_attention.cu", {28704, 221184, 309760}},
+    {"linear, training", "logistic_mixture.cu", {504, 2048, 2520}},
+    {"linear, training", "norm.cu", {20480, 257536, 93696}},
+    {"linear, training", "optimizer_step.cu", {80684, 840070, 16396}},
+    {"linear, training", "rounded_weights.cu", {15032, 180344, 0}},
+    {"linear, training", "row_loss.cu", {747, 2259, 272}},
+    {"linear, training", "tensor_kernels.cu", {5681, 82093, 0}},
+    {"linear, float32", "linear.cu", {10496, 167936, 15360}},
+    {"linear, float32", "linear_attention.cu", {82720, 365312, 1200576}},
+    {"softmax, training", "softmax_attention.cu", {20480, 158464, 118272}},
+    {"lsh, training", "lsh_attention.cu", {62688, 362837, 637684}},
+    {"lsh, training", "lsh_attention_backward.cu", {121248, 913813, 1431408}},
+    {"lsh, training", "lsh_hash.cu", {16512, 43008, 278528}},
+    {"lsh, training", "lsh_order.cu", {9228, 66772, 247296}},
+    {"linear, token", "class_sampling.cu", {2, 2, 0}},
+    {"linear, token", "index.cu", {544, 2080, 0}},
+    {"linear, token", "linear_attention_step.cu", {5632, 71168, 4864}},
+    {"linear, token", "logistic_mixture.cu", {31, 121, 95}},
+    {"linear, token", "norm.cu", {1024, 15360, 0}},
+    {"linear, token", "optimizer_step.cu", {33, 123, 172}},
+    {"linear, token", "rounded_weights.cu", {128, 1536, 0}},
+    {"linear, token", "tensor_kernels.cu", {131, 1539, 0}},
+    {"softmax, token", "softmax_attention_step.cu", {2816, 11264, 48384}},
+};
+
+ModelChoice choice_of(const Workload& workload) {
+  BenchmarkArguments arguments{
+      .options = OptionValues(model_option_specs()), .device = kCpu, .overrides = {}, .data = ""};
+  arguments.options.set("attention", std::string(workload.attention));
+  arguments.options.set("layers", int64_t{1});
+  arguments.options.set("length", kLength);
+  return choose_model(arguments, workload.batch);
+}
+
+// Returns the figures of the workload by source file.
+std::map<std::string, Figures> figures_of(const Workload& workload, const ModelChoice& choice) {
+  const Device device = counted_device();
+  set_precision(device, workload.precision);
+  const KernelAccesses accesses = workload.counted == Counted::token
+                                      ? decoding_accesses(choice, choice.batch, device)
+                                      : training_accesses(choice, device);
+  set_precision(device, Precision::float32);
+  std::map<std::string, Figures> figures;
+  for (const auto& [key, launch] : accesses) {
+    const std::string path = std::get<0>(key), file = path.substr(path.rfind('/') + 1);
+    if (file.find(workload.files) == std::string::npos) continue;
+    const AccessCounts total = launch.total();
+    Figures& sum = figures[file];
+    sum.requests += total.requests;
+    sum.sectors += total.sectors;
+    sum.shared_cycles += total.shared_cycles;
+  }
+  return figures;
+}
+
+bool exceeds(const Figures& found, const Figures& budget) {
+  const auto more = [](int64_t a, int64_t b) {
+    return static_cast<double>(a) > kTolerance * static_cast<double>(b);
+  };
+  return more(found.requests, budget.requests) || more(found.sectors, budget.sectors) ||
+         more(found.shared_cycles, budget.shared_cycles);
+}
+
+Figures budget_of(const Workload& workload, const std::string& file) {
+  for (const Budget& budget : kBudgets)
+    if (budget.workload == std::string(workload.name) && budget.file == file) return budget.figures;
+  return {};
+}
+
+// Returns lines of kBudgets for files that exceed their budgets or have none.
+std::string exceeded(const Workload& workload, const ModelChoice& choice) {
+  std::string lines;
+  for (const auto& [file, found] : figures_of(workload, choice))
+    if (exceeds(found, budget_of(workload, file)))
+      lines += concat_text("    {\"", workload.name, "\", \"", file, "\", {", found.requests, ", ",
+                           found.sectors, ", ", found.shared_cycles, "}},\n");
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: kernels keep their budgets of memory accesses") {
+  for (const Workload& workload : kWorkloads) CHECK(exceeded(workload, choice_of(workload)) == "");
+}
+
+TEST_CASE("cuda: control: rows that are not aligned to 16 bytes exceed the budgets") {
+  ModelChoice choice = choice_of(kWorkloads[0]);
+  --choice.model.encoder.feedforward;
+  CHECK(exceeded(kWorkloads[0], choice).find("linear.cu") != std::string::npos);
+}
+
+TEST_CASE("cuda: bench kernel-accesses reports the accesses of each launch") {
+  const Benchmark& chosen = benchmark("kernel-accesses");
+  BenchmarkArguments arguments{
+      .options = OptionValues(chosen.options), .device = counted_device(), .overrides = {}, .data = ""};
+  arguments.options.set("length", int64_t{16});
+  for (const char* work : {"training", "token"}) {
+    arguments.options.set("work", std::string(work));
+    const auto report = nlohmann::json::parse(to_json(run_benchmark(chosen, arguments)));
+    int64_t requests = 0, sectors = 0, narrow = 0, wide = 0;
+    for (const auto& row : report["kernels"]) {
+      requests += row["requests"].get<int64_t>();
+      sectors += row["sectors"].get<int64_t>();
+      narrow += row["bytes_by_4"].get<int64_t>();
+      wide += row["bytes_by_16"].get<int64_t>();
+      CHECK(row["launches"] >= 1);
+    }
+    CHECK(report["requests"] == requests);
+    CHECK(report["sectors"] == sectors);
+    CHECK(report["least_sectors"] <= report["sectors"]);
+    CHECK(narrow > 0);
+    CHECK(wide > 0);
+  }
+}
+
+TEST_CASE("control: figures exceed a budget if one of them is over 5 % larger") {
+  const Figures budget{1000, 2000, 3000};
+  CHECK(!exceeds(budget, budget));
+  CHECK(!exceeds({1050, 2100, 3150}, budget));
+  CHECK(exceeds({1051, 2000, 3000}, budget));
+  CHECK(exceeds({1000, 2101, 3000}, budget));
+  CHECK(exceeds({1000, 2000, 3151}, budget));
+}

@@ -1,0 +1,20 @@
+// The memory accesses of the kernels of a training step or of a decoded token, in the emulation of CUDA. The
+// kernels compute their results, so models must be small.
+#pragma once
+
+#include <map>
+
+#include "core/access_log.h"
+#include "train/bench/device_cost.h"
+
+namespace tapeformer {
+
+using KernelAccesses = std::map<LaunchKey, LaunchAccesses>;
+
+// Return the accesses of a step by launch. training_accesses() counts the second training step, and
+// decoding_accesses() the decoding of the second token of each sequence. Throw DeviceError if the program
+// does not count accesses (AccessLog) or the device is the CPU.
+KernelAccesses training_accesses(const ModelChoice& choice, Device device);
+KernelAccesses decoding_accesses(const ModelChoice& choice, int64_t batch, Device device);
+
+}  // namespace tapeformer
