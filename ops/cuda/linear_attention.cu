@@ -54,10 +54,11 @@ struct LinearTargets {
 // The segments of each head, and their states.
 template <class T>
 struct LinearSegments {
-  int64_t count = 1, tokens = 0;  // number of segments of a head, and of tokens of a segment
-  const T* states = nullptr;      // (batch, heads, state_count, state size)
-  int64_t state_count = 0;        // number of states of a head
-  T* workspace = nullptr;         // one state per block; null if states are in shared memory
+  unsigned count = 1;         // number of segments of a head
+  int64_t tokens = 0;         // number of tokens of a segment
+  const T* states = nullptr;  // (batch, heads, state_count, state size)
+  int64_t state_count = 0;    // number of states of a head
+  T* workspace = nullptr;     // one state per block; null if states are in shared memory
 };
 
 // The operands of one head. dn and dd are defined in the legend at the top of this file.
@@ -67,8 +68,11 @@ struct LinearHead {
   HeadRows<S> queries, keys, values, dn;
   const Compute<S>* dd;
 
-  __device__ LinearHead(const LinearInputs<S>& in, int64_t index)
-      : example(index / in.s.heads), head(index % in.s.heads), offset(index * in.s.query_length) {
+  // `index` is example * heads + head. Division in 64 bits would take many instructions and registers.
+  __device__ LinearHead(const LinearInputs<S>& in, unsigned index)
+      : example(index / static_cast<unsigned>(in.s.heads)),
+        head(index % static_cast<unsigned>(in.s.heads)),
+        offset(index * in.s.query_length) {
     const int64_t valid = valid_length(in.s.key_lengths, example, in.s.key_length);
     queries = {{in.q.row(example, 0, head), in.q.length_stride, in.s.query_length, in.s.dim}};
     keys = {{in.k.row(example, 0, head), in.k.length_stride, valid, in.s.dim}};
@@ -237,16 +241,6 @@ __device__ void read_chunk(const typename Tiles::Memory& memory, const LinearInp
   }
 }
 
-// Writes elements `feature` and `feature` + 1 of a row. Elements at or after `width` are not written.
-template <class S, class T>
-__device__ void store_pair(S* row, int64_t feature, int64_t width, const T (&values)[2]) {
-  S* const target = row + feature;
-  if (feature + 1 < width && reinterpret_cast<uintptr_t>(target) % (2 * sizeof(S)) == 0)
-    return store_group<2>(target, values);
-  target[0] = convert_element<S>(values[0]);
-  if (feature + 1 < width) target[1] = convert_element<S>(values[1]);
-}
-
 // The operations of a scan on one chunk of a head.
 template <class Tiles, int kWidth>
 struct ChunkScan {
@@ -339,13 +333,14 @@ struct ChunkScan {
   }
 };
 
-// Minimum number of resident blocks of a multiprocessor: the largest number without register spills. The
-// emulation does not use the number.
+// Minimum number of resident blocks of a multiprocessor: the largest number without register spills in
+// bfloat16, and with at most 32 bytes in float32. The emulation does not use the number.
 template <class Tiles, Scan kScan, int kWidth>
-[[maybe_unused]] inline constexpr int kScanBlocks = Tiles::kThreads > kTensorThreads || kWidth > 32 ? 2
-                                                    : kScan == Scan::result                         ? 4
-                                                    : kScan == Scan::key_value_gradients            ? 3
-                                                                                                    : 2;
+[[maybe_unused]] inline constexpr int kScanBlocks = Tiles::kThreads > kTensorThreads ||
+                                                            (kWidth > 32 && kScan != Scan::result)
+                                                        ? 2
+                                                    : kWidth > 32 || kScan == Scan::query_gradient ? 3
+                                                                                                   : 4;
 
 // Scans the segments of the heads. Each block scans one segment.
 template <class Tiles, Scan kScan, int kWidth, class T = typename Tiles::Value,
@@ -354,7 +349,7 @@ __global__ void __launch_bounds__(Tiles::kThreads, kScanBlocks<Tiles, kScan, kWi
     segment_scan_kernel(LinearInputs<S> in, LinearSegments<T> segments, LinearTargets<S> targets) {
   constexpr bool kReverse = kScan == Scan::key_value_gradients;
   const typename Tiles::Memory memory;
-  const int64_t index = blockIdx.x / segments.count, segment = blockIdx.x % segments.count;
+  const unsigned index = blockIdx.x / segments.count, segment = blockIdx.x % segments.count;
   const LinearHead<S> head(in, index);
   const int64_t size = in.state_size(), count = segments.state_count;
   T* const state = segments.workspace ? segments.workspace + blockIdx.x * size
@@ -410,7 +405,7 @@ LinearSegments<T> segments_of(const LinearAttentionShape& s, int64_t length) {
   const int64_t chunks = std::max<int64_t>(tiles_of(length, kTokens), 1);
   const int64_t wanted = kBlocks / std::max<int64_t>(s.batch * s.heads, 1);
   const int64_t tokens = tiles_of(chunks, std::clamp<int64_t>(wanted, 1, kMaxSegments)) * kTokens;
-  return {.count = std::max<int64_t>(tiles_of(length, tokens), 1), .tokens = tokens};
+  return {.count = static_cast<unsigned>(std::max<int64_t>(tiles_of(length, tokens), 1)), .tokens = tokens};
 }
 
 // Launches a scan. If the scan reads the states of segments, launches segment_state_kernel before it.
