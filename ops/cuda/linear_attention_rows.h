@@ -60,10 +60,13 @@ struct HeadRows : PlainRows<S> {
   }
   // Writes the elements `feature` and `feature` + 1, as at() returns them. `feature` is even.
   __device__ void at_pair(int64_t position, int64_t feature, T (&values)[2]) const {
-    const bool loads = is_packed && position < this->count;
-    if (loads) load_group<2>(data + position * stride + feature, values);
+    if (is_packed && position >= this->count) {
+      values[0] = values[1] = 0;
+      return;
+    }
+    if (is_packed) load_group<2>(data + position * stride + feature, values);
     for (int v = 0; v < 2; ++v)
-      if (!loads)
+      if (!is_packed)
         values[v] = at(position, feature + v);
       else if (mapped)
         values[v] = feature_of(map, values[v]);

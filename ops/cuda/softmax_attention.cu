@@ -259,13 +259,8 @@ Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles, 
 // Returns whether a TensorStream can read the operands.
 template <class S>
 bool has_packs(const SoftmaxInputs<S>& in) {
-  const auto are_aligned = [](const AttentionRows<const S>& rows, int64_t width) {
-    constexpr int64_t kPack = Pack<S>::kSize;
-    return reinterpret_cast<uintptr_t>(rows.data) % sizeof(Pack<S>) == 0 && rows.batch_stride % kPack == 0 &&
-           rows.length_stride % kPack == 0 && rows.head_stride % kPack == 0 && width % kPack == 0;
-  };
-  return are_aligned(in.q, in.s.dim) && are_aligned(in.k, in.s.dim) && are_aligned(in.v, in.s.value_dim) &&
-         (!in.g.data || are_aligned(in.g, in.s.value_dim));
+  return cuda::has_packs(in.q, in.s.dim) && cuda::has_packs(in.k, in.s.dim) &&
+         cuda::has_packs(in.v, in.s.value_dim) && cuda::has_packs(in.g, in.s.value_dim);
 }
 
 // Calls f(stream, pattern) with the type of stream for the operands, as a type_identity, and an AllKeys or

@@ -198,6 +198,14 @@ struct PlainRows {
   }
 };
 
+// Returns whether PlainRows::pack() can read all rows of a tensor.
+template <class S>
+bool has_packs(const AttentionRows<const S>& rows, int64_t width) {
+  constexpr int64_t kPack = Pack<S>::kSize;
+  return reinterpret_cast<uintptr_t>(rows.data) % sizeof(Pack<S>) == 0 && rows.batch_stride % kPack == 0 &&
+         rows.length_stride % kPack == 0 && rows.head_stride % kPack == 0 && width % kPack == 0;
+}
+
 // Rows of a head as an operand of products, from a position and a feature. kLanes states whether the features
 // are the terms of the sums (along_depth) or the rows and columns of a tile (along_tile).
 template <Lanes kLanes, class Rows>
