@@ -8,8 +8,9 @@
 The columns are: registers per thread, bytes of the stack frame, resident warps per multiprocessor as far as registers
 limit them, instructions, and the instructions of the largest loop. The last column counts some of the instructions in
 this loop: loads from global memory by width (LDG.128 is 16 bytes), accesses to local memory (LDL, STL), which are
-spilled registers or arrays, accesses to shared memory (LDS, STS), matrix products of tensor cores (HMMA) and special
-functions (MUFU). The counts are static: each instruction counts once, also in branches that are rarely taken.
+spilled registers or arrays, accesses to shared memory (LDS, STS), loads of matrices from shared memory (LDSM),
+asynchronous copies to shared memory (LDGSTS), matrix products of tensor cores (HMMA) and special functions (MUFU). The
+counts are static: each instruction counts once, also in branches that are rarely taken.
 
 The script needs cuobjdump of the CUDA toolkit, in PATH or by --cuobjdump.
 """
@@ -28,7 +29,7 @@ from dataclasses import asdict, dataclass, field
 # capabilities).
 REGISTERS, GRANULARITY, WARP = 65536, 256, 32
 MAX_WARPS = collections.defaultdict(lambda: 64, sm_86=48, sm_89=48)
-COUNTED = ("LDL", "STL", "LDS", "STS", "HMMA", "MUFU")
+COUNTED = ("LDL", "STL", "LDS", "STS", "LDSM", "LDGSTS", "HMMA", "MUFU")
 
 
 @dataclass

@@ -97,6 +97,20 @@ struct DeviceMath {
   }
 };
 
+// Returns 2^x. In float, the relative error is at most 2^-22, and denormal results are 0.
+__device__ inline double fast_exp2(double x) {
+  return std::exp2(x);
+}
+__device__ inline float fast_exp2(float x) {
+#ifdef TAPEFORMER_CUDA_EMULATED
+  return std::exp2(x);
+#else
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+#endif
+}
+
 struct Plus {
   template <class T>
   __device__ static T apply(T a, T b) {

@@ -1,12 +1,13 @@
 // Products of small matrices by a warp on tensor cores: 16 x 16 times 16 x 8, with bfloat16 operands and
-// float32 sums. The emulation exchanges the fragments of the lanes as a device does, so tests on the CPU
-// detect errors in their layout.
+// float32 sums, and loads of their operands from shared memory. The emulation exchanges the fragments of the
+// lanes as a device does, so tests on the CPU detect errors in their layout.
 #pragma once
 
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <stdexcept>
 
 #include "core/cuda/kernel.h"
 #include "core/dtype.h"
@@ -67,6 +68,11 @@ inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_
   return elements;
 }
 
+inline void check_matrix_row(const void* row) {
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0)
+    throw std::logic_error("kernel: a row of load_matrices has an address that is no multiple of 16");
+}
+
 }  // namespace emulation
 
 #endif
@@ -101,6 +107,41 @@ __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2,
       : "+f"(sum0), "+f"(sum1), "+f"(sum2), "+f"(sum3)
       : "r"(left.pairs[0]), "r"(left.pairs[1]), "r"(left.pairs[2]), "r"(left.pairs[3]), "r"(right.pairs[0]),
         "r"(right.pairs[1]));
+#endif
+}
+
+// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lane l passes the address of row l % 8 of
+// matrix l / 8, a multiple of 16 bytes. pairs[m] of lane l becomes the elements (l / 4, 2 (l % 4)) and
+// (l / 4, 2 (l % 4) + 1) of matrix m, or of the transposed matrix if kTransposed is true. All lanes of the
+// warp call the function. The PTX ISA describes the instruction (ldmatrix.sync.aligned.m8n8.x4).
+template <bool kTransposed>
+__device__ inline void load_matrices(const uint32_t* row, uint32_t (&pairs)[4]) {
+#ifdef TAPEFORMER_CUDA_EMULATED
+  constexpr size_t kRowBytes = 16;
+  emulation::check_matrix_row(row);
+  const emulation::LaneValues& lanes = emulation::exchange(kAllLanes, row, kRowBytes);
+  const auto lane = static_cast<size_t>(emulation::lane_of_thread()), line = lane / 4, first = lane % 4 * 2;
+  for (size_t m = 0; m < 4; ++m) {
+    uint16_t elements[2];
+    for (size_t e = 0; e < 2; ++e)
+      std::memcpy(&elements[e],
+                  lanes.bytes[8 * m + (kTransposed ? first + e : line)] +
+                      (kTransposed ? line : first + e) * sizeof(uint16_t),
+                  sizeof(uint16_t));
+    pairs[m] = uint32_t{elements[1]} << 16 | elements[0];
+  }
+#else
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+                 : "r"(address)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+                 : "r"(address)
+                 : "memory");
 #endif
 }
 

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "core/instances.h"
-#include "ops/cuda/linear_attention_rows.h"
+#include "ops/cuda/linear_attention_head.h"
 #include "ops/cuda/tensor_tiles.h"
 
 // Linear attention in chunks of kTokens tokens. Each block scans a segment of a head chunk by chunk and keeps
@@ -29,59 +29,6 @@ enum class Output { result, query_gradient, key_gradient, value_gradient };
 // The outputs of a scan: the result, from forward states; dd and the gradient of the queries, from forward
 // states; or the gradients of the keys and values, from reverse states.
 enum class Scan { result, query_gradient, key_value_gradients };
-
-// Number of columns of a state after its matrix. They hold the vector of the state and avoid bank conflicts.
-constexpr int64_t kStatePadding = 4;
-
-template <class S>
-struct LinearInputs {
-  LinearAttentionShape s;
-  AttentionRows<const S> q, k, v, g, out;
-  const Compute<S>* inverse;  // 1 / d, (batch, heads, query_length)
-  Compute<S>* dd;             // (batch, heads, query_length)
-
-  TAPEFORMER_HOST_DEVICE int64_t state_stride() const { return s.value_dim + kStatePadding; }
-  TAPEFORMER_HOST_DEVICE int64_t state_size() const { return s.dim * state_stride(); }
-};
-
-// Output tensors of a scan. Gradients without data and a null `inverse` are not computed.
-template <class S>
-struct LinearTargets {
-  AttentionRows<S> out = {}, gq = {}, gk = {}, gv = {};
-  Compute<S>* inverse = nullptr;  // 1 / d
-};
-
-// The segments of each head, and their states.
-template <class T>
-struct LinearSegments {
-  int64_t count = 1, tokens = 0;  // number of segments of a head, and of tokens of a segment
-  const T* states = nullptr;      // (batch, heads, state_count, state size)
-  int64_t state_count = 0;        // number of states of a head
-  T* workspace = nullptr;         // one state per block; null if states are in shared memory
-};
-
-// The operands of one head. dn and dd are defined in the legend at the top of this file.
-template <class S>
-struct LinearHead {
-  int64_t example, head, offset;  // `offset` is the first element of the head in dd and inverse
-  HeadRows<S> queries, keys, values, dn;
-  const Compute<S>* dd;
-
-  __device__ LinearHead(const LinearInputs<S>& in, int64_t index)
-      : example(index / in.s.heads), head(index % in.s.heads), offset(index * in.s.query_length) {
-    const int64_t valid = valid_length(in.s.key_lengths, example, in.s.key_length);
-    queries = {{in.q.row(example, 0, head), in.q.length_stride, in.s.query_length, in.s.dim}};
-    keys = {{in.k.row(example, 0, head), in.k.length_stride, valid, in.s.dim}};
-    values = {{in.v.row(example, 0, head), in.v.length_stride, valid, in.s.value_dim}};
-    queries.map = keys.map = in.s.feature_map;
-    queries.mapped = keys.mapped = true;
-    if (in.g.data)
-      dn = {{in.g.row(example, 0, head), in.g.length_stride, in.s.query_length, in.s.value_dim},
-            in.inverse + offset};
-    dd = in.dd ? in.dd + offset : nullptr;
-    for (HeadRows<S>* rows : {&queries, &keys, &values, &dn}) rows->is_packed = rows->has_packs();
-  }
-};
 
 // Adds tokens [begin, end) of a head to the state, or overwrites the state if `is_first`. All threads of the
 // block call the function, and synchronise before they read the state.
@@ -125,12 +72,12 @@ __device__ void add_tokens(const typename Tiles::Memory& memory, const LinearHea
 }
 
 // Computes the states of the segments. Each block computes one state.
-template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value,
+template <class Tiles, bool kReverse, int kWidth, bool kPacked, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void segment_state_kernel(LinearInputs<S> in, LinearSegments<T> segments, T* states) {
   const typename Tiles::Memory memory;
   const int64_t begin = blockIdx.x % segments.count * segments.tokens;
-  add_tokens<Tiles, kReverse, kWidth>(memory, LinearHead<S>(in, blockIdx.x / segments.count), begin,
+  add_tokens<Tiles, kReverse, kWidth>(memory, LinearHead<S>(in, blockIdx.x / segments.count, kPacked), begin,
                                       begin + segments.tokens, true,
                                       states + int64_t{blockIdx.x} * in.state_size());
 }
@@ -237,16 +184,6 @@ __device__ void read_chunk(const typename Tiles::Memory& memory, const LinearInp
   }
 }
 
-// Writes elements `feature` and `feature` + 1 of a row. Elements at or after `width` are not written.
-template <class S, class T>
-__device__ void store_pair(S* row, int64_t feature, int64_t width, const T (&values)[2]) {
-  S* const target = row + feature;
-  if (feature + 1 < width && reinterpret_cast<uintptr_t>(target) % (2 * sizeof(S)) == 0)
-    return store_group<2>(target, values);
-  target[0] = convert_element<S>(values[0]);
-  if (feature + 1 < width) target[1] = convert_element<S>(values[1]);
-}
-
 // The operations of a scan on one chunk of a head.
 template <class Tiles, int kWidth>
 struct ChunkScan {
@@ -339,23 +276,24 @@ struct ChunkScan {
   }
 };
 
-// Minimum number of resident blocks of a multiprocessor: the largest number without register spills. The
-// emulation does not use the number.
+// Returns the minimum number of resident blocks of a multiprocessor: the largest number without register
+// spills in bfloat16, and with at most 32 bytes in float32. The emulation does not call the function.
 template <class Tiles, Scan kScan, int kWidth>
-[[maybe_unused]] inline constexpr int kScanBlocks = Tiles::kThreads > kTensorThreads || kWidth > 32 ? 2
-                                                    : kScan == Scan::result                         ? 4
-                                                    : kScan == Scan::key_value_gradients            ? 3
-                                                                                                    : 2;
+[[maybe_unused]] constexpr int scan_blocks() {
+  if (Tiles::kThreads > kTensorThreads) return 2;
+  if (kWidth > 32) return kScan == Scan::result ? 3 : 2;
+  return kScan == Scan::query_gradient ? 3 : 4;
+}
 
 // Scans the segments of the heads. Each block scans one segment.
-template <class Tiles, Scan kScan, int kWidth, class T = typename Tiles::Value,
+template <class Tiles, Scan kScan, int kWidth, bool kPacked, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
-__global__ void __launch_bounds__(Tiles::kThreads, kScanBlocks<Tiles, kScan, kWidth>)
+__global__ void __launch_bounds__(Tiles::kThreads, scan_blocks<Tiles, kScan, kWidth>())
     segment_scan_kernel(LinearInputs<S> in, LinearSegments<T> segments, LinearTargets<S> targets) {
   constexpr bool kReverse = kScan == Scan::key_value_gradients;
   const typename Tiles::Memory memory;
-  const int64_t index = blockIdx.x / segments.count, segment = blockIdx.x % segments.count;
-  const LinearHead<S> head(in, index);
+  const unsigned index = blockIdx.x / segments.count, segment = blockIdx.x % segments.count;
+  const LinearHead<S> head(in, index, kPacked);
   const int64_t size = in.state_size(), count = segments.state_count;
   T* const state = segments.workspace ? segments.workspace + blockIdx.x * size
                                       : dynamic_shared<T>() + Tiles::Memory::kBytes / sizeof(T);
@@ -410,7 +348,21 @@ LinearSegments<T> segments_of(const LinearAttentionShape& s, int64_t length) {
   const int64_t chunks = std::max<int64_t>(tiles_of(length, kTokens), 1);
   const int64_t wanted = kBlocks / std::max<int64_t>(s.batch * s.heads, 1);
   const int64_t tokens = tiles_of(chunks, std::clamp<int64_t>(wanted, 1, kMaxSegments)) * kTokens;
-  return {.count = std::max<int64_t>(tiles_of(length, tokens), 1), .tokens = tokens};
+  return {.count = static_cast<unsigned>(std::max<int64_t>(tiles_of(length, tokens), 1)), .tokens = tokens};
+}
+
+// Calls f(columns, packed) with the number of columns of result tiles and whether all rows can be read with
+// 16-byte loads, as compile-time constants. Other rows use one width in bfloat16 to save compile time.
+template <class S, class F>
+void with_width_and_packs(const LinearInputs<S>& in, F&& f) {
+  const LinearAttentionShape& s = in.s;
+  constexpr bool kHasPacks = std::is_same_v<S, BFloat16>;
+  if constexpr (kHasPacks)
+    if (!has_packs(in.q, s.dim) || !has_packs(in.k, s.dim) || !has_packs(in.v, s.value_dim) ||
+        !has_packs(in.g, s.value_dim))
+      return f(std::integral_constant<int, 64>{}, std::false_type{});
+  with_tile_width<Compute<S>>(std::max(s.dim, s.value_dim),
+                              [&](auto columns) { f(columns, std::bool_constant<kHasPacks>{}); });
 }
 
 // Launches a scan. If the scan reads the states of segments, launches segment_state_kernel before it.
@@ -440,11 +392,12 @@ void scan_segments(const LinearInputs<S>& in, const LinearTargets<S>& targets) {
   const int64_t reads = kScan == Scan::result ? 1 : kScan == Scan::query_gradient && !recomputes ? 1 : 2;
   const int64_t features = kScan == Scan::result ? 1 : 2;
   const int64_t values = kScan == Scan::result || recomputes ? 1 : 2;
-  with_tile_width<T>(std::max(s.dim, s.value_dim), [&](auto tile) {
-    constexpr int kWidth = decltype(tile)::value;
+  with_width_and_packs(in, [&](auto columns, auto packed) {
+    constexpr int kWidth = decltype(columns)::value;
+    constexpr bool kPacked = decltype(packed)::value;
     if (segments.state_count > 0) {
       const int64_t blocks = heads * sums.count;
-      launch(segment_state_kernel<Tiles, kReverse, kWidth>,
+      launch(segment_state_kernel<Tiles, kReverse, kWidth, kPacked>,
              with_work<Tiles, S>(over_rows(blocks, Tiles::kThreads, Tiles::Memory::kSliceBytes), in, summed,
                                  1, 1, kReverse ? 2 : 0, blocks, state_products),
              in, sums, states.data());
@@ -452,7 +405,7 @@ void scan_segments(const LinearInputs<S>& in, const LinearTargets<S>& targets) {
     const int64_t blocks = heads * segments.count;
     const Launch shape =
         over_rows(blocks, Tiles::kThreads, Tiles::Memory::kBytes + (is_shared ? state_bytes : 0));
-    launch(segment_scan_kernel<Tiles, kScan, kWidth>,
+    launch(segment_scan_kernel<Tiles, kScan, kWidth, kPacked>,
            with_work<Tiles, S>(shape, in, length, features + causal, values + causal,
                                kScan == Scan::result ? 1 : 2, blocks * segments.state_count / (1 + causal),
                                reads * read_products + causal * state_products),

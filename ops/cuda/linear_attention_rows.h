@@ -1,4 +1,5 @@
-// Operand rows of linear attention: rows of a tensor, their features, or rows with one multiplier each.
+// Rows of linear attention: operands, which are rows of a tensor, their features, or rows with one multiplier
+// each, and results.
 #pragma once
 
 #include "core/cuda/kernel.h"
@@ -59,10 +60,13 @@ struct HeadRows : PlainRows<S> {
   }
   // Writes the elements `feature` and `feature` + 1, as at() returns them. `feature` is even.
   __device__ void at_pair(int64_t position, int64_t feature, T (&values)[2]) const {
-    const bool loads = is_packed && position < this->count;
-    if (loads) load_group<2>(data + position * stride + feature, values);
+    if (is_packed && position >= this->count) {
+      values[0] = values[1] = 0;
+      return;
+    }
+    if (is_packed) load_group<2>(data + position * stride + feature, values);
     for (int v = 0; v < 2; ++v)
-      if (!loads)
+      if (!is_packed)
         values[v] = at(position, feature + v);
       else if (mapped)
         values[v] = feature_of(map, values[v]);
@@ -70,5 +74,15 @@ struct HeadRows : PlainRows<S> {
         values[v] *= multipliers[position];
   }
 };
+
+// Writes elements `feature` and `feature` + 1 of a row. Elements at or after `width` are not written.
+template <class S, class T>
+__device__ void store_pair(S* row, int64_t feature, int64_t width, const T (&values)[2]) {
+  S* const target = row + feature;
+  if (feature + 1 < width && reinterpret_cast<uintptr_t>(target) % (2 * sizeof(S)) == 0)
+    return store_group<2>(target, values);
+  target[0] = convert_element<S>(values[0]);
+  if (feature + 1 < width) target[1] = convert_element<S>(values[1]);
+}
 
 }  // namespace tapeformer::cuda

@@ -52,6 +52,8 @@ struct PlainTile {
 
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kTileEdge * kRowsEach + i; }
   __device__ static int column(int j) { return static_cast<int>(threadIdx.x) % kTileEdge * kColumnsEach + j; }
+  // Returns column(j) - column(0).
+  __device__ static constexpr int column_offset(int j) { return j; }
   // Returns true in exactly one of the threads that share rows.
   __device__ static bool first_of_row() { return threadIdx.x % kTileEdge == 0; }
   // Reduces over the threads that share rows. Each of them gets the result.
@@ -142,14 +144,15 @@ __device__ void add_products(PlainTile<T, kRows, kColumns>& tile, const PlainMem
   }
 }
 
-// Adds to the tile the sum over d < kTokens of weights[row][d] right(d, column).
-template <class T, int kRows, int kColumns, class Right>
+// Adds to the tile the sum over d < kTerms of weights[row][d] right(d, column).
+template <class T, int kRows, int kColumns, int kTerms, class Right>
 __device__ void add_products_of(PlainTile<T, kRows, kColumns>& tile,
-                                const PlainTile<T, kRows, kTokens>& weights, const PlainMemory<T>& memory,
+                                const PlainTile<T, kRows, kTerms>& weights, const PlainMemory<T>& memory,
                                 Right right) {
+  static_assert(kTerms <= kTokens && kTerms % kSliceDepth == 0);
   __syncthreads();  // all threads have read the previous weights
   weights.store_transposed(memory.weights);
-  for (int begin = 0; begin < kTokens; begin += kSliceDepth) {
+  for (int begin = 0; begin < kTerms; begin += kSliceDepth) {
     __syncthreads();
     fill_slice<Lanes::along_tile, kColumns>(memory.right, [&](int d, int i) { return right(begin + d, i); });
     __syncthreads();
@@ -194,6 +197,14 @@ struct PlainRows {
     return contains(position, feature) ? Pack<S>::load(data + position * stride + feature) : Pack<S>{};
   }
 };
+
+// Returns whether PlainRows::pack() can read all rows of a tensor.
+template <class S>
+bool has_packs(const AttentionRows<const S>& rows, int64_t width) {
+  constexpr int64_t kPack = Pack<S>::kSize;
+  return reinterpret_cast<uintptr_t>(rows.data) % sizeof(Pack<S>) == 0 && rows.batch_stride % kPack == 0 &&
+         rows.length_stride % kPack == 0 && rows.head_stride % kPack == 0 && width % kPack == 0;
+}
 
 // Rows of a head as an operand of products, from a position and a feature. kLanes states whether the features
 // are the terms of the sums (along_depth) or the rows and columns of a tile (along_tile).

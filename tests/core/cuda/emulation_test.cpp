@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/cuda/async_copy.h"
 #include "core/cuda/graph.h"
 #include "core/cuda/kernel.h"
 #include "core/cuda/matrix_product.h"
@@ -74,6 +75,45 @@ __global__ void multiply(const float* a, const float* b, float* c) {
       {{left(row, column), left(row + 8, column), left(row, column + 8), left(row + 8, column + 8)}},
       {{right(column, row), right(column + 8, row)}});
   for (int i = 0; i < 4; ++i) c[(row + i / 2 * 8) * 8 + column + i % 2] = sums[i];
+}
+
+// Loads four matrices, whose rows are stored one after another, and writes the pairs of each lane.
+template <bool kTransposed>
+__global__ void load_four(const uint16_t* elements, uint32_t* out) {
+  auto* const shared = dynamic_shared<uint32_t>();
+  const unsigned lane = threadIdx.x;
+  std::memcpy(shared + lane * 4, elements + lane * 8, 16);
+  __syncthreads();
+  uint32_t pairs[4];
+  load_matrices<kTransposed>(shared + lane * 4, pairs);
+  std::memcpy(out + lane * 4, pairs, sizeof(pairs));
+}
+__global__ void load_from_odd_address(const uint32_t* row) {
+  uint32_t pairs[4];
+  load_matrices<false>(row + 1, pairs);
+}
+
+// Copies two groups of 16 bytes per thread and then zeros. Writes the shared memory before the first wait,
+// and after waiting for one and for all groups.
+__global__ void copy_in_groups(const Pack<int>* x, Pack<int>* out) {
+  auto* const shared = dynamic_shared<Pack<int>>() + 3 * threadIdx.x;
+  AsyncCopies copies;
+  const auto write = [&](unsigned step) {
+    for (unsigned i = 0; i < 3; ++i) out[(threadIdx.x * 3 + step) * 3 + i] = shared[i];
+  };
+  copies.copy(shared, x + 2 * threadIdx.x, true);
+  copies.commit();
+  copies.copy(shared + 1, x + 2 * threadIdx.x + 1, true);
+  copies.copy(shared + 2, x, false);
+  copies.commit();
+  write(0);
+  copies.wait<1>();
+  write(1);
+  copies.wait<0>();
+  write(2);
+}
+__global__ void copy_to_odd_address(const int* x) {
+  AsyncCopies().copy(dynamic_shared<int>() + 1, x, true);
 }
 
 // Reads the value of the neighbouring thread without a barrier, which is a data race.
@@ -218,4 +258,44 @@ TEST_CASE(
   launch(read_neighbour, {dim3(1), dim3(64), 64 * sizeof(int)}, first.data());
   launch(read_neighbour, {dim3(1), dim3(64), 64 * sizeof(int)}, second.data());
   CHECK(first != second);
+}
+
+TEST_CASE("emulation: a warp loads matrices of 16-bit elements, also transposed") {
+  const DeviceScope scope(kDevice);
+  std::vector<uint16_t> elements(4 * 8 * 8);
+  std::iota(elements.begin(), elements.end(), uint16_t{0});
+  std::vector<uint32_t> pairs(32 * 4), transposed(pairs.size());
+  launch(load_four<false>, {dim3(1), dim3(32), 512}, elements.data(), pairs.data());
+  launch(load_four<true>, {dim3(1), dim3(32), 512}, elements.data(), transposed.data());
+  for (uint32_t lane = 0; lane < 32; ++lane)
+    for (uint32_t m = 0; m < 4; ++m) {
+      const uint32_t row = lane / 4, column = lane % 4 * 2;
+      const auto element = [&](uint32_t i, uint32_t j) { return m * 64 + i * 8 + j; };
+      CHECK(pairs[lane * 4 + m] == (element(row, column) | element(row, column + 1) << 16));
+      CHECK(transposed[lane * 4 + m] == (element(column, row) | element(column + 1, row) << 16));
+    }
+  alignas(16) const uint32_t row[8] = {};
+  CHECK_THROWS_WITH_AS(launch(load_from_odd_address, {dim3(1), dim3(32)}, &row[0]),
+                       doctest::Contains("no multiple of 16"), std::logic_error);
+}
+
+TEST_CASE(
+    "emulation: an asynchronous copy is complete when its thread has waited for its group, not before") {
+  const DeviceScope scope(kDevice);
+  constexpr unsigned kCopying = 5;
+  std::vector<Pack<int>> x(2 * kCopying), out(9 * kCopying);
+  for (size_t i = 0; i < x.size(); ++i)
+    for (size_t v = 0; v < 4; ++v) x[i].values[v] = static_cast<int>(4 * i + v + 1);
+  launch(copy_in_groups, {dim3(1), dim3(kCopying), 3 * kCopying * 16}, x.data(), out.data());
+  constexpr int kUnwritten = -1;  // the emulation fills dynamic shared memory with ones
+  for (size_t thread = 0; thread < kCopying; ++thread)
+    for (size_t step = 0; step < 3; ++step)
+      for (size_t i = 0; i < 3; ++i)
+        for (size_t v = 0; v < 4; ++v) {
+          const int copied = i == 2 ? 0 : x[2 * thread + i].values[v];
+          CHECK(out[(thread * 3 + step) * 3 + i].values[v] ==
+                (step > (i == 0 ? 0 : 1) ? copied : kUnwritten));
+        }
+  CHECK_THROWS_WITH_AS(launch(copy_to_odd_address, {dim3(1), dim3(1), 64}, &x[0].values[0]),
+                       doctest::Contains("multiples of 16"), std::logic_error);
 }
