@@ -113,7 +113,8 @@ __global__ void start_kernel(Start<Y, Operand> s) {
   if (threadIdx.y == 0 && column < s.out) {
 #pragma unroll
     for (int v = 0; v < V; ++v)
-      for (int group = 1; group < kRowsPerBlock; ++group) sums[v] += group_values[group][v * kWarp + threadIdx.x];
+      for (int group = 1; group < kRowsPerBlock; ++group)
+        sums[v] += group_values[group][v * kWarp + threadIdx.x];
     store_group<V>(s.sums.partial + int64_t{blockIdx.y} * s.out + column, sums);
   }
   const int64_t begin = int64_t{blockIdx.x} * kWarp * V, end = begin + kWarp * V;
