@@ -104,7 +104,7 @@ std::vector<double> outcome(const Config& config) {
 }
 
 AttentionTables default_tables(const std::string& kind) {
-  return {{kind, attention_kind(kind).defaults()}};
+  return {{kind, find_attention_kind(kind).default_options()}};
 }
 
 // Sets the other keys that the new value of the key `name` requires.
