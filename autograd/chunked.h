@@ -19,7 +19,7 @@ void for_each_chunk(int64_t rows, int64_t chunks, F&& f) {
 }
 
 // Returns a view of rows [first, last) of a tensor. The view is not recorded on the tape.
-Tensor rows_of(const Tensor& x, int64_t first, int64_t last);
+Tensor view_rows(const Tensor& x, int64_t first, int64_t last);
 
 // A function of consecutive rows of a tensor. `first` is the index of the first of these rows in the tensor.
 // The result has the same number of rows as `rows`.
@@ -29,7 +29,7 @@ using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
 // where `g` is the gradient of the function's result.
 using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const Tensor& g)>;
 
-// Computes function(rows_of(x, first, last), first) for each chunk and concatenates the results. `x` has
+// Computes function(view_rows(x, first, last), first) for each chunk and concatenates the results. `x` has
 // shape (rows, …). Each row of the result must depend only on the same row of `x`, and `function` must be
 // pure, like a recomputed segment (autograd/recompute.h).
 //
@@ -37,18 +37,18 @@ using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const
 // accumulates the gradients of `parameters`, the leaves of the function. If `rows_gradient` is given,
 // backward() calls `rows_gradient` instead of replaying `function`. `rows_gradient` may skip the parts of
 // `function` that only the result needs.
-Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
-               const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
+Tensor compute_in_chunks(const RowsFunction& function, const Tensor& x, int64_t chunks,
+                         const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
 
-// Returns the sum over all chunks of the scalar function(rows_of(x, first, last), parameters, first), such as
-// a loss. The call is recorded as one node without a replay. If recording is on, the gradients of each chunk
-// are computed together with the value of the chunk, as if the gradient of the sum were 1. backward()
+// Returns the sum over all chunks of the scalar function(view_rows(x, first, last), parameters, first), such
+// as a loss. The call is recorded as one node without a replay. If recording is on, the gradients of each
+// chunk are computed together with the value of the chunk, as if the gradient of the sum were 1. backward()
 // multiplies these gradients by the gradient of the sum. `function` must use the parameters that it receives
 // as an argument instead of the original parameters. multiply(y, factor) returns the product of y and the
 // scalar tensor `factor`, and records nothing.
-Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
-                                              int64_t first)>& function,
-                   const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,
-                   const std::function<Tensor(const Tensor& y, const Tensor& factor)>& multiply);
+Tensor sum_in_chunks(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
+                                                int64_t first)>& function,
+                     const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,
+                     const std::function<Tensor(const Tensor& y, const Tensor& factor)>& multiply);
 
 }  // namespace tapeformer

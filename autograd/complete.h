@@ -9,6 +9,6 @@ namespace tapeformer::tape {
 // input of the running node. If backward() will run no other node that uses the leaf, calls
 // BackwardOptions::on_complete for the leaf now, and not only after the gradient function returns. If calls
 // of backward() are nested, uses the options of the innermost call. Does nothing outside of backward().
-void complete(const Tensor& leaf);
+void report_complete(const Tensor& leaf);
 
 }  // namespace tapeformer::tape

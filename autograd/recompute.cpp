@@ -5,7 +5,7 @@
 
 namespace tapeformer {
 
-std::vector<Tensor> replay_sources(std::vector<Tensor> inputs, const std::vector<Tensor>& parameters) {
+std::vector<Tensor> make_replay_inputs(std::vector<Tensor> inputs, const std::vector<Tensor>& parameters) {
   std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(inputs), requires_grad);
   return inputs;
 }
@@ -19,9 +19,9 @@ Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
     const NoGrad no_grad;
     result = detach(segment(detached));
   }
-  const std::vector<Tensor> sources = replay_sources(inputs, parameters);
+  const std::vector<Tensor> sources = make_replay_inputs(inputs, parameters);
   return record("recompute", result, sources,
-                [segment, detached, count = sources.size()](const Tensor& g, Needs needs) {
+                [segment, detached, count = sources.size()](const Tensor& g, NeededGradients needs) {
                   std::vector<Tensor> leaves;
                   for (size_t i = 0; i < detached.size(); ++i) {
                     leaves.push_back(detach(detached[i]));

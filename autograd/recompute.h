@@ -14,7 +14,7 @@ using Segment = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 // Returns the inputs of a node that replays a function: `inputs`, followed by the parameters that require a
 // gradient. With the parameters as inputs, the node is recorded even if no other input requires a gradient,
 // and backward() knows which leaves the replay uses.
-std::vector<Tensor> replay_sources(std::vector<Tensor> inputs, const std::vector<Tensor>& parameters);
+std::vector<Tensor> make_replay_inputs(std::vector<Tensor> inputs, const std::vector<Tensor>& parameters);
 
 // Computes segment(inputs), recorded as one node. The segment must be a pure function of its inputs and of
 // tensors that do not change before backward(). Counter-based random streams give the same numbers in a

@@ -10,9 +10,9 @@
 namespace tapeformer {
 
 // Records `results` as the results of one op with these inputs. `gradient` is a function (const Gradients&,
-// Needs) -> Gradients. It maps the gradients of the results to the gradients of the inputs, as for record().
-// An undefined gradient of a result means zero. backward() calls `gradient` if the gradient of at least one
-// result is defined.
+// NeededGradients) -> Gradients. It maps the gradients of the results to the gradients of the inputs, as for
+// record(). An undefined gradient of a result means zero. backward() calls `gradient` if the gradient of at
+// least one result is defined.
 template <class F>
 void record_results(const char* op, const std::vector<Tensor>& results, const std::vector<Tensor>& inputs,
                     F&& gradient) {
@@ -20,13 +20,14 @@ void record_results(const char* op, const std::vector<Tensor>& results, const st
   // after the functions of all results have stored their gradients in `stored`. The gradient of `joint` has
   // no elements.
   const auto stored = std::make_shared<Gradients>(results.size());
-  const Tensor joint = record(op, Tensor::empty({0}), inputs,
-                              [stored, gradient = std::forward<F>(gradient)](const Tensor&, Needs needs) {
-                                return gradient(std::exchange(*stored, Gradients(stored->size())), needs);
-                              });
+  const Tensor joint =
+      record(op, Tensor::empty({0}), inputs,
+             [stored, gradient = std::forward<F>(gradient)](const Tensor&, NeededGradients needs) {
+               return gradient(std::exchange(*stored, Gradients(stored->size())), needs);
+             });
   if (!requires_grad(joint)) return;
   for (size_t i = 0; i < results.size(); ++i)
-    record(op, results[i], {&joint}, [stored, i](Tensor g, Needs) {
+    record(op, results[i], {&joint}, [stored, i](Tensor g, NeededGradients) {
       (*stored)[i] = std::move(g);
       return Gradients{Tensor::empty({0})};
     });

@@ -20,8 +20,8 @@ Tensor own(Tensor x) {
 // Computes target += sign * branch(x). `target` and `x` must not share data.
 void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, double sign) {
   for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
-    const Tensor part = branch.function(rows_of(x, first, last), first);
-    rows_of(target, first, last).add_from(part, sign);
+    const Tensor part = branch.function(view_rows(x, first, last), first);
+    view_rows(target, first, last).add_from(part, sign);
   });
 }
 
@@ -46,13 +46,13 @@ void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& targe
   // shares the memory of `gx`, own() copies `gx`, so that only this copy is changed.
   gx = own(std::move(gx));
   for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
-    const Tensor leaf = rows_of(x, first, last);
+    const Tensor leaf = view_rows(x, first, last);
     require_grad(leaf);
     const Tensor end =
-        run_and_subtract(branch, leaf, first, rows_of(target, first, last), rows_of(g, first, last));
+        run_and_subtract(branch, leaf, first, view_rows(target, first, last), view_rows(g, first, last));
     if (!requires_grad(end)) return;
     backward(end, detach(end));
-    if (const Tensor added = gradient(leaf); added.defined()) rows_of(gx, first, last).add_from(added);
+    if (const Tensor added = gradient(leaf); added.defined()) view_rows(gx, first, last).add_from(added);
   });
 }
 
@@ -91,7 +91,7 @@ ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, con
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     replay(block->g, y1, y2, g.second, g.first);
     replay(block->f, y2, y1, g.first, g.second);
-    for (const Tensor& leaf : block->parameters) tape::complete(leaf);
+    for (const Tensor& leaf : block->parameters) tape::report_complete(leaf);
   }
   return g;
 }
@@ -110,7 +110,7 @@ ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks,
   return state;
 }
 
-Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2) {
+Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2) {
   Tensor joined;
   {
     const ReversibleState state = reversible_forward(blocks, {x1, x2});
@@ -123,12 +123,12 @@ Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, 
   std::vector<Tensor> parameters;
   for (const ReversibleBlock& block : blocks)
     parameters.insert(parameters.end(), block.parameters.begin(), block.parameters.end());
-  const std::vector<Tensor> sources = replay_sources({x1, x2}, parameters);
+  const std::vector<Tensor> sources = make_replay_inputs({x1, x2}, parameters);
   return record("reversible", joined, sources,
                 [blocks = with_distinct_parameters(blocks), joined = detach(joined), count = sources.size()](
-                    Tensor g, Needs needs) mutable {
+                    Tensor g, NeededGradients needs) mutable {
                   const ReversibleState outputs =
-                      split_halves(needs.retained() ? joined : std::exchange(joined, {}));
+                      split_halves(needs.is_retained() ? joined : std::exchange(joined, {}));
                   ReversibleState gy = split_halves(std::exchange(g, {}));
                   const ReversibleState gx = backward_through(blocks, outputs, std::move(gy));
                   Gradients gradients(count);

@@ -39,8 +39,8 @@ ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks, c
 
 // Runs the blocks in order on x1 and x2 (rows, …, dim), recorded as one node. Returns the two outputs,
 // concatenated along the last dimension: (rows, …, 2 dim). backward() replays the blocks in reverse order,
-// accumulates the gradients of their parameters, and calls tape::complete() for the parameters after each
-// block. Throws ShapeError under the conditions of reversible_forward().
-Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2);
+// accumulates the gradients of their parameters, and calls tape::report_complete() for the parameters after
+// each block. Throws ShapeError under the conditions of reversible_forward().
+Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2);
 
 }  // namespace tapeformer

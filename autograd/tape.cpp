@@ -22,7 +22,7 @@ struct tape::Edge {
   bool wanted() const { return node != kNone || leaf.defined(); }
 };
 
-bool Needs::operator[](int input) const {
+bool NeededGradients::operator[](int input) const {
   return inputs_[input].wanted();
 }
 
@@ -55,7 +55,7 @@ struct Node {
   std::vector<Edge> inputs;
   Tensor gradient;     // gradient of the result; defined only during backward()
   int32_t owners = 0;  // number of references by the result, later nodes and a pending gradient
-  bool freed = false;  // freed by backward() without `retain`
+  bool freed = false;  // freed by backward() without `retain_tape`
 };
 
 // Only the thread that owns the tape accesses its nodes. Other threads queue the ids of nodes that they
@@ -226,14 +226,14 @@ void check_gradient(const char* op, size_t input, const Edge& edge, const Tensor
 }
 
 constexpr const char* kRetainAdvice =
-    "; run the forward pass again, or pass {.retain = true} to the earlier call to keep them";
+    "; run the forward pass again, or pass {.retain_tape = true} to the earlier call to keep them";
 
 // Calls the gradient function of a node and adds its results to the gradients of the inputs.
-void backward_node(Tape& tape, int64_t id, bool retain) {
+void backward_node(Tape& tape, int64_t id, bool retain_tape) {
   const char* const op = tape[id].op;
   check(!tape[id].freed, "backward", "an earlier backward() freed the recorded op ", op, kRetainAdvice);
   const size_t inputs = tape[id].inputs.size();
-  const Needs needs(tape[id].inputs.data(), retain);
+  const NeededGradients needs(tape[id].inputs.data(), retain_tape);
   Gradients gradients = tape[id].gradient_function(std::exchange(tape[id].gradient, {}), needs);
   check(gradients.size() == inputs, op, "returned ", gradients.size(), " gradients for ", inputs, " inputs");
   for (size_t i = 0; i < inputs; ++i) {
@@ -245,7 +245,7 @@ void backward_node(Tape& tape, int64_t id, bool retain) {
     else
       accumulate(entry_of(edge.leaf)->leaf_gradient, std::move(gradients[i]));
   }
-  if (!retain) tape.clear(tape[id]);
+  if (!retain_tape) tape.clear(tape[id]);
 }
 
 // A leaf, and the first recorded node that uses the leaf. backward() reaches this node after all other nodes
@@ -307,7 +307,7 @@ void run_backward(Tape& tape, int64_t last, const BackwardOptions& options) {
     if (id >= tape.end() || !tape[id].gradient.defined()) continue;
     try {
       tape.floor = id + 1;
-      if (!failure) backward_node(tape, id, options.retain);
+      if (!failure) backward_node(tape, id, options.retain_tape);
       if (!failure) leaves.complete_from(id);
     } catch (...) {
       failure = std::current_exception();
@@ -323,7 +323,7 @@ void run_backward(Tape& tape, int64_t last, const BackwardOptions& options) {
 
 }  // namespace
 
-bool recording() {
+bool is_recording() {
   return recording_enabled;
 }
 
@@ -392,7 +392,7 @@ void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptio
 
 namespace tape {
 
-void complete(const Tensor& leaf) {
+void report_complete(const Tensor& leaf) {
   const int64_t running = this_tape().floor - 1;  // see run_backward()
   if (incomplete_leaves) incomplete_leaves->complete(running, leaf);
 }

@@ -33,19 +33,19 @@ struct Edge;
 // Tells which inputs of an op need a gradient: needs[i] is true if input i needs one. A gradient function may
 // leave the gradients of the other inputs undefined. The object is valid only during the call of the gradient
 // function.
-class Needs {
+class NeededGradients {
  public:
-  Needs(const tape::Edge* inputs, bool retained) : inputs_(inputs), retained_(retained) {}
+  NeededGradients(const tape::Edge* inputs, bool is_retained) : inputs_(inputs), retained_(is_retained) {}
   bool operator[](int input) const;
   // Returns whether backward() keeps the gradient function for another call (BackwardOptions::retain).
-  bool retained() const { return retained_; }
+  bool is_retained() const { return retained_; }
 
  private:
   const tape::Edge* inputs_;  // one edge per input
   bool retained_;
 };
 
-// A move-only function (Tensor gradient, Needs) -> Gradients.
+// A move-only function (Tensor gradient, NeededGradients) -> Gradients.
 class GradientFunction {
  public:
   GradientFunction() = default;
@@ -53,18 +53,20 @@ class GradientFunction {
   explicit GradientFunction(F&& f) : call_(std::make_unique<Holder<std::decay_t<F>>>(std::forward<F>(f))) {}
   explicit operator bool() const { return static_cast<bool>(call_); }
   // A function that takes `gradient` by value owns the tensor, and can release its memory before returning.
-  Gradients operator()(Tensor gradient, Needs needs) const { return call_->run(std::move(gradient), needs); }
+  Gradients operator()(Tensor gradient, NeededGradients needs) const {
+    return call_->run(std::move(gradient), needs);
+  }
 
  private:
   struct Base {
     virtual ~Base() = default;
-    virtual Gradients run(Tensor gradient, Needs needs) = 0;
+    virtual Gradients run(Tensor gradient, NeededGradients needs) = 0;
   };
   template <class F>
   struct Holder final : Base {
     explicit Holder(F f) : function(std::move(f)) {}
-    Gradients run(Tensor gradient, Needs needs) override {
-      if constexpr (std::is_invocable_v<F, Tensor, Needs>)
+    Gradients run(Tensor gradient, NeededGradients needs) override {
+      if constexpr (std::is_invocable_v<F, Tensor, NeededGradients>)
         return function(std::move(gradient), needs);
       else
         return function(std::move(gradient));
@@ -75,7 +77,7 @@ class GradientFunction {
 };
 
 // Returns true if ops on this thread are recorded. Recording is enabled by default.
-bool recording();
+bool is_recording();
 // Enables or disables recording on this thread until the object is destroyed.
 class RecordingScope {
  public:
@@ -111,7 +113,7 @@ inline Tensor detach(const Tensor& tensor) {
 }
 
 struct BackwardOptions {
-  bool retain = false;  // keep the tape for another backward()
+  bool retain_tape = false;  // keep the tape for another backward()
   // Called once for each leaf that the recorded ops use, after backward() has added the last term to the
   // gradient of the leaf. This includes leaves on which the result does not depend. The order of the calls
   // depends only on the recorded ops. `on_complete` must not call backward().

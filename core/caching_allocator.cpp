@@ -112,14 +112,14 @@ void* CachingAllocator::allocate(int64_t bytes) {
   stats_.active += size.bytes;
   stats_.peak = std::max(stats_.peak, stats_.active);
   ++stats_.allocations;
-  note_allocated(block, bytes);
+  record_allocated_block(block, bytes);
   if (system_.on_host()) mark_usable(block, separate_ ? size.bytes : bytes, size.bytes);
   return block;
 }
 
 void CachingAllocator::release(void* block, int64_t bytes) noexcept {
   if (!block) return;
-  note_released(block);
+  record_released_block(block);
   const SizeClass size = size_class(bytes);
   const std::scoped_lock lock(mutex_);
   if (system_.on_host() && !separate_) mark_usable(block, 0, size.bytes);

@@ -18,7 +18,7 @@ void dispatch(const char* op, const Tensor& x, F&& f) {
 
 // Same as dispatch(), with BFloat16 as an additional type.
 template <class F>
-void dispatch_stored(const char* op, const Tensor& x, F&& f) {
+void dispatch_floating(const char* op, const Tensor& x, F&& f) {
   if (x.dtype() == DType::bfloat16) return on_device<BFloat16>(x.device(), op, f);
   check(is_floating(x.dtype()), op, "needs float32, float64 or bfloat16, not ", name_of(x.dtype()));
   dispatch(op, x, f);

@@ -8,13 +8,13 @@ namespace tapeformer {
 
 // Returns the number of steps of a model that combines `subsampling` frames into one step. An incomplete last
 // step is dropped.
-constexpr int64_t subsampled_steps(int64_t frames, int64_t subsampling) {
+constexpr int64_t count_subsampled_steps(int64_t frames, int64_t subsampling) {
   return frames / subsampling;
 }
 
 // Returns the minimum number of steps for CTC with `labels`: one per label, and one blank between equal
 // adjacent labels.
-constexpr int64_t steps_needed(std::span<const int64_t> labels) {
+constexpr int64_t min_ctc_steps(std::span<const int64_t> labels) {
   auto count = static_cast<int64_t>(labels.size());
   for (size_t i = 1; i < labels.size(); ++i) count += labels[i] == labels[i - 1];
   return count;

@@ -59,7 +59,7 @@ class Writer {
 
 }  // namespace
 
-ExtensionSet processor_extensions() {
+ExtensionSet detect_processor_extensions() {
   ExtensionSet set = 0;
 #ifdef __x86_64__
   const uint64_t saved = saved_state();
@@ -69,7 +69,7 @@ ExtensionSet processor_extensions() {
   return set;
 }
 
-const InstructionLevel& highest_level(ExtensionSet set) {
+const InstructionLevel& find_highest_level(ExtensionSet set) {
   const InstructionLevel* highest = kInstructionLevels;
   for (const InstructionLevel& level : kInstructionLevels)
     if ((level.extensions & ~set) == 0) highest = &level;
@@ -77,7 +77,7 @@ const InstructionLevel& highest_level(ExtensionSet set) {
 }
 
 void describe_missing_extensions(ExtensionSet needed, ExtensionSet present, char* text, size_t size) {
-  const InstructionLevel& level = highest_level(needed);
+  const InstructionLevel& level = find_highest_level(needed);
   Writer writer(text, size);
   writer.add("error: this program is compiled for a processor with ");
   writer.add(level.name);
@@ -86,7 +86,7 @@ void describe_missing_extensions(ExtensionSet needed, ExtensionSet present, char
   writer.add(", and this processor lacks");
   writer.add_names(needed & ~present);
   writer.add("; compile the program on this computer, or with -DTAPEFORMER_ARCH=");
-  writer.add(highest_level(present).name);
+  writer.add(find_highest_level(present).name);
   writer.add("\n");
 }
 

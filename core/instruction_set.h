@@ -89,16 +89,16 @@ inline constexpr InstructionLevel kInstructionLevels[] = {
 };
 
 // Returns the extensions that the processor has and the operating system allows.
-ExtensionSet processor_extensions();
+ExtensionSet detect_processor_extensions();
 
 // Returns the highest level whose extensions are all in the set.
-const InstructionLevel& highest_level(ExtensionSet set);
+const InstructionLevel& find_highest_level(ExtensionSet set);
 
 // Writes an error message to `text`: the program needs the extensions `needed`, but the processor has only
 // `present`. Truncates the message to size - 1 characters. Calls no function of the C++ library.
 void describe_missing_extensions(ExtensionSet needed, ExtensionSet present, char* text, size_t size);
 
 // Returns the names of the extensions, separated by blanks.
-std::string extension_names(ExtensionSet set);
+std::string format_extensions(ExtensionSet set);
 
 }  // namespace tapeformer

@@ -41,13 +41,13 @@ LiveBlock live_block_at(const void* address) {
   return at < found->first + found->second ? LiveBlock{found->first, found->second} : LiveBlock{};
 }
 
-void note_allocated(const void* block, int64_t bytes) {
+void record_allocated_block(const void* block, int64_t bytes) {
   if (!records_blocks) return;
   const std::scoped_lock lock(blocks().mutex);
   blocks().bytes[static_cast<const char*>(block)] = bytes;
 }
 
-void note_released(const void* block) {
+void record_released_block(const void* block) {
   if (!records_blocks) return;
   const std::scoped_lock lock(blocks().mutex);
   blocks().bytes.erase(static_cast<const char*>(block));

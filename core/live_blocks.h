@@ -26,7 +26,7 @@ class BlockRecording {
 LiveBlock live_block_at(const void* address);
 
 // Record that CachingAllocator has allocated or released a block.
-void note_allocated(const void* block, int64_t bytes);
-void note_released(const void* block);
+void record_allocated_block(const void* block, int64_t bytes);
+void record_released_block(const void* block);
 
 }  // namespace tapeformer

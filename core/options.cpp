@@ -47,7 +47,8 @@ std::string text_of(const OptionCondition& condition, const OptionValue& value) 
 
 }  // namespace
 
-std::vector<UnusedOption> unused_options(const std::vector<OptionSpec>& specs, const OptionValues& values) {
+std::vector<UnusedOption> find_unused_options(const std::vector<OptionSpec>& specs,
+                                              const OptionValues& values) {
   std::vector<UnusedOption> unused;
   for (const OptionSpec& spec : specs) {
     if (spec.used_if.option.empty() || values.all().at(spec.name) == spec.default_value) continue;
@@ -58,7 +59,7 @@ std::vector<UnusedOption> unused_options(const std::vector<OptionSpec>& specs, c
   return unused;
 }
 
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
+std::string find_nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
   for (const auto& candidate : candidates) {

@@ -63,10 +63,11 @@ struct UnusedOption {
   std::string problem;  // for example `has an effect only if form = "2d"`
 };
 // Returns the options that have no effect and differ from their default, in the order of `specs`.
-std::vector<UnusedOption> unused_options(const std::vector<OptionSpec>& specs, const OptionValues& values);
+std::vector<UnusedOption> find_unused_options(const std::vector<OptionSpec>& specs,
+                                              const OptionValues& values);
 
 // Returns the candidate with the smallest edit distance to `word`, or "" if all distances are greater than
 // max(2, length of `word` / 3).
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
+std::string find_nearest_name(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace tapeformer

@@ -73,7 +73,7 @@ class RandomStream {
     return std::sqrt(-2 * std::log(u)) * std::cos(angle);
   }
   // Returns a uniform integer in [0, n), n > 0, with a bias below n / 2^64.
-  TAPEFORMER_HOST_DEVICE uint64_t below(uint64_t i, uint64_t n) const {
+  TAPEFORMER_HOST_DEVICE uint64_t uniform_below(uint64_t i, uint64_t n) const {
     const PhiloxBlock bits = block(i);
     return ((uint64_t{bits[0]} << 32) | bits[1]) % n;
   }

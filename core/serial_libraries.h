@@ -5,12 +5,12 @@ namespace tapeformer {
 
 // While an object of this class exists, OpenMP regions that start in the thread of the object run in this
 // thread only. Additional threads would compete with the thread pool for processors.
-class SerialLibraries {
+class SerialLibraryScope {
  public:
-  SerialLibraries();
-  ~SerialLibraries();
-  SerialLibraries(const SerialLibraries&) = delete;
-  SerialLibraries& operator=(const SerialLibraries&) = delete;
+  SerialLibraryScope();
+  ~SerialLibraryScope();
+  SerialLibraryScope(const SerialLibraryScope&) = delete;
+  SerialLibraryScope& operator=(const SerialLibraryScope&) = delete;
 
  private:
   int openmp_threads_, openmp_levels_;

@@ -113,9 +113,9 @@ class Tensor {
   template <class T>
   T* data() const {
     if (kDTypeOf<T> != dtype()) [[unlikely]]
-      wrong_dtype(kDTypeOf<T>);
+      throw_wrong_dtype(kDTypeOf<T>);
     if (device() != current_device) [[unlikely]]
-      wrong_device();
+      throw_wrong_device();
     return static_cast<T*>(raw());
   }
   // Returns the only element, converted to double. Waits for the device.
@@ -176,7 +176,7 @@ class Tensor {
   explicit Tensor(Body* body) : body_(body) {}
   Body& body() const {
     if (!body_) [[unlikely]]
-      undefined();
+      throw_undefined();
     return *body_.get();
   }
   void check_derived(const char* method) const {
@@ -184,20 +184,20 @@ class Tensor {
       body_->attachment->check_derived(method);
   }
   Tensor copy_as(DType dtype, Device device) const;
-  [[noreturn]] static void undefined();
-  [[noreturn]] void wrong_dtype(DType asked) const;
-  [[noreturn]] void wrong_device() const;
+  [[noreturn]] static void throw_undefined();
+  [[noreturn]] void throw_wrong_dtype(DType asked) const;
+  [[noreturn]] void throw_wrong_device() const;
 
   Shared<Body> body_;
 };
 
-[[noreturn]] void undefined_argument(const char* op, const char* name);
+[[noreturn]] void throw_undefined_argument(const char* op, const char* name);
 
 // Throws ShapeError "OP: NAME is undefined" for the first undefined tensor in a list of names and tensors.
 template <class... Rest>
 void check_defined(const char* op, const char* name, const Tensor& tensor, const Rest&... rest) {
   if (!tensor.defined()) [[unlikely]]
-    undefined_argument(op, name);
+    throw_undefined_argument(op, name);
   if constexpr (sizeof...(rest) > 0) check_defined(op, rest...);
 }
 

@@ -52,7 +52,7 @@ void futex_wake(std::atomic<uint32_t>& word, int count) {
 bool waits_passively() {
   static const bool passive = [] {
     const char* const policy = std::getenv("OMP_WAIT_POLICY");
-    return policy && is_passive(policy);
+    return policy && is_passive_wait_policy(policy);
   }();
   return passive;
 }
@@ -119,13 +119,13 @@ class ProcessorAvoidance {
 // calling thread only.
 class LoopScope {
  public:
-  LoopScope() { loop_thread().inside = true; }
-  ~LoopScope() { loop_thread().inside = false; }
+  LoopScope() { loop_thread().is_in_loop = true; }
+  ~LoopScope() { loop_thread().is_in_loop = false; }
   LoopScope(const LoopScope&) = delete;
   LoopScope& operator=(const LoopScope&) = delete;
 
  private:
-  SerialLibraries serial_;
+  SerialLibraryScope serial_;
 };
 
 }  // namespace
@@ -136,7 +136,7 @@ LoopThread& loop_thread() {
 }
 
 void ThreadPool::run(int64_t count, int helpers, Run function, void* context) {
-  const std::unique_lock owner(owner_, std::try_to_lock);
+  const std::unique_lock owner(caller_mutex_, std::try_to_lock);
   const LoopScope scope;
   if (!owner) {
     for (int64_t range = 0; range < count; ++range) function(context, range);
@@ -145,9 +145,9 @@ void ThreadPool::run(int64_t count, int helpers, Run function, void* context) {
   start_workers(helpers);
   function_ = function;
   context_ = context;
-  count_.store(count, std::memory_order_relaxed);
+  range_count_.store(count, std::memory_order_relaxed);
   helpers_.store(static_cast<uint32_t>(helpers), std::memory_order_relaxed);
-  next_.store(0, std::memory_order_relaxed);
+  next_range_.store(0, std::memory_order_relaxed);
   state_.store(kOpen);
   caller_processor_.store(sched_getcpu(), std::memory_order_relaxed);
   generation_.fetch_add(1);
@@ -158,24 +158,24 @@ void ThreadPool::run(int64_t count, int helpers, Run function, void* context) {
 }
 
 void ThreadPool::start_workers(int count) {
-  while (workers_ < count) {
-    const int number = workers_ + 1;
+  while (worker_count_ < count) {
+    const int number = worker_count_ + 1;
     try {
       std::thread([this, number] {
         bind(number);
-        work();
+        run_worker();
       }).detach();
     } catch (const std::system_error&) {
       return;  // the system limits the number of threads; the existing threads do the work
     }
-    workers_ = number;
+    worker_count_ = number;
   }
 }
 
-int ThreadPool::join() {
+int ThreadPool::join_loop() {
   for (uint32_t state = state_.load(); state & kOpen;) {
     if (joined(state) >= helpers_.load(std::memory_order_relaxed) ||
-        next_.load(std::memory_order_relaxed) >= count_.load(std::memory_order_relaxed))
+        next_range_.load(std::memory_order_relaxed) >= range_count_.load(std::memory_order_relaxed))
       return 0;
     if (state_.compare_exchange_weak(state, state + kOneJoined + 1))
       return static_cast<int>(joined(state)) + 1;
@@ -184,11 +184,11 @@ int ThreadPool::join() {
 }
 
 void ThreadPool::take_ranges() {
-  const int64_t count = count_.load(std::memory_order_relaxed);
-  for (int64_t range = next_++; range < count; range = next_++) function_(context_, range);
+  const int64_t count = range_count_.load(std::memory_order_relaxed);
+  for (int64_t range = next_range_++; range < count; range = next_range_++) function_(context_, range);
 }
 
-void ThreadPool::leave() {
+void ThreadPool::leave_loop() {
   const uint32_t before = state_.fetch_sub(1);
   if ((before & kWaiting) && (before & kInside) == 1) futex_wake(state_, INT_MAX);
 }
@@ -208,10 +208,10 @@ void ThreadPool::wait_for_loop(uint32_t seen, int64_t spin_time, bool& slept) {
   --sleepers_;
 }
 
-void ThreadPool::work() {
+void ThreadPool::run_worker() {
   const LoopScope scope;
   LoopThread& self = loop_thread();
-  WorkerBursts bursts;
+  WorkerSleepSchedule bursts;
   ProcessorAvoidance avoidance;
   const auto restart = [&] {
     bursts.restart(nanoseconds(CLOCK_MONOTONIC), nanoseconds(CLOCK_THREAD_CPUTIME_ID));
@@ -219,19 +219,19 @@ void ThreadPool::work() {
   restart();
   for (uint32_t seen = 0;;) {
     bool slept = false;
-    wait_for_loop(seen, bursts.contended() ? kContendedSpin : kWorkerSpin, slept);
+    wait_for_loop(seen, bursts.is_contended() ? kContendedSpin : kWorkerSpin, slept);
     if (slept) restart();
     seen = generation_.load();
-    self.number = join();
+    self.number = join_loop();
     if (self.number == 0) continue;
     take_ranges();
-    leave();
+    leave_loop();
     const int64_t wall = nanoseconds(CLOCK_MONOTONIC);
-    if (!bursts.due(wall)) continue;
+    if (!bursts.needs_update(wall)) continue;
     const int64_t rest = bursts.update(wall, nanoseconds(CLOCK_THREAD_CPUTIME_ID));
     if (rest == 0) continue;
     std::this_thread::sleep_for(std::chrono::nanoseconds(rest));
-    avoidance.avoid(bursts.contended() ? caller_processor_.load(std::memory_order_relaxed) : -1);
+    avoidance.avoid(bursts.is_contended() ? caller_processor_.load(std::memory_order_relaxed) : -1);
     restart();
   }
 }

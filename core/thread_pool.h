@@ -9,8 +9,8 @@ namespace tapeformer {
 
 // State of a thread in a loop of the pool.
 struct LoopThread {
-  bool inside = false;  // always true in workers
-  int number = 0;       // number of the thread in the current loop; 0 for the caller
+  bool is_in_loop = false;  // always true in workers
+  int number = 0;           // number of the thread in the current loop; 0 for the caller
 };
 // Returns the state of the calling thread.
 LoopThread& loop_thread();
@@ -31,25 +31,25 @@ class ThreadPool {
 
  private:
   void start_workers(int count);
-  void work();
+  void run_worker();
   void wait_for_loop(uint32_t seen, int64_t spin_time, bool& slept);
   // Joins the loop. Returns the number of the worker in the loop, or 0 if the loop is closed or needs no
   // worker.
-  int join();
+  int join_loop();
   void take_ranges();
-  void leave();
+  void leave_loop();
   void wait_for_workers();
 
-  std::mutex owner_;  // held by the caller of a loop
-  int workers_ = 0;
+  std::mutex caller_mutex_;  // held by the caller of a loop
+  int worker_count_ = 0;
   // The current loop. Its caller changes these members only while no worker is inside a loop.
   Run function_ = nullptr;
   void* context_ = nullptr;
-  std::atomic<int64_t> count_{0};
+  std::atomic<int64_t> range_count_{0};
   std::atomic<uint32_t> helpers_{0};
   std::atomic<int> caller_processor_{-1};
   // Words that several threads change often are in separate cache lines.
-  alignas(64) std::atomic<int64_t> next_{0};         // next range to take
+  alignas(64) std::atomic<int64_t> next_range_{0};   // next range to take
   alignas(64) std::atomic<uint32_t> state_{0};       // kOpen, kWaiting and two counts of workers
   alignas(64) std::atomic<uint32_t> generation_{0};  // number of loops started
   std::atomic<uint32_t> sleepers_{0};                // workers that sleep until the generation changes

@@ -17,29 +17,29 @@ extern "C" const char* __tsan_default_suppressions() {
 namespace tapeformer {
 namespace {
 
-std::atomic<int> thread_count = 0;  // 0 selects the default
+std::atomic<int> configured_count = 0;  // 0 selects the default
 
 }  // namespace
 
-void set_threads(int count) {
-  thread_count = count > 0 ? count : omp_get_num_procs();
-  omp_set_num_threads(thread_count);
+void set_thread_count(int count) {
+  configured_count = count > 0 ? count : omp_get_num_procs();
+  omp_set_num_threads(configured_count);
 }
 
-int threads() {
+int thread_count() {
   static const int default_count = omp_get_max_threads();
-  const int count = thread_count.load(std::memory_order_relaxed);
+  const int count = configured_count.load(std::memory_order_relaxed);
   return count > 0 ? count : default_count;
 }
 
-int thread_number() {
+int thread_index() {
   return loop_thread().number;
 }
 
 namespace detail {
 
 bool in_parallel() {
-  return loop_thread().inside || omp_in_parallel();
+  return loop_thread().is_in_loop || omp_in_parallel();
 }
 
 void run_ranges(int64_t count, int team, void (*run)(void* context, int64_t range), void* context) {

@@ -15,7 +15,7 @@ namespace tapeformer {
 // start, its last rest or its last preemption. After kSteadyBursts bursts without preemption, each further
 // burst is twice as long as the burst before it. The worker becomes uncontended when the length of a burst
 // exceeds kLongRun, or when it is preempted after more than kLongRun of processor time.
-class WorkerBursts {
+class WorkerSleepSchedule {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;
   // Interval between readings of the processor time, which need a system call.
@@ -34,16 +34,16 @@ class WorkerBursts {
     cpu_ = cpu;
   }
   // Returns whether update() must be called after the current loop.
-  bool due(int64_t wall) const {
+  bool needs_update(int64_t wall) const {
     return wall - wall_ >= kCheckInterval || (contended_ && used_ + (wall - wall_) >= burst_);
   }
   // Ends a measurement and starts the next one. Returns the time for which the worker must sleep, or 0. Call
-  // it after a loop if due() is true.
+  // it after a loop if needs_update() is true.
   int64_t update(int64_t wall, int64_t cpu) {
     const int64_t stolen = (wall - wall_) - (cpu - cpu_);
     used_ += cpu - cpu_;
     restart(wall, cpu);
-    if (stolen < kMinStolen) return contended_ && used_ >= burst_ ? end_burst() : 0;
+    if (stolen < kMinStolen) return contended_ && used_ >= burst_ ? end_burst_and_get_sleep_time() : 0;
     if (used_ > kLongRun) {
       contended_ = false;
       used_ = 0;
@@ -52,17 +52,17 @@ class WorkerBursts {
     contended_ = true;
     steady_ = 0;
     burst_ = std::clamp(used_ * 7 / 10, kMinFirstBurst, kMaxFirstBurst);
-    return rest();
+    return reset_and_get_sleep_time();
   }
-  bool contended() const { return contended_; }
+  bool is_contended() const { return contended_; }
 
  private:
-  int64_t end_burst() {
+  int64_t end_burst_and_get_sleep_time() {
     if (++steady_ > kSteadyBursts) burst_ *= 2;
     if (burst_ > kLongRun) contended_ = false;
-    return rest();
+    return reset_and_get_sleep_time();
   }
-  int64_t rest() {
+  int64_t reset_and_get_sleep_time() {
     const int64_t time = std::min(used_, kLongRun);
     used_ = 0;
     return time;

@@ -14,8 +14,8 @@ constexpr int64_t kAttempts = 1'000'000;  // maximum number of expressions to dr
 constexpr uint8_t kFirstDigit = 1, kFirstOperation = 11, kEnd = 15;
 constexpr uint64_t kOperations = 4;
 
-// Returns the result of operation `index` in the order of ListOps::kTokens: minimum, maximum, median (rounded
-// down) or sum modulo 10.
+// Returns the result of operation `index` in the order of ListOps::kTokenTexts: minimum, maximum, median
+// (rounded down) or sum modulo 10.
 int64_t result_of(uint64_t index, std::vector<int64_t> values) {
   if (index == 3) return std::accumulate(values.begin(), values.end(), int64_t{0}) % 10;
   std::sort(values.begin(), values.end());
@@ -42,13 +42,13 @@ class ExpressionDraw {
  private:
   int64_t draw_operand(int64_t depth) {
     if (depth >= options_.max_depth || stream_.uniform(number_++) > kOperationShare) {
-      const uint64_t digit = stream_.below(number_++, ListOps::kClasses);
+      const uint64_t digit = stream_.uniform_below(number_++, ListOps::kClassCount);
       append(kFirstDigit + static_cast<uint8_t>(digit));
       return static_cast<int64_t>(digit);
     }
-    const uint64_t operation = stream_.below(number_++, kOperations);
-    const auto count =
-        2 + static_cast<int64_t>(stream_.below(number_++, static_cast<uint64_t>(options_.max_args - 1)));
+    const uint64_t operation = stream_.uniform_below(number_++, kOperations);
+    const auto count = 2 + static_cast<int64_t>(stream_.uniform_below(
+                               number_++, static_cast<uint64_t>(options_.max_args - 1)));
     append(kFirstOperation + static_cast<uint8_t>(operation));
     std::vector<int64_t> values;
     for (int64_t i = 0; i < count && !failed_; ++i) values.push_back(draw_operand(depth + 1));
@@ -75,12 +75,12 @@ int64_t min_length_of(const ListOpsOptions& options) {
 
 ListOps::ListOps(const ListOpsOptions& options)
     : options_(options),
-      info_{"listops", options.split, static_cast<int64_t>(kTokens.size()), options.max_length - 1},
+      info_{"listops", options.split, static_cast<int64_t>(kTokenTexts.size()), options.max_length - 1},
       size_(options.count),
       stream_(options.seed, "listops: " + options.split) {
   const std::vector<std::string> splits = {"train", "valid", "test"};
   if (std::find(splits.begin(), splits.end(), options.split) == splits.end())
-    throw ConfigError(unknown_name_text(options.split, "a split", splits));
+    throw ConfigError(describe_unknown_name(options.split, "a split", splits));
   const auto require = [](bool condition, const char* name, int64_t value, const std::string& expected) {
     if (!condition) throw ConfigError(concat_text("listops: ", name, " ", value, ", expected ", expected));
   };
@@ -90,7 +90,7 @@ ListOps::ListOps(const ListOpsOptions& options)
   require(options.max_depth >= 2, "max_depth", options.max_depth, "at least 2");
   require(options.max_args >= 2, "max_args", options.max_args, "at least 2");
   require(options.count >= 0, "count", options.count, "0 (for all) or more");
-  if (size_ == 0) size_ = options.split == "train" ? kTrainExamples : kEvalExamples;
+  if (size_ == 0) size_ = options.split == "train" ? kTrainExampleCount : kEvalExampleCount;
   example(0);
 }
 

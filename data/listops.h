@@ -20,7 +20,7 @@ struct ListOpsOptions {
   int64_t min_length = 0, max_length = 2000;
   int64_t max_depth = 10;  // levels of nesting; an operand on the last level is a digit
   int64_t max_args = 10;   // operands of an operation, at least 2
-  int64_t count = 0;       // number of examples; 0: kTrainExamples or kEvalExamples
+  int64_t count = 0;       // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
 };
 
@@ -32,11 +32,12 @@ struct ListOpsExample {
 
 class ListOps final : public Dataset {
  public:
-  static constexpr int64_t kTrainExamples = 96000, kEvalExamples = 2000;  // as in the Long Range Arena
-  static constexpr int64_t kClasses = 10;
+  static constexpr int64_t kTrainExampleCount = 96000,
+                           kEvalExampleCount = 2000;  // as in the Long Range Arena
+  static constexpr int64_t kClassCount = 10;
   // The texts of the tokens. Token 0 pads sequences.
-  static constexpr std::array<const char*, 16> kTokens{"",  "0", "1", "2",    "3",    "4",    "5",   "6",
-                                                       "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
+  static constexpr std::array<const char*, 16> kTokenTexts{"",  "0", "1", "2",    "3",    "4",    "5",   "6",
+                                                           "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
 
   // Throws ConfigError for options that are out of range, and the errors of example().
   explicit ListOps(const ListOpsOptions& options);

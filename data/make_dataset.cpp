@@ -48,8 +48,8 @@ class ImageDataset : public Dataset {
 };
 
 // Returns the catalogue entry of a data set that make_dataset() supports. Throws ConfigError for other names.
-const KnownSet& token_set(const std::string& name) {
-  return known_set(name, [](const KnownSet& set) {
+const CatalogueEntry& token_set(const std::string& name) {
+  return require_catalogue_entry(name, [](const CatalogueEntry& set) {
     return set.type == DatasetType::images || set.type == DatasetType::text ||
            set.type == DatasetType::sequences || set.type == DatasetType::expressions ||
            set.type == DatasetType::vectors;
@@ -57,7 +57,8 @@ const KnownSet& token_set(const std::string& name) {
 }
 
 // Returns the synthetic data set that `set` describes, or nullptr if `set` is not synthetic.
-std::shared_ptr<const Dataset> make_synthetic_dataset(const KnownSet& set, const DatasetOptions& options) {
+std::shared_ptr<const Dataset> make_synthetic_dataset(const CatalogueEntry& set,
+                                                      const DatasetOptions& options) {
   const SymbolTaskOptions task{options.split, options.max_length, options.symbols, options.limit,
                                options.seed};
   if (set.format == DatasetFormat::copy_task) return std::make_shared<CopyTask>(task);
@@ -83,23 +84,23 @@ std::shared_ptr<const Dataset> make_synthetic_dataset(const KnownSet& set, const
 
 // Returns options.text with the limit of `options`. For a data set in a data directory, sets `path` to the
 // file of the data set.
-TextOptions text_options(const KnownSet& set, const DatasetOptions& options) {
+TextOptions text_options(const CatalogueEntry& set, const DatasetOptions& options) {
   TextOptions text = options.text;
   text.limit = options.limit;
   if (!set.needs_path) text.path = require_file(require_set(set, options.data_dir), set.files.front().name);
   return text;
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_of(const KnownSet& set, const DatasetOptions& options) {
+std::shared_ptr<const Tokenizer> tokenizer_of(const CatalogueEntry& set, const DatasetOptions& options) {
   if (options.tokenizer) return options.tokenizer;
-  if (options.text.tokenizer == kBytes) return make_byte_tokenizer();
+  if (options.text.tokenizer == kByteTokenizerName) return make_byte_tokenizer();
   return make_tokenizer(text_options(set, options), options.seed);
 }
 
 }  // namespace
 
 DatasetInfo describe_dataset(const DatasetOptions& options) {
-  const KnownSet& set = token_set(options.name);
+  const CatalogueEntry& set = token_set(options.name);
   if (const auto task = make_synthetic_dataset(set, options)) return task->info();
   if (set.format == DatasetFormat::image_folder) {
     const ImageFolderOptions& o = options.image_folder;
@@ -107,7 +108,7 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
             o.size,       o.size,        o.channels};
   }
   if (set.type == DatasetType::text)
-    return {options.name, options.split, tokenizer_of(set, options)->vocabulary(),
+    return {options.name, options.split, tokenizer_of(set, options)->vocabulary_size(),
             options.text.sequence_length};
   check_downscale(options.name, set.height, set.width, options.downscale);
   const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
@@ -116,7 +117,7 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
 }
 
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
-  const KnownSet& set = token_set(options.name);
+  const CatalogueEntry& set = token_set(options.name);
   if (auto task = make_synthetic_dataset(set, options)) return task;
   if (set.type == DatasetType::text)
     return std::make_shared<TextDataset>(text_options(set, options), options.name, options.split,

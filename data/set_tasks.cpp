@@ -40,7 +40,7 @@ SetTask::SetTask(const std::string& name, int64_t features, const SetTaskOptions
       stream_(options.seed, name + ": " + options.split) {
   const std::vector<std::string> splits = {"train", "valid", "test"};
   if (std::find(splits.begin(), splits.end(), options.split) == splits.end())
-    throw ConfigError(unknown_name_text(options.split, "a split", splits));
+    throw ConfigError(describe_unknown_name(options.split, "a split", splits));
   const auto require = [&](bool condition, const char* option, int64_t value, const std::string& expected) {
     if (!condition) throw ConfigError(concat_text(name, ": ", option, " ", value, ", expected ", expected));
   };
@@ -48,7 +48,7 @@ SetTask::SetTask(const std::string& name, int64_t features, const SetTaskOptions
   require(options.min_length >= 0 && options.min_length <= options.max_length, "min_length",
           options.min_length, concat_text("0 to max_length, ", options.max_length));
   require(options.count >= 0, "count", options.count, "0 (for all) or more");
-  if (size_ == 0) size_ = options.split == "train" ? kTrainExamples : kEvalExamples;
+  if (size_ == 0) size_ = options.split == "train" ? kTrainExampleCount : kEvalExampleCount;
 }
 
 Batch SetTask::batch(std::span<const int64_t> indices) const {
@@ -60,8 +60,8 @@ Batch SetTask::batch(std::span<const int64_t> indices) const {
   batch.lengths = Tensor::empty({count}, DType::int64);
   batch.targets = Tensor::empty({count});
   for (int64_t i = 0; i < count; ++i) {
-    Draws draws(stream_.at_step(static_cast<uint64_t>(indices[static_cast<size_t>(i)])));
-    const int64_t length = min_length_ + draws.below(longest - min_length_ + 1);
+    RandomSequence draws(stream_.at_step(static_cast<uint64_t>(indices[static_cast<size_t>(i)])));
+    const int64_t length = min_length_ + draws.uniform_below(longest - min_length_ + 1);
     batch.lengths.data<int64_t>()[i] = length;
     batch.targets.data<float>()[i] = static_cast<float>(
         write_example(draws, length, batch.elements.data<float>() + i * longest * info_.features));
@@ -69,7 +69,7 @@ Batch SetTask::batch(std::span<const int64_t> indices) const {
   return batch;
 }
 
-double SetMaximum::write_example(Draws& draws, int64_t length, float* elements) const {
+double SetMaximum::write_example(RandomSequence& draws, int64_t length, float* elements) const {
   std::generate_n(elements, length, [&] { return static_cast<float>(draws.uniform()); });
   return *std::max_element(elements, elements + length);
 }
@@ -80,7 +80,7 @@ SetMixture::SetMixture(const SetTaskOptions& options)
     throw ConfigError(concat_text("set-mixture: components ", components_, ", expected at least 1"));
 }
 
-double SetMixture::write_example(Draws& draws, int64_t length, float* elements) const {
+double SetMixture::write_example(RandomSequence& draws, int64_t length, float* elements) const {
   // Exponential variates divided by their sum have the uniform Dirichlet distribution.
   std::vector<Component> mixture(static_cast<size_t>(components_));
   double sum = 0;

@@ -15,14 +15,14 @@ struct SetTaskOptions {
   // 0, the smallest number is a quarter of max_length.
   int64_t min_length = 0, max_length = 10;
   int64_t components = 4;  // components of a mixture; only for SetMixture
-  int64_t count = 0;       // number of examples; 0: kTrainExamples or kEvalExamples
+  int64_t count = 0;       // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
 };
 
 // Base class of the tasks in this file.
 class SetTask : public Dataset {
  public:
-  static constexpr int64_t kTrainExamples = 1'000'000, kEvalExamples = 2000;
+  static constexpr int64_t kTrainExampleCount = 1'000'000, kEvalExampleCount = 2000;
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
@@ -35,13 +35,13 @@ class SetTask : public Dataset {
   SetTask(const std::string& name, int64_t features, const SetTaskOptions& options);
 
   // The random numbers of an example, drawn in order.
-  class Draws {
+  class RandomSequence {
    public:
-    explicit Draws(const RandomStream& stream) : stream_(stream) {}
+    explicit RandomSequence(const RandomStream& stream) : stream_(stream) {}
     double uniform() { return stream_.uniform(number_++); }
     double normal() { return stream_.normal(number_++); }
-    int64_t below(int64_t n) {
-      return static_cast<int64_t>(stream_.below(number_++, static_cast<uint64_t>(n)));
+    int64_t uniform_below(int64_t n) {
+      return static_cast<int64_t>(stream_.uniform_below(number_++, static_cast<uint64_t>(n)));
     }
 
    private:
@@ -51,7 +51,7 @@ class SetTask : public Dataset {
 
  private:
   // Writes `length` elements of an example to `elements`. Returns the target of the example.
-  virtual double write_example(Draws& draws, int64_t length, float* elements) const = 0;
+  virtual double write_example(RandomSequence& draws, int64_t length, float* elements) const = 0;
 
   DatasetInfo info_;
   int64_t min_length_, size_;
@@ -65,7 +65,7 @@ class SetMaximum final : public SetTask {
   explicit SetMaximum(const SetTaskOptions& options) : SetTask("set-maximum", 1, options) {}
 
  private:
-  double write_example(Draws& draws, int64_t length, float* elements) const override;
+  double write_example(RandomSequence& draws, int64_t length, float* elements) const override;
 };
 
 // Sets of points in the plane, drawn from a mixture of Gaussians (section 5.3 of the paper). The shares of
@@ -79,7 +79,7 @@ class SetMixture final : public SetTask {
   explicit SetMixture(const SetTaskOptions& options);
 
  private:
-  double write_example(Draws& draws, int64_t length, float* elements) const override;
+  double write_example(RandomSequence& draws, int64_t length, float* elements) const override;
 
   int64_t components_;
 };

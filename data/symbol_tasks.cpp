@@ -13,14 +13,14 @@ SymbolTask::SymbolTask(const std::string& name, const SymbolTaskOptions& options
       stream_(options.seed, name + " task: " + options.split) {
   const std::vector<std::string> splits = {"train", "valid", "test"};
   if (std::find(splits.begin(), splits.end(), options.split) == splits.end())
-    throw ConfigError(unknown_name_text(options.split, "a split", splits));
+    throw ConfigError(describe_unknown_name(options.split, "a split", splits));
   if (options.max_length < 8)
     throw ConfigError(concat_text(name, ": max_length ", options.max_length, ", expected at least 8"));
   if (options.symbols < 1)
     throw ConfigError(concat_text(name, ": ", options.symbols, " symbols, expected at least 1"));
   if (options.count < 0)
     throw ConfigError(concat_text(name, ": ", options.count, " examples, expected 0 (for all) or more"));
-  if (size_ == 0) size_ = options.split == "train" ? kTrainExamples : kEvalExamples;
+  if (size_ == 0) size_ = options.split == "train" ? kTrainExampleCount : kEvalExampleCount;
 }
 
 Batch SymbolTask::batch(std::span<const int64_t> indices) const {
@@ -40,7 +40,7 @@ Batch SymbolTask::batch(std::span<const int64_t> indices) const {
 void CopyTask::write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const {
   const int64_t min_symbols = info().length / 4, max_symbols = (info().length - 1) / 2 - 1;
   const auto choices = static_cast<uint64_t>(max_symbols - min_symbols + 1);
-  const auto n = min_symbols + static_cast<int64_t>(stream.below(0, choices));
+  const auto n = min_symbols + static_cast<int64_t>(stream.uniform_below(0, choices));
   for (int64_t i = 0; i < n; ++i) tokens[i] = tokens[n + 1 + i] = static_cast<int64_t>(symbol(stream, 1 + i));
   std::fill(mask + n - 1, mask + 2 * n, uint8_t{1});
 }

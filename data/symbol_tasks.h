@@ -12,7 +12,7 @@ struct SymbolTaskOptions {
   int64_t max_length = 128;     // predictions per example, at least 8
   // Number of different symbols, at least 1; the vocabulary has symbols + 1 tokens.
   int64_t symbols = 10;
-  int64_t count = 0;  // number of examples; 0: kTrainExamples or kEvalExamples
+  int64_t count = 0;  // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
 };
 
@@ -22,8 +22,8 @@ class SymbolTask : public Dataset {
  public:
   // Default numbers of examples. The training examples suffice for the 10,000 steps of the copy task with
   // batches of 64, without repetition.
-  static constexpr int64_t kTrainExamples = 640000;
-  static constexpr int64_t kEvalExamples = 1000;
+  static constexpr int64_t kTrainExampleCount = 640000;
+  static constexpr int64_t kEvalExampleCount = 1000;
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
@@ -37,7 +37,7 @@ class SymbolTask : public Dataset {
 
   // Returns a random symbol. `draw` is the index of the random number in the stream.
   uint64_t symbol(const RandomStream& stream, int64_t draw) const {
-    return 1 + stream.below(static_cast<uint64_t>(draw), static_cast<uint64_t>(symbols_));
+    return 1 + stream.uniform_below(static_cast<uint64_t>(draw), static_cast<uint64_t>(symbols_));
   }
 
  private:

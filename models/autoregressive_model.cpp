@@ -15,7 +15,7 @@ namespace tapeformer {
 namespace {
 
 const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
-  const std::vector<OptionProblem> problems = option_problems(options);
+  const std::vector<OptionProblem> problems = find_option_problems(options);
   if (!problems.empty()) throw OptionError(problems.front());
   if (const std::string text =
           unsupported_text(options.encoder.attention, "causal form", &AttentionCapabilities::causal);
@@ -60,11 +60,11 @@ double unmasked_rows(const Tensor& targets, const Tensor& weights) {
 
 }  // namespace
 
-std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options) {
-  std::vector<OptionProblem> problems = option_problems(options.encoder);
+std::vector<OptionProblem> find_option_problems(const AutoregressiveOptions& options) {
+  std::vector<OptionProblem> problems = find_option_problems(options.encoder);
   const int64_t width = options.encoder.width();
   if (options.positions == Positions::axial)
-    for (const OptionProblem& problem : option_problems(options.axial, width, options.max_length))
+    for (const OptionProblem& problem : find_option_problems(options.axial, width, options.max_length))
       problems.push_back(problem);
   if (!options.concatenates_positions()) {
     if (options.value_dim != 0)
@@ -78,7 +78,7 @@ std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options)
     problems.push_back({"value_dim", concat_text("the width (heads x head_dim = ", width,
                                                  ") is too small for values and positions")});
   }
-  if (const int64_t memory = longest_memory(options.encoder.attention);
+  if (const int64_t memory = max_memory_span(options.encoder.attention);
       memory > 0 && (options.positions != Positions::none || options.encoder.rotary))
     problems.push_back(
         {"positions", concat_text("a segment memory of ", memory,
@@ -98,7 +98,7 @@ AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
                           ? std::make_unique<AxialPositions>(options.axial, options.max_length)
                           : nullptr),
       encoder(with_max_length(options.encoder, options.max_length)),
-      predictor(options.encoder.output_width(), options.outputs(), !options.tied_embeddings),
+      predictor(options.encoder.output_width(), options.output_width(), !options.tied_embeddings),
       positions(make_positions(options)),
       options_(options) {
   add_child("value_embedding", value_embedding);
@@ -139,38 +139,38 @@ Tensor AutoregressiveModel::chunked_loss(const Rows& rows) const {
   const double total = unmasked_rows(targets, weights);
   const auto chunk_loss = [&](const Tensor& chunk, const std::vector<Tensor>& parameters, int64_t first) {
     const int64_t last = first + chunk.size(0);
-    const Tensor chunk_targets = rows_of(targets, first, last);
-    const Tensor chunk_weights = weights.defined() ? rows_of(weights, first, last) : Tensor{};
+    const Tensor chunk_targets = view_rows(targets, first, last);
+    const Tensor chunk_weights = weights.defined() ? view_rows(weights, first, last) : Tensor{};
     const double share = total > 0 ? unmasked_rows(chunk_targets, chunk_weights) / total : 0;
     const Tensor outputs = linear(chunk, parameters[0], parameters[1]);
     return mul(mean_loss(outputs, chunk_targets, chunk_weights, rows.loss), share);
   };
   const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
-  return chunked_sum(chunk_loss, rows.encoded, options_.loss_chunks, {predictor.weight, predictor.bias},
-                     multiply);
+  return sum_in_chunks(chunk_loss, rows.encoded, options_.loss_chunks, {predictor.weight, predictor.bias},
+                       multiply);
 }
 
-AutoregressiveModel::Rows AutoregressiveModel::rows_of_batch(const Batch& batch,
-                                                             const ForwardContext& context) const {
+AutoregressiveModel::Rows AutoregressiveModel::encode_batch(const Batch& batch,
+                                                            const ForwardContext& context) const {
   const Tensor encoded = encode(slice(batch.tokens, 1, 0, -1), context);
   return {reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)}), flat_targets(batch.tokens),
           batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{},
           context.training ? options_.training_loss : CrossEntropyOptions{}};
 }
 
-Tensor AutoregressiveModel::loss_of(const Rows& rows) const {
+Tensor AutoregressiveModel::compute_loss(const Rows& rows) const {
   if (options_.loss_chunks > 1) return chunked_loss(rows);
   return mean_loss(predictor.forward(rows.encoded), rows.targets, rows.weights, rows.loss);
 }
 
 // Computes the predictions in as many chunks as the loss, so that the outputs do not increase the peak
 // memory.
-double AutoregressiveModel::accuracy_of(const Rows& rows) const {
+double AutoregressiveModel::compute_accuracy(const Rows& rows) const {
   double correct = 0, total = 0;
   for_each_chunk(rows.encoded.size(0), options_.loss_chunks, [&](int64_t first, int64_t last) {
-    const auto predictions = argmax(predictor.forward(rows_of(rows.encoded, first, last))).to_vector(),
-               targets = rows_of(rows.targets, first, last).to_vector(),
-               weights = rows.weights.defined() ? rows_of(rows.weights, first, last).to_vector()
+    const auto predictions = argmax(predictor.forward(view_rows(rows.encoded, first, last))).to_vector(),
+               targets = view_rows(rows.targets, first, last).to_vector(),
+               weights = rows.weights.defined() ? view_rows(rows.weights, first, last).to_vector()
                                                 : std::vector<double>(targets.size(), 1);
     for (size_t i = 0; i < targets.size(); ++i) {
       correct += weights[i] * (predictions[i] == targets[i]);
@@ -181,14 +181,14 @@ double AutoregressiveModel::accuracy_of(const Rows& rows) const {
 }
 
 Tensor AutoregressiveModel::loss(const Batch& batch, const ForwardContext& context) const {
-  return loss_of(rows_of_batch(batch, context));
+  return compute_loss(encode_batch(batch, context));
 }
 
 AutoregressiveModel::Scores AutoregressiveModel::score(const Batch& batch, uint64_t seed,
                                                        SegmentMemory* memory) const {
   const NoGrad no_grad;
-  const Rows rows = rows_of_batch(batch, {.seed = seed, .memory = memory});
-  return {loss_of(rows).item(), options_.head == Head::categorical ? accuracy_of(rows) : -1};
+  const Rows rows = encode_batch(batch, {.seed = seed, .memory = memory});
+  return {compute_loss(rows).item(), options_.head == Head::categorical ? compute_accuracy(rows) : -1};
 }
 
 }  // namespace tapeformer

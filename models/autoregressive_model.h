@@ -62,12 +62,12 @@ struct AutoregressiveOptions {
   // Positions::none.
   int64_t position_limit() const { return positions == Positions::none ? INT64_MAX : max_length; }
   // Returns the number of predictor outputs for each token: the parameters of its distribution.
-  int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
+  int64_t output_width() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 
 // Returns the problems of the options: invalid values and contradictions. If max_length is 0, rules about the
 // length are not checked.
-std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options);
+std::vector<OptionProblem> find_option_problems(const AutoregressiveOptions& options);
 
 class AutoregressiveModel final : public Module {
  public:
@@ -85,7 +85,7 @@ class AutoregressiveModel final : public Module {
     double nats = 0, accuracy = -1;
   };
   // Computes both scores in one forward pass. `seed` and `memory` set the members of the same name in
-  // ForwardContext. Only attention kinds with random_evaluation use `seed`.
+  // ForwardContext. Only attention kinds with has_random_evaluation use `seed`.
   Scores score(const Batch& batch, uint64_t seed = 0, SegmentMemory* memory = nullptr) const;
 
   const AutoregressiveOptions& options() const { return options_; }
@@ -109,10 +109,10 @@ class AutoregressiveModel final : public Module {
     Tensor encoded, targets, weights;
     CrossEntropyOptions loss;
   };
-  Rows rows_of_batch(const Batch& batch, const ForwardContext& context) const;
-  Tensor loss_of(const Rows& rows) const;
+  Rows encode_batch(const Batch& batch, const ForwardContext& context) const;
+  Tensor compute_loss(const Rows& rows) const;
   Tensor chunked_loss(const Rows& rows) const;
-  double accuracy_of(const Rows& rows) const;
+  double compute_accuracy(const Rows& rows) const;
 
   AutoregressiveOptions options_;
 };

@@ -11,12 +11,12 @@ namespace tapeformer {
 namespace {
 
 const ClassifierOptions& checked(const ClassifierOptions& options) {
-  const std::vector<OptionProblem> problems = option_problems(options.encoder);
+  const std::vector<OptionProblem> problems = find_option_problems(options.encoder);
   if (!problems.empty()) throw OptionError(problems.front());
   if (const std::string text = unsupported_text(options.encoder.attention,
                                                 "length masks, which sequences of different lengths need",
                                                 &AttentionCapabilities::length_masks);
-      options.varied_lengths && !text.empty())
+      options.has_varied_lengths && !text.empty())
     throw OptionError("attention", text);
   check_attention_length(options.encoder.attention, options.summary_tokens + options.max_length);
   return options;
@@ -62,14 +62,14 @@ Tensor Classifier::forward(const Tensor& tokens, const Tensor& lengths, const Fo
   const Tensor encoded =
       encoder.forward(x, {.causal = false, .key_lengths = longer_by(lengths, count)}, context);
   return predictor.forward(count > 0 ? mean(slice(encoded, 1, 0, count), 1)
-                                     : mean_of_valid(encoded, lengths));
+                                     : average_valid_rows(encoded, lengths));
 }
 
 Tensor Classifier::loss(const Batch& batch, const ForwardContext& context) const {
   return cross_entropy(forward(batch.tokens, batch.lengths, context), batch.labels);
 }
 
-std::vector<double> Classifier::scores(const Batch& batch, uint64_t seed) const {
+std::vector<double> Classifier::compute_scores(const Batch& batch, uint64_t seed) const {
   const NoGrad no_grad;
   const Tensor logits = forward(batch.tokens, batch.lengths, {.seed = seed});
   const auto predictions = argmax(logits).to_vector(), labels = batch.labels.to_vector();

@@ -15,7 +15,7 @@ struct ClassifierOptions {
   int64_t classes = 0;
   int64_t max_length = 0;  // maximum number of tokens of a sequence, without the summary tokens
   int64_t summary_tokens = 0;
-  bool varied_lengths = true;  // whether lengths differ; if true, attention needs length masks
+  bool has_varied_lengths = true;  // whether lengths differ; if true, attention needs length masks
 };
 
 class Classifier final : public ExampleModel {
@@ -31,7 +31,7 @@ class Classifier final : public ExampleModel {
   // The score nats_per_example is the loss. The score accuracy is the share of sequences whose most probable
   // class is correct.
   std::vector<std::string> score_names() const override { return {"nats_per_example", "accuracy"}; }
-  std::vector<double> scores(const Batch& batch, uint64_t seed = 0) const override;
+  std::vector<double> compute_scores(const Batch& batch, uint64_t seed = 0) const override;
 
   const ClassifierOptions& options() const { return options_; }
 

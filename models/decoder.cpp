@@ -11,7 +11,7 @@ Decoder::Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capaci
   check(capacity_ <= model.options().position_limit(), "Decoder", "capacity ", capacity_,
         " exceeds the positions of the model, ", model.options().position_limit());
   const Tensor& like = model.predictor.weight;
-  output_ = Tensor::empty({batch, model.options().outputs()}, like.dtype(), like.device());
+  output_ = Tensor::empty({batch, model.options().output_width()}, like.dtype(), like.device());
   if (model.axial_positions) {
     const NoGrad no_grad;
     axial_ = model.axial_positions->forward(model.options().max_length);

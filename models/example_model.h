@@ -16,13 +16,13 @@ class ExampleModel : public Module {
   // Returns the names of the scores of an evaluation. The first score is the loss.
   virtual std::vector<std::string> score_names() const = 0;
   // Returns the mean of each score over the examples of the batch, in the order of score_names(). `seed` is
-  // for attention kinds with random_evaluation.
-  virtual std::vector<double> scores(const Batch& batch, uint64_t seed = 0) const = 0;
+  // for attention kinds with has_random_evaluation.
+  virtual std::vector<double> compute_scores(const Batch& batch, uint64_t seed = 0) const = 0;
 };
 
 // Returns the mean of the valid rows of x (batch, length, width), (batch, width). `lengths` (batch,) int64
 // contains the numbers of valid rows; if it is undefined, all rows are valid. A sequence without valid rows
 // gives zeros. Copies the lengths to the CPU.
-Tensor mean_of_valid(const Tensor& x, const Tensor& lengths);
+Tensor average_valid_rows(const Tensor& x, const Tensor& lengths);
 
 }  // namespace tapeformer

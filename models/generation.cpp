@@ -106,11 +106,11 @@ void TokenStream::add(int64_t token) {
   tokens_.push_back(token);
   if (static_cast<int64_t>(tokens_.size()) <= window_ || window_ == capacity_) return;
   tokens_.erase(tokens_.begin(), tokens_.end() - (window_ + 1) / 2);
-  restarts_ = true;
+  must_restart_ = true;
 }
 
 const Tensor& TokenStream::read() {
-  if (std::exchange(restarts_, false)) {
+  if (std::exchange(must_restart_, false)) {
     decoder_->reset();
     for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
       newest_.fill(static_cast<double>(tokens_[i]));
@@ -134,7 +134,7 @@ Tensor TokenStream::distribution() {
   if (decoder_) return read();
   const auto length = static_cast<int64_t>(tokens_.size());
   const Tensor tokens = Tensor::from<int64_t>(tokens_, {1, length}).to(newest_.device());
-  const Tensor outputs = model_.forward(tokens, {.prefix = true});
+  const Tensor outputs = model_.forward(tokens, {.is_prefix = true});
   return contiguous(slice(outputs, 1, length - 1, length)).view({1, outputs.size(2)});
 }
 
@@ -166,11 +166,11 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
   columns.view({prefix_length, batch}, columns.strides()).copy_from(transpose(prefix, 0, 1));
   const auto column = [&](int64_t t) { return columns.view({batch}, {1}, t * batch); };
   if (options.mode == GenerationMode::recurrent) {
-    generate_recurrently(model, sampler, columns, prefix_length, options.graphs);
+    generate_recurrently(model, sampler, columns, prefix_length, options.use_graphs);
   } else {
     for (int64_t t = prefix_length - 1; t + 1 < length; ++t) {
       const Tensor tokens = columns.view({batch, t + 1}, {1, batch}).clone();
-      const Tensor outputs = model.forward(tokens, {.prefix = true});
+      const Tensor outputs = model.forward(tokens, {.is_prefix = true});
       sampler.draw(contiguous(slice(outputs, 1, t, t + 1)).view({batch, outputs.size(2)}), t, column(t + 1));
     }
   }

@@ -26,7 +26,7 @@ struct GenerationOptions {
   // Scale of the logistic distributions of images. It is used only if `sampling` has the default options;
   // otherwise, bytes are drawn from their probabilities.
   SamplingScale scale = SamplingScale::elu;
-  bool graphs = true;  // captures a step in a CUDA graph and replays it (recurrent mode on CUDA devices)
+  bool use_graphs = true;  // captures a step in a CUDA graph and replays it (recurrent mode on CUDA devices)
 };
 
 // Continues `prefix`, (batch, prefix length) uint8, to (batch, length) uint8 on the CPU. The random numbers
@@ -97,7 +97,7 @@ class TokenStream {
   std::unique_ptr<Decoder> decoder_;  // used in recurrent mode
   // The tokens of the window. Empty in recurrent mode if the window is the whole sequence.
   std::vector<int64_t> tokens_;
-  bool restarts_ = false;  // whether the decoder must read the window again
+  bool must_restart_ = false;  // whether the decoder must read the window again
 };
 
 }  // namespace tapeformer

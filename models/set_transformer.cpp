@@ -15,7 +15,7 @@ namespace {
 constexpr double kSmallestDeviation = 1e-3;
 
 const SetTransformerOptions& checked(const SetTransformerOptions& options) {
-  const std::vector<OptionProblem> problems = option_problems(options);
+  const std::vector<OptionProblem> problems = find_option_problems(options);
   if (!problems.empty()) throw OptionError(problems.front());
   check_attention_length(options.encoder.attention, options.max_length);
   return options;
@@ -29,14 +29,14 @@ EncoderOptions encoder_options(const SetTransformerOptions& options) {
 
 EncoderOptions decoder_options(const SetTransformerOptions& options) {
   EncoderOptions decoder = options.encoder;
-  decoder.attention = {{"softmax", attention_kind("softmax").defaults()}};
+  decoder.attention = {{"softmax", find_attention_kind("softmax").default_options()}};
   decoder.pre_norm = false;
-  decoder.max_length = options.seeds();
+  decoder.max_length = options.seed_count();
   return decoder;
 }
 
 LearnedQueriesOptions seed_options(const SetTransformerOptions& options) {
-  return {.count = options.seeds(),
+  return {.count = options.seed_count(),
           .heads = options.encoder.heads,
           .dim = options.encoder.head_dim,
           .feedforward = options.encoder.feedforward,
@@ -62,8 +62,8 @@ Tensor log_likelihoods(const Tensor& x, const Tensor& outputs) {
 
 }  // namespace
 
-std::vector<OptionProblem> option_problems(const SetTransformerOptions& options) {
-  std::vector<OptionProblem> problems = option_problems(options.encoder);
+std::vector<OptionProblem> find_option_problems(const SetTransformerOptions& options) {
+  std::vector<OptionProblem> problems = find_option_problems(options.encoder);
   if (options.encoder.reversible)
     problems.push_back({"reversible", "models of sets have no reversible layers, expected false"});
   if (const std::string text =
@@ -100,7 +100,7 @@ SetTransformer::SetTransformer(const SetTransformerOptions& options)
     : input_projection(checked(options).features, options.encoder.width()),
       encoder(encoder_options(options)),
       pooling(seed_options(options)),
-      predictor(options.encoder.width(), options.outputs()),
+      predictor(options.encoder.width(), options.output_width()),
       options_(options) {
   add_child("input_projection", input_projection);
   add_child("", encoder);
@@ -131,7 +131,7 @@ Tensor SetTransformer::loss(const Batch& batch, const ForwardContext& context) c
   const auto like_outputs = [&](const Tensor& x) { return x.to(outputs.dtype()).to(outputs.device()); };
   if (options_.components > 0) {
     const Tensor each = log_likelihoods(like_outputs(batch.elements), outputs);
-    return neg(mean(mean_of_valid(reshape(each, {each.size(0), each.size(1), 1}), batch.lengths)));
+    return neg(mean(average_valid_rows(reshape(each, {each.size(0), each.size(1), 1}), batch.lengths)));
   }
   const Tensor error = sub(reshape(outputs, {outputs.size(0)}), like_outputs(batch.targets));
   return mean(add(relu(error), relu(neg(error))));
@@ -142,7 +142,7 @@ std::vector<std::string> SetTransformer::score_names() const {
   return {"nats_per_element", "log_likelihood", "oracle_log_likelihood"};
 }
 
-std::vector<double> SetTransformer::scores(const Batch& batch, uint64_t seed) const {
+std::vector<double> SetTransformer::compute_scores(const Batch& batch, uint64_t seed) const {
   const NoGrad no_grad;
   const double result = loss(batch, {.seed = seed}).item();
   if (options_.components == 0) return {result};

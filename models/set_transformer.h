@@ -22,15 +22,15 @@ struct SetTransformerOptions {
   int64_t decoder_layers = 0;  // layers of self-attention over the seeds
   int64_t max_length = 0;      // maximum number of elements
 
-  int64_t seeds() const { return components > 0 ? components : 1; }
+  int64_t seed_count() const { return components > 0 ? components : 1; }
   // Returns the number of outputs per seed. For a mixture, the outputs are the logit of the share of the
   // component, `features` means and `features` standard deviations before softplus. Otherwise, the output is
   // one number.
-  int64_t outputs() const { return components > 0 ? 1 + 2 * features : 1; }
+  int64_t output_width() const { return components > 0 ? 1 + 2 * features : 1; }
 };
 
 // Returns the problems of the options: invalid values and contradictions.
-std::vector<OptionProblem> option_problems(const SetTransformerOptions& options);
+std::vector<OptionProblem> find_option_problems(const SetTransformerOptions& options);
 
 // Pooling by multi-head attention, PMA(Z) = MAB(S, feedforward(Z)) with learned seeds S (section 3.2).
 class AttentionPooling final : public Module {
@@ -59,7 +59,7 @@ class SetTransformer final : public ExampleModel {
   // Models without a mixture have the score mean_absolute_error. Models with a mixture have the scores
   // nats_per_element, log_likelihood and oracle_log_likelihood, which is the mean of batch.targets.
   std::vector<std::string> score_names() const override;
-  std::vector<double> scores(const Batch& batch, uint64_t seed = 0) const override;
+  std::vector<double> compute_scores(const Batch& batch, uint64_t seed = 0) const override;
 
   const SetTransformerOptions& options() const { return options_; }
 

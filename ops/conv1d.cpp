@@ -36,7 +36,7 @@ Sizes sizes_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
           .in = x.size(2),
           .out = weight.size(0),
           .kernel = weight.size(1),
-          .steps = conv1d_steps(frames, weight.size(1), options),
+          .steps = count_conv1d_steps(frames, weight.size(1), options),
           .padded = frames + options.before + options.after};
 }
 
@@ -54,7 +54,7 @@ void for_sequences(const Tensor& lengths, F&& f) {
 
 void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const Conv1dOptions& options) {
   for_sequences(lengths, [&](int64_t b, int64_t length) {
-    const int64_t steps = conv1d_steps(length, kernel, options);
+    const int64_t steps = count_conv1d_steps(length, kernel, options);
     frames_of(y, b, steps, y.size(1) - steps).fill(0);
   });
 }
@@ -134,7 +134,7 @@ void padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, cons
 
 }  // namespace
 
-int64_t conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& options) {
+int64_t count_conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& options) {
   const int64_t room = frames + options.before + options.after - kernel;
   return frames == 0 || room < 0 ? 0 : room / options.stride + 1;
 }
@@ -144,7 +144,7 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
   check_defined(kOp, "the input", input, "the weight", weights);
   const Sizes s = sizes_of(input, weights, bias, options);
   const Tensor x = contiguous(input), weight = contiguous(weights);
-  const Tensor counts = checked_lengths(kOp, "length", lengths, s.batch, s.frames);
+  const Tensor counts = validate_lengths(kOp, "length", lengths, s.batch, s.frames);
   const auto make = [&](const Shape& shape) { return Tensor::empty(shape, x.dtype(), x.device()); };
   const Tensor padded = make({s.batch, s.padded, s.in});
   padded.fill(0);
@@ -163,7 +163,7 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
   return record(
       kOp, y, inputs,
       [s, options, counts, padded, weight = detach(weight), count = inputs.size()](const Tensor& gradient,
-                                                                                   Needs needs) {
+                                                                                   NeededGradients needs) {
         const Tensor g = gradient.clone();
         clear_beyond(g, counts, s.kernel, options);
         Gradients result(count);

@@ -41,7 +41,7 @@ FeasiblePairs feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, 
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t* const own = labels.data<int64_t>() + b * longest;
     const int64_t count = label_lengths.data<int64_t>()[b];
-    if (frame_lengths.data<int64_t>()[b] < steps_needed({own, static_cast<size_t>(count)})) continue;
+    if (frame_lengths.data<int64_t>()[b] < min_ctc_steps({own, static_cast<size_t>(count)})) continue;
     result.mask.data<uint8_t>()[b] = 1;
     ++result.utterances;
     result.labels += count;
@@ -62,8 +62,8 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
         labels.shape(), " for logits ", logits.shape());
   check(labels.dtype() == DType::int64, kOp, "labels must be int64, not ", name_of(labels.dtype()));
   check(blank >= 0 && blank < classes, kOp, "blank ", blank, " is not in [0, ", classes, ")");
-  const Tensor frame_counts = checked_lengths(kOp, "frame length", frame_lengths, batch, logits.size(1));
-  const Tensor label_counts = checked_lengths(kOp, "label length", label_lengths, batch, labels.size(1));
+  const Tensor frame_counts = validate_lengths(kOp, "frame length", frame_lengths, batch, logits.size(1));
+  const Tensor label_counts = validate_lengths(kOp, "label length", label_lengths, batch, labels.size(1));
   const Tensor x = contiguous(logits), targets = contiguous(labels);
   for (int64_t b = 0; b < batch; ++b)
     check_labels(targets.data<int64_t>() + b * targets.size(1), label_counts.data<int64_t>()[b], b, classes,
@@ -71,7 +71,7 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   const FeasiblePairs feasible = feasible_pairs(frame_counts, targets, label_counts);
   const double scale = 1 / static_cast<double>(std::max<int64_t>(feasible.count(options.reduction), 1));
   const Tensor losses = Tensor::empty({batch}, x.dtype(), x.device());
-  const bool wanted = recording() && requires_grad(x);
+  const bool wanted = is_recording() && requires_grad(x);
   const Tensor gradient = wanted ? Tensor::empty_like(x) : Tensor{};
   const auto to_device = [&](const Tensor& tensor) { return tensor.to(x.device()); };
   const Tensor moved_frames = to_device(frame_counts), moved_targets = to_device(targets),
@@ -84,21 +84,21 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   });
   const Tensor weights = Tensor::full({batch}, scale, x.dtype(), x.device());
   const Tensor loss = record(kOp, weighted_sum(kOp, losses, weights), {&x}, [gradient](const Tensor& g) {
-    return Gradients{multiplied_by(kOp, gradient, g)};
+    return Gradients{multiply_by_scalar(kOp, gradient, g)};
   });
   return {loss, losses, batch - feasible.utterances};
 }
 
-int64_t ctc_loss_count(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
-                       CtcReduction reduction) {
-  check_defined("ctc_loss_count", "frame_lengths", frame_lengths, "labels", labels);
-  check(labels.rank() == 2 && labels.dtype() == DType::int64, "ctc_loss_count",
+int64_t ctc_loss_divisor(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
+                         CtcReduction reduction) {
+  check_defined("ctc_loss_divisor", "frame_lengths", frame_lengths, "labels", labels);
+  check(labels.rank() == 2 && labels.dtype() == DType::int64, "ctc_loss_divisor",
         "labels must be int64 (batch, longest), not ", name_of(labels.dtype()), " ", labels.shape());
   const int64_t batch = labels.size(0);
-  const Tensor frames = checked_lengths("ctc_loss_count", "frame length", frame_lengths, batch,
-                                        std::numeric_limits<int64_t>::max());
+  const Tensor frames = validate_lengths("ctc_loss_divisor", "frame length", frame_lengths, batch,
+                                         std::numeric_limits<int64_t>::max());
   const Tensor counts =
-      checked_lengths("ctc_loss_count", "label length", label_lengths, batch, labels.size(1));
+      validate_lengths("ctc_loss_divisor", "label length", label_lengths, batch, labels.size(1));
   return feasible_pairs(frames, contiguous(labels), counts).count(reduction);
 }
 

@@ -21,9 +21,9 @@ struct CtcOptions {
 };
 
 struct CtcLoss {
-  Tensor loss;         // scalar, recorded; 0 if no utterance is feasible
-  Tensor losses;       // (batch,) negative log-likelihoods in nats, not recorded; 0 for infeasible utterances
-  int64_t infeasible;  // number of utterances with too few frames for their labels
+  Tensor loss;    // scalar, recorded; 0 if no utterance is feasible
+  Tensor losses;  // (batch,) negative log-likelihoods in nats, not recorded; 0 for infeasible utterances
+  int64_t infeasible_count;  // number of utterances with too few frames for their labels
 };
 
 // Returns the loss of `logits` (batch, frames, classes), float32 or float64. The function applies log_softmax
@@ -31,8 +31,8 @@ struct CtcLoss {
 // `label_lengths` (batch,) is the int64 number of labels of each row; later labels of the row are ignored.
 // Labels must not be the blank. Equal adjacent labels need a blank between them, so an utterance is
 // infeasible if it has fewer frames than labels plus pairs of equal adjacent labels. Infeasible utterances
-// contribute nothing to the loss and the gradient, and `infeasible` counts them. Empty labels are valid.
-// Logits beyond a frame length are not read and have zero gradient.
+// contribute nothing to the loss and the gradient, and `infeasible_count` counts them. Empty labels are
+// valid. Logits beyond a frame length are not read and have zero gradient.
 //
 // The recursions use logarithms relative to the maximum over the states of the previous frame, so float32
 // stays accurate over thousands of frames. Results depend neither on the number of threads nor on the rest of
@@ -47,7 +47,7 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
 
 // Returns the number by which ctc_loss() divides the sum of the losses: the number of feasible utterances, or
 // the number of labels of these utterances. The arguments are the same as for ctc_loss().
-int64_t ctc_loss_count(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
-                       CtcReduction reduction);
+int64_t ctc_loss_divisor(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
+                         CtcReduction reduction);
 
 }  // namespace tapeformer

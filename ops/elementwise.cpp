@@ -18,7 +18,7 @@ Tensor unary(const char* op, const Tensor& x_any) {
     unary_forward<Function>(backend, x.data<T>(), y.data<T>(), x.numel());
   });
   return record(op, y, {&x}, [op, x = detach(x), y = detach(y)](const Tensor& gradient) {
-    const Tensor g = dense(gradient);
+    const Tensor g = copy_if_strided(gradient);
     const Tensor gx = Tensor::empty_like(x);
     dispatch(op, x, [&]<class T>(auto backend) {
       unary_backward<Function>(backend, g.data<T>(), x.data<T>(), y.data<T>(), gx.data<T>(), x.numel());
@@ -39,23 +39,24 @@ Tensor binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
   dispatch(op, a, [&]<class T>(auto backend) {
     binary_forward<Function>(backend, a.data<T>(), b.data<T>(), y.data<T>(), y.numel());
   });
-  return record(op, y, {&a, &b}, [op, a = detach(a), b = detach(b)](const Tensor& gradient, Needs needs) {
-    const Tensor g = dense(gradient);
-    Gradients gradients(2);
-    for (int i = 0; i < 2; ++i)
-      if (needs[i]) gradients[static_cast<size_t>(i)] = Tensor::empty_like(a);
-    dispatch(op, a, [&]<class T>(auto backend) {
-      binary_backward<Function>(backend, g.data<T>(), a.data<T>(), b.data<T>(),
-                                needs[0] ? gradients[0].data<T>() : nullptr,
-                                needs[1] ? gradients[1].data<T>() : nullptr, a.numel());
-    });
-    return gradients;
-  });
+  return record(op, y, {&a, &b},
+                [op, a = detach(a), b = detach(b)](const Tensor& gradient, NeededGradients needs) {
+                  const Tensor g = copy_if_strided(gradient);
+                  Gradients gradients(2);
+                  for (int i = 0; i < 2; ++i)
+                    if (needs[i]) gradients[static_cast<size_t>(i)] = Tensor::empty_like(a);
+                  dispatch(op, a, [&]<class T>(auto backend) {
+                    binary_backward<Function>(backend, g.data<T>(), a.data<T>(), b.data<T>(),
+                                              needs[0] ? gradients[0].data<T>() : nullptr,
+                                              needs[1] ? gradients[1].data<T>() : nullptr, a.numel());
+                  });
+                  return gradients;
+                });
 }
 
 // Returns scale x + offset. The call is not recorded.
 Tensor affine_of(const Tensor& x_any, double scale, double offset) {
-  const Tensor x = dense(x_any);
+  const Tensor x = copy_if_strided(x_any);
   const Tensor y = Tensor::empty_like(x);
   dispatch("affine", x, [&]<class T>(auto backend) {
     const T a = static_cast<T>(scale), b = static_cast<T>(offset);
@@ -65,7 +66,7 @@ Tensor affine_of(const Tensor& x_any, double scale, double offset) {
 }
 
 Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
-  const Tensor x = dense(x_any);
+  const Tensor x = copy_if_strided(x_any);
   const Tensor y = Tensor::empty_like(x);
   dispatch("dropout", x, [&]<class T>(auto backend) {
     dropout_forward(backend, x.data<T>(), mask, y.data<T>(), x.numel());

@@ -19,6 +19,6 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
 // size). If `index` is on the CPU, throws ShapeError that names the first element out of range. An index on
 // another device is not checked, because reading the elements would require synchronisation. For an element
 // out of range, kernels write NaN.
-Tensor checked_index(const char* op, const Tensor& index, int64_t size, Device device);
+Tensor validate_index(const char* op, const Tensor& index, int64_t size, Device device);
 
 }  // namespace tapeformer

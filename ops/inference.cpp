@@ -55,7 +55,7 @@ void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& 
   const Tensor pre = activation == Activation::gelu ? scratch : Tensor{};
   if (prepared_) return prepared_(x, activation, pre, out);
   const RoundedWeights::Scope scope(rounded_);
-  dispatch_stored("DecodingLinear", x, [&]<class X>(auto backend) {
+  dispatch_floating("DecodingLinear", x, [&]<class X>(auto backend) {
     using T = Compute<X>;
     const auto multiply = [&]<class Y>(Y) {
       linear_forward<X, Y>(backend, shape, x.data<X>(), weight_.data<T>(), bias_.data<T>(), activation,

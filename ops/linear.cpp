@@ -55,12 +55,12 @@ struct Product {
 // Returns the gradients of x, the weight and the bias. If an element of `needs` is false, this gradient is
 // undefined.
 Gradients gradients_of(const Product& product, const Tensor& gradient, const std::array<bool, 3>& needs) {
-  const Tensor g = dense(gradient);
+  const Tensor g = copy_if_strided(gradient);
   Gradients gradients(3);
   if (needs[0]) gradients[0] = Tensor::empty_like(product.x);
   if (needs[1]) gradients[1] = Tensor::empty_like(product.weight);
   if (needs[2]) gradients[2] = Tensor::empty({product.shape.out}, product.weight.dtype(), product.x.device());
-  dispatch_stored("linear", product.x, [&]<class X>(auto backend) {
+  dispatch_floating("linear", product.x, [&]<class X>(auto backend) {
     with_result_type<X>(g.dtype(), [&]<class Y>() {
       using T = Compute<X>;
       linear_backward<X, Y>(
@@ -82,7 +82,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   const Tensor y = Tensor::empty(result_shape_of(x, shape), result.value_or(x.dtype()), x.device());
   const bool keep_pre = activation == Activation::gelu;
   const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
-  dispatch_stored("linear", x, [&]<class X>(auto backend) {
+  dispatch_floating("linear", x, [&]<class X>(auto backend) {
     with_result_type<X>(y.dtype(), [&]<class Y>() {
       using T = Compute<X>;
       linear_forward<X, Y>(backend, shape, x.data<X>(), weight.data<T>(), data_or_null<T>(bias), activation,
@@ -95,7 +95,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
       "linear", y, inputs,
       [product = Product{detach(x), detach(weight), shape, activation, dropout, pre,
                          activation == Activation::relu ? detach(y) : Tensor{}},
-       count = inputs.size()](const Tensor& gradient, Needs needs) {
+       count = inputs.size()](const Tensor& gradient, NeededGradients needs) {
         Gradients gradients = gradients_of(product, gradient, {needs[0], needs[1], count > 2 && needs[2]});
         gradients.resize(count);
         return gradients;
@@ -119,7 +119,7 @@ Tensor as_operand(const Tensor& x) {
   return cast(x, operand_dtype(x));
 }
 
-void backward_through_linear(const Tensor& input, const Tensor& weight, const Tensor& bias,
+void linear_backward_through(const Tensor& input, const Tensor& weight, const Tensor& bias,
                              const Tensor& gradient) {
   check_arguments(input, weight, bias);
   const Tensor x = contiguous(input);

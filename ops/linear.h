@@ -32,7 +32,7 @@ Tensor as_operand(const Tensor& x);
 
 // Runs the backward pass of linear(x, weight, bias) without computing its result. `gradient` is the gradient
 // of the result. Used by gradient functions that recompute x.
-void backward_through_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+void linear_backward_through(const Tensor& x, const Tensor& weight, const Tensor& bias,
                              const Tensor& gradient);
 
 }  // namespace tapeformer

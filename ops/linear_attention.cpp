@@ -26,11 +26,12 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   check(!options.causal || query.size(1) == key.size(1), kOp,
         "the causal form needs queries and keys of equal length, not ", query.shape(), " and ", key.shape());
   check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
-  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key);
-  const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
+  const Tensor lengths = validate_key_lengths(kOp, options.key_lengths, key);
+  const Tensor q = make_features_contiguous(query), k = make_features_contiguous(key),
+               v = make_features_contiguous(value);
   const LinearAttentionShape shape = shape_of(q, k, v, options);
-  const Tensor out = attention_result(q, v), inverse = attention_sums(q);
-  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
+  const Tensor out = allocate_attention_result(q, v), inverse = allocate_attention_sums(q);
+  dispatch_floating(kOp, q, [&]<class T>(auto backend) {
     linear_attention_forward(backend, with_key_lengths(shape, lengths), attention_rows<const T>(q),
                              attention_rows<const T>(k), attention_rows<const T>(v), out.data<T>(),
                              inverse.data<Compute<T>>());
@@ -65,7 +66,7 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
         kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ", state.key_sum.shape(),
         " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
-  dispatch_stored(kStep, out, [&]<class O>(auto backend) {
+  dispatch_floating(kStep, out, [&]<class O>(auto backend) {
     using T = Compute<O>;
     linear_attention_step(backend, shape, attention_rows<const T>(q), attention_rows<const T>(k),
                           attention_rows<const T>(v), state.kv.data<T>(), state.key_sum.data<T>(),

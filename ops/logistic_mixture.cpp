@@ -26,7 +26,7 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
   check(levels >= 2, op, levels, " levels; at least 2 are needed");
   check(targets.shape() == Shape{rows}, op, "targets ", targets.shape(), " do not match parameters ",
         parameters.shape());
-  const Tensor index = checked_index(op, targets, levels, parameters.device());
+  const Tensor index = validate_index(op, targets, levels, parameters.device());
   const Tensor nll = Tensor::empty({rows}, parameters.dtype(), parameters.device());
   dispatch(op, parameters, [&]<class T>(auto backend) {
     logistic_mixture(backend, rows, mixtures, levels, parameters.data<T>(), index.data<int64_t>(),
@@ -45,11 +45,11 @@ Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
   checked_mixtures("logistic_mixture_loss", rows);
   constexpr const char* kOp = "logistic_mixture_loss";
   const Tensor weights = row_weights(kOp, options.row_mask, rows.size(0), rows.dtype(), rows.device());
-  const bool wanted = recording() && requires_grad(rows);
+  const bool wanted = is_recording() && requires_grad(rows);
   const Tensor gradient = wanted ? Tensor::empty_like(rows) : Tensor{};
   const Tensor nll = row_nll(kOp, rows, targets, options.levels, weights, gradient);
   return record(kOp, weighted_sum(kOp, nll, weights), {&rows}, [gradient](const Tensor& g) {
-    return Gradients{multiplied_by("logistic_mixture_loss", gradient, g)};
+    return Gradients{multiply_by_scalar("logistic_mixture_loss", gradient, g)};
   });
 }
 

@@ -57,7 +57,7 @@ LshHashShape hash_shape(const LshOptions& options) {
 
 // Throws ShapeError if sequences of this length cannot have the requested buckets.
 void check_length(const LshOptions& options, int64_t length) {
-  if (options.any_length || options.buckets == 0 || length == 0) return;
+  if (options.allow_any_length || options.buckets == 0 || length == 0) return;
   check(length > options.chunk_length, kHash, "length ", length, " fits in one chunk of ",
         options.chunk_length, ", which is exact attention and needs no buckets: set buckets to 0 instead of ",
         options.buckets, ", or chunk_length below the length");
@@ -100,7 +100,7 @@ LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& o
   return shape;
 }
 
-// Returns the shape with a pointer to the lengths. Call the function inside dispatch_stored().
+// Returns the shape with a pointer to the lengths. Call the function inside dispatch_floating().
 template <class AnyShape>
 AnyShape with_lengths(AnyShape shape, const Tensor& lengths) {
   shape.lengths = lengths.defined() ? lengths.data<int64_t>() : nullptr;
@@ -124,7 +124,7 @@ void check_buckets(const Tensor& buckets, const Tensor& q, int64_t rounds) {
 
 }  // namespace
 
-LshOptions lsh_preset(const std::string& name) {
+LshOptions make_lsh_preset(const std::string& name) {
   LshOptions options;
   if (name == "reformer") return options;
   options.duplicates = LshOptions::Duplicates::none;
@@ -143,7 +143,7 @@ LshOptions lsh_preset(const std::string& name) {
   return options;
 }
 
-int64_t lsh_bucket_count(const LshOptions& options, int64_t length) {
+int64_t count_lsh_buckets(const LshOptions& options, int64_t length) {
   const LshHashShape shape = hash_shape(options);
   check_length(options, length);
   return shape.factors(length).total();
@@ -154,8 +154,8 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   check(query.rank() == 4 && query.size(3) > 0, kHash, "expected q (batch, length, heads, dim), not ",
         query.shape());
   const NoGrad no_grad;
-  const Tensor q = contiguous_features(query);
-  const Tensor lengths = checked_key_lengths(kHash, options.key_lengths, q);
+  const Tensor q = make_features_contiguous(query);
+  const Tensor lengths = validate_key_lengths(kHash, options.key_lengths, q);
   LshHashShape shape = hash_shape(options);
   check_length(options, q.size(1));
   shape.batch = q.size(0);
@@ -169,7 +169,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
         kHash, "q ", q.shape(), " with ", shape.factors(q.size(1)).total(), " buckets is too large to hash");
   const Tensor buckets =
       Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
-  dispatch_stored(kHash, q, [&]<class T>(auto backend) {
+  dispatch_floating(kHash, q, [&]<class T>(auto backend) {
     lsh_hash(backend, with_lengths(shape, lengths), stream, attention_rows<const T>(q),
              buckets.data<int32_t>());
   });
@@ -187,8 +187,8 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   check(options.dropout >= 0 && options.dropout < 1, kOp, "dropout must be in [0, 1), not ", options.dropout);
   check(query.size(1) < (int64_t{1} << 31), kOp, "q ", query.shape(), " is too long");
   check_buckets(buckets, query, options.rounds);
-  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, query);
-  const Tensor q = contiguous_features(query), v = contiguous_features(value);
+  const Tensor lengths = validate_key_lengths(kOp, options.key_lengths, query);
+  const Tensor q = make_features_contiguous(query), v = make_features_contiguous(value);
   LshAttentionShape shape = shape_of(q, v, options);
   // If all positions fit in one chunk, all rounds give the same result. Only one round is computed, without
   // buckets.
@@ -200,7 +200,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
       Tensor::empty({shape.batch, shape.length, shape.heads, shape.value_dim}, q.dtype(), q.device());
   const Tensor log_sums = Tensor::empty({shape.batch, shape.heads, shape.log_sum_rounds(), shape.length},
                                         compute_dtype(q.dtype()), q.device());
-  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
+  dispatch_floating(kOp, q, [&]<class T>(auto backend) {
     lsh_attention_forward(backend, with_lengths(shape, lengths), attention_rows<const T>(q),
                           attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
                           log_sums.data<Compute<T>>());
@@ -208,10 +208,10 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   return record(kOp, out, {&q, &v},
                 [shape, lengths, ids, log_sums, q = detach(q), v = detach(v),
                  out = detach(out)](const Tensor& gradient) {
-                  const Tensor g = contiguous_features(gradient);
+                  const Tensor g = make_features_contiguous(gradient);
                   const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
                   const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
-                  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
+                  dispatch_floating(kOp, q, [&]<class T>(auto backend) {
                     lsh_attention_backward(backend, with_lengths(shape, lengths), attention_rows<const T>(q),
                                            attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
                                            log_sums.data<Compute<T>>(), attention_rows<const T>(g),

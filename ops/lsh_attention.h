@@ -47,10 +47,10 @@ struct LshOptions {
   Scale scale = Scale::unit_key;
   Combine combine = Combine::logsumexp;
   Hash hash = Hash::rotations;
-  bool share_rotations = false;  // the same rotations for all examples of a batch, per head and round
-  int64_t first_example = 0;     // index in the stream of rotations of the first example of q
-  bool any_length = false;       // accept sequences with fewer positions than `buckets`, or of one chunk
-  bool causal = false;           // attend to the same and earlier positions
+  bool share_rotations = false;   // the same rotations for all examples of a batch, per head and round
+  int64_t first_example = 0;      // index in the stream of rotations of the first example of q
+  bool allow_any_length = false;  // accept sequences with fewer positions than `buckets`, or of one chunk
+  bool causal = false;            // attend to the same and earlier positions
   // Valid lengths, (batch,) int64 in [0, length]. Later positions are masked. If undefined, no position is
   // masked.
   Tensor key_lengths = {};
@@ -64,15 +64,15 @@ struct LshOptions {
 
 // Returns the options of a preset: "reformer" (the paper; the defaults above), "trax", or "fast_transformers"
 // (lsh-1 and lsh-4 of "Transformers are RNNs": 64 buckets, chunks of 32). Throws ConfigError for other names.
-LshOptions lsh_preset(const std::string& name);
+LshOptions make_lsh_preset(const std::string& name);
 
 // Returns the number of buckets for sequences of a length, or 1 if no hashing is needed. Throws ShapeError
-// for invalid options. If `buckets` is set and any_length is false, also throws ShapeError for a length below
-// `buckets`, and for a length of one chunk.
-int64_t lsh_bucket_count(const LshOptions& options, int64_t length);
+// for invalid options. If `buckets` is set and allow_any_length is false, also throws ShapeError for a length
+// below `buckets`, and for a length of one chunk.
+int64_t count_lsh_buckets(const LshOptions& options, int64_t length);
 
 // Returns the buckets of q (batch, length, heads, dim), float32, float64 or bfloat16; result (batch, heads,
-// rounds, length) int32 in [0, lsh_bucket_count(length of the sequence)]. The upper end is the bucket of
+// rounds, length) int32 in [0, count_lsh_buckets(length of the sequence)]. The upper end is the bucket of
 // masked positions. In a tie, the lowest bucket is selected. The call is not recorded, because buckets have
 // no gradient. The rotations of round r do not depend on the number of rounds. Throws ShapeError if the
 // number of buckets is odd or too large, if `rounds` is not in [1, 255], and for mismatched shapes.

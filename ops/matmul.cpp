@@ -24,7 +24,7 @@ Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {
 
 // Returns the product of stacks with the same batch shape. The call is not recorded.
 Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) {
-  const Tensor a = dense(a_any), b = dense(b_any);
+  const Tensor a = copy_if_strided(a_any), b = copy_if_strided(b_any);
   const int64_t m = a.size(options.transpose_a ? -1 : -2), k = a.size(options.transpose_a ? -2 : -1);
   const int64_t n = b.size(options.transpose_b ? -2 : -1);
   const Shape batch = batch_of(a.shape());
@@ -62,7 +62,7 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, MatmulOptions options) {
   const Tensor b = broadcast_to(b_in, with_matrix(batch, b_in.size(-2), b_in.size(-1)));
   const Tensor out = product(a, b, options);
   return record("matmul", out, {&a, &b},
-                [a = detach(a), b = detach(b), options](const Tensor& g, Needs needs) {
+                [a = detach(a), b = detach(b), options](const Tensor& g, NeededGradients needs) {
                   // With A = op(a) and B = op(b), the gradients are dA = G Bᵀ and dB = Aᵀ G. If op transposes
                   // an operand, its gradient is transposed too.
                   const bool ta = options.transpose_a, tb = options.transpose_b;

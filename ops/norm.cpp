@@ -31,15 +31,15 @@ struct SavedNorm {
 // Returns the gradients of x, the weight, the bias and, if `has_branch` is true, the branch. g and g_rounded
 // are the gradients of the result and of its copy in bfloat16. One of them may be undefined.
 Gradients gradients_of(const char* op, const SavedNorm& saved, const Tensor& g, const Tensor& g_rounded,
-                       bool has_branch, Needs needs) {
+                       bool has_branch, NeededGradients needs) {
   const Tensor& x = saved.normalized;
   const Tensor gx = Tensor::empty_like(x), gweight = Tensor::empty_like(saved.weight),
                gbias = Tensor::empty_like(saved.weight);
   const bool separate = has_branch && needs[3] && (saved.dropout.active() || saved.branch_dtype != x.dtype());
   const Tensor gbranch = Tensor::empty(separate ? x.shape() : Shape{0}, saved.branch_dtype, x.device());
-  const Tensor dense_g = g.defined() ? dense(g) : g;
-  const Tensor dense_rounded = g_rounded.defined() ? dense(g_rounded) : g_rounded;
-  dispatch_stored(op, gbranch, [&]<class B>(auto backend) {
+  const Tensor dense_g = g.defined() ? copy_if_strided(g) : g;
+  const Tensor dense_rounded = g_rounded.defined() ? copy_if_strided(g_rounded) : g_rounded;
+  dispatch_floating(op, gbranch, [&]<class B>(auto backend) {
     using T = Compute<B>;
     layer_norm_backward(backend, saved.inverse_std.numel(), x.size(-1), data_or_null<T>(dense_g),
                         data_or_null<BFloat16>(dense_rounded), x.data<T>(), saved.inverse_std.data<T>(),
@@ -63,12 +63,12 @@ NormResult normalize(const char* op, const Tensor& input, const Tensor& branch_i
   const int64_t dim = x.size(-1), rows = x.numel() / std::max<int64_t>(dim, 1);
   const Tensor y = Tensor::empty_like(x);
   const Tensor rounded = operand == x.dtype() ? Tensor{} : Tensor::empty(x.shape(), operand, x.device());
-  const bool keep = recording() && (requires_grad(x) || requires_grad(weight) || requires_grad(bias) ||
-                                    requires_grad(branch));
+  const bool keep = is_recording() && (requires_grad(x) || requires_grad(weight) || requires_grad(bias) ||
+                                       requires_grad(branch));
   const Tensor normalized = keep ? Tensor::empty_like(x) : Tensor{};
   const Tensor inverse_std = keep ? Tensor::empty({rows}, x.dtype(), x.device()) : Tensor{};
   const Tensor& stored = has_branch ? branch : x;
-  dispatch_stored(op, stored, [&]<class B>(auto backend) {
+  dispatch_floating(op, stored, [&]<class B>(auto backend) {
     using T = Compute<B>;
     layer_norm_forward(backend, rows, dim, x.data<T>(), data_or_null<B>(branch), dropout, weight.data<T>(),
                        bias.data<T>(), eps, y.data<T>(), data_or_null<T>(normalized),
@@ -76,11 +76,12 @@ NormResult normalize(const char* op, const Tensor& input, const Tensor& branch_i
   });
   const SavedNorm saved{normalized, inverse_std, detach(weight), dropout, stored.dtype()};
   if (!rounded.defined()) {
-    record(op, y, inputs,
-           [=](const Tensor& g, Needs needs) { return gradients_of(op, saved, g, {}, has_branch, needs); });
+    record(op, y, inputs, [=](const Tensor& g, NeededGradients needs) {
+      return gradients_of(op, saved, g, {}, has_branch, needs);
+    });
     return {y, y};
   }
-  record_results(op, {y, rounded}, inputs, [=](const Gradients& g, Needs needs) {
+  record_results(op, {y, rounded}, inputs, [=](const Gradients& g, NeededGradients needs) {
     return gradients_of(op, saved, g[0], g[1], has_branch, needs);
   });
   return {y, rounded};

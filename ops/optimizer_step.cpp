@@ -20,19 +20,19 @@ std::vector<ParameterArrays<T>> arrays_of(const std::vector<ParameterSlot>& slot
 
 const StepRule* rule_in(const Tensor& memory) {
   check(memory.shape() == Shape{sizeof(StepRule)}, kOp, "rule ", memory.shape(),
-        " was not created by rule_on");
+        " was not created by copy_rule_to_device");
   return reinterpret_cast<const StepRule*>(memory.data<uint8_t>());
 }
 
 }  // namespace
 
-Tensor rule_on(Device device, const StepRule& rule) {
+Tensor copy_rule_to_device(Device device, const StepRule& rule) {
   const Tensor memory = Tensor::empty({sizeof(StepRule)}, DType::uint8, device);
-  set_rule(memory, rule);
+  overwrite_rule(memory, rule);
   return memory;
 }
 
-void set_rule(const Tensor& memory, const StepRule& rule) {
+void overwrite_rule(const Tensor& memory, const StepRule& rule) {
   const Tensor bytes = Tensor::empty({sizeof(StepRule)}, DType::uint8);
   std::memcpy(bytes.raw(), &rule, sizeof(StepRule));
   memory.copy_from(bytes);
@@ -68,12 +68,12 @@ void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& square
   });
 }
 
-GradientScales gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping) {
+GradientScales compute_gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping) {
   const auto count = static_cast<int64_t>(gradients.size());
   const Tensor squares = squared_norms(gradients), scales = Tensor::empty_like(squares);
   const Tensor norm = Tensor::zeros({}, DType::float64, squares.device());
   if (count > 0)
-    dispatch("gradient_scales", squares, [&]<class T>(auto backend) {
+    dispatch("compute_gradient_scales", squares, [&]<class T>(auto backend) {
       clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
                   norm.data<double>());
     });

@@ -14,10 +14,10 @@ struct ParameterSlot {
   Tensor parameter, gradient, first, second;  // `second` is undefined for SGD
 };
 
-// Returns the bytes of the rule as a uint8 tensor on `device`. If a CUDA graph reads this tensor, set_rule()
-// must be called before each launch of the graph to overwrite the rule.
-Tensor rule_on(Device device, const StepRule& rule);
-void set_rule(const Tensor& memory, const StepRule& rule);
+// Returns the bytes of the rule as a uint8 tensor on `device`. If a CUDA graph reads this tensor,
+// overwrite_rule() must be called before each launch of the graph to overwrite the rule.
+Tensor copy_rule_to_device(Device device, const StepRule& rule);
+void overwrite_rule(const Tensor& memory, const StepRule& rule);
 
 // Applies the equations of StepRule and Clipping (ops/kernels/optimizer_step.h). The slots and the rule are
 // on one device, and the slots have one dtype. Returns the norm of all gradients times
@@ -30,7 +30,7 @@ struct GradientScales {
   Tensor norm;    // norm of all gradients as optimizer_step() returns it
 };
 // Computes the norm of the gradients and the scale of each gradient.
-GradientScales gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping);
+GradientScales compute_gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping);
 
 // Returns the sum of squares of each tensor, (count,) float64 on the device of the tensors. Does not wait for
 // the device. The sum for a float32 tensor is finite if and only if all elements are finite. The sum for a
@@ -40,8 +40,8 @@ Tensor squared_norms(const std::vector<Tensor>& tensors);
 // Writes the sums of squared_norms into `squares`, (count,) float64.
 void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares);
 
-// Computes average = decay * average + (1 - decay) * value, elementwise. `rule` is a result of rule_on(), and
-// decay is its average_decay.
+// Computes average = decay * average + (1 - decay) * value, elementwise. `rule` is a result of
+// copy_rule_to_device(), and decay is its average_decay.
 void average_into(const Tensor& average, const Tensor& value, const Tensor& rule);
 
 }  // namespace tapeformer

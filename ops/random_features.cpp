@@ -128,11 +128,11 @@ Tensor random_features(const Tensor& input, const Tensor& projection, RandomFeat
   check_defined(kOp, "x", input, "projection", projection);
   check(input.rank() == 4, kOp, "x ", input.shape(), " must be (batch, length, heads, dim)");
   const RandomFeatureShape s = shape_of(kOp, input, projection, map, offset);
-  const Tensor x = dense(input);
+  const Tensor x = copy_if_strided(input);
   const Tensor y = Tensor::empty({x.size(0), x.size(1), x.size(2), s.features}, x.dtype(), x.device());
   compute_features(kOp, s, x, projection, y);
   return record(kOp, y, {&input}, [s, x = detach(x), projection, y = detach(y)](const Tensor& g) {
-    return Gradients{input_gradient(s, x, projection, y, dense(g))};
+    return Gradients{input_gradient(s, x, projection, y, copy_if_strided(g))};
   });
 }
 

@@ -9,7 +9,8 @@
 namespace tapeformer {
 namespace {
 
-void max_into(const char* op, const Tensor& x, const Split& split, const Tensor& out, const Tensor& index) {
+void max_into(const char* op, const Tensor& x, const SplitShape& split, const Tensor& out,
+              const Tensor& index) {
   dispatch(op, x, [&]<class T>(auto backend) {
     max_middle(backend, x.data<T>(), out.data<T>(), index.data<int64_t>(), split.outer, split.size,
                split.inner);
@@ -32,15 +33,15 @@ Tensor mean(const Tensor& x, int dim, bool keep_dim) {
 Tensor max(const Tensor& x, int dim, bool keep_dim) {
   check_defined("max", "x", x);
   dim = normalize_dim("max", dim, x.rank());
-  const Tensor source = dense(x);
-  const Split split = split_at(x.shape(), dim);
+  const Tensor source = copy_if_strided(x);
+  const SplitShape split = split_shape(x.shape(), dim);
   check(split.size > 0, "max", "dimension ", dim, " of shape ", x.shape(), " is empty");
-  const Shape shape = keep_dim ? split.kept : split.dropped;
+  const Shape shape = keep_dim ? split.kept_shape : split.dropped_shape;
   const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
   const Tensor index = Tensor::empty(shape, DType::int64, x.device());
   max_into("max", source, split, out, index);
   return record("max", out, {&x}, [index, split, whole = x.shape()](const Tensor& gradient) {
-    const Tensor g = dense(gradient);
+    const Tensor g = copy_if_strided(gradient);
     const Tensor gx = Tensor::empty(whole, g.dtype(), g.device());
     dispatch("max", g, [&]<class T>(auto backend) {
       scatter_middle(backend, g.data<T>(), index.data<int64_t>(), gx.data<T>(), split.outer, split.size,
@@ -53,10 +54,10 @@ Tensor max(const Tensor& x, int dim, bool keep_dim) {
 Tensor argmax(const Tensor& x) {
   check_defined("argmax", "x", x);
   check(x.rank() >= 1 && x.size(-1) > 0, "argmax", "the last dimension of shape ", x.shape(), " is empty");
-  const Tensor source = dense(x);
-  const Split split = split_at(x.shape(), x.rank() - 1);
-  const Tensor out = Tensor::empty(split.dropped, x.dtype(), x.device());
-  const Tensor index = Tensor::empty(split.dropped, DType::int64, x.device());
+  const Tensor source = copy_if_strided(x);
+  const SplitShape split = split_shape(x.shape(), x.rank() - 1);
+  const Tensor out = Tensor::empty(split.dropped_shape, x.dtype(), x.device());
+  const Tensor index = Tensor::empty(split.dropped_shape, DType::int64, x.device());
   max_into("argmax", source, split, out, index);
   return index;
 }

@@ -67,15 +67,15 @@ void check_step(const RelativeBias& bias, const RelativeCache& cache, const Shap
 Tensor relative_scores(const Tensor& content_any, const Tensor& position_any) {
   check_defined(kOp, "content", content_any, "position", position_any);
   const RelativeScoresShape shape = scores_shape(content_any, position_any);
-  const Tensor content = dense(content_any), position = dense(position_any);
+  const Tensor content = copy_if_strided(content_any), position = copy_if_strided(position_any);
   const Tensor out = Tensor::empty(content.shape(), content.dtype(), content.device());
   dispatch(kOp, content, [&]<class T>(auto backend) {
     relative_scores(backend, shape, content.data<T>(), position.data<T>(), out.data<T>());
   });
   return record(kOp, out, {&content_any, &position_any},
-                [shape, from = position.shape()](const Tensor& gradient, Needs needs) {
+                [shape, from = position.shape()](const Tensor& gradient, NeededGradients needs) {
                   if (!needs[1]) return Gradients{gradient, {}};
-                  const Tensor g = dense(gradient);
+                  const Tensor g = copy_if_strided(gradient);
                   const Tensor gposition = Tensor::empty(from, g.dtype(), g.device());
                   dispatch(kOp, g, [&]<class T>(auto backend) {
                     relative_scores_backward(backend, shape, g.data<T>(), gposition.data<T>());

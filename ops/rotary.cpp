@@ -21,7 +21,7 @@ Tensor rotated(const Tensor& x, const RotaryOptions& options, bool inverse) {
   const RotaryShape shape{x.size(0),    x.size(1), x.size(2), x.size(3), options.first_position,
                           options.base, inverse};
   const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
-  dispatch_stored(kOp, x, [&]<class T>(auto backend) {
+  dispatch_floating(kOp, x, [&]<class T>(auto backend) {
     rotate_pairs(backend, shape, attention_rows<const T>(x), attention_rows<T>(out));
   });
   return out;
@@ -33,9 +33,9 @@ Tensor rotary(const Tensor& input, const RotaryOptions& options) {
   check_defined(kOp, "x", input);
   check(input.rank() == 4, kOp, "x ", input.shape(), " must be (batch, length, heads, dim)");
   check_options(kOp, input, options);
-  const Tensor x = contiguous_features(input);
+  const Tensor x = make_features_contiguous(input);
   return record(kOp, rotated(x, options, false), {&x}, [options](const Tensor& gradient) {
-    return Gradients{rotated(contiguous_features(gradient), options, true)};
+    return Gradients{rotated(make_features_contiguous(gradient), options, true)};
   });
 }
 
@@ -45,7 +45,7 @@ void rotary_step(const Tensor& x, const RotaryOptions& options) {
         " must be (batch, heads, dim) with a contiguous last dimension");
   check_options(kStep, x, options);
   const RotaryShape shape{x.size(0), 1, x.size(1), x.size(2), options.first_position, options.base, false};
-  dispatch_stored(kStep, x, [&]<class T>(auto backend) {
+  dispatch_floating(kStep, x, [&]<class T>(auto backend) {
     rotate_pairs(backend, shape, attention_rows<const T>(x), attention_rows<T>(x));
   });
 }

@@ -26,7 +26,7 @@ Tensor weighted_sum(const char* op, const Tensor& values, const Tensor& weights)
   return total;
 }
 
-Tensor multiplied_by(const char* op, const Tensor& x, const Tensor& factor) {
+Tensor multiply_by_scalar(const char* op, const Tensor& x, const Tensor& factor) {
   const Tensor y = Tensor::empty_like(x);
   dispatch(op, x, [&]<class T>(auto backend) {
     multiply_by(backend, x.data<T>(), factor.data<T>(), y.data<T>(), x.numel());

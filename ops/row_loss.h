@@ -14,6 +14,6 @@ Tensor row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype
 Tensor weighted_sum(const char* op, const Tensor& values, const Tensor& weights);
 
 // Returns x * factor. x must be contiguous, and `factor` must have one element.
-Tensor multiplied_by(const char* op, const Tensor& x, const Tensor& factor);
+Tensor multiply_by_scalar(const char* op, const Tensor& x, const Tensor& factor);
 
 }  // namespace tapeformer

@@ -31,7 +31,7 @@ Tensor softmax(const Tensor& input) {
     row_softmax(backend, x.data<T>(), y.data<T>(), rows_of(x), x.size(-1));
   });
   return record("softmax", y, {&x}, [y = detach(y)](const Tensor& gradient) {
-    const Tensor g = dense(gradient), gx = Tensor::empty_like(g);
+    const Tensor g = copy_if_strided(gradient), gx = Tensor::empty_like(g);
     dispatch("softmax", g, [&]<class T>(auto backend) {
       row_softmax_backward(backend, g.data<T>(), y.data<T>(), gx.data<T>(), rows_of(y), y.size(-1));
     });
@@ -46,7 +46,7 @@ Tensor log_softmax(const Tensor& input) {
     row_log_softmax(backend, x.data<T>(), y.data<T>(), rows_of(x), x.size(-1));
   });
   return record("log_softmax", y, {&x}, [y = detach(y)](const Tensor& gradient) {
-    const Tensor g = dense(gradient), gx = Tensor::empty_like(g);
+    const Tensor g = copy_if_strided(gradient), gx = Tensor::empty_like(g);
     dispatch("log_softmax", g, [&]<class T>(auto backend) {
       row_log_softmax_backward(backend, g.data<T>(), y.data<T>(), gx.data<T>(), rows_of(y), y.size(-1));
     });
@@ -81,7 +81,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& 
         "label_smoothing ", options.label_smoothing, " must be in [0, 1) and z_loss ", options.z_loss,
         " at least 0");
   const Tensor x = contiguous(logits);
-  const Tensor index = checked_index(kOp, targets, classes, x.device());
+  const Tensor index = validate_index(kOp, targets, classes, x.device());
   const Tensor scale = row_weights(kOp, weights, rows, x.dtype(), x.device());
   const Tensor lse = Tensor::empty_like(scale), losses = Tensor::empty_like(scale);
   dispatch(kOp, x, [&]<class T>(auto backend) {
@@ -90,7 +90,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& 
   });
   const Tensor loss = weighted_sum(kOp, losses, scale);
   return record(kOp, loss, {&x}, [options, x = detach(x), lse, index, scale](const Tensor& g) {
-    const Tensor gx = Tensor::empty_like(x), scaled = multiplied_by(kOp, scale, g);
+    const Tensor gx = Tensor::empty_like(x), scaled = multiply_by_scalar(kOp, scale, g);
     dispatch(kOp, x, [&]<class T>(auto backend) {
       cross_entropy_backward(backend, options, x.data<T>(), lse.data<T>(), index.data<int64_t>(),
                              scaled.data<T>(), gx.data<T>(), x.size(0), x.size(1));

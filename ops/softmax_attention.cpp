@@ -109,8 +109,8 @@ struct SoftmaxResult {
 };
 
 SoftmaxResult run_forward(const SoftmaxOperands& x) {
-  const SoftmaxResult result{attention_result(x.q, x.v), attention_sums(x.q)};
-  dispatch_stored(kOp, x.q, [&]<class T>(auto backend) {
+  const SoftmaxResult result{allocate_attention_result(x.q, x.v), allocate_attention_sums(x.q)};
+  dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
     softmax_attention_forward(backend, x.shape_with_data(), attention_rows<const T>(x.q),
                               attention_rows<const T>(x.k), attention_rows<const T>(x.v),
                               result.out.data<T>(), result.log_sums.data<Compute<T>>());
@@ -124,11 +124,11 @@ Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, co
   const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
                             Tensor::empty(x.v.shape(), x.v.dtype(), x.v.device())};
-  dispatch_stored(kOp, x.q, [&]<class T>(auto backend) {
+  dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
     softmax_attention_backward(backend, x.shape_with_data(), attention_rows<const T>(x.q),
                                attention_rows<const T>(x.k), attention_rows<const T>(x.v),
                                result.out.data<T>(), result.log_sums.data<Compute<T>>(),
-                               attention_rows<const T>(g), gradient_targets<T>(gradients));
+                               attention_rows<const T>(g), make_gradient_targets<T>(gradients));
   });
   return gradients;
 }
@@ -185,7 +185,7 @@ Tensor interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   const int64_t batch = q.size(0), length = q.size(1), step = options.pattern.dilated.step;
   const Subsequences order{step, length};
   SoftmaxAttentionOptions own{.causal = options.causal, .scale = options.scale};
-  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, k);
+  const Tensor lengths = validate_key_lengths(kOp, options.key_lengths, k);
   if (lengths.defined() || (!options.causal && length % step != 0)) {
     own.key_lengths = Tensor::empty({batch * step}, DType::int64);
     for (int64_t i = 0; i < batch * step; ++i) {
@@ -277,8 +277,8 @@ Tensor strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   const SoftmaxResult result = attention.forward();
   return record(kOp, result.out, {&q, &k, &v},
                 [attention, result = SoftmaxResult{detach(result.out), result.log_sums}](
-                    const Tensor& gradient, Needs) {
-                  return attention.backward(result, contiguous_features(gradient));
+                    const Tensor& gradient, NeededGradients) {
+                  return attention.backward(result, make_features_contiguous(gradient));
                 });
 }
 
@@ -289,11 +289,12 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
   check_attention_inputs(kOp, query, key, value);
   check_dropout(options.dropout);
   check_pattern(options, query, key);
-  const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
+  const Tensor q = make_features_contiguous(query), k = make_features_contiguous(key),
+               v = make_features_contiguous(value);
   if (is_interleaved(options, q)) return interleaved_attention(q, k, v, options);
   if (is_strided(options, q)) return strided_attention(q, k, v, options);
   const SoftmaxOperands operands{detach(q),          detach(k),
-                                 detach(v),          checked_key_lengths(kOp, options.key_lengths, key),
+                                 detach(v),          validate_key_lengths(kOp, options.key_lengths, key),
                                  options.key_blocks, shape_of(q, k, v, options)};
   const SoftmaxResult result = run_forward(operands);
   return record_attention(
@@ -309,7 +310,7 @@ Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Ten
   check_attention_inputs("plain_softmax_attention", query, key, value);
   check_dropout(options.dropout);
   check_pattern(options, query, key);
-  const Tensor lengths = checked_key_lengths("plain_softmax_attention", options.key_lengths, key);
+  const Tensor lengths = validate_key_lengths("plain_softmax_attention", options.key_lengths, key);
   const Shape heads_first{0, 2, 1, 3};
   const Tensor q = permute(query, heads_first), k = permute(key, heads_first),
                v = permute(value, heads_first);

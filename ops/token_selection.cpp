@@ -7,7 +7,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr const char* kTop = "top_positions";
+constexpr const char* kTop = "select_top_positions";
 constexpr const char* kGather = "gather_tokens";
 constexpr const char* kScatter = "scatter_mean_tokens";
 
@@ -19,7 +19,7 @@ Tensor checked_selection(const char* op, const Tensor& x, const Tensor& selectio
         "the selection must be (batch, heads, clusters, count) int64, not ", selection.shape(), " ",
         name_of(selection.dtype()));
   check(selection.device() == x.device(), op, "x and the selection are on different devices");
-  return dense(selection);
+  return copy_if_strided(selection);
 }
 
 TokenSelection shape_of_selection(const Tensor& selection, int64_t length, int64_t dim) {
@@ -34,10 +34,10 @@ TokenSelection shape_of_selection(const Tensor& selection, int64_t length, int64
 // Returns the selected rows of x. If weights (batch, length, heads) are defined, multiplies each row by the
 // weight of its token.
 Tensor gathered(const Tensor& x_any, const Tensor& selection, const Tensor& weights) {
-  const Tensor x = dense(x_any);
+  const Tensor x = copy_if_strided(x_any);
   TokenSelection s = shape_of_selection(selection, x.size(1), x.size(3));
   const Tensor y = Tensor::empty({s.batch, s.clusters, s.count, s.heads, s.dim}, x.dtype(), x.device());
-  dispatch_stored(kGather, x, [&]<class T>(auto backend) {
+  dispatch_floating(kGather, x, [&]<class T>(auto backend) {
     s.positions = selection.data<int64_t>();
     gather_selected(backend, s, x.data<T>(), data_or_null<Compute<T>>(weights), y.data<T>());
   });
@@ -48,10 +48,10 @@ Tensor gathered(const Tensor& x_any, const Tensor& selection, const Tensor& weig
 // writes 1 / n to `weights` for a token in n clusters, or 0 if n = 0, and multiplies the sum of the token by
 // this weight.
 Tensor scattered(const Tensor& x_any, const Tensor& selection, int64_t length, const Tensor& weights) {
-  const Tensor x = dense(x_any);
+  const Tensor x = copy_if_strided(x_any);
   TokenSelection s = shape_of_selection(selection, length, x.size(4));
   const Tensor y = Tensor::empty({s.batch, length, s.heads, s.dim}, x.dtype(), x.device());
-  dispatch_stored(kScatter, x, [&]<class T>(auto backend) {
+  dispatch_floating(kScatter, x, [&]<class T>(auto backend) {
     s.positions = selection.data<int64_t>();
     scatter_selected(backend, s, x.data<T>(), data_or_null<Compute<T>>(weights), y.data<T>());
   });
@@ -60,12 +60,12 @@ Tensor scattered(const Tensor& x_any, const Tensor& selection, int64_t length, c
 
 }  // namespace
 
-Tensor top_positions(const Tensor& input, int64_t count) {
+Tensor select_top_positions(const Tensor& input, int64_t count) {
   check_defined(kTop, "x", input);
   check(input.rank() >= 1, kTop, "x must have at least one dimension");
   check(count >= 1 && count <= input.size(-1), kTop, "count must be from 1 to ", input.size(-1), " for x ",
         input.shape(), ", not ", count);
-  const Tensor x = dense(input);
+  const Tensor x = copy_if_strided(input);
   Shape shape = x.shape();
   shape[-1] = count;
   const Tensor positions = Tensor::empty(shape, DType::int64, x.device());

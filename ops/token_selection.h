@@ -11,7 +11,7 @@ namespace tapeformer {
 // order of position; result (…, count) int64. Among equal elements, the first ones are selected. NaN is
 // treated as larger than all numbers. The result has no gradient. Throws ShapeError unless 1 <= count <=
 // length and x is float32 or float64.
-Tensor top_positions(const Tensor& x, int64_t count);
+Tensor select_top_positions(const Tensor& x, int64_t count);
 
 // Returns the rows of x (batch, length, heads, dim) at the selected positions; result (batch, clusters,
 // count, heads, dim). x is float32, float64 or bfloat16. The positions must be in [0, length). Throws

@@ -89,7 +89,7 @@ Tensor reshape(const Tensor& x, Shape shape) {
   check(shape.numel() == x.numel(), "reshape", "shape ", x.shape(), " cannot become ", shape);
   const Tensor source = contiguous(x);
   return record("reshape", source.alias(shape, shape.contiguous_strides()), {&source},
-                [from = x.shape()](const Tensor& g) { return Gradients{dense(g).view(from)}; });
+                [from = x.shape()](const Tensor& g) { return Gradients{copy_if_strided(g).view(from)}; });
 }
 
 Tensor permute(const Tensor& x, const Shape& order) {
@@ -183,7 +183,7 @@ Tensor stack(const std::vector<Tensor>& parts, int dim) {
   return concat(expanded, dim);
 }
 
-Shape shape_of_parts(const std::vector<Tensor>& parts, int dim) {
+Shape unbound_shape(const std::vector<Tensor>& parts, int dim) {
   Shape shape;
   for (int i = 0; i <= parts[0].rank(); ++i) {
     if (i == dim) shape.append(static_cast<int64_t>(parts.size()));
@@ -192,9 +192,9 @@ Shape shape_of_parts(const std::vector<Tensor>& parts, int dim) {
   return shape;
 }
 
-bool are_parts(const std::vector<Tensor>& parts, int dim) {
+bool are_unbound_slices(const std::vector<Tensor>& parts, int dim) {
   const Tensor& first = parts[0];
-  const Shape strides = shape_of_parts(parts, dim).contiguous_strides();
+  const Shape strides = unbound_shape(parts, dim).contiguous_strides();
   for (size_t part = 0; part < parts.size(); ++part) {
     const Tensor& x = parts[part];
     if (x.shape() != first.shape() || x.dtype() != first.dtype() || !x.shares_storage(first)) return false;
@@ -212,9 +212,9 @@ std::vector<Tensor> unbind(const Tensor& x, int dim) {
   std::vector<Tensor> parts;
   for (int64_t i = 0; i < x.size(dim); ++i) parts.push_back(select(x, dim, i));
   record_results(
-      "unbind", parts, {x}, [shape = x.shape(), dim, dtype = x.dtype()](const Gradients& g, Needs) {
+      "unbind", parts, {x}, [shape = x.shape(), dim, dtype = x.dtype()](const Gradients& g, NeededGradients) {
         const auto defined = [](const Tensor& part) { return part.defined(); };
-        if (std::all_of(g.begin(), g.end(), defined) && are_parts(g, dim))
+        if (std::all_of(g.begin(), g.end(), defined) && are_unbound_slices(g, dim))
           return Gradients{g[0].alias(shape, shape.contiguous_strides())};
         const Device device = std::find_if(g.begin(), g.end(), defined)->device();
         const Tensor gx = std::all_of(g.begin(), g.end(), defined) ? Tensor::empty(shape, dtype, device)

@@ -32,8 +32,8 @@ Tensor stack(const std::vector<Tensor>& parts, int dim);
 std::vector<Tensor> unbind(const Tensor& x, int dim);
 
 // Returns the shape of the tensor for which unbind(…, dim) returns parts of these shapes.
-Shape shape_of_parts(const std::vector<Tensor>& parts, int dim);
+Shape unbound_shape(const std::vector<Tensor>& parts, int dim);
 // Returns whether the parts are the slices of one contiguous tensor, in the order of unbind(…, dim).
-bool are_parts(const std::vector<Tensor>& parts, int dim);
+bool are_unbound_slices(const std::vector<Tensor>& parts, int dim);
 
 }  // namespace tapeformer

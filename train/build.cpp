@@ -36,7 +36,7 @@ ImageFolderOptions image_folder_options(const DataConfig& d) {
   auto options = split_options<ImageFolderOptions>(d);
   options.size = d.image_size;
   options.channels = d.color == "gray" ? 1 : 3;
-  options.refuse_bad = d.bad_images == "refuse";
+  options.refuse_faulty = d.bad_images == "refuse";
   options.cache = d.image_cache;
   return options;
 }
@@ -78,7 +78,7 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
 
 // Returns whether data.valid_share and data.valid_path determine the validation split of this data set.
 bool splits_by_share(const std::string& name) {
-  const KnownSet& set = known_set(name);
+  const CatalogueEntry& set = require_catalogue_entry(name);
   return set.type == DatasetType::text || set.format == DatasetFormat::image_folder;
 }
 
@@ -144,7 +144,7 @@ KeyProblem key_problem(const OptionProblem& problem) {
 
 // Returns the options of a Set Transformer. Options that depend on the sizes of the data keep their defaults.
 SetTransformerOptions set_options_without_data(const Config& config) {
-  const bool is_mixture = known_set(config.data.dataset).format == DatasetFormat::set_mixture;
+  const bool is_mixture = require_catalogue_entry(config.data.dataset).format == DatasetFormat::set_mixture;
   return {.encoder = encoder_options(config),
           .components = is_mixture ? config.data.components : 0,
           .decoder_layers = config.model.decoder_layers};
@@ -172,16 +172,16 @@ std::vector<KeyProblem> model_problems(const Config& config) {
   std::vector<OptionProblem> found;
   const std::string& type = config.model.type;
   if (type == "image" || type == "sequence")
-    found = option_problems(options_without_data(config));
+    found = find_option_problems(options_without_data(config));
   else if (type == "set")
-    found = option_problems(set_options_without_data(config));
+    found = find_option_problems(set_options_without_data(config));
   else if (type == "classification" || config.model.encoder == "transformer")
-    found = option_problems(encoder_options(config));
+    found = find_option_problems(encoder_options(config));
   std::vector<KeyProblem> problems;
   for (const OptionProblem& problem : found) problems.push_back(key_problem(problem));
   const AttentionPattern attention = encoder_options(config).attention;
   for (const AttentionChoice& choice : attention) {
-    const int64_t memory = attention_kind(choice.kind).memory_of(choice.options).span();
+    const int64_t memory = find_attention_kind(choice.kind).memory_of(choice.options).span();
     if (memory == 0 || config.data.streams) continue;
     const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
     problems.push_back({table + ".memory",
@@ -221,17 +221,17 @@ EncoderOptions encoder_options(const Config& config) {
 
 AttentionCatalogue attention_catalogue() {
   AttentionCatalogue catalogue;
-  for (const AttentionKind& kind : attention_kinds()) catalogue.names.push_back(kind.name);
-  catalogue.options = [](const std::string& name) { return attention_kind(name).options; };
+  for (const AttentionKind& kind : list_attention_kinds()) catalogue.names.push_back(kind.name);
+  catalogue.options = [](const std::string& name) { return find_attention_kind(name).options; };
   catalogue.drops_weights = [](const std::string& name) {
-    return static_cast<bool>(attention_kind(name).capabilities.weight_dropout);
+    return static_cast<bool>(find_attention_kind(name).capabilities.weight_dropout);
   };
   catalogue.model_problems = model_problems;
   return catalogue;
 }
 
 bool is_text(const Config& config) {
-  return known_set(config.data.dataset).type == DatasetType::text;
+  return require_catalogue_entry(config.data.dataset).type == DatasetType::text;
 }
 
 DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer,
@@ -240,14 +240,14 @@ DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer>
 }
 
 void check_evaluation_files(const Config& config) {
-  const KnownSet& set = known_set(config.data.dataset);
+  const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
   if (!splits_by_share(config.data.dataset)) return;
   for (const std::string split : {"valid", "test"}) {
     const auto [key, path] = path_of_split(config.data, split);
     if (key == "data.path") continue;
     with_path_key(config.data, split, [&, &files = path] {
       if (set.type == DatasetType::text)
-        require_text(files);
+        require_text_files(files);
       else if (list_pictures(files).pictures.empty())
         throw DataError(files + ": no PNG or JPEG files");
     });
@@ -257,7 +257,7 @@ void check_evaluation_files(const Config& config) {
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& use) {
   const DatasetOptions options = dataset_options(config, split, use);
-  const DatasetType type = known_set(options.name).type;
+  const DatasetType type = require_catalogue_entry(options.name).type;
   if (split == "valid" && type == DatasetType::images && !holds_out_examples(config.data))
     throw ConfigError(options.name + ": no validation split; hold out training examples with " +
                       (splits_by_share(options.name) ? "data.valid_share" : "data.validation"));
@@ -272,7 +272,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
 }
 
 std::string evaluation_split(const Config& config) {
-  const DatasetType type = known_set(config.data.dataset).type;
+  const DatasetType type = require_catalogue_entry(config.data.dataset).type;
   if (type == DatasetType::expressions || type == DatasetType::vectors) return "valid";
   const bool can_hold_out = type == DatasetType::images || type == DatasetType::text;
   return can_hold_out && holds_out_examples(config.data) ? "valid" : "test";
@@ -300,13 +300,13 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
 }
 
 ClassifierOptions classifier_options(const Config& config, const DatasetInfo& data) {
-  const KnownSet& set = known_set(config.data.dataset);
+  const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
   return {.encoder = encoder_options(config),
           .vocabulary = data.vocabulary,
           .classes = set.classes,
           .max_length = data.length + 1,
           .summary_tokens = config.model.summary_tokens,
-          .varied_lengths = set.type == DatasetType::expressions};
+          .has_varied_lengths = set.type == DatasetType::expressions};
 }
 
 SetTransformerOptions set_transformer_options(const Config& config, const DatasetInfo& data) {
@@ -341,7 +341,7 @@ Device announced_device(const std::string& name) {
 }
 
 Device prepare_device(const RunConfig& run) {
-  set_threads(static_cast<int>(run.threads));
+  set_thread_count(static_cast<int>(run.threads));
   const Device device = announced_device(run.device);
   if (device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");
   if (run.precision == "bfloat16" && !has_bfloat16_products(device))
@@ -349,7 +349,8 @@ Device prepare_device(const RunConfig& run) {
         "run.precision = \"bfloat16\" saves memory but no time: this processor or build multiplies in "
         "float32");
   static std::atomic<bool> advised = false;
-  if (const std::string advice = blas_advice(); device.is_cpu() && !advice.empty() && !advised.exchange(true))
+  if (const std::string advice = make_blas_hint();
+      device.is_cpu() && !advice.empty() && !advised.exchange(true))
     log_info(advice);
   set_precision(run, device);
   return device;

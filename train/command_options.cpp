@@ -36,7 +36,7 @@ std::vector<int64_t> index_list(const std::string& option, const std::string& te
 
 std::string unknown_text(const std::string& kind, const std::string& word,
                          const std::vector<std::string>& names) {
-  const std::string near = nearest_name(word, names);
+  const std::string near = find_nearest_name(word, names);
   std::string text = "unknown " + kind + " \"" + word + "\"";
   if (!near.empty()) return text + "; did you mean \"" + near + "\"?";
   for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "; there are ") + names[i];

@@ -54,11 +54,11 @@ class BatchSums {
 struct ScoredExamples {
   int64_t count, batch_size;
   // If true, process 0 scores all batches in order, and each batch continues the sequences of the previous
-  // batch (see stream_indices()). Otherwise, the processes divide the batches.
+  // batch (see compute_stream_indices()). Otherwise, the processes divide the batches.
   bool in_streams = false;
 
   std::vector<int64_t> batch_indices(int64_t batch) const {
-    if (in_streams) return stream_indices(count, batch_size, batch);
+    if (in_streams) return compute_stream_indices(count, batch_size, batch);
     const int64_t first = batch * batch_size;
     std::vector<int64_t> indices(static_cast<size_t>(std::min(batch_size, count - first)));
     std::iota(indices.begin(), indices.end(), first);
@@ -169,7 +169,7 @@ ExampleEvaluation evaluate(const ExampleModel& model, const Dataset& dataset, in
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::string> names = model.score_names();
   const auto score = [&](const Batch& batch) {
-    std::vector<double> sums = model.scores(batch, seed);
+    std::vector<double> sums = model.compute_scores(batch, seed);
     const auto count = static_cast<double>(batch.inputs().size(0));
     for (double& sum : sums) sum *= count;
     return sums;

@@ -46,7 +46,7 @@ double unmasked_tokens(const Batch& batch);
 std::vector<std::pair<std::string, double>> named_results(const Evaluation& evaluation);
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have equal
-// weights. Attention kinds with the capability random_evaluation use `seed`. If the model has a segment
+// weights. Attention kinds with the capability has_random_evaluation use `seed`. If the model has a segment
 // memory, process 0 evaluates all batches. Otherwise, `processes` divide the batches. The result does not
 // depend on the number of processes. All processes must call the function with the same arguments. Throws
 // DivergedError if the loss of a batch is not finite, and Stopped if `stop` returns true before a batch. All

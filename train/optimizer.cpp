@@ -87,9 +87,9 @@ void Optimizer::prepare(double lr) {
   rule.average_decay = std::min(config_.ema, (1 + t) / (10 + t));
   if (adafactor_) adafactor_->prepare(lr, steps_);
   if (rule_.defined())
-    set_rule(rule_, rule);
+    overwrite_rule(rule_, rule);
   else
-    rule_ = rule_on(parameters_.empty() ? kCpu : parameters_[0].second.device(), rule);
+    rule_ = copy_rule_to_device(parameters_.empty() ? kCpu : parameters_[0].second.device(), rule);
 }
 
 Tensor Optimizer::apply(double gradient_scale) {
@@ -115,7 +115,7 @@ Tensor Optimizer::apply(double gradient_scale) {
 Tensor Optimizer::apply_adafactor(const std::vector<size_t>& indices, const std::vector<Tensor>& gradients,
                                   const Clipping& clipping) {
   const NoGrad no_grad;
-  const auto [scales, norm] = gradient_scales(gradients, clipping);
+  const auto [scales, norm] = compute_gradient_scales(gradients, clipping);
   for (size_t i = 0; i < indices.size(); ++i)
     adafactor_->apply(indices[i], parameters_[indices[i]].second, gradients[i],
                       scales.view({}, {}, static_cast<int64_t>(i)));

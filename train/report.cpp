@@ -67,7 +67,7 @@ std::string list_text(const std::vector<T>& list) {
   for (const T& item : list) {
     if (!text.empty()) text += separator;
     if constexpr (std::is_same_v<T, std::string>)
-      text += printable_line(item);
+      text += escape_line(item);
     else
       text += std::to_string(item);
   }
@@ -85,7 +85,7 @@ std::string text_of(const std::string& name, const Report::Value& value, int dig
         else if constexpr (std::is_same_v<T, double>)
           return number_text(v, digits);
         else if constexpr (std::is_same_v<T, std::string>)
-          return v.empty() ? "-" : printable_line(v);
+          return v.empty() ? "-" : escape_line(v);
         else if constexpr (std::is_same_v<T, std::vector<int64_t>> ||
                            std::is_same_v<T, std::vector<std::string>>)
           return list_text(v);

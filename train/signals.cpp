@@ -20,7 +20,7 @@ struct sigaction old_interrupt, old_terminate;
   if (!message_omitted && ::write(STDERR_FILENO, text, std::strlen(text)) < 0) {
     // A write error is ignored, because the exit status also reports the signal.
   }
-  end_running_commands();
+  kill_running_commands();
   _exit(kInterrupted);
 }
 

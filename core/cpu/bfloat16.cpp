@@ -8,14 +8,14 @@ void widen(const BFloat16* source, int64_t count, float* target) {
   constexpr int64_t kLength = kLanes<float>;
   for (; count >= kLength; count -= kLength, source += kLength, target += kLength)
     store(target, load(source));
-  if (count > 0) store_some(target, load_some(source, count), count);
+  if (count > 0) store_first(target, load_first(source, count), count);
 }
 
 void narrow(const float* source, int64_t count, BFloat16* target) {
   constexpr int64_t kLength = kLanes<float>;
   for (; count >= kLength; count -= kLength, source += kLength, target += kLength)
     store(target, load(source));
-  if (count > 0) store_some(target, load_some(source, count), count);
+  if (count > 0) store_first(target, load_first(source, count), count);
 }
 
 }  // namespace tapeformer::cpu

@@ -66,8 +66,8 @@ template <int... kElement>
   sum += odd(a) * odd(b);
   return sum + even(a) * even(b);
 }
-[[gnu::always_inline]] inline Pairs rounded_pairs(Vector<float> even, Vector<float> odd) {
-  return rounded_bits(even) | rounded_bits(odd) << 16;
+[[gnu::always_inline]] inline Pairs round_to_pairs(Vector<float> even, Vector<float> odd) {
+  return round_to_bfloat16_bits(even) | round_to_bfloat16_bits(odd) << 16;
 }
 
 }  // namespace detail
@@ -96,7 +96,7 @@ template <int... kElement>
   return std::bit_cast<Pairs>(detail::interleave_halves(
       halves, std::make_integer_sequence<int, static_cast<int>(2 * kLanes<float>)>()));
 #else
-  return detail::rounded_pairs(even, odd);
+  return detail::round_to_pairs(even, odd);
 #endif
 }
 

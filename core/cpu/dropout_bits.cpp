@@ -72,7 +72,7 @@ void bits_of_group(const RandomStream& stream, uint64_t first_block, uint16_t (&
 }  // namespace
 
 template <class T>
-void dropout_multipliers(const DropoutMask& mask, int64_t first, int64_t count, T* multipliers) {
+void compute_dropout_multipliers(const DropoutMask& mask, int64_t first, int64_t count, T* multipliers) {
   const auto threshold = static_cast<int32_t>(mask.threshold());
   const T scale = static_cast<T>(mask.scale());
   first += mask.offset;
@@ -90,7 +90,7 @@ void dropout_multipliers(const DropoutMask& mask, int64_t first, int64_t count, 
   }
 }
 
-template void dropout_multipliers(const DropoutMask&, int64_t, int64_t, float*);
-template void dropout_multipliers(const DropoutMask&, int64_t, int64_t, double*);
+template void compute_dropout_multipliers(const DropoutMask&, int64_t, int64_t, float*);
+template void compute_dropout_multipliers(const DropoutMask&, int64_t, int64_t, double*);
 
 }  // namespace tapeformer::cpu

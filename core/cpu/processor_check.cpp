@@ -9,7 +9,7 @@
 // Runs before the dynamic initialization of variables.
 extern "C" [[gnu::constructor(101)]] void tapeformer_require_instruction_set() {
   using namespace tapeformer;
-  const ExtensionSet present = processor_extensions();
+  const ExtensionSet present = detect_processor_extensions();
   if ((cpu::kCompiledExtensions & ~present) == 0) return;
   constexpr size_t kTextSize = 1024;
   constexpr int kDeviceUnavailable = 4;

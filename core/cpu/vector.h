@@ -61,14 +61,14 @@ template <class Bits>
 }
 // Returns the bits of BFloat16(v[i]) in each lane. Rounds to nearest even and replaces NaN by the quiet NaN,
 // as the constructor of BFloat16 does.
-[[gnu::always_inline]] inline Vector<uint32_t> rounded_bits(Vector<float> v) {
+[[gnu::always_inline]] inline Vector<uint32_t> round_to_bfloat16_bits(Vector<float> v) {
   const auto word = std::bit_cast<Vector<uint32_t>>(v);
   const Vector<uint32_t> rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16;
   const Vector<uint32_t> nan = Vector<uint32_t>{} + 0x7FC0;
   return v == v ? rounded : nan;
 }
 [[gnu::always_inline]] inline HalfVector narrow(Vector<float> v) {
-  return __builtin_convertvector(rounded_bits(v), HalfVector);
+  return __builtin_convertvector(round_to_bfloat16_bits(v), HalfVector);
 }
 }  // namespace detail
 
@@ -136,7 +136,7 @@ template <class T>
 
 // Load and store the first min(count, kLanes<T>) elements. A load sets the other lanes to zero.
 template <class T>
-[[gnu::always_inline]] inline Vector<Compute<T>> load_some(const T* source, int64_t count) {
+[[gnu::always_inline]] inline Vector<Compute<T>> load_first(const T* source, int64_t count) {
   if (count >= kLanes<T>) return load(source);
   if constexpr (std::is_same_v<T, BFloat16>) {
     detail::HalfVector bits{};
@@ -149,7 +149,7 @@ template <class T>
   }
 }
 template <class T>
-[[gnu::always_inline]] inline void store_some(T* target, Vector<Compute<T>> v, int64_t count) {
+[[gnu::always_inline]] inline void store_first(T* target, Vector<Compute<T>> v, int64_t count) {
   if (count >= kLanes<T>) return store(target, v);
   if constexpr (std::is_same_v<T, BFloat16>) {
     const detail::HalfVector bits = detail::narrow(v);
@@ -160,8 +160,8 @@ template <class T>
 }
 // Returns v with zeros in elements `count` and above.
 template <class T>
-[[gnu::always_inline]] inline Vector<T> keep_some(Vector<T> v, int64_t count) {
-  return count >= kLanes<T> ? v : load_some(reinterpret_cast<const T*>(&v), count);
+[[gnu::always_inline]] inline Vector<T> keep_first(Vector<T> v, int64_t count) {
+  return count >= kLanes<T> ? v : load_first(reinterpret_cast<const T*>(&v), count);
 }
 
 // Returns the dot product of x and y.
@@ -169,7 +169,7 @@ template <class T>
 Compute<T> dot(const T* x, const T* y, int64_t count) {
   Vector<Compute<T>> total{};
   for (; count >= kLanes<T>; count -= kLanes<T>, x += kLanes<T>, y += kLanes<T>) total += load(x) * load(y);
-  if (count > 0) total += load_some(x, count) * load_some(y, count);
+  if (count > 0) total += load_first(x, count) * load_first(y, count);
   return sum(total);
 }
 
@@ -219,7 +219,7 @@ template <class V>
 
 // Returns n rounded up to a multiple of the vector length.
 template <class T>
-constexpr int64_t padded(int64_t n) {
+constexpr int64_t round_up_to_vector(int64_t n) {
   return (n + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
 }
 

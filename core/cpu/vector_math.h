@@ -42,12 +42,12 @@ using Integer = typename IntegerOf<V>::type;
 
 // Returns c0 + x (c1 + x (c2 + …)).
 template <class V>
-[[gnu::always_inline]] inline float polynomial(V, float c) {
+[[gnu::always_inline]] inline float evaluate_polynomial(V, float c) {
   return c;
 }
 template <class V, class... Rest>
-[[gnu::always_inline]] inline V polynomial(V x, float c, Rest... rest) {
-  return polynomial(x, rest...) * x + c;
+[[gnu::always_inline]] inline V evaluate_polynomial(V x, float c, Rest... rest) {
+  return evaluate_polynomial(x, rest...) * x + c;
 }
 
 // Returns 2^n for -127 < n < 128.
@@ -71,7 +71,7 @@ template <class V>
   const V shifted = x * 0x1.715476p+0f + kRound;
   const V n = shifted - kRound;
   const V r = (x - n * kLn2High) - n * kLn2Low;
-  const V q = polynomial(r, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f, 0.00139464485f);
+  const V q = evaluate_polynomial(r, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f, 0.00139464485f);
   return {r, r * r * q, std::bit_cast<Integer<V>>(shifted) - std::bit_cast<int32_t>(kRound)};
 }
 
@@ -83,7 +83,7 @@ template <class V>
 }
 
 // Returns log(x + tail) + exponent_shift * ln 2. Requires a positive normal x and a tail much smaller than x.
-[[gnu::always_inline]] inline float log_of_normal(float x, float tail, float exponent_shift = 0.0f) {
+[[gnu::always_inline]] inline float log_normal_number(float x, float tail, float exponent_shift = 0.0f) {
   constexpr uint32_t kSqrtHalf = 0x3F3504F3;
   const auto bits = std::bit_cast<int32_t>(x);
   // The subtraction is unsigned, because a signed subtraction may overflow.
@@ -92,15 +92,15 @@ template <class V>
   const float mantissa = std::bit_cast<float>(static_cast<uint32_t>(bits) - (static_cast<uint32_t>(k) << 23));
   const float f =
       (mantissa - 1.0f) + tail * std::bit_cast<float>(static_cast<uint32_t>(127 - (k < 127 ? k : 126)) << 23);
-  const float p = polynomial(f, 0.333333313f, -0.250008225f, 0.200012282f, -0.166233361f, 0.142017186f,
-                             -0.131603658f, 0.127619669f, -0.0763448924f);
+  const float p = evaluate_polynomial(f, 0.333333313f, -0.250008225f, 0.200012282f, -0.166233361f,
+                                      0.142017186f, -0.131603658f, 0.127619669f, -0.0763448924f);
   const float n = static_cast<float>(k) + exponent_shift;
   const float square = f * f;
   return ((f - (0.5f * square - square * f * p)) + n * kLn2Low) + n * kLn2High;
 }
 
 // Returns log(x) if x is 0, infinity, negative or NaN. Otherwise returns y.
-[[gnu::always_inline]] inline float with_log_limits(float y, float x) {
+[[gnu::always_inline]] inline float apply_log_limits(float y, float x) {
   y = x == 0.0f ? -kInf : y;
   y = x == kInf ? kInf : y;
   return x >= 0.0f ? y : std::numeric_limits<float>::quiet_NaN();
@@ -125,8 +125,8 @@ template <class V>
   const V shifted = x * 0x1.715476p+0f + detail::kRoundBiased;
   const V n = shifted - detail::kRoundBiased;
   const V r = (x - n * detail::kLn2High) - n * detail::kLn2Low;
-  const V y =
-      detail::polynomial(r, 1.0f, 1.0f, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f, 0.00139464485f);
+  const V y = detail::evaluate_polynomial(r, 1.0f, 1.0f, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f,
+                                          0.00139464485f);
   // The multiplication propagates NaN.
   return y * std::bit_cast<V>(std::bit_cast<cpu::Vector<uint32_t>>(shifted) << 23);
 }
@@ -151,15 +151,15 @@ template <class V>
 [[gnu::always_inline]] inline float log(float x) {
   const bool subnormal = x < 0x1p-126f;
   const float scaled = x * 0x1p23f;
-  const float y = detail::log_of_normal(subnormal ? scaled : x, 0.0f, subnormal ? -23.0f : 0.0f);
-  return detail::with_log_limits(y, x);
+  const float y = detail::log_normal_number(subnormal ? scaled : x, 0.0f, subnormal ? -23.0f : 0.0f);
+  return detail::apply_log_limits(y, x);
 }
 
 // Returns log(1 + x), accurate around 0.
 [[gnu::always_inline]] inline float log1p(float x) {
   const float w = 1.0f + x;
   const float lost = std::fabs(x) > 1.0f ? 1.0f - (w - x) : x - (w - 1.0f);
-  const float y = detail::with_log_limits(detail::log_of_normal(w, w < 0x1p30f ? lost : 0.0f), w);
+  const float y = detail::apply_log_limits(detail::log_normal_number(w, w < 0x1p30f ? lost : 0.0f), w);
   return x == 0.0f ? x : y;
 }
 
@@ -167,7 +167,7 @@ template <class V>
 [[gnu::always_inline]] inline float softplus(float x) {
   const float e = exp(-std::fabs(x));
   const float w = 1.0f + e;
-  return (x < 0.0f ? 0.0f : x) + detail::log_of_normal(w, e - (w - 1.0f));
+  return (x < 0.0f ? 0.0f : x) + detail::log_normal_number(w, e - (w - 1.0f));
 }
 
 // Returns 1 / (1 + exp(-x)).
@@ -183,13 +183,14 @@ template <class V>
 
 [[gnu::always_inline]] inline float erf(float x) {
   const float t = x * x;
-  const float near = x * detail::polynomial(t, 1.12837911f, -0.376124859f, 0.112817124f, -0.0267624892f,
-                                            0.00498682167f, -0.000595741323f);
+  const float near = x * detail::evaluate_polynomial(t, 1.12837911f, -0.376124859f, 0.112817124f,
+                                                     -0.0267624892f, 0.00498682167f, -0.000595741323f);
   float a = std::fabs(x);
   a = a > 4.0f ? 4.0f : a;  // erf(a) rounds to 1 for a >= 4
-  // The polynomial is fitted for a in [0.9, 4].
-  const float minus_log_erfc = detail::polynomial(a, 0.000166446232f, 1.12779725f, 0.636976063f, 0.104113691f,
-                                                  -0.0223152172f, 0.00306549156f, -0.000198219786f);
+  // The evaluate_polynomial is fitted for a in [0.9, 4].
+  const float minus_log_erfc =
+      detail::evaluate_polynomial(a, 0.000166446232f, 1.12779725f, 0.636976063f, 0.104113691f, -0.0223152172f,
+                                  0.00306549156f, -0.000198219786f);
   const float far = std::copysign(1.0f - exp(-minus_log_erfc), x);
   return std::fabs(x) < 0.92f ? near : far;
 }

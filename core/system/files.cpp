@@ -87,7 +87,7 @@ void File::sync() {
   if (::fsync(descriptor_) != 0) throw FileError("write", path_);
 }
 
-File open_regular(const std::string& path) {
+File open_regular_file(const std::string& path) {
   // Without O_NONBLOCK, opening a pipe waits for its writer.
   File file(path, O_RDONLY | O_NONBLOCK);
   file.size();
@@ -95,7 +95,7 @@ File open_regular(const std::string& path) {
 }
 
 std::string read_file(const std::string& path, size_t max_bytes) {
-  const File file = open_regular(path);
+  const File file = open_regular_file(path);
   const size_t size = file.size();
   if (size > max_bytes)
     throw FileError(

@@ -55,7 +55,7 @@ class File {
 };
 
 // Opens a regular file for reading. Throws FileError for other kinds of files and never blocks on a pipe.
-File open_regular(const std::string& path);
+File open_regular_file(const std::string& path);
 // Returns the contents of a regular file. Throws FileError if the file has more than `max_bytes`.
 std::string read_file(const std::string& path, size_t max_bytes = SIZE_MAX);
 // Returns an unpredictable hidden name, in the same folder, for a temporary file that will replace `name`.

@@ -33,7 +33,7 @@ std::atomic<LogSink> current_sink{write_to_stderr};
 }  // namespace
 
 void log_message(LogLevel level, const std::string& text) {
-  if (level >= lowest_level.load()) current_sink.load()(level, printable_message(text));
+  if (level >= lowest_level.load()) current_sink.load()(level, escape_message(text));
 }
 void set_log_level(LogLevel level) {
   lowest_level = level;

@@ -32,7 +32,7 @@ std::string value_of(const char* path, std::string_view key) {
 
 }  // namespace
 
-std::string extension_names(ExtensionSet set) {
+std::string format_extensions(ExtensionSet set) {
   std::string names;
   for (int i = 0; i < kExtensionCount; ++i)
     if (set >> i & 1) names += (names.empty() ? "" : " ") + std::string(kExtensions[i].name);
@@ -52,7 +52,7 @@ BuildInfo build_info() {
   info.compiler = compiler;
   info.kernels = cpu::kCompiledArchitecture;
   info.kernel_choices = TAPEFORMER_ARCHITECTURES;
-  info.instruction_set = extension_names(cpu::kCompiledExtensions);
+  info.instruction_set = format_extensions(cpu::kCompiledExtensions);
   info.vector_bytes = cpu::kCompiledVectorBytes;
   return info;
 }
@@ -66,12 +66,13 @@ BlasInfo blas_info() {
           openblas_get_num_threads()};
 }
 
-std::string blas_advice() {
+std::string make_blas_hint() {
   constexpr std::string_view kNarrow[] = {"Haswell",     "Zen",        "Excavator",
                                           "Steamroller", "Piledriver", "Bulldozer",
                                           "Sandybridge", "Nehalem",    "Prescott"};
   const std::string kernels = openblas_get_corename();
-  if ((extensions("avx512f avx512bw avx512cd avx512dq avx512vl") & ~processor_extensions()) != 0) return "";
+  if ((extensions("avx512f avx512bw avx512cd avx512dq avx512vl") & ~detect_processor_extensions()) != 0)
+    return "";
   if (std::find(std::begin(kNarrow), std::end(kNarrow), kernels) == std::end(kNarrow)) return "";
   const char* const variable = std::getenv("OPENBLAS_CORETYPE");
   return "OpenBLAS uses its kernels for " + kernels + ", but this processor has AVX-512: " +
@@ -83,7 +84,7 @@ MachineInfo machine_info() {
   MachineInfo info;
   info.processor = value_of("/proc/cpuinfo", "model name");
   info.processors = omp_get_num_procs();
-  info.instruction_set = extension_names(processor_extensions());
+  info.instruction_set = format_extensions(detect_processor_extensions());
   info.memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   info.available_memory = available_memory();
   return info;

@@ -31,7 +31,7 @@ BlasInfo blas_info();
 // Returns a hint if OpenBLAS uses kernels for AVX2 or less on a processor with AVX-512, otherwise "". The
 // environment variable OPENBLAS_CORETYPE selects the kernels. OpenBLAS reads this variable when the program
 // starts.
-std::string blas_advice();
+std::string make_blas_hint();
 
 struct MachineInfo {
   std::string processor;                     // model name; empty if the system does not report it

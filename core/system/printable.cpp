@@ -25,7 +25,7 @@ std::string escaped(std::string_view text, std::string_view kept) {
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
-    const Utf8Character character = first_utf8_character(text);
+    const Utf8Character character = decode_first_utf8_character(text);
     const size_t bytes = character.bytes == 0 ? 1 : character.bytes;
     if (character.bytes == 0)
       result += escape('x', static_cast<uint8_t>(text[0]), 2);
@@ -40,17 +40,17 @@ std::string escaped(std::string_view text, std::string_view kept) {
 
 }  // namespace
 
-std::string printable(std::string_view text) {
+std::string escape_text(std::string_view text) {
   return escaped(text, "\n\t");
 }
 
-std::string printable_line(std::string_view text) {
+std::string escape_line(std::string_view text) {
   return escaped(text, "");
 }
 
-std::string printable_message(std::string_view text) {
+std::string escape_message(std::string_view text) {
   std::string result;
-  const std::string lines = printable(text);
+  const std::string lines = escape_text(text);
   for (size_t i = 0; i < lines.size(); ++i) {
     result += lines[i];
     if (lines[i] == '\n' && i + 1 < lines.size() && lines[i + 1] != ' ') result += "  ";

@@ -10,13 +10,13 @@ namespace tapeformer {
 // Returns the text with control characters, line separators and bidirectional formatting characters escaped
 // as \uXXXX, and invalid UTF-8 bytes escaped as \xXX. Newlines and tabs are kept. Valid JSON stays valid JSON
 // with the same values.
-std::string printable(std::string_view text);
+std::string escape_text(std::string_view text);
 
 // Returns the printable text as one line, in which newlines and tabs are also escaped.
-std::string printable_line(std::string_view text);
+std::string escape_line(std::string_view text);
 
 // Returns the printable text with all lines after the first indented, so that no part of the text looks like
 // a separate message.
-std::string printable_message(std::string_view text);
+std::string escape_message(std::string_view text);
 
 }  // namespace tapeformer

@@ -4,7 +4,7 @@
 
 namespace tapeformer {
 
-Utf8Character first_utf8_character(std::string_view text) {
+Utf8Character decode_first_utf8_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
   if (lead < 0x80) return {lead, 1};

@@ -13,6 +13,6 @@ struct Utf8Character {
 
 // Decodes the first character of a non-empty text. Overlong forms, surrogates and codes above 0x10FFFF are
 // invalid.
-Utf8Character first_utf8_character(std::string_view text);
+Utf8Character decode_first_utf8_character(std::string_view text);
 
 }  // namespace tapeformer

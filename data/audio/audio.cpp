@@ -116,7 +116,7 @@ bool has_last_ogg_page(const std::filesystem::path& path) {
 }
 
 void check_length(const std::filesystem::path& path, const Bytes& header) {
-  const int64_t found = file_bytes(path);
+  const int64_t found = read_file_size(path);
   if (found == 0) throw DataError(path.string() + ": is empty");
   const int64_t expected = bytes_in_header(path, header);
   if (expected < 0 || expected > found)
@@ -188,8 +188,8 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOp
   if (info.frames != SF_COUNT_MAX) return file;
   const int64_t length = samples_in(options.max_seconds, info.samplerate);
   int64_t end = 0;
-  if (__builtin_add_overflow(options.first, length, &end)) end = length;
-  info.frames = count_frames(file, info, path, options.last.value_or(end));
+  if (__builtin_add_overflow(options.first_sample, length, &end)) end = length;
+  info.frames = count_frames(file, info, path, options.last_sample.value_or(end));
   SF_INFO again{};
   file.reset(sf_open(path.c_str(), SFM_READ, &again));
   if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
@@ -197,7 +197,7 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOp
 }
 
 Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {
-  if (pipe.raw) {
+  if (pipe.is_raw) {
     if (rate <= 0) throw DataError(pipe.name + ": samples without a header need a rate");
     info.format = SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE;
     info.samplerate = static_cast<int>(rate);
@@ -206,7 +206,7 @@ Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {
   Sound file(sf_open_fd(pipe.descriptor, SFM_READ, &info, SF_FALSE), sf_close);
   if (file) check_format(pipe.name, info);
   const int container = info.format & SF_FORMAT_TYPEMASK;
-  if (file && (pipe.raw || container == SF_FORMAT_WAV || container == SF_FORMAT_WAVEX)) return file;
+  if (file && (pipe.is_raw || container == SF_FORMAT_WAV || container == SF_FORMAT_WAVEX)) return file;
   throw DataError(pipe.name + ": expected a WAV stream" +
                   (file ? ", found another kind of audio" : std::string(": ") + sf_strerror(nullptr)));
 }
@@ -228,7 +228,7 @@ AudioStream::AudioStream(const std::filesystem::path& path, const AudioOptions& 
 AudioStream::AudioStream(const AudioPipe& pipe, const AudioOptions& options)
     : name_(pipe.name), options_(options), source_(std::make_unique<Source>()) {
   source_->sound = open_pipe(pipe, options.rate, source_->info);
-  source_->endless = pipe.raw || source_->info.frames >= kMinUnknownFrames;
+  source_->endless = pipe.is_raw || source_->info.frames >= kMinUnknownFrames;
   if (source_->endless) source_->info.frames = std::numeric_limits<int64_t>::max();
   start();
 }
@@ -247,10 +247,10 @@ void AudioStream::start() {
   if (options_.rate > 0 && options_.rate != info.samplerate && !options_.resample)
     throw DataError(concat_text(name_, ": expected ", options_.rate, " samples per second, found ",
                                 info.samplerate, "; the option resample converts it"));
-  position_ = options_.first;
-  last_ = options_.last.value_or(info.frames);
+  position_ = options_.first_sample;
+  last_ = options_.last_sample.value_or(info.frames);
   if (position_ < 0 || position_ >= last_ || last_ > info.frames)
-    throw DataError(concat_text(name_, ": samples ", options_.first, " to ", last_,
+    throw DataError(concat_text(name_, ": samples ", options_.first_sample, " to ", last_,
                                 " are out of range, the recording has ", info.frames));
   if (!source_->endless) check_limit(last_ - position_);  // reports long recordings before decoding
   if (position_ > 0 && sf_seek(source_->sound.get(), position_, SEEK_SET) != position_)
@@ -276,7 +276,7 @@ std::span<const float> AudioStream::next() {
     const int64_t wanted = std::min(static_cast<int64_t>(frames_.size() / channels), last_ - position_);
     const sf_count_t got = sf_readf_float(source_->sound.get(), frames_.data(), wanted);
     position_ += got;
-    check_limit(position_ - options_.first);
+    check_limit(position_ - options_.first_sample);
     if (got < wanted && (!source_->endless || sf_error(source_->sound.get()) != SF_ERR_NO_ERROR))
       throw DataError(
           concat_text(name_, ": truncated or corrupt: expected ", last_, " samples, found ", position_));

@@ -22,7 +22,7 @@ namespace tapeformer {
 struct AudioInfo {
   int64_t rate = 0;  // samples per second
   int64_t channels = 0;
-  int64_t samples = 0;  // number of samples per channel
+  int64_t sample_count = 0;  // number of samples per channel
 };
 
 struct Audio {
@@ -33,10 +33,11 @@ struct Audio {
 struct AudioOptions {
   std::optional<int64_t> channel = {};  // counted from 0; required for recordings with several channels
   int64_t rate = 0;                     // requested samples per second; 0: the rate of the file
-  bool resample = false;  // resamples recordings with other rates; false: such recordings are errors
-  int64_t first = 0;      // first sample to read, at the rate of the file
-  std::optional<int64_t> last = {};  // index after the last sample to read; std::nullopt: end of the file
-  double max_seconds = 0;            // maximum length after `first`; 0: no limit
+  bool resample = false;     // resamples recordings with other rates; false: such recordings are errors
+  int64_t first_sample = 0;  // first sample to read, at the rate of the file
+  std::optional<int64_t> last_sample =
+      {};                  // index after the last sample to read; std::nullopt: end of the file
+  double max_seconds = 0;  // maximum length after `first_sample`; 0: no limit
 };
 
 // Returns the properties in the header of a recording. If the header does not contain the length (FLAC that
@@ -52,7 +53,7 @@ Audio read_audio(const std::filesystem::path& path, const AudioOptions& options 
 // header. The descriptor is not closed.
 struct AudioPipe {
   int descriptor = 0;
-  bool raw = false;  // little-endian 16-bit samples of one channel at AudioOptions::rate
+  bool is_raw = false;  // little-endian 16-bit samples of one channel at AudioOptions::rate
   std::string name = "standard input";
 };
 

@@ -7,15 +7,15 @@
 
 namespace tapeformer {
 
-std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t count) {
+std::vector<int64_t> shuffle_epoch(uint64_t seed, int64_t epoch, int64_t count) {
   const RandomStream stream(seed, "shuffle", static_cast<uint64_t>(epoch));
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), 0);
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[stream.below(i, i)]);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[stream.uniform_below(i, i)]);
   return order;
 }
 
-std::vector<int64_t> stream_indices(int64_t count, int64_t streams, int64_t number) {
+std::vector<int64_t> compute_stream_indices(int64_t count, int64_t streams, int64_t number) {
   const int64_t longer = count % streams, shortest = count / streams;
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < (number < shortest ? streams : longer); ++i)
@@ -33,17 +33,17 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
     batches_per_epoch_ = std::max<int64_t>(1, size / dataset_->overlap() / batch);
     return;
   }
-  if (options_.last == LastBatch::drop && batch > size)
+  if (options_.last_batch == LastBatchPolicy::drop && batch > size)
     throw ConfigError(concat_text("batch size ", batch, " is larger than the ", size, " examples of ", set,
                                   "; lower the batch size or raise the limit on examples"));
-  batches_per_epoch_ = size / batch + (options_.last == LastBatch::keep && size % batch != 0);
+  batches_per_epoch_ = size / batch + (options_.last_batch == LastBatchPolicy::keep && size % batch != 0);
 }
 
 std::vector<int64_t> Loader::indices_at(int64_t step) const {
   check(step >= 0, "Loader", "step ", step, " is negative");
-  if (draws_examples()) return drawn_indices(step);
-  if (options_.streams)
-    return stream_indices(dataset_->size(), options_.batch_size, step % batches_per_epoch_);
+  if (draws_examples()) return draw_indices(step);
+  if (options_.use_streams)
+    return compute_stream_indices(dataset_->size(), options_.batch_size, step % batches_per_epoch_);
   const int64_t first = step % batches_per_epoch_ * options_.batch_size;
   const int64_t count = std::min(options_.batch_size, dataset_->size() - first);
   std::vector<int64_t> indices(static_cast<size_t>(count));
@@ -51,24 +51,24 @@ std::vector<int64_t> Loader::indices_at(int64_t step) const {
     std::iota(indices.begin(), indices.end(), first);
     return indices;
   }
-  const Order order = order_of(step / batches_per_epoch_);
+  const Order order = epoch_permutation(step / batches_per_epoch_);
   std::copy_n(order->begin() + first, count, indices.begin());
   return indices;
 }
 
-std::vector<int64_t> Loader::drawn_indices(int64_t step) const {
+std::vector<int64_t> Loader::draw_indices(int64_t step) const {
   const RandomStream stream(options_.seed, "windows", static_cast<uint64_t>(step));
   std::vector<int64_t> indices(static_cast<size_t>(options_.batch_size));
   for (size_t i = 0; i < indices.size(); ++i)
-    indices[i] = static_cast<int64_t>(stream.below(i, static_cast<uint64_t>(dataset_->size())));
+    indices[i] = static_cast<int64_t>(stream.uniform_below(i, static_cast<uint64_t>(dataset_->size())));
   return indices;
 }
 
-Loader::Order Loader::order_of(int64_t epoch) const {
+Loader::Order Loader::epoch_permutation(int64_t epoch) const {
   const std::lock_guard lock(mutex_);
   if (epoch != kept_epoch_) {
     kept_order_ =
-        std::make_shared<const std::vector<int64_t>>(epoch_order(options_.seed, epoch, dataset_->size()));
+        std::make_shared<const std::vector<int64_t>>(shuffle_epoch(options_.seed, epoch, dataset_->size()));
     kept_epoch_ = epoch;
   }
   return kept_order_;

@@ -3,8 +3,8 @@
 // thread.
 //
 // The constructor of Loader throws ConfigError if the data set is empty or the batch size is below 1. With
-// LastBatch::drop, it also throws ConfigError if the batch size exceeds the size of the data set. The second
-// rule does not apply to overlapping examples that are drawn at random.
+// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the size of the data set. The
+// second rule does not apply to overlapping examples that are drawn at random.
 #pragma once
 
 #include <cstdint>
@@ -21,27 +21,27 @@ namespace tapeformer {
 // Treatment of the last batch of an epoch if it is smaller than the batch size. Training drops this batch, so
 // that all steps have the same shape. With shuffling, the dropped examples differ between epochs. Evaluation
 // keeps the batch.
-enum class LastBatch { drop, keep };
+enum class LastBatchPolicy { drop, keep };
 
 struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = true;  // permutes the examples in each epoch, or draws them at random if examples overlap
   uint64_t seed = 0;
-  LastBatch last = LastBatch::drop;
+  LastBatchPolicy last_batch = LastBatchPolicy::drop;
   // Divides the examples into batch_size streams of consecutive examples. Batch t contains example t of each
-  // stream, so example i of a batch follows example i of the previous batch. If `streams` is true, `shuffle`
-  // is ignored.
-  bool streams = false;
+  // stream, so example i of a batch follows example i of the previous batch. If `use_streams` is true,
+  // `shuffle` is ignored.
+  bool use_streams = false;
 };
 
 // Returns the indices of the examples in batch `number` if `count` examples are divided into `streams`
-// streams (LoaderOptions::streams). If `count` is not a multiple of `streams`, the first streams have one
+// streams (LoaderOptions::use_streams). If `count` is not a multiple of `streams`, the first streams have one
 // more example than the other streams. In this case, the last batch contains only examples of the first
 // streams.
-std::vector<int64_t> stream_indices(int64_t count, int64_t streams, int64_t number);
+std::vector<int64_t> compute_stream_indices(int64_t count, int64_t streams, int64_t number);
 
 // Returns the order of an epoch: a uniformly random permutation of 0 .. count - 1 (Fisher-Yates).
-std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t count);
+std::vector<int64_t> shuffle_epoch(uint64_t seed, int64_t epoch, int64_t count);
 
 // The mapping from steps to batches. Thread-safe.
 class Loader {
@@ -59,10 +59,10 @@ class Loader {
 
  private:
   using Order = std::shared_ptr<const std::vector<int64_t>>;
-  Order order_of(int64_t epoch) const;
-  bool draws_examples() const { return options_.shuffle && !options_.streams && dataset_->overlap() > 1; }
+  Order epoch_permutation(int64_t epoch) const;
+  bool draws_examples() const { return options_.shuffle && !options_.use_streams && dataset_->overlap() > 1; }
   // Draws the examples of a step independently of other steps, so that large data sets need no permutation.
-  std::vector<int64_t> drawn_indices(int64_t step) const;
+  std::vector<int64_t> draw_indices(int64_t step) const;
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;
@@ -73,11 +73,11 @@ class Loader {
 };
 
 // The batches of a loader, prepared in a separate thread.
-class Prefetcher : public Prefetch<Batch> {
+class Prefetcher : public PrefetchQueue<Batch> {
  public:
   explicit Prefetcher(const std::shared_ptr<const Loader>& loader, int64_t first = 0,
                       int64_t last = std::numeric_limits<int64_t>::max(), size_t depth = 2)
-      : Prefetch([loader](int64_t step) { return loader->batch_at(step); }, first, last, depth) {}
+      : PrefetchQueue([loader](int64_t step) { return loader->batch_at(step); }, first, last, depth) {}
 };
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// Prefetch: a queue whose items are prepared in a separate thread.
+// PrefetchQueue: a queue whose items are prepared in a separate thread.
 #pragma once
 
 #include <algorithm>
@@ -19,16 +19,16 @@ namespace tapeformer {
 // items that next() has not returned yet. The destructor waits for the current call of `make` and stops the
 // thread. Only one thread may call next().
 template <class T>
-class Prefetch {
+class PrefetchQueue {
  public:
-  explicit Prefetch(std::function<T(int64_t step)> make, int64_t first = 0,
-                    int64_t last = std::numeric_limits<int64_t>::max(), size_t depth = 2)
+  explicit PrefetchQueue(std::function<T(int64_t step)> make, int64_t first = 0,
+                         int64_t last = std::numeric_limits<int64_t>::max(), size_t depth = 2)
       : make_item_(std::move(make)),
         depth_(std::max<size_t>(depth, 1)),
         thread_([this, first, last](const std::stop_token& stop) { produce(stop, first, last); }) {}
-  Prefetch(const Prefetch&) = delete;
-  Prefetch& operator=(const Prefetch&) = delete;
-  ~Prefetch() = default;
+  PrefetchQueue(const PrefetchQueue&) = delete;
+  PrefetchQueue& operator=(const PrefetchQueue&) = delete;
+  ~PrefetchQueue() = default;
 
   // Returns the item of the next step, or std::nullopt after the last step. If `make` throws, all calls after
   // the last complete item throw the same exception.

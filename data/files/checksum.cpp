@@ -26,7 +26,7 @@ void Checksum::append(const Checksum& next) {
   bytes += next.bytes;
 }
 
-Checksum checksum_of(std::string_view text) {
+Checksum compute_checksum(std::string_view text) {
   Checksum checksum;
   checksum.append(text.data(), text.size());
   return checksum;
@@ -47,7 +47,7 @@ Checksum read_with_checksum(const File& file, void* data, size_t size, size_t of
   return whole;
 }
 
-std::string crc32_text(uint32_t crc32) {
+std::string format_crc32(uint32_t crc32) {
   char text[9];
   std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(crc32));
   return text;

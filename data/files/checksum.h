@@ -24,13 +24,13 @@ struct Checksum {
 };
 
 // Returns the checksum of a text.
-Checksum checksum_of(std::string_view text);
+Checksum compute_checksum(std::string_view text);
 
 // Reads `size` bytes at `offset` of a file into `data`, in parallel. Returns the checksum of these bytes.
 // Throws FileError.
 Checksum read_with_checksum(const File& file, void* data, size_t size, size_t offset);
 
 // Returns the CRC-32 as eight hexadecimal digits.
-std::string crc32_text(uint32_t crc32);
+std::string format_crc32(uint32_t crc32);
 
 }  // namespace tapeformer

@@ -28,7 +28,7 @@ namespace tapeformer {
 namespace {
 
 // Process ids of the running programs, each the leader of a process group. 0: a free slot. If all slots are
-// in use, a program is not registered, and end_running_commands() does not kill it.
+// in use, a program is not registered, and kill_running_commands() does not kill it.
 std::array<std::atomic<pid_t>, 256> running;
 
 // An entry of a program in `running`. The constructor adds the entry; the destructor removes it.
@@ -55,14 +55,14 @@ int read_output(pid_t child, int pipe, int file, const CommandLimits& limits, co
   const auto start = std::chrono::steady_clock::now();
   const auto milliseconds_left = [&] {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    return static_cast<int>(std::clamp((limits.seconds - elapsed.count()) * 1000, 0.0, 1e9));
+    return static_cast<int>(std::clamp((limits.max_seconds - elapsed.count()) * 1000, 0.0, 1e9));
   };
   const auto give_up = [&](const std::string& why) {
     kill(-child, SIGKILL);
     waitpid(child, nullptr, 0);
     throw DataError(concat_text("\"", command, "\" ", why, " and was killed"));
   };
-  const std::string too_long = concat_text("took longer than ", limits.seconds, " seconds");
+  const std::string too_long = concat_text("took longer than ", limits.max_seconds, " seconds");
   std::vector<char> block(1 << 16);
   for (int64_t printed = 0;;) {
     pollfd ready{pipe, POLLIN, 0};
@@ -71,7 +71,7 @@ int read_output(pid_t child, int pipe, int file, const CommandLimits& limits, co
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     printed += got;
-    if (printed > limits.bytes) give_up(concat_text("printed more than ", limits.bytes, " bytes"));
+    if (printed > limits.max_bytes) give_up(concat_text("printed more than ", limits.max_bytes, " bytes"));
     if (write(file, block.data(), static_cast<size_t>(got)) != got)
       give_up(concat_text("printed more than fits into memory (", std::strerror(errno), ")"));
   }
@@ -90,7 +90,7 @@ int read_output(pid_t child, int pipe, int file, const CommandLimits& limits, co
 
 }  // namespace
 
-void end_running_commands() noexcept {
+void kill_running_commands() noexcept {
   for (const auto& slot : running)
     if (const pid_t process = slot.load(); process > 0) kill(-process, SIGKILL);
 }
@@ -102,8 +102,8 @@ CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
   int ends[2] = {};
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw DataError(concat_text("cannot create a pipe: ", std::strerror(errno)));
-  const Descriptor from(ends[0]);
-  auto to = std::make_unique<Descriptor>(ends[1]);
+  const FileDescriptor from(ends[0]);
+  auto to = std::make_unique<FileDescriptor>(ends[1]);
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -132,7 +132,7 @@ CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
 CommandOutput::CommandOutput(const std::string& shell_line, const CommandLimits& limits)
     : CommandOutput(Words{"/bin/sh", "-c", shell_line}, limits) {}
 
-Descriptor::~Descriptor() {
+FileDescriptor::~FileDescriptor() {
   if (number_ >= 0) close(number_);
 }
 

@@ -14,18 +14,18 @@
 namespace tapeformer {
 
 struct CommandLimits {
-  double seconds = 300;
+  double max_seconds = 300;
   // Maximum size of the output. The default is enough for nine hours of 16-bit audio at 16 kHz.
-  int64_t bytes = int64_t{1} << 30;
+  int64_t max_bytes = int64_t{1} << 30;
 };
 
 // Owner of a file descriptor.
-class Descriptor {
+class FileDescriptor {
  public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor();
+  explicit FileDescriptor(int number) : number_(number) {}
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor();
   int number() const { return number_; }
 
  private:
@@ -33,7 +33,7 @@ class Descriptor {
 };
 
 // Kills all running programs and their child processes. Async-signal-safe. Call it before the process exits.
-void end_running_commands() noexcept;
+void kill_running_commands() noexcept;
 
 // The standard output of a program, in a memory file that this object owns.
 class CommandOutput {
@@ -48,7 +48,7 @@ class CommandOutput {
   std::string text() const;
 
  private:
-  Descriptor file_;
+  FileDescriptor file_;
 };
 
 }  // namespace tapeformer

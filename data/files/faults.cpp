@@ -20,7 +20,7 @@ bool is_name_or_path(const std::string& word) {
 
 }  // namespace
 
-std::string fault_kind(const std::string& fault) {
+std::string classify_fault(const std::string& fault) {
   std::string kind;
   for (const std::string& word : split_words(fault)) {
     if (is_name_or_path(word)) continue;
@@ -29,22 +29,22 @@ std::string fault_kind(const std::string& fault) {
   return kind;
 }
 
-Faults shown_faults(const Faults& faults, const FaultLimits& limits) {
+Faults select_faults_to_show(const Faults& faults, const FaultLimits& limits) {
   std::map<std::string, size_t> numbers;
   std::vector<Faults> kinds;
   std::vector<int64_t> counts;
   for (const std::string& fault : faults) {
-    const auto [entry, added] = numbers.emplace(fault_kind(fault), kinds.size());
+    const auto [entry, added] = numbers.emplace(classify_fault(fault), kinds.size());
     if (added) {
       kinds.emplace_back();
       counts.push_back(0);
     }
-    if (++counts[entry->second] <= limits.per_kind) kinds[entry->second].push_back(fault);
+    if (++counts[entry->second] <= limits.max_per_kind) kinds[entry->second].push_back(fault);
   }
   Faults shown;
   int64_t covered = 0;  // number of faults of the shown kinds
   for (size_t kind = 0; kind < kinds.size(); ++kind) {
-    if (static_cast<int64_t>(shown.size()) >= limits.total) break;
+    if (static_cast<int64_t>(shown.size()) >= limits.max_total) break;
     shown.insert(shown.end(), kinds[kind].begin(), kinds[kind].end());
     const int64_t more = counts[kind] - static_cast<int64_t>(kinds[kind].size());
     if (more > 0) shown.push_back(concat_text("… and ", more, " more of this kind"));
@@ -55,15 +55,16 @@ Faults shown_faults(const Faults& faults, const FaultLimits& limits) {
   return shown;
 }
 
-std::string short_list(const std::vector<std::string>& names, size_t max_names) {
+std::string abbreviate_list(const std::vector<std::string>& names, size_t max_names) {
   if (names.size() <= max_names) return join_words(names);
   const auto end = names.begin() + static_cast<int64_t>(max_names);
   return concat_text(join_words({names.begin(), end}), " … and ", names.size() - max_names, " more");
 }
 
-std::string fault_text(const Faults& faults, const FaultLimits& limits) {
+std::string format_faults(const Faults& faults, const FaultLimits& limits) {
   std::string text;
-  for (const std::string& line : shown_faults(faults, limits)) text += (text.empty() ? "" : "\n") + line;
+  for (const std::string& line : select_faults_to_show(faults, limits))
+    text += (text.empty() ? "" : "\n") + line;
   return text;
 }
 

@@ -27,23 +27,23 @@ void collect_fault(Faults* faults, F&& f) {
 }
 
 struct FaultLimits {
-  int64_t per_kind = 5;  // maximum number of shown faults of each kind
-  int64_t total = 50;    // maximum number of shown faults of all kinds
+  int64_t max_per_kind = 5;  // maximum number of shown faults of each kind
+  int64_t max_total = 50;    // maximum number of shown faults of all kinds
 };
 
 // Returns the kind of a fault: its text without paths and quoted names, with "#" in place of words that
 // contain digits. For example, all faults about wrong sample rates have the same kind.
-std::string fault_kind(const std::string& fault);
+std::string classify_fault(const std::string& fault);
 
 // Returns the first faults of every kind, grouped by kind. If a kind has further faults, adds the line "… and
-// N more of this kind". If some kinds are not shown because of limits.total, adds the line "… and N more",
-// where N is the number of faults of these kinds.
-Faults shown_faults(const Faults& faults, const FaultLimits& limits = {});
+// N more of this kind". If some kinds are not shown because of limits.max_total, adds the line "… and N
+// more", where N is the number of faults of these kinds.
+Faults select_faults_to_show(const Faults& faults, const FaultLimits& limits = {});
 
 // Returns the first `max_names` names and the number of remaining names: "one two three … and 9 more".
-std::string short_list(const std::vector<std::string>& names, size_t max_names = 20);
+std::string abbreviate_list(const std::vector<std::string>& names, size_t max_names = 20);
 
-// Returns shown_faults() joined by newlines.
-std::string fault_text(const Faults& faults, const FaultLimits& limits = {});
+// Returns select_faults_to_show() joined by newlines.
+std::string format_faults(const Faults& faults, const FaultLimits& limits = {});
 
 }  // namespace tapeformer

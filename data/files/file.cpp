@@ -35,15 +35,15 @@ bool has_entry(const fs::path& path) {
   return fs::exists(fs::symlink_status(path, ignored));
 }
 
-std::vector<fs::directory_entry> folder_entries(const fs::path& folder) {
+std::vector<fs::directory_entry> list_folder(const fs::path& folder) {
   return sorted_entries<fs::directory_iterator>(folder);
 }
 
-std::vector<fs::directory_entry> entries_below(const fs::path& folder) {
+std::vector<fs::directory_entry> list_folder_tree(const fs::path& folder) {
   return sorted_entries<fs::recursive_directory_iterator>(folder);
 }
 
-int64_t file_bytes(const fs::path& path) {
+int64_t read_file_size(const fs::path& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
   if (error) throw DataError(path.string() + ": has no size: " + error.message());
@@ -59,7 +59,7 @@ void require_regular_file(const std::filesystem::path& path) {
 
 Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes) {
   require_regular_file(path);
-  const int64_t size = file_bytes(path);
+  const int64_t size = read_file_size(path);
   if (size > max_bytes)
     throw DataError(concat_text(path.string(), ": has ", size, " bytes, expected at most ", max_bytes));
   std::ifstream file(path, std::ios::binary);

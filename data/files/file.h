@@ -27,13 +27,13 @@ bool is_folder(const std::filesystem::path& path);
 bool has_entry(const std::filesystem::path& path);
 
 // Returns the entries of a folder, sorted. Throws DataError with the path if the folder cannot be read.
-std::vector<std::filesystem::directory_entry> folder_entries(const std::filesystem::path& folder);
+std::vector<std::filesystem::directory_entry> list_folder(const std::filesystem::path& folder);
 // Returns the entries of a folder and of all folders below it, sorted. Throws DataError with the path if a
 // folder cannot be read.
-std::vector<std::filesystem::directory_entry> entries_below(const std::filesystem::path& folder);
+std::vector<std::filesystem::directory_entry> list_folder_tree(const std::filesystem::path& folder);
 
 // Returns the size of a file in bytes. Throws DataError with the path if the size cannot be read.
-int64_t file_bytes(const std::filesystem::path& path);
+int64_t read_file_size(const std::filesystem::path& path);
 
 // Throws DataError with the path if the file is missing or is not a regular file.
 void require_regular_file(const std::filesystem::path& path);

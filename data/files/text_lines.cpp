@@ -55,7 +55,7 @@ void append_utf8(uint32_t point, std::string& text) {
 
 size_t find_invalid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
-    const size_t bytes = first_utf8_character(text.substr(at)).bytes;
+    const size_t bytes = decode_first_utf8_character(text.substr(at)).bytes;
     if (bytes == 0) return at;
     at += bytes;
   }
@@ -99,7 +99,7 @@ std::string lower_case_utf8(const std::string& text) {
   if (!locale) return lower_case(text);
   std::string lower;
   for (std::string_view rest = text; !rest.empty();) {
-    const Utf8Character character = first_utf8_character(rest);
+    const Utf8Character character = decode_first_utf8_character(rest);
     append_utf8(static_cast<uint32_t>(towlower_l(static_cast<wint_t>(character.code), locale)), lower);
     rest.remove_prefix(character.bytes);
   }

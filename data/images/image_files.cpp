@@ -148,7 +148,7 @@ class CifarImageFiles : public ImageFiles {
 
 }  // namespace
 
-std::unique_ptr<const ImageFiles> open_image_files(const KnownSet& set, const fs::path& folder) {
+std::unique_ptr<const ImageFiles> open_image_files(const CatalogueEntry& set, const fs::path& folder) {
   if (set.format == DatasetFormat::cifar) return std::make_unique<CifarImageFiles>(folder);
   check(set.format == DatasetFormat::idx, "open_image_files", set.name, " is not a data set of images");
   return std::make_unique<IdxImageFiles>(folder);

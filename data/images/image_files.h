@@ -36,6 +36,7 @@ class ImageFiles {
 };
 
 // Opens the files of a data set in `folder`. Reads only headers.
-std::unique_ptr<const ImageFiles> open_image_files(const KnownSet& set, const std::filesystem::path& folder);
+std::unique_ptr<const ImageFiles> open_image_files(const CatalogueEntry& set,
+                                                   const std::filesystem::path& folder);
 
 }  // namespace tapeformer

@@ -31,7 +31,7 @@ void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::pat
           PictureList& list) {
   std::error_code error;
   parents.push_back(fs::canonical(folder, error));
-  for (const fs::directory_entry& entry : folder_entries(folder)) {
+  for (const fs::directory_entry& entry : list_folder(folder)) {
     const std::string name = prefix + entry.path().filename().string();
     const fs::path real = fs::canonical(entry.path(), error);
     if (error) {
@@ -75,7 +75,7 @@ DecodedImages decode(const std::string& folder, const std::vector<std::string>& 
         if (std::min(picture.size(0), picture.size(1)) < options.size)
           throw DataError(concat_text(path.string(), ": has ", picture.size(0), " x ", picture.size(1),
                                       " pixels, expected at least ", options.size, " x ", options.size));
-        const Tensor image = square_image(picture, options.size, options.channels);
+        const Tensor image = resize_to_square(picture, options.size, options.channels);
         std::memcpy(all.data<uint8_t>() + i * dims, image.data<uint8_t>(), static_cast<size_t>(dims));
       } catch (const DataError& fault) {
         faults[static_cast<size_t>(i)] = fault.what();
@@ -111,9 +111,10 @@ class ImageCache {
       const auto time = fs::last_write_time(path, error).time_since_epoch().count();
       key += concat_text(path.string(), "\t", fs::file_size(path, error), "\t", time, "\n");
     }
-    const Checksum whole = checksum_of(key), reversed = checksum_of(std::string(key.rbegin(), key.rend()));
+    const Checksum whole = compute_checksum(key),
+                   reversed = compute_checksum(std::string(key.rbegin(), key.rend()));
     path_ = (fs::path(options.cache) /
-             (concat_text(crc32_text(whole.crc32), crc32_text(reversed.crc32), whole.bytes) + ".images"))
+             (concat_text(format_crc32(whole.crc32), format_crc32(reversed.crc32), whole.bytes) + ".images"))
                 .string();
   }
 
@@ -134,7 +135,7 @@ class ImageCache {
       return false;
     }
     std::memcpy(&crc32, text.data() + text.size() - sizeof crc32, sizeof crc32);
-    if (checksum_of(std::string_view(text).substr(0, text.size() - sizeof crc32)).crc32 != crc32) {
+    if (compute_checksum(std::string_view(text).substr(0, text.size() - sizeof crc32)).crc32 != crc32) {
       log_warning(path_, ": the cache of images is damaged; the pictures are decoded again");
       return false;
     }
@@ -160,7 +161,7 @@ class ImageCache {
     std::string text(reinterpret_cast<const char*>(&header), sizeof header);
     text += faults;
     text.append(static_cast<const char*>(decoded.pixels.raw()), static_cast<size_t>(decoded.pixels.bytes()));
-    const uint32_t crc32 = checksum_of(text).crc32;
+    const uint32_t crc32 = compute_checksum(text).crc32;
     text.append(reinterpret_cast<const char*>(&crc32), sizeof crc32);
     fs::create_directories(fs::path(path_).parent_path());
     replace_file(path_, text);
@@ -191,7 +192,7 @@ DecodedImages decode_or_read(const std::string& folder, const std::vector<std::s
 // Logs the faults of files as a warning. If `refuse` is true, throws DataError instead.
 void report_faults(const Faults& faults, const std::string& folder, bool refuse) {
   if (faults.empty()) return;
-  const std::string text = fault_text(faults);
+  const std::string text = format_faults(faults);
   if (refuse) throw DataError(concat_text(folder, ": ", faults.size(), " files cannot be used:\n", text));
   log_warning(folder, ": left out ", faults.size(), " files:\n", text);
 }
@@ -205,8 +206,8 @@ PictureList list_pictures(const std::string& folder) {
   return list;
 }
 
-std::vector<std::string> pictures_of_split(std::vector<std::string> pictures, const std::string& split,
-                                           double valid_share, double test_share) {
+std::vector<std::string> select_split_pictures(std::vector<std::string> pictures, const std::string& split,
+                                               double valid_share, double test_share) {
   std::sort(pictures.begin(), pictures.end(), [](const std::string& a, const std::string& b) {
     return std::pair(hash_of(a), a) < std::pair(hash_of(b), b);
   });
@@ -218,7 +219,7 @@ std::vector<std::string> pictures_of_split(std::vector<std::string> pictures, co
   if (split == "test") return {pictures.begin(), test};
   if (split == "valid") return {test, valid};
   if (split == "train") return {valid, pictures.end()};
-  throw ConfigError(unknown_name_text(split, "a split", {"train", "valid", "test"}));
+  throw ConfigError(describe_unknown_name(split, "a split", {"train", "valid", "test"}));
 }
 
 ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& options) {
@@ -229,9 +230,9 @@ ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& o
                                                 : options.test_path;
   const PictureList list = list_pictures(folder);
   std::vector<std::string> pictures =
-      pictures_of_split(list.pictures, has_folder ? "train" : split,
-                        has_folder || !options.valid_path.empty() ? 0 : options.valid_share,
-                        has_folder || !options.test_path.empty() ? 0 : options.test_share);
+      select_split_pictures(list.pictures, has_folder ? "train" : split,
+                            has_folder || !options.valid_path.empty() ? 0 : options.valid_share,
+                            has_folder || !options.test_path.empty() ? 0 : options.test_share);
   if (options.limit > 0 && static_cast<int64_t>(pictures.size()) > options.limit)
     pictures.resize(static_cast<size_t>(options.limit));
   if (pictures.empty())
@@ -240,7 +241,7 @@ ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& o
   DecodedImages decoded = decode_or_read(folder, pictures, options);
   Faults faults = list.faults;
   faults.insert(faults.end(), decoded.faults.begin(), decoded.faults.end());
-  report_faults(faults, folder, options.refuse_bad);
+  report_faults(faults, folder, options.refuse_faulty);
   const int64_t count = decoded.pixels.size(0);
   if (count == 0) throw DataError(folder + ": no picture of the split \"" + split + "\" can be used");
   log_info(kSetName, ": ", count, " pictures of ", split, ", ", options.size, " x ", options.size, " x ",

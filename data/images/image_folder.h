@@ -17,9 +17,9 @@ struct ImageFolderOptions {
   double valid_share = 0, test_share = 0;  // shares of the pictures, from 0 to 1
   int64_t size = 32;                       // side of the images in pixels
   int64_t channels = 3;                    // 1: grey, 3: RGB
-  bool refuse_bad = false;  // throw for a file that cannot be used; false: leave it out with a warning
-  std::string cache = {};   // folder in which decoded images are cached; empty: no cache
-  int64_t limit = 0;        // maximum number of images, from the start of the split; 0: all
+  bool refuse_faulty = false;  // throw for a file that cannot be used; false: leave it out with a warning
+  std::string cache = {};      // folder in which decoded images are cached; empty: no cache
+  int64_t limit = 0;           // maximum number of images, from the start of the split; 0: all
 };
 
 // The pictures below a folder, as paths relative to the folder, and the faults of other entries. Faults are
@@ -35,11 +35,11 @@ PictureList list_pictures(const std::string& folder);
 // the order of the pictures and their split, so the classes of a folder are mixed. The test split has the
 // first test_share of the pictures, rounded up; the validation split has the next valid_share, rounded up.
 // Throws ConfigError for an unknown split.
-std::vector<std::string> pictures_of_split(std::vector<std::string> pictures, const std::string& split,
-                                           double valid_share, double test_share);
+std::vector<std::string> select_split_pictures(std::vector<std::string> pictures, const std::string& split,
+                                               double valid_share, double test_share);
 
 // Reads a split. Decoding uses the thread pool, so the function must be called from the main thread. All
-// labels are 0. Throws DataError if the folder cannot be read or has no usable picture. If `refuse_bad` is
+// labels are 0. Throws DataError if the folder cannot be read or has no usable picture. If `refuse_faulty` is
 // true, also throws DataError for files with faults. Throws ConfigError for an unknown split.
 ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& options);
 

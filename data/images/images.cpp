@@ -43,7 +43,7 @@ SplitRange range_of(const std::string& name, const std::string& split, int64_t t
   else if (split == "test")
     range = {ImagePart::test, 0, test};
   else
-    throw ConfigError(unknown_name_text(split, "a split", {"train", "valid", "test"}));
+    throw ConfigError(describe_unknown_name(split, "a split", {"train", "valid", "test"}));
   if (split == "valid" && options.validation == 0)
     throw ConfigError(name + ": no validation split, because the number of held-out examples is 0");
   if (options.limit > 0) range.last = std::min(range.last, range.first + options.limit);
@@ -58,15 +58,16 @@ void check_downscale(const std::string& name, int64_t height, int64_t width, int
                                   " cannot be averaged over blocks of ", k, " x ", k));
 }
 
-std::string split_summary(const std::string& name, int64_t train, int64_t valid, int64_t test) {
+std::string describe_splits(const std::string& name, int64_t train, int64_t valid, int64_t test) {
   std::string text = name + ": " + with_commas(train) + " train, ";
   if (valid > 0) text += with_commas(valid) + " valid (the last of train), ";
   return text + with_commas(test) + " test";
 }
 
 ImageSet load_images(const std::string& name, const std::string& split, const ImageOptions& options) {
-  const KnownSet& known = known_set(
-      name, [](const KnownSet& set) { return set.type == DatasetType::images; }, "a data set of images");
+  const CatalogueEntry& known = require_catalogue_entry(
+      name, [](const CatalogueEntry& set) { return set.type == DatasetType::images; },
+      "a data set of images");
   const std::filesystem::path folder = require_set(known, options.data_dir);
   const auto files = open_image_files(known, folder);
   const int64_t train = files->count(ImagePart::train), test = files->count(ImagePart::test);
@@ -78,7 +79,7 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
   LabelledPixels read = files->read(range.part, range.first, range.last);
   const bool grey = options.grey && files->channels == 3;
   const int64_t k = options.downscale, channels = grey ? 1 : files->channels;
-  if (grey) read.pixels = grey_images(read.pixels);
+  if (grey) read.pixels = convert_images_to_grey(read.pixels);
   ImageSet set{downscale_images(read.pixels, files->height, files->width, channels, k),
                read.labels,
                files->height / k,
@@ -86,21 +87,21 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
                channels,
                name,
                split};
-  log_info(split_summary(name, train - options.validation, options.validation, test), "; using ",
+  log_info(describe_splits(name, train - options.validation, options.validation, test), "; using ",
            with_commas(count), " of ", split, ", ", set.height, " x ", set.width, " x ", set.channels,
            k > 1 ? concat_text(" (blocks of ", k, " x ", k, " averaged)") : "", ", from ", folder.string());
   return set;
 }
 
-Tensor grey_images(const Tensor& pixels) {
-  check(pixels.rank() == 2 && pixels.size(1) % 3 == 0 && pixels.is_contiguous(), "grey_images",
+Tensor convert_images_to_grey(const Tensor& pixels) {
+  check(pixels.rank() == 2 && pixels.size(1) % 3 == 0 && pixels.is_contiguous(), "convert_images_to_grey",
         "needs contiguous (count, 3 * pixels), not ", pixels.shape().to_string());
   const Tensor out = Tensor::empty({pixels.size(0), pixels.size(1) / 3}, DType::uint8);
   const auto* source = pixels.data<uint8_t>();
   auto* target = out.data<uint8_t>();
   parallel_for(out.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      target[i] = grey_value(source[3 * i], source[3 * i + 1], source[3 * i + 2]);
+      target[i] = convert_to_grey(source[3 * i], source[3 * i + 1], source[3 * i + 2]);
   });
   return out;
 }

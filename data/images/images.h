@@ -32,13 +32,13 @@ struct ImageSet {
 ImageSet load_images(const std::string& name, const std::string& split, const ImageOptions& options = {});
 
 // Returns a summary such as "mnist: 55,000 train, 5,000 valid (the last of train), 10,000 test".
-std::string split_summary(const std::string& name, int64_t train, int64_t valid, int64_t test);
+std::string describe_splits(const std::string& name, int64_t train, int64_t valid, int64_t test);
 
 // Throws ConfigError unless blocks of k x k pixels tile an image of the data set.
 void check_downscale(const std::string& name, int64_t height, int64_t width, int64_t k);
 
 // Returns the grey values of `pixels`, (count, height * width * 3) uint8, as (count, height * width).
-Tensor grey_images(const Tensor& pixels);
+Tensor convert_images_to_grey(const Tensor& pixels);
 
 // Returns the means of blocks of k x k pixels of each channel, with halves rounded up. `pixels` is (count,
 // height * width * channels) uint8; `height` and `width` are multiples of k.

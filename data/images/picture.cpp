@@ -71,14 +71,14 @@ uint8_t rounded_to_byte(double x) {
 // Converts a pixel from `from` to `to` channels and rounds it to bytes.
 void convert_pixel(const double* source, int64_t from, int64_t to, uint8_t* target) {
   if (from == 3 && to == 1)
-    *target = grey_value(source[0], source[1], source[2]);
+    *target = convert_to_grey(source[0], source[1], source[2]);
   else
     for (int64_t c = 0; c < to; ++c) target[c] = rounded_to_byte(source[from == 1 ? 0 : c]);
 }
 
 }  // namespace
 
-uint8_t grey_value(double red, double green, double blue) {
+uint8_t convert_to_grey(double red, double green, double blue) {
   return rounded_to_byte(0.299 * red + 0.587 * green + 0.114 * blue);
 }
 
@@ -106,11 +106,11 @@ Tensor read_picture(const std::filesystem::path& path) {
   throw DataError(name + (bytes.empty() ? ": is empty" : ": is neither a PNG nor a JPEG file"));
 }
 
-Tensor square_image(const Tensor& picture, int64_t size, int64_t channels) {
+Tensor resize_to_square(const Tensor& picture, int64_t size, int64_t channels) {
   const int64_t height = picture.size(0), width = picture.size(1), from = picture.size(2);
   const int64_t side = std::min(height, width);
-  check(side >= size && size > 0, "square_image", "a picture of ", height, " x ", width, " is smaller than ",
-        size, " x ", size);
+  check(side >= size && size > 0, "resize_to_square", "a picture of ", height, " x ", width,
+        " is smaller than ", size, " x ", size);
   const int64_t top = (height - side) / 2, left = (width - side) / 2;
   const std::vector<AxisWeights> axis = axis_weights(side, size);
   const Tensor image = Tensor::empty({size, size, channels}, DType::uint8);

@@ -18,11 +18,12 @@ bool is_picture_name(const std::filesystem::path& path);
 Tensor read_picture(const std::filesystem::path& path);
 
 // Returns the grey value of an RGB pixel by the weights of ITU-R BT.601, with halves rounded up.
-uint8_t grey_value(double red, double green, double blue);
+uint8_t convert_to_grey(double red, double green, double blue);
 
 // Returns the largest centred square of a picture (height, width, 1 or 3) as a (size, size, channels) uint8
 // image. An output pixel is the mean of the input over its area, with halves rounded up. RGB becomes grey by
-// grey_value(); grey is copied to all channels. Throws ShapeError if the square is smaller than size x size.
-Tensor square_image(const Tensor& picture, int64_t size, int64_t channels);
+// convert_to_grey(); grey is copied to all channels. Throws ShapeError if the square is smaller than size x
+// size.
+Tensor resize_to_square(const Tensor& picture, int64_t size, int64_t channels);
 
 }  // namespace tapeformer

@@ -78,26 +78,26 @@ Tensor decode_png(const Bytes& bytes, const std::string& name) {
   return image;
 }
 
-Tensor image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
-                  const GridOptions& options) {
+Tensor make_image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
+                       const GridOptions& options) {
   const int64_t dims = height * width * channels;
   check(images.rank() == 2 && images.size(1) == dims && images.dtype() == DType::uint8 &&
             images.is_contiguous(),
-        "image_grid", "needs contiguous uint8 (count, ", dims, "), not ", images.shape().to_string(), " ",
-        name_of(images.dtype()));
+        "make_image_grid", "needs contiguous uint8 (count, ", dims, "), not ", images.shape().to_string(),
+        " ", name_of(images.dtype()));
   const int64_t count = images.size(0), scale = options.scale, gap = options.gap;
-  check(count >= 1, "image_grid", "no images");
-  check(scale >= 1 && gap >= 0 && options.columns >= 0, "image_grid", "scale ", scale, ", gap ", gap,
+  check(count >= 1, "make_image_grid", "no images");
+  check(scale >= 1 && gap >= 0 && options.columns >= 0, "make_image_grid", "scale ", scale, ", gap ", gap,
         " and columns ", options.columns, " must not be negative, and scale must not be 0");
   const int64_t columns =
       options.columns ? options.columns : static_cast<int64_t>(std::ceil(std::sqrt(double(count))));
   const int64_t rows = (count + columns - 1) / columns;
   check(
       scale <= kMaxSide && gap <= kMaxSide && columns <= kMaxSide && height <= kMaxSide && width <= kMaxSide,
-      "image_grid", "scale, gap, columns and image sides are at most ", kMaxSide);
+      "make_image_grid", "scale, gap, columns and image sides are at most ", kMaxSide);
   const int64_t total_height = rows * (height * scale + gap) + gap;
   const int64_t total_width = columns * (width * scale + gap) + gap;
-  check_size("image_grid", total_height, total_width);
+  check_size("make_image_grid", total_height, total_width);
   Tensor grid = Tensor::full({total_height, total_width, channels}, options.background, DType::uint8);
   const auto* source = images.data<uint8_t>();
   auto* target = grid.data<uint8_t>();

@@ -33,7 +33,7 @@ struct GridOptions {
 
 // Arranges images, (count, height * width * channels) uint8, in rows from the top left. Returns one image,
 // (height, width, channels) uint8.
-Tensor image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
-                  const GridOptions& options = {});
+Tensor make_image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
+                       const GridOptions& options = {});
 
 }  // namespace tapeformer

@@ -9,21 +9,21 @@
 namespace tapeformer {
 namespace {
 
-constexpr std::array<KnownFile, 4> kMnistFiles{{
+constexpr std::array<CatalogueFile, 4> kMnistFiles{{
     {"train-images-idx3-ubyte", 47040016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"},
     {"train-labels-idx1-ubyte", 60008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"},
     {"t10k-images-idx3-ubyte", 7840016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"},
     {"t10k-labels-idx1-ubyte", 10008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"},
 }};
 
-constexpr std::array<KnownFile, 4> kFashionMnistFiles{{
+constexpr std::array<CatalogueFile, 4> kFashionMnistFiles{{
     {"train-images-idx3-ubyte", 47040016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"},
     {"train-labels-idx1-ubyte", 60008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"},
     {"t10k-images-idx3-ubyte", 7840016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"},
     {"t10k-labels-idx1-ubyte", 10008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"},
 }};
 
-constexpr std::array<KnownFile, 6> kCifar10Files{{
+constexpr std::array<CatalogueFile, 6> kCifar10Files{{
     {"data_batch_1.bin", 30730000, "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"},
     {"data_batch_2.bin", 30730000, "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"},
     {"data_batch_3.bin", 30730000, "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"},
@@ -32,27 +32,27 @@ constexpr std::array<KnownFile, 6> kCifar10Files{{
     {"test_batch.bin", 30730000, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"},
 }};
 
-constexpr std::array<KnownFile, 1> kEnwik8Files{{
+constexpr std::array<CatalogueFile, 1> kEnwik8Files{{
     {"enwik8", 100000000, "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"},
 }};
 
-constexpr std::array<KnownFile, 1> kText8Files{{
+constexpr std::array<CatalogueFile, 1> kText8Files{{
     {"text8", 100000000, "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"},
 }};
 
-constexpr std::array<KnownFile, 6> kAn4Files{{{"etc/an4.dic"},
-                                              {"etc/an4_train.fileids"},
-                                              {"etc/an4_train.transcription"},
-                                              {"etc/an4_test.fileids"},
-                                              {"etc/an4_test.transcription"},
-                                              {"feat"}}};
-constexpr std::array<KnownFile, 1> kSpokenDigitsFiles{{{"recordings"}}};
-constexpr std::array<KnownFile, 3> kSyntheticSpeechFiles{{{"train"}, {"valid"}, {"test"}}};
-constexpr std::array<KnownFile, 1> kCmudictFiles{{{"cmudict.dict"}}};
+constexpr std::array<CatalogueFile, 6> kAn4Files{{{"etc/an4.dic"},
+                                                  {"etc/an4_train.fileids"},
+                                                  {"etc/an4_train.transcription"},
+                                                  {"etc/an4_test.fileids"},
+                                                  {"etc/an4_test.transcription"},
+                                                  {"feat"}}};
+constexpr std::array<CatalogueFile, 1> kSpokenDigitsFiles{{{"recordings"}}};
+constexpr std::array<CatalogueFile, 3> kSyntheticSpeechFiles{{{"train"}, {"valid"}, {"test"}}};
+constexpr std::array<CatalogueFile, 1> kCmudictFiles{{{"cmudict.dict"}}};
 
 constexpr std::string_view kCopyCorpus = "copy the corpus into such a folder";
 
-constexpr std::array<KnownSet, 19> kSets{{
+constexpr std::array<CatalogueEntry, 19> kSets{{
     {.name = "mnist",
      .type = DatasetType::images,
      .format = DatasetFormat::idx,
@@ -62,7 +62,7 @@ constexpr std::array<KnownSet, 19> kSets{{
      .channels = 1,
      .classes = 10,
      .files = kMnistFiles,
-     .how_to_get =
+     .download_instructions =
          "download the four .gz files from https://ossci-datasets.s3.amazonaws.com/mnist/ into such a folder",
      .url = "https://ossci-datasets.s3.amazonaws.com/mnist"},
     {.name = "fashion-mnist",
@@ -75,7 +75,7 @@ constexpr std::array<KnownSet, 19> kSets{{
      .classes = 10,
      .files = kFashionMnistFiles,
      .system_folder = "/usr/share/datasets/fashion-mnist",
-     .how_to_get =
+     .download_instructions =
          "sudo apt-get install dataset-fashion-mnist (Debian and Ubuntu), or download the four .gz files "
          "from "
          "https://github.com/zalandoresearch/fashion-mnist/tree/master/data/fashion into such a folder",
@@ -89,7 +89,7 @@ constexpr std::array<KnownSet, 19> kSets{{
      .channels = 3,
      .classes = 10,
      .files = kCifar10Files,
-     .how_to_get =
+     .download_instructions =
          "in such a folder, run: curl -L https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz | tar xz "
          "--strip-components=1",
      .url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"},
@@ -108,21 +108,23 @@ constexpr std::array<KnownSet, 19> kSets{{
      .format = DatasetFormat::text,
      .title = "the first 100,000,000 bytes of the English Wikipedia of 2006, as XML",
      .files = kEnwik8Files,
-     .how_to_get = "download https://mattmahoney.net/dc/enwik8.zip and unpack it into such a folder",
+     .download_instructions =
+         "download https://mattmahoney.net/dc/enwik8.zip and unpack it into such a folder",
      .url = "https://mattmahoney.net/dc/enwik8.zip"},
     {.name = "text8",
      .type = DatasetType::text,
      .format = DatasetFormat::text,
      .title = "100,000,000 letters and spaces of the English Wikipedia of 2006",
      .files = kText8Files,
-     .how_to_get = "download https://mattmahoney.net/dc/text8.zip and unpack it into such a folder",
+     .download_instructions =
+         "download https://mattmahoney.net/dc/text8.zip and unpack it into such a folder",
      .url = "https://mattmahoney.net/dc/text8.zip"},
     {.name = "an4",
      .type = DatasetType::speech,
      .format = DatasetFormat::an4,
      .title = "CMU AN4, spelled words, features of 948 train and 130 test utterances",
      .files = kAn4Files,
-     .how_to_get = "unpack the features of CMU AN4 (etc/ and feat/) into such a folder"},
+     .download_instructions = "unpack the features of CMU AN4 (etc/ and feat/) into such a folder"},
     {.name = "fsdd",
      .type = DatasetType::speech,
      .format = DatasetFormat::spoken_digits,
@@ -130,7 +132,8 @@ constexpr std::array<KnownSet, 19> kSets{{
      .sample_rate = 8000,
      .labels = SpeechLabels::words,
      .files = kSpokenDigitsFiles,
-     .how_to_get = "clone https://github.com/Jakobovski/free-spoken-digit-dataset into such a folder"},
+     .download_instructions =
+         "clone https://github.com/Jakobovski/free-spoken-digit-dataset into such a folder"},
     {.name = "kaldi",
      .type = DatasetType::speech,
      .format = DatasetFormat::kaldi,
@@ -140,13 +143,13 @@ constexpr std::array<KnownSet, 19> kSets{{
      .valid_part = "valid",
      .test_part = "test",
      .needs_path = true,
-     .how_to_get = kCopyCorpus},
+     .download_instructions = kCopyCorpus},
     {.name = "timit",
      .type = DatasetType::speech,
      .format = DatasetFormat::timit,
      .sample_rate = 16000,
      .needs_path = true,
-     .how_to_get = kCopyCorpus},
+     .download_instructions = kCopyCorpus},
     {.name = "librispeech",
      .type = DatasetType::speech,
      .format = DatasetFormat::librispeech,
@@ -155,7 +158,7 @@ constexpr std::array<KnownSet, 19> kSets{{
      .train_part = "train-clean-100",
      .valid_part = "dev-clean",
      .test_part = "test-clean",
-     .how_to_get = kCopyCorpus},
+     .download_instructions = kCopyCorpus},
     {.name = "synthetic-speech",
      .type = DatasetType::speech,
      .format = DatasetFormat::kaldi,
@@ -165,43 +168,45 @@ constexpr std::array<KnownSet, 19> kSets{{
      .valid_part = "valid",
      .test_part = "test",
      .files = kSyntheticSpeechFiles,
-     .how_to_get = "generate it with espeak-ng"},
+     .download_instructions = "generate it with espeak-ng"},
     {.name = "cmudict",
      .type = DatasetType::lexicon,
      .format = DatasetFormat::cmudict,
      .title = "CMUdict, the phones of English words",
      .files = kCmudictFiles,
-     .how_to_get = "download https://github.com/cmusphinx/cmudict into such a folder"},
+     .download_instructions = "download https://github.com/cmusphinx/cmudict into such a folder"},
 }};
 
 }  // namespace
 
-std::span<const KnownSet> known_sets() {
+std::span<const CatalogueEntry> list_catalogue() {
   return kSets;
 }
 
-std::vector<std::string> set_names(const SetFilter& filter) {
+std::vector<std::string> list_set_names(const SetFilter& filter) {
   std::vector<std::string> names;
-  for (const KnownSet& set : kSets)
+  for (const CatalogueEntry& set : kSets)
     if (!filter || filter(set)) names.emplace_back(set.name);
   return names;
 }
 
-const KnownSet* find_set(const std::string& name) {
+const CatalogueEntry* find_catalogue_entry(const std::string& name) {
   const auto found =
-      std::find_if(kSets.begin(), kSets.end(), [&](const KnownSet& set) { return set.name == name; });
+      std::find_if(kSets.begin(), kSets.end(), [&](const CatalogueEntry& set) { return set.name == name; });
   return found == kSets.end() ? nullptr : &*found;
 }
 
-const KnownSet& known_set(const std::string& name, const SetFilter& filter, const std::string& kind) {
-  const KnownSet* const set = find_set(name);
-  if (!set || (filter && !filter(*set))) throw ConfigError(unknown_name_text(name, kind, set_names(filter)));
+const CatalogueEntry& require_catalogue_entry(const std::string& name, const SetFilter& filter,
+                                              const std::string& kind) {
+  const CatalogueEntry* const set = find_catalogue_entry(name);
+  if (!set || (filter && !filter(*set)))
+    throw ConfigError(describe_unknown_name(name, kind, list_set_names(filter)));
   return *set;
 }
 
-std::string unknown_name_text(const std::string& name, const std::string& kind,
-                              const std::vector<std::string>& names) {
-  const std::string nearest = nearest_name(name, names);
+std::string describe_unknown_name(const std::string& name, const std::string& kind,
+                                  const std::vector<std::string>& names) {
+  const std::string nearest = find_nearest_name(name, names);
   std::string text = "\"" + name + "\" is not " + kind;
   if (!nearest.empty()) return text + "; did you mean \"" + nearest + "\"?";
   for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "; there are ") + names[i];

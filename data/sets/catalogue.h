@@ -51,14 +51,14 @@ enum class SpeechLabels {
 
 // A file of a data set, or a folder in data sets without checksums. The size and the SHA-256 apply to the
 // unpacked contents, so they are the same for plain and gzip copies.
-struct KnownFile {
+struct CatalogueFile {
   std::string_view name;  // original name, without .gz
   int64_t bytes = 0;
   std::string_view sha256 = {};  // 64 hexadecimal digits, or empty if the data set has no published checksums
 };
 
 // A row of the table: a data set.
-struct KnownSet {
+struct CatalogueEntry {
   std::string_view name;  // name of the data set, and of its folder in a data directory
   DatasetType type;
   DatasetFormat format;
@@ -77,9 +77,9 @@ struct KnownSet {
   std::string_view train_part = {}, valid_part = {}, test_part = {};
   bool needs_path = false;  // whether the user sets the path, because the data is not in a data directory
 
-  std::span<const KnownFile> files = {};  // required files; if empty, list_sets() omits the data set
-  std::string_view system_folder = {};    // folder of the Debian package, or empty
-  std::string_view how_to_get = {};       // instructions for the user, in messages about missing files
+  std::span<const CatalogueFile> files = {};    // required files; if empty, list_sets() omits the data set
+  std::string_view system_folder = {};          // folder of the Debian package, or empty
+  std::string_view download_instructions = {};  // instructions for the user, in messages about missing files
   // https URL of a folder with the .gz files, or of a .tar.gz or .zip archive. If empty, the data set cannot
   // be fetched.
   std::string_view url = {};
@@ -89,25 +89,25 @@ struct KnownSet {
 };
 
 // Returns all rows.
-std::span<const KnownSet> known_sets();
+std::span<const CatalogueEntry> list_catalogue();
 
 // A function that selects rows of the table. An empty function selects all rows.
-using SetFilter = std::function<bool(const KnownSet&)>;
+using SetFilter = std::function<bool(const CatalogueEntry&)>;
 
 // Returns the names of the selected rows, in the order of the table.
-std::vector<std::string> set_names(const SetFilter& filter = {});
+std::vector<std::string> list_set_names(const SetFilter& filter = {});
 
 // Returns the row with this name, or nullptr.
-const KnownSet* find_set(const std::string& name);
+const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
 // Returns the selected row with this name. Throws ConfigError, with a suggestion, if there is none. `kind`
 // describes the selected rows in the error.
-const KnownSet& known_set(const std::string& name, const SetFilter& filter = {},
-                          const std::string& kind = "a data set");
+const CatalogueEntry& require_catalogue_entry(const std::string& name, const SetFilter& filter = {},
+                                              const std::string& kind = "a data set");
 
 // Returns the text of an error: `"mnst" is not a data set; did you mean "mnist"?`. If no name is similar, the
 // text lists all names.
-std::string unknown_name_text(const std::string& name, const std::string& kind,
-                              const std::vector<std::string>& names);
+std::string describe_unknown_name(const std::string& name, const std::string& kind,
+                                  const std::vector<std::string>& names);
 
 }  // namespace tapeformer

@@ -16,7 +16,7 @@ fs::path from_environment(const char* name) {
   return value ? fs::path(value) : fs::path();
 }
 
-std::vector<fs::path> data_directories(const std::string& data_dir) {
+std::vector<fs::path> list_data_directories(const std::string& data_dir) {
   if (!data_dir.empty()) return {data_dir};
   std::vector<fs::path> directories;
   if (const fs::path own = from_environment("TAPEFORMER_DATA"); !own.empty()) directories.push_back(own);
@@ -33,42 +33,42 @@ bool is_present(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-bool has_file_of(const KnownSet& set, const fs::path& folder) {
+bool has_file_of(const CatalogueEntry& set, const fs::path& folder) {
   return std::any_of(set.files.begin(), set.files.end(),
-                     [&](const KnownFile& file) { return locate_file(folder, file.name).has_value(); });
+                     [&](const CatalogueFile& file) { return locate_file(folder, file.name).has_value(); });
 }
 
-std::string missing_set_text(const KnownSet& set, const std::vector<fs::path>& searched_folders) {
+std::string describe_missing_set(const CatalogueEntry& set, const std::vector<fs::path>& searched_folders) {
   std::string text = concat_text(set.name, ": data set not found; looked in");
   for (const fs::path& folder : searched_folders)
     text += "\n  " + folder.string() + (is_present(folder) ? "" : " (no such folder)");
-  return concat_text(text, "\nto get it: ", set.how_to_get);
+  return concat_text(text, "\nto get it: ", set.download_instructions);
 }
 
 }  // namespace
 
-std::vector<fs::path> candidate_folders(const KnownSet& set, const std::string& data_dir) {
-  std::vector<fs::path> folders = data_directories(data_dir);
+std::vector<fs::path> list_candidate_folders(const CatalogueEntry& set, const std::string& data_dir) {
+  std::vector<fs::path> folders = list_data_directories(data_dir);
   for (fs::path& folder : folders) folder /= set.name;
   if (!set.system_folder.empty()) folders.emplace_back(set.system_folder);
   return folders;
 }
 
-std::optional<fs::path> locate_set(const KnownSet& set, const std::string& data_dir) {
-  for (const fs::path& folder : candidate_folders(set, data_dir))
+std::optional<fs::path> locate_set(const CatalogueEntry& set, const std::string& data_dir) {
+  for (const fs::path& folder : list_candidate_folders(set, data_dir))
     if (set.has_checksums() ? has_file_of(set, folder) : is_folder(folder)) return folder;
   return std::nullopt;
 }
 
-fs::path require_set(const KnownSet& set, const std::string& data_dir) {
+fs::path require_set(const CatalogueEntry& set, const std::string& data_dir) {
   if (const auto folder = locate_set(set, data_dir)) return *folder;
-  throw MissingSetError(set, candidate_folders(set, data_dir));
+  throw MissingSetError(set, list_candidate_folders(set, data_dir));
 }
 
-MissingSetError::MissingSetError(const KnownSet& missing, const std::vector<fs::path>& searched_folders)
-    : DataError(missing_set_text(missing, searched_folders)), set(&missing) {}
+MissingSetError::MissingSetError(const CatalogueEntry& missing, const std::vector<fs::path>& searched_folders)
+    : DataError(describe_missing_set(missing, searched_folders)), set(&missing) {}
 
-fs::path contents_folder(const KnownSet& set, const fs::path& folder) {
+fs::path find_contents_folder(const CatalogueEntry& set, const fs::path& folder) {
   const bool nested = set.format == DatasetFormat::an4 && !is_folder(folder / "etc");
   return nested && is_folder(folder / "an4/etc") ? folder / "an4" : folder;
 }

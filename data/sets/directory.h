@@ -23,24 +23,25 @@ namespace tapeformer {
 // the data set.
 class MissingSetError : public DataError {
  public:
-  MissingSetError(const KnownSet& missing, const std::vector<std::filesystem::path>& searched_folders);
-  const KnownSet* set;
+  MissingSetError(const CatalogueEntry& missing, const std::vector<std::filesystem::path>& searched_folders);
+  const CatalogueEntry* set;
 };
 
 // Returns the folders in which the data set may be, in search order. `data_dir` is the directory that the
 // user names, or empty.
-std::vector<std::filesystem::path> candidate_folders(const KnownSet& set, const std::string& data_dir);
+std::vector<std::filesystem::path> list_candidate_folders(const CatalogueEntry& set,
+                                                          const std::string& data_dir);
 
 // Returns the first candidate folder that contains a file of the data set. For data sets without checksums,
 // returns the first candidate that is a folder.
-std::optional<std::filesystem::path> locate_set(const KnownSet& set, const std::string& data_dir);
+std::optional<std::filesystem::path> locate_set(const CatalogueEntry& set, const std::string& data_dir);
 
 // Returns the folder from locate_set(). Throws MissingSetError if there is none.
-std::filesystem::path require_set(const KnownSet& set, const std::string& data_dir);
+std::filesystem::path require_set(const CatalogueEntry& set, const std::string& data_dir);
 
 // Returns the folder that contains the files of the data set: `folder`, or its subfolder an4 if the archive
 // of AN4 was unpacked in `folder`.
-std::filesystem::path contents_folder(const KnownSet& set, const std::filesystem::path& folder);
+std::filesystem::path find_contents_folder(const CatalogueEntry& set, const std::filesystem::path& folder);
 
 // Returns folder/name, or folder/name.gz if only that file exists, or std::nullopt if neither exists.
 std::optional<std::filesystem::path> locate_file(const std::filesystem::path& folder, std::string_view name);

@@ -40,8 +40,8 @@ File create_file(const fs::path& path) {
   return File(path.string(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
 }
 
-fs::path target_folder(const KnownSet& set, const std::string& data_dir) {
-  fs::path folder = candidate_folders(set, data_dir).front();
+fs::path target_folder(const CatalogueEntry& set, const std::string& data_dir) {
+  fs::path folder = list_candidate_folders(set, data_dir).front();
   if (folder == set.system_folder)
     throw DataError("no data directory to fetch into; set TAPEFORMER_DATA or name one");
   std::error_code error;
@@ -74,7 +74,7 @@ bool copy_file(const std::string& source, const fs::path& target, int64_t max_by
   return true;
 }
 
-void check_published_digest(const KnownFile& file, const fs::path& path, const std::string& origin) {
+void check_published_digest(const CatalogueFile& file, const fs::path& path, const std::string& origin) {
   const Digest expected{file.bytes, std::string(file.sha256)};
   std::string problem;
   try {
@@ -94,7 +94,7 @@ bool is_gzip(const fs::path& path) {
 
 // Verifies a temporary file and renames it to its final name. `origin` names the source of the file in
 // errors.
-void verify_and_install(const KnownFile& file, const fs::path& folder, const TemporaryFile& part,
+void verify_and_install(const CatalogueFile& file, const fs::path& folder, const TemporaryFile& part,
                         const std::string& origin) {
   check_published_digest(file, part.path, origin);
   const bool packed = is_gzip(part.path);
@@ -104,7 +104,7 @@ void verify_and_install(const KnownFile& file, const fs::path& folder, const Tem
   if (packed) fs::remove(folder / file.name, ignored);
 }
 
-void fetch_file(const KnownFile& file, const fs::path& folder, const std::string& source) {
+void fetch_file(const CatalogueFile& file, const fs::path& folder, const std::string& source) {
   const std::string base = source + "/" + std::string(file.name);
   const TemporaryFile part{folder / (std::string(file.name) + ".part")};
   for (const std::string& origin : {base + ".gz", base}) {
@@ -123,16 +123,16 @@ void unpack_member(TarReader& archive, const fs::path& path) {
 }
 
 // Fetches a .tar.gz archive and unpacks its wanted files. Checks the size of each file before writing it.
-void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const std::string& source) {
+void fetch_archive(std::vector<CatalogueFile> wanted, const fs::path& folder, const std::string& source) {
   int64_t max_bytes = kArchiveOverhead;
-  for (const KnownFile& file : wanted) max_bytes += file.bytes;
+  for (const CatalogueFile& file : wanted) max_bytes += file.bytes;
   const TemporaryFile archive{folder / "archive.part"};
   log_info("fetching ", source);
   if (!copy_file(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
   TarReader reader(archive.path, max_bytes);
   while (const auto member = wanted.empty() ? std::nullopt : reader.next()) {
     const auto file = std::find_if(wanted.begin(), wanted.end(),
-                                   [&](const KnownFile& known) { return known.name == member->name; });
+                                   [&](const CatalogueFile& known) { return known.name == member->name; });
     if (file == wanted.end()) continue;
     const std::string origin = source + ", " + member->name;
     if (member->bytes != file->bytes)
@@ -146,13 +146,13 @@ void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const 
 }
 
 // Fetches a .zip archive and unpacks its wanted files.
-void fetch_zip(const std::vector<KnownFile>& wanted, const fs::path& folder, const std::string& source) {
+void fetch_zip(const std::vector<CatalogueFile>& wanted, const fs::path& folder, const std::string& source) {
   int64_t max_bytes = kArchiveOverhead;
-  for (const KnownFile& file : wanted) max_bytes += file.bytes;
+  for (const CatalogueFile& file : wanted) max_bytes += file.bytes;
   const TemporaryFile archive{folder / "archive.part"};
   log_info("fetching ", source);
   if (!copy_file(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
-  for (const KnownFile& file : wanted) {
+  for (const CatalogueFile& file : wanted) {
     const std::string name(file.name);
     const TemporaryFile part{folder / (name + ".part")};
     File out = create_file(part.path);
@@ -165,22 +165,23 @@ void fetch_zip(const std::vector<KnownFile>& wanted, const fs::path& folder, con
 }  // namespace
 
 SetReport fetch_set(const std::string& name, const std::string& data_dir, const std::string& from) {
-  const KnownSet& set = known_set(
-      name, [](const KnownSet& known) { return !known.url.empty(); }, "a data set that can be fetched");
+  const CatalogueEntry& set = require_catalogue_entry(
+      name, [](const CatalogueEntry& known) { return !known.url.empty(); }, "a data set that can be fetched");
   std::string source = from.empty() ? std::string(set.url) : from;
   while (source.size() > 1 && source.ends_with('/')) source.pop_back();
   if (from.empty() && !can_download())
-    throw DataError(concat_text(name, ": cannot be fetched by this program; to get it: ", set.how_to_get));
+    throw DataError(
+        concat_text(name, ": cannot be fetched by this program; to get it: ", set.download_instructions));
   const fs::path folder = target_folder(set, data_dir);
-  std::vector<KnownFile> wanted;
-  for (const KnownFile& file : set.files)
+  std::vector<CatalogueFile> wanted;
+  for (const CatalogueFile& file : set.files)
     if (!verify_file(file, folder).problem.empty()) wanted.push_back(file);
   if (!wanted.empty() && is_archive(source))
     fetch_archive(wanted, folder, source);
   else if (!wanted.empty() && source.ends_with(".zip"))
     fetch_zip(wanted, folder, source);
   else
-    for (const KnownFile& file : wanted) fetch_file(file, folder, source);
+    for (const CatalogueFile& file : wanted) fetch_file(file, folder, source);
   sync_folder(folder.string());
   SetReport report = verify_set(name, folder.parent_path().string());
   check_set_report(report);

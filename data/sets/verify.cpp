@@ -10,7 +10,7 @@ namespace tapeformer {
 namespace {
 
 // Returns a report on the presence of a file, without reading its contents.
-FileReport find_file(const KnownFile& known, const std::optional<std::filesystem::path>& folder) {
+FileReport find_file(const CatalogueFile& known, const std::optional<std::filesystem::path>& folder) {
   FileReport file;
   file.name = known.name;
   file.expected_bytes = known.bytes;
@@ -20,11 +20,11 @@ FileReport find_file(const KnownFile& known, const std::optional<std::filesystem
   return file;
 }
 
-SetReport report_of(const KnownSet& set, const std::string& data_dir) {
+SetReport report_of(const CatalogueEntry& set, const std::string& data_dir) {
   SetReport report;
   report.set = &set;
   report.name = set.name;
-  report.searched_folders = candidate_folders(set, data_dir);
+  report.searched_folders = list_candidate_folders(set, data_dir);
   report.folder = locate_set(set, data_dir);
   return report;
 }
@@ -38,17 +38,18 @@ bool SetReport::is_valid() const {
 
 std::vector<SetReport> list_sets(const std::string& data_dir) {
   std::vector<SetReport> reports;
-  for (const KnownSet& set : known_sets()) {
+  for (const CatalogueEntry& set : list_catalogue()) {
     if (set.files.empty()) continue;
     reports.push_back(report_of(set, data_dir));
     SetReport& report = reports.back();
-    const auto folder = report.folder ? std::optional(contents_folder(set, *report.folder)) : std::nullopt;
-    for (const KnownFile& file : set.files) report.files.push_back(find_file(file, folder));
+    const auto folder =
+        report.folder ? std::optional(find_contents_folder(set, *report.folder)) : std::nullopt;
+    for (const CatalogueFile& file : set.files) report.files.push_back(find_file(file, folder));
   }
   return reports;
 }
 
-FileReport verify_file(const KnownFile& known, const std::optional<std::filesystem::path>& folder) {
+FileReport verify_file(const CatalogueFile& known, const std::optional<std::filesystem::path>& folder) {
   FileReport file = find_file(known, folder);
   if (file.path.empty()) return file;
   const Digest expected{known.bytes, std::string(known.sha256)};
@@ -66,9 +67,10 @@ FileReport verify_file(const KnownFile& known, const std::optional<std::filesyst
 }
 
 SetReport verify_set(const std::string& name, const std::string& data_dir) {
-  const KnownSet& set = known_set(name, &KnownSet::has_checksums, "a data set with published checksums");
+  const CatalogueEntry& set =
+      require_catalogue_entry(name, &CatalogueEntry::has_checksums, "a data set with published checksums");
   SetReport report = report_of(set, data_dir);
-  for (const KnownFile& file : set.files) report.files.push_back(verify_file(file, report.folder));
+  for (const CatalogueFile& file : set.files) report.files.push_back(verify_file(file, report.folder));
   return report;
 }
 
@@ -78,7 +80,7 @@ void check_set_report(const SetReport& report) {
   std::string text = report.name + ": not as published, in " + report.folder->string();
   for (const FileReport& file : report.files)
     if (!file.problem.empty()) text += "\n  " + file.problem;
-  throw DataError(concat_text(text, "\nto get it: ", report.set->how_to_get));
+  throw DataError(concat_text(text, "\nto get it: ", report.set->download_instructions));
 }
 
 }  // namespace tapeformer

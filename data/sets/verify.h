@@ -22,7 +22,7 @@ struct FileReport {
 };
 
 struct SetReport {
-  const KnownSet* set = nullptr;
+  const CatalogueEntry* set = nullptr;
   std::string name;
   std::vector<std::filesystem::path> searched_folders;
   std::optional<std::filesystem::path> folder;  // std::nullopt if the data set was not found
@@ -35,7 +35,7 @@ struct SetReport {
 std::vector<SetReport> list_sets(const std::string& data_dir);
 
 // Compares a file in `folder` with the published size and checksum.
-FileReport verify_file(const KnownFile& file, const std::optional<std::filesystem::path>& folder);
+FileReport verify_file(const CatalogueFile& file, const std::optional<std::filesystem::path>& folder);
 
 // Compares every file of a data set with the published sizes and checksums. Problems of files are in the
 // report. Throws ConfigError if the name is unknown or the data set has no published checksums.

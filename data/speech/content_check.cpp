@@ -9,23 +9,23 @@
 
 namespace tapeformer {
 
-ContentCheck::ContentCheck(SpeechChecks checks) : checks_(std::move(checks)) {
-  if (!checks_.any_rate) filterbank_.emplace(checks_.features.filterbank);
+ContentCheck::ContentCheck(SpeechCheckOptions checks) : checks_(std::move(checks)) {
+  if (!checks_.allow_any_rate) filterbank_.emplace(checks_.features.filterbank);
 }
 
 Faults ContentCheck::operator()(const Utterance& utterance) {
   Faults faults;
   Words phones;
-  collect_fault(&faults, [&] { phones = checked_phones(utterance); });
+  collect_fault(&faults, [&] { phones = look_up_phones(utterance); });
   collect_fault(&faults, [&] { check_lengths(phones, check_audio(utterance)); });
   return faults;
 }
 
-Words ContentCheck::checked_phones(const Utterance& utterance) const {
+Words ContentCheck::look_up_phones(const Utterance& utterance) const {
   if (!utterance.phones.empty()) return utterance.phones;
   if (!checks_.lexicon) return checks_.words_are_phones ? utterance.words : Words();
   std::set<std::string> unknown;
-  Words phones = checks_.lexicon->pronounce(utterance.words, unknown);
+  Words phones = checks_.lexicon->look_up_phones(utterance.words, unknown);
   std::string text;
   for (const std::string& word : unknown) text += " \"" + word + "\"";
   if (!text.empty()) throw DataError("the lexicon lacks" + text);
@@ -39,7 +39,7 @@ void ContentCheck::check_lengths(const Words& phones, int64_t frames) const {
   if (checks_.subsampling == 0) return;
   auto needed = static_cast<int64_t>(phones.size());
   for (size_t i = 1; i < phones.size(); ++i) needed += phones[i] == phones[i - 1];
-  if (const int64_t steps = subsampled_steps(frames, checks_.subsampling); steps < needed)
+  if (const int64_t steps = count_subsampled_steps(frames, checks_.subsampling); steps < needed)
     throw DataError(concat_text(frames, " frames make ", steps, " steps of the model, fewer than the ",
                                 needed, " that CTC needs for its ", phones.size(), " labels"));
 }
@@ -62,18 +62,19 @@ int64_t ContentCheck::check_recording(const Utterance& utterance) {
   FilterbankOptions& bank = checks_.features.filterbank;
   if (utterance.source == SpeechSource::audio) {
     // Limits the number of samples that are counted if the header does not contain the length.
-    const double max_seconds = utterance.end          ? *utterance.end + 1
-                               : utterance.begin == 0 ? checks_.features.max_seconds
-                                                      : 0;
+    const double max_seconds = utterance.end_seconds          ? *utterance.end_seconds + 1
+                               : utterance.begin_seconds == 0 ? checks_.features.max_seconds
+                                                              : 0;
     const AudioInfo info = read_audio_info(utterance.path, max_seconds);
-    const double seconds = static_cast<double>(info.samples) / static_cast<double>(info.rate);
-    if (info.samples > 0 && (utterance.begin >= seconds || utterance.end.value_or(0) > seconds + 0.1))
+    const double seconds = static_cast<double>(info.sample_count) / static_cast<double>(info.rate);
+    if (info.sample_count > 0 &&
+        (utterance.begin_seconds >= seconds || utterance.end_seconds.value_or(0) > seconds + 0.1))
       throw DataError(concat_text(utterance.id, ": ends outside of ", name, " of ", seconds, " s"));
     if (!filterbank_) {
       bank.rate = info.rate;
       filterbank_.emplace(bank);
     }
-    if (checks_.any_rate && info.rate != bank.rate)
+    if (checks_.allow_any_rate && info.rate != bank.rate)
       throw DataError(
           concat_text(name, ": ", info.rate, " samples per second, the first recording has ", bank.rate));
   } else if (!filterbank_) {

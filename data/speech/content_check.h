@@ -14,9 +14,9 @@ namespace tapeformer {
 
 // Options of the checks. The defaults check the corpus alone; other values also check that training can use
 // the corpus.
-struct SpeechChecks {
+struct SpeechCheckOptions {
   FeatureOptions features;
-  bool any_rate = true;  // true: the first recording sets the rate; false: `features` sets it
+  bool allow_any_rate = true;  // true: the first recording sets the rate; false: `features` sets it
   std::shared_ptr<const Lexicon> lexicon;  // words that the lexicon lacks are faults; null: no check
   bool words_are_phones = false;           // words are labels if there is no lexicon
   // Frames per step of the encoder, to check that CTC can align the labels; 0: no check.
@@ -30,7 +30,7 @@ struct SpeechChecks {
 // features the same size.
 class ContentCheck {
  public:
-  explicit ContentCheck(SpeechChecks checks = {});
+  explicit ContentCheck(SpeechCheckOptions checks = {});
   // Returns the faults of the utterance.
   Faults operator()(const Utterance& utterance);
 
@@ -39,10 +39,10 @@ class ContentCheck {
   int64_t check_audio(const Utterance& utterance);
   int64_t check_recording(const Utterance& utterance);
   // Returns the phones of the utterance. Throws DataError if the lexicon does not contain a word.
-  Words checked_phones(const Utterance& utterance) const;
+  Words look_up_phones(const Utterance& utterance) const;
   void check_lengths(const Words& phones, int64_t frames) const;
 
-  SpeechChecks checks_;
+  SpeechCheckOptions checks_;
   std::optional<Filterbank> filterbank_;
   int64_t dims_ = 0;
 };

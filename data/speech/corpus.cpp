@@ -36,7 +36,7 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> files;
   std::error_code ignored;
-  for (const auto& entry : entries_below(folder))
+  for (const auto& entry : list_folder_tree(folder))
     if (entry.is_regular_file(ignored) && lower_case(entry.path().extension().string()) == extension)
       files.push_back(entry.path());
   if (files.empty()) throw DataError(folder.string() + ": contains no " + extension + " files");
@@ -64,7 +64,7 @@ Words timit_labels(const fs::path& path, PhoneSet set, Faults* faults) {
       if (words.size() != 3) line.fail("expected \"start end phone\"");
       if (parse_number(words[0], line) > parse_number(words[1], line)) line.fail("ends before it starts");
       try {
-        const std::string phone = fold_timit(words[2], set);
+        const std::string phone = map_timit_phone(words[2], set);
         if (!phone.empty()) phones.push_back(phone);
       } catch (const DataError& error) {
         line.fail(error.what());
@@ -84,25 +84,25 @@ fs::path path_in_any_case(const fs::path& folder, const std::string& name) {
 
 }  // namespace
 
-PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownWords unknown) {
-  PronounceReport report;
+PhoneAssignmentReport assign_phones(Corpus& corpus, const Lexicon& lexicon, UnknownWordPolicy unknown) {
+  PhoneAssignmentReport report;
   std::set<std::string> all;
   std::vector<Utterance> kept;
   for (Utterance& utterance : corpus.utterances) {
     std::set<std::string> missing;
-    if (utterance.phones.empty()) utterance.phones = lexicon.pronounce(utterance.words, missing);
+    if (utterance.phones.empty()) utterance.phones = lexicon.look_up_phones(utterance.words, missing);
     all.insert(missing.begin(), missing.end());
     if (missing.empty())
       kept.push_back(std::move(utterance));
     else
-      ++report.dropped;
+      ++report.dropped_count;
   }
-  report.unknown.assign(all.begin(), all.end());
-  if (unknown == UnknownWords::refuse && !all.empty())
-    throw DataError(concat_text(corpus.name, ": the lexicon lacks words of ", report.dropped,
-                                " utterances: ", short_list(report.unknown)));
+  report.unknown_words.assign(all.begin(), all.end());
+  if (unknown == UnknownWordPolicy::refuse && !all.empty())
+    throw DataError(concat_text(corpus.name, ": the lexicon lacks words of ", report.dropped_count,
+                                " utterances: ", abbreviate_list(report.unknown_words)));
   corpus.utterances = std::move(kept);
-  corpus.dropped += report.dropped;
+  corpus.dropped_count += report.dropped_count;
   return report;
 }
 
@@ -162,7 +162,7 @@ Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults
       unique_ids.add(utterance.id, ids[i].location());
       if (faults) {
         std::set<std::string> unknown;
-        utterance.phones = lexicon.pronounce(utterance.words, unknown);
+        utterance.phones = lexicon.look_up_phones(utterance.words, unknown);
         if (!unknown.empty())
           texts[i].fail("the dictionary lacks " + join_words({unknown.begin(), unknown.end()}));
       }
@@ -171,7 +171,7 @@ Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults
   collect_fault(faults, [&] {
     if (texts.size() > ids.size()) texts.back().fail(concat_text("expected ", ids.size(), " transcripts"));
   });
-  pronounce_words(corpus, lexicon, UnknownWords::refuse);
+  assign_phones(corpus, lexicon, UnknownWordPolicy::refuse);
   return corpus;
 }
 

@@ -27,32 +27,32 @@ struct Utterance {
   std::string id, speaker;
   SpeechSource source = SpeechSource::audio;
   std::filesystem::path path;
-  std::string command;        // shell command that prints the recording; replaces `path` if not empty
-  double begin = 0;           // start in the recording, in seconds
-  std::optional<double> end;  // end in the recording, in seconds; std::nullopt: end of the recording
-  int64_t offset = 0;         // byte offset of the matrix in an archive
-  Words words;                // transcript, if the corpus contains words
-  Words phones;               // labels of the corpus, or the result of pronounce_words
-  std::string fault;          // reason why the labels cannot be used, or empty
-  std::string location;       // "path:line" of the list that contains the utterance, or path of its file
+  std::string command;                // shell command that prints the recording; replaces `path` if not empty
+  double begin_seconds = 0;           // start in the recording, in seconds
+  std::optional<double> end_seconds;  // end in the recording, in seconds; std::nullopt: end of the recording
+  int64_t archive_offset = 0;         // byte offset of the matrix in an archive
+  Words words;                        // transcript, if the corpus contains words
+  Words phones;                       // labels of the corpus, or the result of assign_phones
+  std::string fault;                  // reason why the labels cannot be used, or empty
+  std::string location;  // "path:line" of the list that contains the utterance, or path of its file
 };
 
 struct Corpus {
   std::string name;
   std::vector<Utterance> utterances;
-  int64_t dropped = 0;  // number of utterances that pronounce_words removed
+  int64_t dropped_count = 0;  // number of utterances that assign_phones removed
 };
 
 // Treatment of utterances with words that the lexicon lacks: `refuse` throws DataError with a list of the
 // words, and `drop` removes the utterances.
-enum class UnknownWords { refuse, drop };
-struct PronounceReport {
-  int64_t dropped = 0;  // number of removed utterances
-  Words unknown;        // sorted list of unknown words
+enum class UnknownWordPolicy { refuse, drop };
+struct PhoneAssignmentReport {
+  int64_t dropped_count = 0;  // number of removed utterances
+  Words unknown_words;        // sorted list of unknown words
 };
 // Sets the phones of all utterances that have words but no phones. Returns the number of dropped utterances
 // and the unknown words.
-PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownWords unknown);
+PhoneAssignmentReport assign_phones(Corpus& corpus, const Lexicon& lexicon, UnknownWordPolicy unknown);
 
 // Reads the features of CMU AN4: etc/an4_{train,test}.{fileids,transcription} and feat/*.mfc. The phones of
 // words are in etc/an4.dic. `split` is "train" or "test"; the speakers of the splits differ.

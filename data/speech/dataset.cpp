@@ -56,17 +56,17 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOpti
   const auto [part, chosen] = limit_corpus(corpus, options_);
   store_ = std::make_shared<const FeatureStore>(part, options_.features);
   if (options_.features.filterbank.dither > 0) filterbank_.emplace(options_.features.filterbank);
-  choose_items(part, chosen);
-  if (report_.utterances == 0)
+  choose_examples(part, chosen);
+  if (report_.utterance_count == 0)
     throw DataError(concat_text(corpus.name, ": none of ", part.utterances.size(), " utterances can be used",
                                 report_.faults.empty() ? "" : "; the first: " + report_.faults.front()));
   gather_statistics(corpus.name);
-  std::erase_if(items_, [](const Item& item) { return !item.chosen; });
+  std::erase_if(examples_, [](const Example& example) { return !example.chosen; });
 }
 
-// Returns the item of an utterance. `stored` is the index of the utterance in store_. Throws DataError if the
-// utterance has no usable audio or labels.
-SpeechDataset::Item SpeechDataset::make_item(const Utterance& utterance, int64_t stored, bool chosen) {
+// Returns the example of an utterance. `stored` is the index of the utterance in store_. Throws DataError if
+// the utterance has no usable audio or labels.
+SpeechDataset::Example SpeechDataset::make_example(const Utterance& utterance, int64_t stored, bool chosen) {
   if (!utterance.fault.empty()) throw DataError(utterance.fault);
   if (!store_->error(stored).empty()) throw DataError(store_->error(stored));
   if (utterance.phones.empty()) throw DataError("has no labels");
@@ -74,47 +74,48 @@ SpeechDataset::Item SpeechDataset::make_item(const Utterance& utterance, int64_t
   const bool known = !scoring || std::all_of(utterance.phones.begin(), utterance.phones.end(),
                                              [&](const auto& phone) { return phones_.contains(phone); });
   const auto labels = known ? phones_.numbers(utterance.phones) : std::vector<int64_t>();
-  const bool fits = subsampled_steps(store_->frames(stored), options_.subsampling) >=
-                    steps_needed(known ? labels : std::vector<int64_t>(utterance.phones.size()));
+  const bool fits = count_subsampled_steps(store_->frames(stored), options_.subsampling) >=
+                    min_ctc_steps(known ? labels : std::vector<int64_t>(utterance.phones.size()));
   return {utterance, labels, stored, 0, chosen, known && fits};
 }
 
-void SpeechDataset::choose_items(const Corpus& corpus, const std::vector<bool>& chosen) {
+void SpeechDataset::choose_examples(const Corpus& corpus, const std::vector<bool>& chosen) {
   Faults unusable;
   for (int64_t i = 0; i < store_->size(); ++i) {
     const Utterance& utterance = corpus.utterances[static_cast<size_t>(i)];
     const bool selected = chosen[static_cast<size_t>(i)];
     try {
-      Item item = make_item(utterance, i, selected);
-      const bool unseen = item.labels.empty();
+      Example example = make_example(utterance, i, selected);
+      const bool unseen = example.labels.empty();
       if (selected && unseen)
         for (const std::string& phone : utterance.phones)
           if (!phones_.contains(phone)) report_.unseen_phones.insert(phone);
-      if (selected && !unseen && !item.has_loss) report_.too_short.push_back(utterance.id);
-      if (!item.has_loss && options_.use == SpeechUse::training) continue;
-      items_.push_back(std::move(item));
+      if (selected && !unseen && !example.has_loss) report_.too_short_ids.push_back(utterance.id);
+      if (!example.has_loss && options_.use == SpeechUse::training) continue;
+      examples_.push_back(std::move(example));
       if (!selected) continue;
-      ++report_.utterances;
-      report_.frames += store_->frames(i);
-      report_.labels += static_cast<int64_t>(utterance.phones.size());
+      ++report_.utterance_count;
+      report_.frame_count += store_->frames(i);
+      report_.label_count += static_cast<int64_t>(utterance.phones.size());
     } catch (const DataError& error) {
       if (!selected) continue;
       report_.faults.push_back(utterance.id + ": " + error.what());
-      if (options_.refuse_bad) throw DataError(corpus.name + ": " + report_.faults.back());
+      if (options_.refuse_faulty) throw DataError(corpus.name + ": " + report_.faults.back());
       unusable.push_back(report_.faults.back());
     }
   }
-  for (const std::string& line : shown_faults(unusable)) log_warning(corpus.name, ": left out: ", line);
-  if (!report_.too_short.empty() && options_.use == SpeechUse::training)
-    log_warning(corpus.name, ": left out ", report_.too_short.size(),
+  for (const std::string& line : select_faults_to_show(unusable))
+    log_warning(corpus.name, ": left out: ", line);
+  if (!report_.too_short_ids.empty() && options_.use == SpeechUse::training)
+    log_warning(corpus.name, ": left out ", report_.too_short_ids.size(),
                 " utterances shorter than their labels");
 }
 
 // Computes the statistics for normalisation. Adds features in the order of the utterances, because
 // floating-point sums depend on the order.
 void SpeechDataset::gather_statistics(const std::string& corpus_name) {
-  if (options_.normalization == Normalization::global && options_.global) {
-    global_statistics_ = *options_.global;
+  if (options_.normalization == Normalization::global && options_.global_statistics) {
+    global_statistics_ = *options_.global_statistics;
     if (static_cast<int64_t>(global_statistics_.sums.size()) != store_->dims())
       throw ConfigError(concat_text(corpus_name, ": features of ", store_->dims(),
                                     " dims, but the statistics of the training set are of ",
@@ -123,19 +124,19 @@ void SpeechDataset::gather_statistics(const std::string& corpus_name) {
   } else if (options_.normalization == Normalization::global ||
              options_.normalization == Normalization::speaker) {
     std::map<std::string, int64_t> indices;
-    for (Item& item : items_) {
+    for (Example& example : examples_) {
       const std::string group =
-          options_.normalization == Normalization::speaker ? item.utterance.speaker : "";
+          options_.normalization == Normalization::speaker ? example.utterance.speaker : "";
       const auto [index, added] = indices.emplace(group, static_cast<int64_t>(statistics_.size()));
       if (added) statistics_.emplace_back();
-      item.statistics = index->second;
-      statistics_[static_cast<size_t>(item.statistics)].add(store_->features(item.stored));
+      example.statistics = index->second;
+      statistics_[static_cast<size_t>(example.statistics)].add(store_->features(example.stored));
     }
     if (options_.normalization == Normalization::global) global_statistics_ = statistics_.front();
   }
 }
 
-std::vector<int64_t> SpeechDataset::all_frames() const {
+std::vector<int64_t> SpeechDataset::frame_counts() const {
   std::vector<int64_t> result;
   for (int64_t i = 0; i < size(); ++i) result.push_back(frames(i));
   return result;
@@ -143,16 +144,16 @@ std::vector<int64_t> SpeechDataset::all_frames() const {
 
 Tensor SpeechDataset::features(int64_t i, int64_t epoch) const {
   check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
-  const bool new_noise = epoch > 0 && filterbank_ && item(i).utterance.source == SpeechSource::audio;
+  const bool new_noise = epoch > 0 && filterbank_ && example(i).utterance.source == SpeechSource::audio;
   const Tensor features = new_noise
-                              ? compute_features(item(i).utterance, options_.features, *filterbank_, epoch)
-                              : store_->features(item(i).stored);
+                              ? compute_features(example(i).utterance, options_.features, *filterbank_, epoch)
+                              : store_->features(example(i).stored);
   if (options_.normalization == Normalization::utterance) {
     FeatureStatistics own;
     own.add(features);
     normalize(features, own, options_.normalize_variance);
   } else if (options_.normalization != Normalization::none) {
-    normalize(features, statistics_[static_cast<size_t>(item(i).statistics)], options_.normalize_variance);
+    normalize(features, statistics_[static_cast<size_t>(example(i).statistics)], options_.normalize_variance);
   }
   return options_.delta_order > 0 ? add_deltas(features, options_.delta_order) : features;
 }
@@ -190,9 +191,9 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
     const int64_t i = indices[static_cast<size_t>(b)];
     const Tensor utterance_features = features(i, epoch);
     if (augment)
-      spec_augment(utterance_features, *augment,
-                   RandomStream(stream.key(), "utterance " + std::to_string(i), stream.step()),
-                   store_->dims());
+      apply_spec_augment(utterance_features, *augment,
+                         RandomStream(stream.key(), "utterance " + std::to_string(i), stream.step()),
+                         store_->dims());
     std::memcpy(batch.features.data<float>() + b * longest * dims(), utterance_features.raw(),
                 static_cast<size_t>(utterance_features.bytes()));
   }
@@ -201,14 +202,14 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
 
 std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
                                                const BatchPlanOptions& options, int64_t epoch) {
-  if (options.max_frames < 1 || options.max_batch < 0)
+  if (options.max_frames < 1 || options.max_utterances < 0)
     throw ConfigError(
         concat_text("speech: expected max_frames of at least 1 and max_batch of at least 0, found ",
-                    options.max_frames, " and ", options.max_batch));
+                    options.max_frames, " and ", options.max_utterances));
   const auto count = static_cast<int64_t>(frames.size());
   std::vector<int64_t> order(frames.size());
   std::iota(order.begin(), order.end(), 0);
-  if (options.shuffle) order = epoch_order(options.seed, epoch, count);
+  if (options.shuffle) order = shuffle_epoch(options.seed, epoch, count);
   // Lengths that differ by less than about 5 % have equal ranks, so that the neighbours of an utterance
   // change between epochs.
   const auto rank = [&](int64_t i) {
@@ -224,19 +225,20 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
     const int64_t new_longest = std::max(longest, frames[static_cast<size_t>(i)]);
     const int64_t filled = batches.empty() ? 0 : static_cast<int64_t>(batches.back().size());
     const bool fits = filled > 0 && new_longest * (filled + 1) <= options.max_frames &&
-                      (options.max_batch == 0 || filled < options.max_batch);
+                      (options.max_utterances == 0 || filled < options.max_utterances);
     if (!fits) batches.emplace_back();
     batches.back().push_back(i);
     longest = fits ? new_longest : frames[static_cast<size_t>(i)];
   }
   if (!options.shuffle) return batches;
   std::vector<std::vector<int64_t>> shuffled;
-  for (const int64_t i : epoch_order(~options.seed, epoch, static_cast<int64_t>(batches.size())))
+  for (const int64_t i : shuffle_epoch(~options.seed, epoch, static_cast<int64_t>(batches.size())))
     shuffled.push_back(std::move(batches[static_cast<size_t>(i)]));
   return shuffled;
 }
 
-double padding_share(std::span<const int64_t> frames, const std::vector<std::vector<int64_t>>& batches) {
+double compute_padding_share(std::span<const int64_t> frames,
+                             const std::vector<std::vector<int64_t>>& batches) {
   double used = 0, all = 0;
   for (const auto& batch : batches) {
     int64_t longest = 0;

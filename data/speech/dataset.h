@@ -3,7 +3,7 @@
 // number of threads.
 //
 // Utterances without usable recordings or labels are left out, and the report contains their ids and faults.
-// The constructor throws DataError if no utterance is left, or at the first fault if options.refuse_bad is
+// The constructor throws DataError if no utterance is left, or at the first fault if options.refuse_faulty is
 // true. It throws ConfigError for invalid options.
 #pragma once
 
@@ -34,10 +34,10 @@ struct SpeechOptions {
   Normalization normalization = Normalization::utterance;
   bool normalize_variance = true;
   // Statistics of the training set for Normalization::global; std::nullopt: computed from this data set.
-  std::optional<FeatureStatistics> global = {};
-  int64_t delta_order = 0;  // highest order of the derivatives in the features
-  int64_t subsampling = 1;  // frames per step of the model
-  bool refuse_bad = false;  // throws at the first unusable utterance
+  std::optional<FeatureStatistics> global_statistics = {};
+  int64_t delta_order = 0;     // highest order of the derivatives in the features
+  int64_t subsampling = 1;     // frames per step of the model
+  bool refuse_faulty = false;  // throws at the first unusable utterance
   SpeechUse use = SpeechUse::training;
   // Maximum number of utterances, spread evenly over the corpus; 0: all. Statistics of a speaker always use
   // all utterances of the speaker.
@@ -56,11 +56,12 @@ struct SpeechBatch {
 };
 
 struct SpeechReport {
-  int64_t utterances = 0, frames = 0, labels = 0;  // numbers of usable utterances, frames and labels
-  std::vector<std::string> faults;                 // utterances that cannot be used, each as "id: fault"
+  int64_t utterance_count = 0, frame_count = 0,
+          label_count = 0;          // numbers of usable utterances, frames and labels
+  std::vector<std::string> faults;  // utterances that cannot be used, each as "id: fault"
   // Ids of utterances with fewer steps than CTC needs for the labels. Training leaves these utterances out,
   // and scoring keeps them.
-  std::vector<std::string> too_short;
+  std::vector<std::string> too_short_ids;
   std::set<std::string> unseen_phones;  // phones of references that the phone table lacks; only for scoring
 };
 
@@ -74,18 +75,18 @@ class SpeechDataset {
   // Returns the statistics that Normalization::global uses. For other normalisations, returns empty
   // statistics.
   const FeatureStatistics& global_statistics() const { return global_statistics_; }
-  int64_t size() const { return static_cast<int64_t>(items_.size()); }
+  int64_t size() const { return static_cast<int64_t>(examples_.size()); }
   int64_t dims() const { return store_->dims() * (options_.delta_order + 1); }
-  int64_t frames(int64_t i) const { return store_->frames(item(i).stored); }
-  std::vector<int64_t> all_frames() const;
-  const Utterance& utterance(int64_t i) const { return item(i).utterance; }
+  int64_t frames(int64_t i) const { return store_->frames(example(i).stored); }
+  std::vector<int64_t> frame_counts() const;
+  const Utterance& utterance(int64_t i) const { return example(i).utterance; }
   // Returns the indices of the utterance's phones in the phone table, or an empty list if the table lacks a
   // phone.
-  const std::vector<int64_t>& labels(int64_t i) const { return item(i).labels; }
+  const std::vector<int64_t>& labels(int64_t i) const { return example(i).labels; }
   // Returns the phones of the utterance, including phones that the table lacks.
-  const Words& reference(int64_t i) const { return item(i).utterance.phones; }
+  const Words& reference(int64_t i) const { return example(i).utterance.phones; }
   // Returns whether CTC can align the labels with the frames. Always true in training.
-  bool has_loss(int64_t i) const { return item(i).has_loss; }
+  bool has_loss(int64_t i) const { return example(i).has_loss; }
   // Returns the normalised features with deltas, (frames, dims). Dither differs between epochs, so epochs
   // after the first compute the features again if dither is on. All epochs use the statistics of the
   // first epoch.
@@ -100,23 +101,23 @@ class SpeechDataset {
   SpeechBatch targets(std::span<const int64_t> indices) const;
 
  private:
-  struct Item {
+  struct Example {
     Utterance utterance;
     std::vector<int64_t> labels;
     int64_t stored, statistics;  // indices in the store and in statistics_
     bool chosen;                 // false: used only for the statistics of its speaker
     bool has_loss;
   };
-  const Item& item(int64_t i) const { return items_[static_cast<size_t>(i)]; }
-  void choose_items(const Corpus& corpus, const std::vector<bool>& chosen);
-  Item make_item(const Utterance& utterance, int64_t stored, bool chosen);
+  const Example& example(int64_t i) const { return examples_[static_cast<size_t>(i)]; }
+  void choose_examples(const Corpus& corpus, const std::vector<bool>& chosen);
+  Example make_example(const Utterance& utterance, int64_t stored, bool chosen);
   void gather_statistics(const std::string& corpus_name);
 
   PhoneTable phones_;
   SpeechOptions options_;
   std::shared_ptr<const FeatureStore> store_;
   std::optional<Filterbank> filterbank_;  // recomputes the features with new dither; empty without dither
-  std::vector<Item> items_;
+  std::vector<Example> examples_;
   std::vector<FeatureStatistics> statistics_;  // one per speaker, or one for all
   FeatureStatistics global_statistics_;        // result of global_statistics()
   SpeechReport report_;
@@ -125,8 +126,8 @@ class SpeechDataset {
 struct BatchPlanOptions {
   // Maximum number of frames of a batch, including padding. A longer utterance forms a batch alone.
   int64_t max_frames = 20000;
-  int64_t max_batch = 0;  // maximum number of utterances in a batch; 0: no limit
-  bool shuffle = true;    // random order by seed and epoch; false: increasing length
+  int64_t max_utterances = 0;  // maximum number of utterances in a batch; 0: no limit
+  bool shuffle = true;         // random order by seed and epoch; false: increasing length
   uint64_t seed = 0;
 };
 
@@ -137,6 +138,7 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
                                                const BatchPlanOptions& options, int64_t epoch);
 
 // Returns the share of padding in all frames of the batches.
-double padding_share(std::span<const int64_t> frames, const std::vector<std::vector<int64_t>>& batches);
+double compute_padding_share(std::span<const int64_t> frames,
+                             const std::vector<std::vector<int64_t>>& batches);
 
 }  // namespace tapeformer

@@ -40,14 +40,15 @@ int64_t sample_at(double seconds, int64_t rate) {
 // Returns the options that select the samples of the utterance.
 AudioOptions range_of(const fs::path& path, const Utterance& utterance, const FeatureOptions& options) {
   AudioOptions audio = options.audio();
-  if (utterance.begin == 0 && !utterance.end) return audio;
-  const double max_seconds = utterance.end ? *utterance.end + 2 * kOvershoot : 0;
+  if (utterance.begin_seconds == 0 && !utterance.end_seconds) return audio;
+  const double max_seconds = utterance.end_seconds ? *utterance.end_seconds + 2 * kOvershoot : 0;
   const AudioInfo info = read_audio_info(path, max_seconds);
-  audio.first = sample_at(utterance.begin, info.rate);
-  if (utterance.end) {
-    audio.last = sample_at(*utterance.end, info.rate);
-    if (*audio.last > info.samples && *audio.last - info.samples <= sample_at(kOvershoot, info.rate))
-      audio.last = info.samples;
+  audio.first_sample = sample_at(utterance.begin_seconds, info.rate);
+  if (utterance.end_seconds) {
+    audio.last_sample = sample_at(*utterance.end_seconds, info.rate);
+    if (*audio.last_sample > info.sample_count &&
+        *audio.last_sample - info.sample_count <= sample_at(kOvershoot, info.rate))
+      audio.last_sample = info.sample_count;
   }
   return audio;
 }
@@ -108,7 +109,7 @@ Tensor audio_features(const Utterance& utterance, const FeatureOptions& options,
 Tensor checked(const Utterance& utterance, Tensor features) {
   if (features.numel() == 0)
     throw DataError(concat_text(source_of(utterance), ": no features, found ", features.shape()));
-  if (const int64_t frame = find_not_finite(features); frame >= 0)
+  if (const int64_t frame = find_non_finite_frame(features); frame >= 0)
     throw DataError(concat_text(source_of(utterance), ": frame ", frame, " has a value that is not finite"));
   return features;
 }
@@ -166,14 +167,14 @@ void remove_leftovers(const fs::path& folder) {
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
                         const Filterbank& filterbank, int64_t epoch) {
   if (utterance.source == SpeechSource::ark)
-    return checked(utterance, read_ark_matrix(utterance.path, utterance.offset));
+    return checked(utterance, read_ark_matrix(utterance.path, utterance.archive_offset));
   if (utterance.source == SpeechSource::mfc)
     return checked(utterance, read_mfc(utterance.path, options.mfc_dims));
   const RandomStream noise(options.seed, "dither " + utterance.id, static_cast<uint64_t>(epoch));
   return checked(utterance, audio_features(utterance, options, filterbank, noise));
 }
 
-std::string cache_key(const Corpus& corpus, const FeatureOptions& options) {
+std::string make_cache_key(const Corpus& corpus, const FeatureOptions& options) {
   const FilterbankOptions& bank = options.filterbank;
   std::ostringstream text;
   text << kMagic << std::setprecision(17);
@@ -189,8 +190,9 @@ std::string cache_key(const Corpus& corpus, const FeatureOptions& options) {
     const auto size = fs::file_size(utterance.path, error);
     const auto time = fs::last_write_time(utterance.path, error).time_since_epoch().count();
     text << utterance.id << '\t' << utterance.path.string() << '\t' << utterance.command << '\t'
-         << static_cast<int>(utterance.source) << '\t' << utterance.begin << '\t'
-         << utterance.end.value_or(-1) << '\t' << utterance.offset << '\t' << size << '\t' << time << '\n';
+         << static_cast<int>(utterance.source) << '\t' << utterance.begin_seconds << '\t'
+         << utterance.end_seconds.value_or(-1) << '\t' << utterance.archive_offset << '\t' << size << '\t'
+         << time << '\n';
   }
   std::ostringstream name;
   name << std::hex << std::setfill('0') << std::setw(16) << hash(text.str(), 0xCBF29CE484222325u)
@@ -202,7 +204,7 @@ FeatureStore::FeatureStore(const Corpus& corpus, const FeatureOptions& options) 
   if (options.cache_folder.empty())
     compute(corpus, options, nullptr);
   else
-    use_cache(corpus, options);
+    load_or_write_cache(corpus, options);
   for (Entry& entry : entries_) {
     if (!entry.error.empty()) continue;
     if (dims_ == 0) dims_ = entry.dims;
@@ -212,7 +214,7 @@ FeatureStore::FeatureStore(const Corpus& corpus, const FeatureOptions& options) 
   }
 }
 
-void FeatureStore::use_cache(const Corpus& corpus, const FeatureOptions& options) {
+void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOptions& options) {
   const auto count = static_cast<int64_t>(corpus.utterances.size());
   std::error_code error;
   fs::create_directories(options.cache_folder, error);
@@ -220,7 +222,8 @@ void FeatureStore::use_cache(const Corpus& corpus, const FeatureOptions& options
     throw ConfigError(options.cache_folder +
                       ": cannot create this folder for the feature cache: " + error.message());
   remove_leftovers(options.cache_folder);
-  const std::string path = (fs::path(options.cache_folder) / (cache_key(corpus, options) + kSuffix)).string();
+  const std::string path =
+      (fs::path(options.cache_folder) / (make_cache_key(corpus, options) + kSuffix)).string();
   from_cache_ = open_cache(path, count);
   if (from_cache_) return;
   if (fs::exists(path)) log_warning(path, ": the feature cache is damaged; its features are computed again");
@@ -337,7 +340,7 @@ bool FeatureStore::parse_index(const std::string& index, int64_t data_bytes) {
 
 bool FeatureStore::open_cache(const std::string& path, int64_t count) {
   if (!fs::is_regular_file(path)) return false;
-  auto file = std::make_unique<File>(open_regular(path));
+  auto file = std::make_unique<File>(open_regular_file(path));
   int64_t start = 0, crc32 = 0;
   constexpr size_t kTail = sizeof(start) + sizeof(crc32) + sizeof(kMagic) - 1;
   const size_t total = file->size();

@@ -1,6 +1,6 @@
 // Store of the features of a corpus, which are computed once with the dither of epoch 0. The features are in
-// memory or in a file of a cache folder. cache_key() returns the name of the file, a hash of the options and
-// of the utterances. The store contains features before normalisation and augmentation.
+// memory or in a file of a cache folder. make_cache_key() returns the name of the file, a hash of the options
+// and of the utterances. The store contains features before normalisation and augmentation.
 //
 // FeatureStore does not throw for unusable recordings and feature files; error() returns the reason for each
 // utterance. The cache file also contains these reasons. The cache file is deleted if an error may be
@@ -47,7 +47,7 @@ Tensor compute_features(const Utterance& utterance, const FeatureOptions& option
 // Returns the name of the cache file of these features, without the suffix. The name is a hash of all options
 // except cache_folder, and of each utterance: id, path, command, source, range, and size and modification
 // time of the file. The contents of files are not hashed.
-std::string cache_key(const Corpus& corpus, const FeatureOptions& options);
+std::string make_cache_key(const Corpus& corpus, const FeatureOptions& options);
 
 // The features of all utterances of a corpus. Immutable and thread-safe after construction, which uses the
 // thread pool.
@@ -60,7 +60,7 @@ class FeatureStore {
   int64_t frames(int64_t i) const { return entries_[static_cast<size_t>(i)].frames; }
   int64_t dims() const { return dims_; }
   const std::string& error(int64_t i) const { return entries_[static_cast<size_t>(i)].error; }
-  bool from_cache() const { return from_cache_; }
+  bool is_from_cache() const { return from_cache_; }
   // Returns the features of an utterance as a new tensor, (frames, dims). Throws DataError if the utterance
   // has an error.
   Tensor features(int64_t i) const;
@@ -72,7 +72,7 @@ class FeatureStore {
     bool transient = false;  // the error may disappear although the files do not change
   };
   void compute(const Corpus& corpus, const FeatureOptions& options, File* file);
-  void use_cache(const Corpus& corpus, const FeatureOptions& options);
+  void load_or_write_cache(const Corpus& corpus, const FeatureOptions& options);
   bool open_cache(const std::string& path, int64_t count);
   bool parse_index(const std::string& index, int64_t data_bytes);
   void write_index(File& file, Checksum checksum) const;

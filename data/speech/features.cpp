@@ -73,8 +73,9 @@ struct Range {
 Range random_range(const RandomStream& stream, int64_t i, int64_t max_width, int64_t size) {
   max_width = std::min(max_width, size);
   const auto number = static_cast<uint64_t>(2 * i);
-  const auto width = static_cast<int64_t>(stream.below(number, static_cast<uint64_t>(max_width + 1)));
-  const auto first = static_cast<int64_t>(stream.below(number + 1, static_cast<uint64_t>(size - width + 1)));
+  const auto width = static_cast<int64_t>(stream.uniform_below(number, static_cast<uint64_t>(max_width + 1)));
+  const auto first =
+      static_cast<int64_t>(stream.uniform_below(number + 1, static_cast<uint64_t>(size - width + 1)));
   return {first, first + width};
 }
 
@@ -157,16 +158,16 @@ void normalize(const Tensor& features, const FeatureStatistics& statistics, bool
     for (size_t d = 0; d < dims; ++d) row[d] = (row[d] - means[d]) * scales[d];
 }
 
-int64_t find_not_finite(const Tensor& features) {
-  check_features("find_not_finite", features);
+int64_t find_non_finite_frame(const Tensor& features) {
+  check_features("find_non_finite_frame", features);
   const float* const values = features.data<float>();
   const float* const end = values + features.numel();
   const float* const bad = std::find_if(values, end, [](float x) { return !std::isfinite(x); });
   return bad == end ? -1 : (bad - values) / features.size(1);
 }
 
-void spec_augment(const Tensor& features, const SpecAugmentOptions& options, const RandomStream& stream,
-                  int64_t bins) {
+void apply_spec_augment(const Tensor& features, const SpecAugmentOptions& options, const RandomStream& stream,
+                        int64_t bins) {
   check_features("spec_augment", features);
   const int64_t frames = features.size(0), dims = features.size(1);
   if (bins == 0) bins = dims;

@@ -49,7 +49,7 @@ struct FeatureStatistics {
 void normalize(const Tensor& features, const FeatureStatistics& statistics, bool variance);
 
 // Returns the index of the first frame with a value that is not finite, or -1 if there is none.
-int64_t find_not_finite(const Tensor& features);
+int64_t find_non_finite_frame(const Tensor& features);
 
 struct SpecAugmentOptions {
   int64_t frequency_masks = 2;
@@ -62,7 +62,7 @@ struct SpecAugmentOptions {
 
 // Sets random bands of bins and spans of frames to 0, the mean of normalised features, in place. The deltas
 // of a masked bin are also set to 0. `bins` is the number of dimensions without deltas; 0: all dimensions.
-void spec_augment(const Tensor& features, const SpecAugmentOptions& options, const RandomStream& stream,
-                  int64_t bins = 0);
+void apply_spec_augment(const Tensor& features, const SpecAugmentOptions& options, const RandomStream& stream,
+                        int64_t bins = 0);
 
 }  // namespace tapeformer

@@ -89,15 +89,15 @@ void set_matrix(const fs::path& folder, const Entry& entry, Utterance& utterance
   }
   utterance.source = SpeechSource::ark;
   utterance.path = resolve(folder, text.substr(0, colon));
-  utterance.offset = std::stoll(text.substr(colon + 1));
+  utterance.archive_offset = std::stoll(text.substr(colon + 1));
   std::error_code error;
   const auto size = static_cast<int64_t>(fs::file_size(utterance.path, error));
   if (error)
     report_utterance(problems, entry.line, utterance.path.string() + ": no such file");
-  else if (utterance.offset >= size)
+  else if (utterance.archive_offset >= size)
     report_utterance(problems, entry.line,
-                     concat_text("offset ", utterance.offset, " lies outside of ", utterance.path.string(),
-                                 " with ", size, " bytes"));
+                     concat_text("offset ", utterance.archive_offset, " lies outside of ",
+                                 utterance.path.string(), " with ", size, " bytes"));
 }
 
 // Path of a recording, or command that prints a recording.
@@ -162,10 +162,11 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
       utterance.location = entry.line.location();
       utterance.path = file->second.path;
       utterance.command = file->second.command;
-      utterance.begin = parse_number(entry.values[1], entry.line);
-      utterance.end = parse_number(entry.values[2], entry.line);
-      if (*utterance.end == -1) utterance.end.reset();  // -1 is the end of the recording
-      if (utterance.begin < 0 || (utterance.end && *utterance.end <= utterance.begin))
+      utterance.begin_seconds = parse_number(entry.values[1], entry.line);
+      utterance.end_seconds = parse_number(entry.values[2], entry.line);
+      if (*utterance.end_seconds == -1) utterance.end_seconds.reset();  // -1 is the end of the recording
+      if (utterance.begin_seconds < 0 ||
+          (utterance.end_seconds && *utterance.end_seconds <= utterance.begin_seconds))
         entry.line.fail("expected 0 <= start < end");
       utterances.push_back(std::move(utterance));
     } catch (const DataError& error) {
@@ -220,11 +221,12 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
 }
 
 // Adds faults of recordings and matrices. Skips missing files, which read_lists() reports.
-void check_contents(const Corpus& corpus, ContentCheck& check_one, Problems& problems) {
+void check_contents(const Corpus& corpus, ContentCheck& content_check, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
       if (utterance.command.empty() && !exists_at(utterance.path)) continue;
-      if (utterance.source == SpeechSource::ark && utterance.offset >= file_bytes(utterance.path)) continue;
-      for (const std::string& fault : check_one(utterance))
+      if (utterance.source == SpeechSource::ark && utterance.archive_offset >= read_file_size(utterance.path))
+        continue;
+      for (const std::string& fault : content_check(utterance))
         problems.push_back({utterance.location + ": " + fault, true});
     } catch (const DataError& error) {
       problems.push_back({utterance.location + ": " + error.what(), true});
@@ -237,11 +239,11 @@ Faults texts_of(Problems& problems) {
   return texts;
 }
 
-Faults problems_of(const fs::path& folder, ContentCheck* check_one, bool allow_commands) {
+Faults problems_of(const fs::path& folder, ContentCheck* content_check, bool allow_commands) {
   Problems problems;
   try {
     const Corpus corpus = read_lists(folder, allow_commands, problems);
-    if (check_one) check_contents(corpus, *check_one, problems);
+    if (content_check) check_contents(corpus, *content_check, problems);
   } catch (const DataError& error) {
     problems.push_back({error.what()});
   }
@@ -253,7 +255,7 @@ Faults problems_of(const fs::path& folder, ContentCheck* check_one, bool allow_c
 Corpus read_kaldi_directory(const fs::path& folder, bool allow_commands) {
   Problems problems;
   Corpus corpus = read_lists(folder, allow_commands, problems);
-  if (!usable(problems)) throw DataError(fault_text(texts_of(problems)));
+  if (!usable(problems)) throw DataError(format_faults(texts_of(problems)));
   return corpus;
 }
 
@@ -264,13 +266,13 @@ bool is_kaldi_directory(const fs::path& folder) {
   return false;
 }
 
-Faults kaldi_problems(const fs::path& folder, bool contents, bool allow_commands) {
-  ContentCheck check_one;
-  return problems_of(folder, contents ? &check_one : nullptr, allow_commands);
+Faults find_kaldi_faults(const fs::path& folder, bool contents, bool allow_commands) {
+  ContentCheck content_check;
+  return problems_of(folder, contents ? &content_check : nullptr, allow_commands);
 }
 
-Faults kaldi_problems(const fs::path& folder, ContentCheck& check_one, bool allow_commands) {
-  return problems_of(folder, &check_one, allow_commands);
+Faults find_kaldi_faults(const fs::path& folder, ContentCheck& content_check, bool allow_commands) {
+  return problems_of(folder, &content_check, allow_commands);
 }
 
 void use_words_as_phones(Corpus& corpus) {

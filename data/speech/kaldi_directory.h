@@ -25,11 +25,13 @@ Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_comm
 // Returns all faults of the directory, including faults of single utterances. Commands are faults unless
 // `allow_commands` is true. If `contents` is true, also computes the features of all utterances whose files
 // exist.
-Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
+Faults find_kaldi_faults(const std::filesystem::path& folder, bool contents = true,
+                         bool allow_commands = false);
 
-// Returns all faults of the directory and of its recordings and features. `check_one` also checks that all
-// recordings have the same rate. Several directories can share `check_one`.
-Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
+// Returns all faults of the directory and of its recordings and features. `content_check` also checks that
+// all recordings have the same rate. Several directories can share `content_check`.
+Faults find_kaldi_faults(const std::filesystem::path& folder, ContentCheck& content_check,
+                         bool allow_commands);
 
 // Copies the words of each utterance to its phones, for directories whose text consists of phones.
 void use_words_as_phones(Corpus& corpus);

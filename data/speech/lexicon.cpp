@@ -74,7 +74,7 @@ std::set<std::string> Lexicon::phones() const {
   return all;
 }
 
-Words Lexicon::pronounce(const Words& words, std::set<std::string>& unknown) const {
+Words Lexicon::look_up_phones(const Words& words, std::set<std::string>& unknown) const {
   Words phones;
   for (const std::string& word : words) {
     if (const Words* found = find(word))

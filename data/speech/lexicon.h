@@ -30,7 +30,7 @@ class Lexicon {
 
   // Returns the phones of the words, in order. Words that the lexicon lacks add no phones and are inserted
   // into `unknown`.
-  Words pronounce(const Words& words, std::set<std::string>& unknown) const;
+  Words look_up_phones(const Words& words, std::set<std::string>& unknown) const;
 
  private:
   std::map<std::string, Words> entries_;  // key: the word in lower case

@@ -43,8 +43,8 @@ std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypo
 }
 
 double PhoneScore::error_rate() const {
-  if (reference == 0) return errors() == 0 ? 0 : std::numeric_limits<double>::infinity();
-  return 100 * static_cast<double>(errors()) / static_cast<double>(reference);
+  if (reference_count == 0) return errors() == 0 ? 0 : std::numeric_limits<double>::infinity();
+  return 100 * static_cast<double>(errors()) / static_cast<double>(reference_count);
 }
 
 void PhoneScore::add(const Words& reference_phones, const Words& hypothesis_phones) {
@@ -54,25 +54,26 @@ void PhoneScore::add(const Words& reference_phones, const Words& hypothesis_phon
     ++(pair.reference.empty() ? insertions : pair.hypothesis.empty() ? deletions : substitutions);
     ++confusions[{pair.reference, pair.hypothesis}];
   }
-  reference += static_cast<int64_t>(reference_phones.size());
-  ++utterances;
-  wrong += errors() > before;
+  reference_count += static_cast<int64_t>(reference_phones.size());
+  ++utterance_count;
+  wrong_utterances += errors() > before;
 }
 
 void PhoneScore::add(const PhoneScore& other) {
   substitutions += other.substitutions;
   deletions += other.deletions;
   insertions += other.insertions;
-  reference += other.reference;
-  utterances += other.utterances;
-  wrong += other.wrong;
+  reference_count += other.reference_count;
+  utterance_count += other.utterance_count;
+  wrong_utterances += other.wrong_utterances;
   for (const auto& [pair, count] : other.confusions) confusions[pair] += count;
 }
 
-std::string PhoneScore::line() const {
+std::string PhoneScore::format_line() const {
   std::ostringstream text;
   text << "%PER " << std::fixed << std::setprecision(2) << error_rate() << " [ " << errors() << " / "
-       << reference << ", " << insertions << " ins, " << deletions << " del, " << substitutions << " sub ]";
+       << reference_count << ", " << insertions << " ins, " << deletions << " del, " << substitutions
+       << " sub ]";
   return text.str();
 }
 
@@ -88,7 +89,7 @@ std::vector<std::pair<std::string, int64_t>> PhoneScore::most_frequent_errors(si
   return result;
 }
 
-std::string alignment_text(const std::vector<AlignedPhone>& alignment) {
+std::string format_alignment(const std::vector<AlignedPhone>& alignment) {
   std::ostringstream above, below;
   for (const auto& [said, heard] : alignment) {
     const std::string first = said.empty() ? "***" : said, second = heard.empty() ? "***" : heard;

@@ -36,28 +36,28 @@ std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypo
 
 struct PhoneScore {
   int64_t substitutions = 0, deletions = 0, insertions = 0;
-  int64_t reference = 0;   // number of phones in the references
-  int64_t utterances = 0;  // number of utterances
-  int64_t wrong = 0;       // number of utterances with errors
+  int64_t reference_count = 0;   // number of phones in the references
+  int64_t utterance_count = 0;   // number of utterances
+  int64_t wrong_utterances = 0;  // number of utterances with errors
   // Error counts for each pair (reference phone, hypothesis phone), as in AlignedPhone.
   std::map<std::pair<std::string, std::string>, int64_t> confusions;
 
   int64_t errors() const { return substitutions + deletions + insertions; }
-  // Returns errors / reference in percent. If `reference` is 0, returns 0 if there are no errors, else
-  // infinity.
+  // Returns errors / reference_count in percent. If `reference_count` is 0, returns 0 if there are no errors,
+  // else infinity.
   double error_rate() const;
   void add(const Words& reference, const Words& hypothesis);
   void add(const PhoneScore& other);
   // Returns a line such as "%PER 18.42 [ 1330 / 7215, 173 ins, 401 del, 756 sub ]", the format of
   // compute-wer.
-  std::string line() const;
+  std::string format_line() const;
   // Returns the `count` most frequent errors in decreasing order of frequency: "ih -> ah", "ih -> (deleted)",
   // "(inserted) -> ah".
   std::vector<std::pair<std::string, int64_t>> most_frequent_errors(size_t count) const;
 };
 
 // Returns the alignment as two lines, with "***" for insertions and deletions.
-std::string alignment_text(const std::vector<AlignedPhone>& alignment);
+std::string format_alignment(const std::vector<AlignedPhone>& alignment);
 
 struct ScoredUtterance {
   std::string id;  // sclite uses the part before the first _ or - as the speaker

@@ -44,7 +44,7 @@ PhoneTable::PhoneTable(const Words& phones) {
     require_utf8(phone, "phone \"" + phone + "\"");
     if (phone.empty() || phone.find_first_of(" \t\r\n") != std::string::npos || phone == names_.front())
       throw DataError("\"" + phone + "\" is not a valid name of a phone");
-    if (!numbers_.emplace(phone, classes()).second)
+    if (!numbers_.emplace(phone, class_count()).second)
       throw DataError("phone \"" + phone + "\" is listed twice");
     names_.push_back(phone);
   }
@@ -53,7 +53,7 @@ PhoneTable::PhoneTable(const Words& phones) {
 int64_t PhoneTable::number(const std::string& phone) const {
   const auto found = numbers_.find(phone);
   if (found == numbers_.end())
-    throw DataError(concat_text("\"", phone, "\" is not one of the ", classes() - 1, " phones"));
+    throw DataError(concat_text("\"", phone, "\" is not one of the ", class_count() - 1, " phones"));
   return found->second;
 }
 
@@ -66,9 +66,9 @@ std::vector<int64_t> PhoneTable::numbers(const Words& phones) const {
 Words PhoneTable::phones(const std::vector<int64_t>& numbers) const {
   Words result;
   for (const int64_t number : numbers) {
-    if (number < 0 || number >= classes())
+    if (number < 0 || number >= class_count())
       throw DataError(
-          concat_text(number, " is not the number of a phone, expected a number below ", classes()));
+          concat_text(number, " is not the number of a phone, expected a number below ", class_count()));
     result.push_back(names_[static_cast<size_t>(number)]);
   }
   return result;
@@ -98,14 +98,14 @@ PhoneTable read_phones(const std::filesystem::path& path) {
   }
 }
 
-Words timit_phones(PhoneSet set) {
+Words list_timit_phones(PhoneSet set) {
   std::set<std::string> phones;
   for (const Folding& row : kTimit)
     if (!name_in(row, set).empty()) phones.emplace(name_in(row, set));
   return {phones.begin(), phones.end()};
 }
 
-std::string fold_timit(const std::string& phone, PhoneSet set) {
+std::string map_timit_phone(const std::string& phone, PhoneSet set) {
   // These names are not in the set of 61 phones.
   if (set != PhoneSet::timit61 && (phone == "cl" || phone == "vcl" || phone == "sil"))
     return set == PhoneSet::timit48 ? phone : "sil";
@@ -114,10 +114,11 @@ std::string fold_timit(const std::string& phone, PhoneSet set) {
   throw DataError("\"" + phone + "\" is not a phone of TIMIT");
 }
 
-Words fold_timit(const Words& phones, PhoneSet set) {
+Words map_timit_phone(const Words& phones, PhoneSet set) {
   Words result;
   for (const std::string& phone : phones)
-    if (std::string folded = fold_timit(phone, set); !folded.empty()) result.push_back(std::move(folded));
+    if (std::string folded = map_timit_phone(phone, set); !folded.empty())
+      result.push_back(std::move(folded));
   return result;
 }
 

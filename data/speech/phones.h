@@ -23,7 +23,7 @@ class PhoneTable {
   explicit PhoneTable(const Words& phones);
 
   static constexpr int64_t kBlank = 0;
-  int64_t classes() const { return static_cast<int64_t>(names_.size()); }  // including the blank
+  int64_t class_count() const { return static_cast<int64_t>(names_.size()); }  // including the blank
   const Words& names() const { return names_; }  // indexed by number; the first is "<blank>"
   bool contains(const std::string& phone) const { return numbers_.contains(phone); }
   // Returns the number of a phone. Throws DataError if the table does not contain the phone.
@@ -47,12 +47,12 @@ PhoneTable read_phones(const std::filesystem::path& path);
 enum class PhoneSet { timit61, timit48, timit39 };
 
 // Returns the phones of a set, sorted. The set of 61 phones contains q and h#.
-Words timit_phones(PhoneSet set);
+Words list_timit_phones(PhoneSet set);
 
 // Maps a phone of the 61 or 48 phones of TIMIT to another set. Returns "" for q, which has no counterpart in
 // the smaller sets. Throws DataError if the name is not a phone of TIMIT.
-std::string fold_timit(const std::string& phone, PhoneSet set);
+std::string map_timit_phone(const std::string& phone, PhoneSet set);
 // Maps each phone of a sequence. Removes q, which has no counterpart in the smaller sets.
-Words fold_timit(const Words& phones, PhoneSet set);
+Words map_timit_phone(const Words& phones, PhoneSet set);
 
 }  // namespace tapeformer

@@ -142,9 +142,9 @@ struct Preparation {
 // recording cannot be read or contains no samples.
 void add_audio_info(const fs::path& path, PrepareReport& report) {
   const AudioInfo info = read_audio_info(path);
-  if (info.samples == 0) throw DataError(path.string() + ": contains no samples");
-  ++report.rates[info.rate];
-  report.several_channels += info.channels > 1;
+  if (info.sample_count == 0) throw DataError(path.string() + ": contains no samples");
+  ++report.recordings_by_rate[info.rate];
+  report.multichannel_count += info.channels > 1;
 }
 
 // Adds the utterance of a transcript. Throws DataError if the transcript or its recording cannot be used.
@@ -193,18 +193,18 @@ void drop_equal_ids(Preparation& p) {
 
 void read_utterances(Preparation& p) {
   const auto transcripts = read_transcripts(p.options.transcripts, p.options.columns, &p.report.faults);
-  const std::string rule = speaker_rule(p.recordings, p.options.speakers);
-  p.report.transcripts = static_cast<int64_t>(transcripts.size());
-  p.report.recordings = static_cast<int64_t>(p.recordings.size());
+  const std::string rule = speaker_rule(p.recordings, p.options.speaker_rule);
+  p.report.transcript_count = static_cast<int64_t>(transcripts.size());
+  p.report.recording_count = static_cast<int64_t>(p.recordings.size());
   for (const Transcript& transcript : transcripts) try {
       add_utterance(transcript, rule, p);
     } catch (const DataError& error) {
       p.report.faults.push_back(error.what());
     }
-  p.report.without_transcript = p.report.recordings - static_cast<int64_t>(p.used.size());
+  p.report.without_transcript = p.report.recording_count - static_cast<int64_t>(p.used.size());
   drop_equal_ids(p);
-  for (auto& [word, unknown] : p.unknown) p.report.unknown.push_back(unknown);
-  std::stable_sort(p.report.unknown.begin(), p.report.unknown.end(),
+  for (auto& [word, unknown] : p.unknown) p.report.unknown_words.push_back(unknown);
+  std::stable_sort(p.report.unknown_words.begin(), p.report.unknown_words.end(),
                    [](const auto& a, const auto& b) { return a.count > b.count; });
 }
 
@@ -213,8 +213,8 @@ void write_proposals(Preparation& p) {
   const std::set<std::string> phones = p.lexicon.phones();
   if (!has_arpabet_phones(p.lexicon))
     throw ConfigError("proposals use the phones of CMUdict, but the lexicon uses other phones: " +
-                      short_list({phones.begin(), phones.end()}));
-  const fs::path path = p.options.out / kProposals;
+                      abbreviate_list({phones.begin(), phones.end()}));
+  const fs::path path = p.options.output_folder / kProposals;
   std::string text = kProposalsHeading;
   Lexicon old;
   if (fs::exists(path)) {
@@ -222,24 +222,25 @@ void write_proposals(Preparation& p) {
     text.clear();
     for (const TextLine& line : read_lines(path)) text += line.text + "\n";
   }
-  for (const UnknownWord& unknown : p.report.unknown) {
+  for (const UnknownWord& unknown : p.report.unknown_words) {
     if (old.find(unknown.word)) continue;
     const bool letters = unknown.word.find_first_of("0123456789%&$#@+=") == std::string::npos;
-    const auto proposal = letters ? propose_pronunciation(unknown.word, p.options.program) : std::nullopt;
-    p.report.proposed += proposal.has_value();
+    const auto proposal =
+        letters ? propose_pronunciation(unknown.word, p.options.espeak_program) : std::nullopt;
+    p.report.proposed_count += proposal.has_value();
     if (proposal) text += unknown.word + " " + join_words(*proposal) + "\n";
   }
   replace_file(path.string(), text);
 }
 
 void write_unknown_words(Preparation& p) {
-  const fs::path path = p.options.out / kUnknownWords;
-  if (p.report.unknown.empty()) {
+  const fs::path path = p.options.output_folder / kUnknownWords;
+  if (p.report.unknown_words.empty()) {
     fs::remove(path);
     return;
   }
   std::string text;
-  for (const UnknownWord& unknown : p.report.unknown)
+  for (const UnknownWord& unknown : p.report.unknown_words)
     text += concat_text(unknown.count, " ", unknown.word, " ", unknown.location, "\n");
   replace_file(path.string(), text);
 }
@@ -250,23 +251,24 @@ std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) 
   std::set<std::string> speakers;
   for (const Utterance& utterance : corpus.utterances) speakers.insert(utterance.speaker);
   const bool many = speakers.size() >= kSpeakersToDivide;
-  const bool by_speaker = options.split == "speaker" || (options.split == "auto" && many);
+  const bool by_speaker = options.split_unit == "speaker" || (options.split_unit == "auto" && many);
   for (size_t i = 0; i < corpus.utterances.size(); ++i)
     groups[by_speaker ? corpus.utterances[i].speaker : corpus.utterances[i].id].push_back(i);
   std::vector<const std::vector<size_t>*> list;
   for (const auto& [name, members] : groups) list.push_back(&members);
-  const auto order = epoch_order(options.seed, 0, static_cast<int64_t>(list.size()));
+  const auto order = shuffle_epoch(options.seed, 0, static_cast<int64_t>(list.size()));
   const auto total = static_cast<double>(corpus.utterances.size());
   std::vector<size_t> parts(corpus.utterances.size(), 0);
   size_t next = 0;
-  for (const auto& [part, share] : {std::pair<size_t, double>{1, options.valid}, {2, options.test}})
+  for (const auto& [part, share] :
+       {std::pair<size_t, double>{1, options.valid_share}, {2, options.test_share}})
     for (double filled = 0; filled < std::ceil(share * total - 1e-9) && next < list.size(); ++next)
       for (const size_t i : *list[static_cast<size_t>(order[next])]) {
         parts[i] = part;
         ++filled;
       }
   for (size_t part = 0; part < 3; ++part) {
-    const bool wanted = part == 0 || (part == 1 ? options.valid : options.test) > 0;
+    const bool wanted = part == 0 || (part == 1 ? options.valid_share : options.test_share) > 0;
     if (wanted && std::find(parts.begin(), parts.end(), part) == parts.end())
       throw ConfigError(concat_text("the ", list.size(), by_speaker ? " speakers" : " utterances",
                                     " are too few: nothing is left for ", kSplits[part]));
@@ -290,7 +292,7 @@ void require_replaceable(const fs::path& folder) {
 }
 
 void write_parts(Preparation& p) {
-  const fs::path& out = p.options.out;
+  const fs::path& out = p.options.output_folder;
   const auto parts = divide(p.corpus, p.options);
   std::array<Corpus, 3> divided;
   for (size_t i = 0; i < parts.size(); ++i) divided[parts[i]].utterances.push_back(p.corpus.utterances[i]);
@@ -312,37 +314,37 @@ void write_parts(Preparation& p) {
   }
   fs::remove_all(out / kUnfinishedParts);
   replace_file((out / "lexicon.txt").string(), lexicon);
-  p.report.train = static_cast<int64_t>(divided[0].utterances.size());
-  p.report.valid = static_cast<int64_t>(divided[1].utterances.size());
-  p.report.test = static_cast<int64_t>(divided[2].utterances.size());
-  p.report.speakers = static_cast<int64_t>(speakers.size());
+  p.report.train_count = static_cast<int64_t>(divided[0].utterances.size());
+  p.report.valid_count = static_cast<int64_t>(divided[1].utterances.size());
+  p.report.test_count = static_cast<int64_t>(divided[2].utterances.size());
+  p.report.speaker_count = static_cast<int64_t>(speakers.size());
 }
 
 void check_options(const PrepareOptions& options) {
-  if (!(options.valid >= 0 && options.test >= 0 && options.valid + options.test < 1))
+  if (!(options.valid_share >= 0 && options.test_share >= 0 && options.valid_share + options.test_share < 1))
     throw ConfigError(
         concat_text("expected shares of valid and test that are at least 0 and have a sum below 1, got ",
-                    options.valid, " and ", options.test));
-  for (const char* part : kSplits) require_replaceable(options.out / part);
+                    options.valid_share, " and ", options.test_share));
+  for (const char* part : kSplits) require_replaceable(options.output_folder / part);
 }
 
 }  // namespace
 
 PrepareReport prepare_speech(const PrepareOptions& options) {
   check_options(options);
-  Preparation p{options, merged_lexicon(options.lexicons), Recordings(options.audio)};
+  Preparation p{options, merged_lexicon(options.lexicons), Recordings(options.audio_folder)};
   read_utterances(p);
   std::error_code error;
-  fs::create_directories(options.out, error);
-  if (error) throw DataError(options.out.string() + ": cannot be created: " + error.message());
+  fs::create_directories(options.output_folder, error);
+  if (error) throw DataError(options.output_folder.string() + ": cannot be created: " + error.message());
   write_unknown_words(p);
-  if (options.propose && !p.unknown.empty()) write_proposals(p);
+  if (options.propose_pronunciations && !p.unknown.empty()) write_proposals(p);
   if (p.corpus.utterances.empty())
     throw DataError(concat_text(
-        "none of the ", p.report.transcripts, " transcripts and ", p.report.recordings,
+        "none of the ", p.report.transcript_count, " transcripts and ", p.report.recording_count,
         " recordings can be used; ", p.report.with_unknown_words, " have words that the lexicon lacks",
-        p.unknown.empty() ? "" : concat_text(", see ", (options.out / kUnknownWords).string()),
-        p.report.faults.empty() ? "" : "\n" + fault_text(p.report.faults)));
+        p.unknown.empty() ? "" : concat_text(", see ", (options.output_folder / kUnknownWords).string()),
+        p.report.faults.empty() ? "" : "\n" + format_faults(p.report.faults)));
   write_parts(p);
   return std::move(p.report);
 }

@@ -16,23 +16,23 @@
 namespace tapeformer {
 
 struct PrepareOptions {
-  std::filesystem::path audio;                  // folder of recordings, searched recursively
+  std::filesystem::path audio_folder;           // folder of recordings, searched recursively
   std::filesystem::path transcripts;            // file or folder (data/speech/transcripts.h)
-  std::filesystem::path out;                    // output folder
+  std::filesystem::path output_folder;          // output folder
   std::vector<std::filesystem::path> lexicons;  // for each word, the first file that contains it is used
   TranscriptColumns columns;
-  // The speaker of a transcript without a speaker column. "folder": the top-level folder below `audio`.
-  // "prefix": the file name up to the first - or _. "none": every utterance has its own speaker. "auto":
-  // "folder" if all recordings are in subfolders and there are several subfolders, but fewer than recordings;
-  // else "none".
-  std::string speakers = "auto";
+  // The speaker of a transcript without a speaker column. "folder": the top-level folder below
+  // `audio_folder`. "prefix": the file name up to the first - or _. "none": every utterance has its own
+  // speaker. "auto": "folder" if all recordings are in subfolders and there are several subfolders, but fewer
+  // than recordings; else "none".
+  std::string speaker_rule = "auto";
   // Unit of the split. "speaker": all utterances of a speaker are in the same part. "utterance": each
   // utterance is assigned separately. "auto": "speaker" if there are at least 10 speakers, else "utterance".
-  std::string split = "auto";
-  double valid = 0.1, test = 0.1;     // shares of the utterances
-  uint64_t seed = 0;                  // seed of the split
-  bool propose = false;               // writes proposed pronunciations of unknown words
-  std::string program = "espeak-ng";  // program that proposes pronunciations
+  std::string split_unit = "auto";
+  double valid_share = 0.1, test_share = 0.1;  // shares of the utterances
+  uint64_t seed = 0;                           // seed of the split
+  bool propose_pronunciations = false;         // writes proposed pronunciations of unknown words
+  std::string espeak_program = "espeak-ng";    // program that proposes pronunciations
 };
 
 struct UnknownWord {
@@ -42,26 +42,27 @@ struct UnknownWord {
 };
 
 struct PrepareReport {
-  int64_t recordings = 0, transcripts = 0;  // numbers of recordings and transcripts
-  int64_t train = 0, valid = 0, test = 0;   // numbers of written utterances
-  int64_t speakers = 0;
-  int64_t with_unknown_words = 0;    // utterances left out because of unknown words
-  int64_t without_transcript = 0;    // recordings without a transcript
-  int64_t proposed = 0;              // number of written pronunciations
-  std::vector<UnknownWord> unknown;  // in decreasing order of count
-  std::map<int64_t, int64_t> rates;  // number of recordings by samples per second
-  int64_t several_channels = 0;      // recordings with several channels
-  Faults faults;                     // reasons for all other utterances that were left out
-  int64_t utterances() const { return train + valid + test; }
+  int64_t recording_count = 0, transcript_count = 0;         // numbers of recordings and transcripts
+  int64_t train_count = 0, valid_count = 0, test_count = 0;  // numbers of written utterances
+  int64_t speaker_count = 0;
+  int64_t with_unknown_words = 0;                 // utterances left out because of unknown words
+  int64_t without_transcript = 0;                 // recordings without a transcript
+  int64_t proposed_count = 0;                     // number of written pronunciations
+  std::vector<UnknownWord> unknown_words;         // in decreasing order of count
+  std::map<int64_t, int64_t> recordings_by_rate;  // number of recordings by samples per second
+  int64_t multichannel_count = 0;                 // recordings with several channels
+  Faults faults;                                  // reasons for all other utterances that were left out
+  int64_t utterance_count() const { return train_count + valid_count + test_count; }
 };
 
-// Writes to options.out:
+// Writes to options.output_folder:
 // - train, valid and test: Kaldi data directories with wav.scp, text (words) and utt2spk. Existing
 //   directories are replaced.
 // - lexicon.txt: the words of the texts with their phones.
 // - unknown-words.txt: lines "count word location" for the words that no lexicon contains, if there are any.
 //   Utterances with unknown words are left out.
-// - proposed-lexicon.txt, if options.propose: pronunciations of unknown words by espeak-ng, for review.
+// - proposed-lexicon.txt, if options.propose_pronunciations: pronunciations of unknown words by espeak-ng,
+// for review.
 //   Existing lines are kept. The file has no effect until it is passed in options.lexicons.
 PrepareReport prepare_speech(const PrepareOptions& options);
 

@@ -31,7 +31,7 @@ const std::map<std::string, std::string>& espeak_phonemes() {
 
 }  // namespace
 
-std::optional<Words> arpabet_of_espeak(const Words& phonemes) {
+std::optional<Words> convert_espeak_to_arpabet(const Words& phonemes) {
   Words phones;
   for (const std::string& phoneme : phonemes) {
     const auto found = espeak_phonemes().find(phoneme);
@@ -51,7 +51,7 @@ std::optional<Words> arpabet_of_espeak(const Words& phonemes) {
 std::optional<Words> propose_pronunciation(const std::string& word, const std::string& program) {
   // "--" separates options from words that begin with a dash.
   const CommandOutput spoken(Words{program, "-q", "-v", "en-us", "-x", "--sep=_", "--", word});
-  const auto phones = arpabet_of_espeak(parse_espeak_phonemes(spoken.text()));
+  const auto phones = convert_espeak_to_arpabet(parse_espeak_phonemes(spoken.text()));
   return phones && !phones->empty() ? phones : std::nullopt;
 }
 

@@ -13,7 +13,7 @@ namespace tapeformer {
 
 // Converts phonemes of espeak-ng's American voice (parse_espeak_phonemes) to phones of CMUdict without
 // stress. Returns std::nullopt if a phoneme has no counterpart.
-std::optional<Words> arpabet_of_espeak(const Words& phonemes);
+std::optional<Words> convert_espeak_to_arpabet(const Words& phonemes);
 
 // Returns the phones of the word according to espeak-ng, or std::nullopt if espeak-ng gives no phonemes or a
 // phoneme without a counterpart in CMUdict.

@@ -6,11 +6,11 @@
 
 namespace tapeformer {
 
-Corpus read_corpus(const KnownSet& set, const std::filesystem::path& folder, const std::string& part,
+Corpus read_corpus(const CatalogueEntry& set, const std::filesystem::path& folder, const std::string& part,
                    const CorpusOptions& options, Faults* faults) {
   switch (set.format) {
     case DatasetFormat::an4:
-      return read_an4(contents_folder(set, folder), part, faults);
+      return read_an4(find_contents_folder(set, folder), part, faults);
     case DatasetFormat::spoken_digits:
       return read_spoken_digits(folder, part, faults);
     case DatasetFormat::timit:
@@ -24,8 +24,8 @@ Corpus read_corpus(const KnownSet& set, const std::filesystem::path& folder, con
   }
 }
 
-std::filesystem::path cmudict_path(const std::string& data_dir) {
-  const KnownSet& set = known_set("cmudict");
+std::filesystem::path find_cmudict(const std::string& data_dir) {
+  const CatalogueEntry& set = require_catalogue_entry("cmudict");
   return require_set(set, data_dir) / set.files.front().name;
 }
 

@@ -18,10 +18,10 @@ struct CorpusOptions {
 // or "test". If `faults` is not null, readers of all formats except Kaldi append faults to `faults` instead
 // of throwing. Throws ConfigError if the data set is not a corpus of speech or has no such part, and
 // DataError for faults.
-Corpus read_corpus(const KnownSet& set, const std::filesystem::path& folder, const std::string& part,
+Corpus read_corpus(const CatalogueEntry& set, const std::filesystem::path& folder, const std::string& part,
                    const CorpusOptions& options, Faults* faults = nullptr);
 
 // Returns the path of CMUdict. Throws MissingSetError if no data directory contains CMUdict.
-std::filesystem::path cmudict_path(const std::string& data_dir);
+std::filesystem::path find_cmudict(const std::string& data_dir);
 
 }  // namespace tapeformer

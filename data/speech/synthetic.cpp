@@ -54,8 +54,8 @@ void add_noise(std::vector<float>& samples, double decibels, const RandomStream&
 Utterance speak(const fs::path& folder, const std::string& split, int64_t number, const Words& words,
                 const SyntheticSpeechOptions& options) {
   const RandomStream stream(options.seed, "synthetic " + split, static_cast<uint64_t>(number));
-  const Words voices = synthetic_voices(split);
-  const std::string voice = voices[stream.below(0, voices.size())];
+  const Words voices = list_synthetic_voices(split);
+  const std::string voice = voices[stream.uniform_below(0, voices.size())];
   std::string digits = std::to_string(number);
   digits.insert(0, 6 - std::min<size_t>(6, digits.size()), '0');
   Utterance utterance;
@@ -65,8 +65,9 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
   utterance.path = fs::path("wav") / (utterance.id + ".wav");
   const fs::path spoken = folder / "wav" / (utterance.id + kSpokenSuffix);
   utterance.phones = parse_espeak_phonemes(espeak_output(
-      {options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
-       std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), join_words(words)}));
+      {options.espeak_program, "-v", voice, "-s", std::to_string(120 + stream.uniform_below(1, 81)), "-p",
+       std::to_string(25 + stream.uniform_below(2, 51)), "-x", "--sep=_", "-w", spoken.string(),
+       join_words(words)}));
   Audio audio = read_audio(spoken, {.rate = options.rate, .resample = true});
   fs::remove(spoken);
   const double span = options.quietest_noise_db - options.loudest_noise_db;
@@ -96,7 +97,7 @@ void make_split(const fs::path& folder, const std::string& split, const std::vec
 
 }  // namespace
 
-Words synthetic_voices(const std::string& split) {
+Words list_synthetic_voices(const std::string& split) {
   if (split == "train")
     return {"en-us+m1", "en-us+m2", "en-us+m3", "en-us+m7", "en-us+f1", "en-us+f2", "en-us+f3"};
   if (split == "valid") return {"en-us+m4", "en-us+f4"};
@@ -104,7 +105,7 @@ Words synthetic_voices(const std::string& split) {
   throw ConfigError("synthetic-speech has the splits train, valid and test, not \"" + split + "\"");
 }
 
-std::vector<Words> synthetic_sentences(uint64_t seed, int64_t first, int64_t count) {
+std::vector<Words> generate_sentences(uint64_t seed, int64_t first, int64_t count) {
   int64_t possible = 1;
   for (const Words& choices : kGrammar) possible *= static_cast<int64_t>(choices.size());
   if (first < 0 || count < 0 || first + count > possible / 100)
@@ -116,7 +117,7 @@ std::vector<Words> synthetic_sentences(uint64_t seed, int64_t first, int64_t cou
     const RandomStream stream(seed, "synthetic sentences", draw);
     Words sentence;
     for (size_t i = 0; i < kGrammar.size(); ++i)
-      for (const std::string& word : split_words(kGrammar[i][stream.below(i, kGrammar[i].size())]))
+      for (const std::string& word : split_words(kGrammar[i][stream.uniform_below(i, kGrammar[i].size())]))
         sentence.push_back(word);
     if (seen.insert(sentence).second && static_cast<int64_t>(seen.size()) > first) result.push_back(sentence);
   }
@@ -134,7 +135,7 @@ Words parse_espeak_phonemes(const std::string& text) {
 }
 
 void make_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions& options) {
-  if (options.train < 1 || options.valid < 0 || options.test < 0 || options.rate < 1000 ||
+  if (options.train_count < 1 || options.valid_count < 0 || options.test_count < 0 || options.rate < 1000 ||
       options.loudest_noise_db > options.quietest_noise_db)
     throw ConfigError(
         "synthetic-speech: expected at least 1 sentence for training, none negative, a rate of at "
@@ -146,10 +147,11 @@ void make_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions&
   std::vector<std::string> made;
   try {
     int64_t first = 0;
-    for (const auto& [split, count] :
-         {std::pair{"train", options.train}, {"valid", options.valid}, {"test", options.test}}) {
+    for (const auto& [split, count] : {std::pair{"train", options.train_count},
+                                       {"valid", options.valid_count},
+                                       {"test", options.test_count}}) {
       if (count > 0) {
-        make_split(unfinished / split, split, synthetic_sentences(options.seed, first, count), options);
+        make_split(unfinished / split, split, generate_sentences(options.seed, first, count), options);
         made.push_back(split);
       }
       first += count;

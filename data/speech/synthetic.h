@@ -18,19 +18,19 @@ namespace tapeformer {
 inline constexpr char kSyntheticSpeech[] = "synthetic-speech";
 
 struct SyntheticSpeechOptions {
-  int64_t train = 600, valid = 60, test = 60;  // numbers of sentences
+  int64_t train_count = 600, valid_count = 60, test_count = 60;  // numbers of sentences
   uint64_t seed = 0;
   int64_t rate = 16000;
   double quietest_noise_db = 40, loudest_noise_db = 15;  // range of the signal-to-noise ratio in dB
-  std::string program = "espeak-ng";
+  std::string espeak_program = "espeak-ng";
 };
 
 // Returns the voices of a split. The splits have no voice in common.
-Words synthetic_voices(const std::string& split);
+Words list_synthetic_voices(const std::string& split);
 
 // Returns the sentences [first, first + count) of a list of distinct random sentences. `seed` determines the
 // list.
-std::vector<Words> synthetic_sentences(uint64_t seed, int64_t first, int64_t count);
+std::vector<Words> generate_sentences(uint64_t seed, int64_t first, int64_t count);
 
 // Converts the output of espeak-ng ("s_'E_v_@_n 'oU_l_d") to phonemes without stress marks and other marks.
 Words parse_espeak_phonemes(const std::string& text);

@@ -70,7 +70,7 @@ std::optional<size_t> chosen_column(const Words& header, const std::string& want
     return std::stoul(wanted) - 1;
   for (size_t i = 0; i < header.size(); ++i)
     if (header[i] == wanted) return i;
-  line.fail("there is no column \"" + wanted + "\"; the columns are: " + short_list(header));
+  line.fail("there is no column \"" + wanted + "\"; the columns are: " + abbreviate_list(header));
 }
 
 struct Columns {
@@ -99,7 +99,7 @@ Columns find_columns(const TextLine& line, const Words& first, const TranscriptC
     line.fail(
         concat_text("expected a header with a column for the recording (path, file, id …) and one for the "
                     "text (text, sentence …), or 2 columns, found ",
-                    first.size(), ": ", short_list(first)));
+                    first.size(), ": ", abbreviate_list(first)));
   columns.recording = chosen_recording.value_or(0);
   columns.text = chosen_text.value_or(first.size() - 1);
   return columns;

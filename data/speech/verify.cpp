@@ -29,10 +29,10 @@ void add_fault(Faults& faults, const Utterance& utterance, const std::string& te
   faults.push_back(text.starts_with(utterance.location) ? text : utterance.location + ": " + text);
 }
 
-void check_utterances(const Corpus& corpus, ContentCheck& check_one, Faults& faults) {
+void check_utterances(const Corpus& corpus, ContentCheck& content_check, Faults& faults) {
   for (const Utterance& utterance : corpus.utterances) {
     if (!utterance.fault.empty()) add_fault(faults, utterance, utterance.fault);
-    for (const std::string& fault : check_one(utterance)) add_fault(faults, utterance, fault);
+    for (const std::string& fault : content_check(utterance)) add_fault(faults, utterance, fault);
   }
 }
 
@@ -51,8 +51,8 @@ void check_timit_times(const Utterance& utterance, Faults& faults) {
       if (words.size() != 3) continue;
       const double begin = parse_number(words[0], line), end = parse_number(words[1], line);
       if (begin < before) faults.push_back(line.location() + ": begins before the phone above");
-      if (end > static_cast<double>(info.samples + info.rate / 10))
-        faults.push_back(concat_text(line.location(), ": ends at sample ", end, " of ", info.samples));
+      if (end > static_cast<double>(info.sample_count + info.rate / 10))
+        faults.push_back(concat_text(line.location(), ": ends at sample ", end, " of ", info.sample_count));
       before = begin;
     } catch (const DataError&) {  // reported by the reader of labels
     }
@@ -62,7 +62,7 @@ void check_timit_times(const Utterance& utterance, Faults& faults) {
 void check_librispeech_files(const fs::path& folder, const Corpus& corpus, Faults& faults) {
   std::set<fs::path> named;
   for (const Utterance& utterance : corpus.utterances) named.insert(utterance.path);
-  for (const auto& entry : entries_below(folder))
+  for (const auto& entry : list_folder_tree(folder))
     if (entry.path().extension() == ".flac" && !named.contains(entry.path()))
       faults.push_back(entry.path().string() + ": no transcript names it");
 }
@@ -70,42 +70,43 @@ void check_librispeech_files(const fs::path& folder, const Corpus& corpus, Fault
 // Returns the folders in checks.parts. If checks.parts is empty, returns all folders for which `holds_part`
 // is true.
 template <class HoldsPart>
-std::vector<fs::path> part_folders(const fs::path& folder, const SpeechChecks& checks,
+std::vector<fs::path> part_folders(const fs::path& folder, const SpeechCheckOptions& checks,
                                    HoldsPart&& holds_part) {
   if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> parts;
   for (const std::string& part : checks.parts) parts.push_back(folder / part);
   if (!parts.empty()) return parts;
-  for (const auto& entry : folder_entries(folder))
+  for (const auto& entry : list_folder(folder))
     if (is_folder(entry.path()) && holds_part(entry.path())) parts.push_back(entry.path());
   return parts;
 }
 
-void verify_librispeech(const fs::path& folder, const SpeechChecks& checks, Faults& faults) {
+void verify_librispeech(const fs::path& folder, const SpeechCheckOptions& checks, Faults& faults) {
   const auto parts = part_folders(folder, checks, [](const fs::path&) { return true; });
   if (parts.empty()) throw DataError(folder.string() + ": contains no parts, such as dev-clean");
-  ContentCheck check_one(checks);
+  ContentCheck content_check(checks);
   for (const fs::path& part : parts)
     collect_fault(&faults, [&] {
       const Corpus corpus = read_librispeech(part.parent_path(), part.filename().string(), &faults);
-      check_utterances(corpus, check_one, faults);
+      check_utterances(corpus, content_check, faults);
       check_librispeech_files(part, corpus, faults);
     });
 }
 
 // Verifies the parts "train" and "test" of a corpus without part folders.
-void verify_splits(const KnownSet& set, const fs::path& folder, const SpeechChecks& checks, Faults& faults) {
-  ContentCheck check_one(checks);
+void verify_splits(const CatalogueEntry& set, const fs::path& folder, const SpeechCheckOptions& checks,
+                   Faults& faults) {
+  ContentCheck content_check(checks);
   for (const std::string part : {"train", "test"})
     collect_fault(&faults, [&] {
       const Corpus corpus = read_corpus(set, folder, part, {}, &faults);
       if (set.format == DatasetFormat::timit)
         for (const Utterance& utterance : corpus.utterances) check_timit_times(utterance, faults);
-      check_utterances(corpus, check_one, faults);
+      check_utterances(corpus, content_check, faults);
     });
 }
 
-void verify_kaldi(const fs::path& folder, const SpeechChecks& checks, Faults& faults) {
+void verify_kaldi(const fs::path& folder, const SpeechCheckOptions& checks, Faults& faults) {
   std::vector<fs::path> parts = {folder};
   if (!is_kaldi_directory(folder)) parts = part_folders(folder, checks, is_kaldi_directory);
   if (parts.empty())
@@ -113,9 +114,9 @@ void verify_kaldi(const fs::path& folder, const SpeechChecks& checks, Faults& fa
         folder.string() +
         ": expected a data directory of Kaldi (wav.scp or feats.scp, and text) or a folder of such "
         "directories");
-  ContentCheck check_one(checks);
+  ContentCheck content_check(checks);
   for (const fs::path& part : parts) {
-    const Faults own = kaldi_problems(part, check_one, checks.allow_commands);
+    const Faults own = find_kaldi_faults(part, content_check, checks.allow_commands);
     faults.insert(faults.end(), own.begin(), own.end());
   }
 }
@@ -125,11 +126,12 @@ void verify_lexicon(const fs::path& path, bool cmudict, Faults& faults) {
   if (lexicon.size() == 0) throw DataError(path.string() + ": contains no words");
 }
 
-void verify_set_contents(const KnownSet& set, const fs::path& path, SpeechChecks checks, Faults& faults) {
+void verify_set_contents(const CatalogueEntry& set, const fs::path& path, SpeechCheckOptions checks,
+                         Faults& faults) {
   switch (set.format) {
     case DatasetFormat::kaldi:
       if (checks.parts.empty())
-        for (const KnownFile& part : set.files) checks.parts.emplace_back(part.name);
+        for (const CatalogueFile& part : set.files) checks.parts.emplace_back(part.name);
       return verify_kaldi(path, checks, faults);
     case DatasetFormat::librispeech:
       return verify_librispeech(path, checks, faults);
@@ -142,24 +144,24 @@ void verify_set_contents(const KnownSet& set, const fs::path& path, SpeechChecks
 
 }  // namespace
 
-std::vector<std::string> speech_layouts() {
-  std::vector<std::string> layouts = set_names([](const KnownSet& set) {
+std::vector<std::string> list_speech_layouts() {
+  std::vector<std::string> layouts = list_set_names([](const CatalogueEntry& set) {
     return set.type == DatasetType::speech || set.type == DatasetType::lexicon;
   });
   layouts.emplace_back(kLexiconLayout);
   return layouts;
 }
 
-Faults speech_problems(const std::string& layout, const fs::path& path, const SpeechChecks& checks) {
-  const auto layouts = speech_layouts();
+Faults find_speech_faults(const std::string& layout, const fs::path& path, const SpeechCheckOptions& checks) {
+  const auto layouts = list_speech_layouts();
   if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end())
-    throw ConfigError(unknown_name_text(layout, "a layout", layouts));
+    throw ConfigError(describe_unknown_name(layout, "a layout", layouts));
   Faults faults;
   collect_fault(&faults, [&] {
     if (layout == kLexiconLayout)
       verify_lexicon(path, false, faults);
     else
-      verify_set_contents(known_set(layout), path, checks, faults);
+      verify_set_contents(require_catalogue_entry(layout), path, checks, faults);
   });
   // The parts of a corpus share files, so the same fault may be reported for several parts.
   Faults once;

@@ -10,14 +10,14 @@
 
 namespace tapeformer {
 
-// Returns the layouts that speech_problems supports: the names of data sets of speech and of lexica, and
+// Returns the layouts that find_speech_faults supports: the names of data sets of speech and of lexica, and
 // "lexicon" for a single lexicon file.
-std::vector<std::string> speech_layouts();
+std::vector<std::string> list_speech_layouts();
 
 // Returns all faults of the lists, labels and audio of a corpus. Computes features with the same code as
 // training. For Kaldi, `path` is a data directory or a folder of data directories. Throws ConfigError for an
 // unknown layout.
-Faults speech_problems(const std::string& layout, const std::filesystem::path& path,
-                       const SpeechChecks& checks = {});
+Faults find_speech_faults(const std::string& layout, const std::filesystem::path& path,
+                          const SpeechCheckOptions& checks = {});
 
 }  // namespace tapeformer

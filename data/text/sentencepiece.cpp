@@ -45,8 +45,8 @@ class SentencePieceTokenizer final : public Tokenizer {
       throw DataError(source + ": is not a SentencePiece model or is damaged: " + status.error_message());
     for (int token = 0; token < processor_.GetPieceSize(); ++token) texts_.push_back(piece_text(token));
   }
-  std::string name() const override { return kSentencePiece; }
-  int64_t vocabulary() const override { return static_cast<int64_t>(texts_.size()); }
+  std::string name() const override { return kSentencePieceTokenizerName; }
+  int64_t vocabulary_size() const override { return static_cast<int64_t>(texts_.size()); }
 
   std::vector<int32_t> encode(std::string_view text) const override {
     if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
@@ -68,7 +68,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return all;
   }
   std::string_view text_of(int64_t token) const override { return texts_.at(static_cast<size_t>(token)); }
-  std::string data() const override { return model_; }
+  std::string serialize() const override { return model_; }
 
  private:
   std::string piece_text(int token) const {

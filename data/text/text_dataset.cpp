@@ -20,7 +20,7 @@ struct TextRange {
 };
 
 std::shared_ptr<const TextSource> open_text(const std::string& path) {
-  return std::make_shared<const TextSource>(text_files(path));
+  return std::make_shared<const TextSource>(list_text_files(path));
 }
 
 // Returns the offset of the first byte of the character that contains the byte at `offset`.
@@ -43,7 +43,7 @@ TextRange shared_range(const TextOptions& options, const std::string& split) {
   const auto bytes = static_cast<double>(text->bytes());
   // For tokenizers other than "bytes", boundaries move to the start of a character.
   const auto boundary = [&](int64_t offset) {
-    return options.tokenizer == kBytes ? offset : character_start(*text, offset);
+    return options.tokenizer == kByteTokenizerName ? offset : character_start(*text, offset);
   };
   const int64_t test_bytes = std::llround(bytes * test), valid_bytes = std::llround(bytes * valid);
   const int64_t test_first = boundary(text->bytes() - test_bytes);
@@ -125,7 +125,7 @@ std::unique_ptr<const TokenSequence> stored_tokens(const TextRange& range, const
   std::vector<T> tokens;
   std::vector<std::vector<int32_t>> parts;
   for (int64_t begin = 0; begin < count; begin += static_cast<int64_t>(parts.size())) {
-    parts.assign(static_cast<size_t>(std::min<int64_t>(4 * threads(), count - begin)), {});
+    parts.assign(static_cast<size_t>(std::min<int64_t>(4 * thread_count(), count - begin)), {});
     parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         const int64_t at = begin + i == 0 ? range.first : ends[static_cast<size_t>(begin + i - 1)];
@@ -146,23 +146,24 @@ std::unique_ptr<const TokenSequence> stored_tokens(const TextRange& range, const
 }
 
 std::unique_ptr<const TokenSequence> make_tokens(const TextRange& range, const Tokenizer& tokenizer) {
-  if (tokenizer.name() == kBytes) return std::make_unique<MappedTokens>(range);
-  if (tokenizer.vocabulary() <= kByteTokens) return stored_tokens<uint8_t>(range, tokenizer);
-  if (tokenizer.vocabulary() <= 1 << 16) return stored_tokens<uint16_t>(range, tokenizer);
+  if (tokenizer.name() == kByteTokenizerName) return std::make_unique<MappedTokens>(range);
+  if (tokenizer.vocabulary_size() <= kByteTokens) return stored_tokens<uint8_t>(range, tokenizer);
+  if (tokenizer.vocabulary_size() <= 1 << 16) return stored_tokens<uint16_t>(range, tokenizer);
   return stored_tokens<int32_t>(range, tokenizer);
 }
 
 }  // namespace
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed) {
-  if (options.tokenizer == kBytes) return make_byte_tokenizer();
-  if (options.tokenizer == kSentencePiece && !options.sentencepiece_model.empty()) {
+  if (options.tokenizer == kByteTokenizerName) return make_byte_tokenizer();
+  if (options.tokenizer == kSentencePieceTokenizerName && !options.sentencepiece_model.empty()) {
     const Bytes model = read_bytes(options.sentencepiece_model, kMaxModelBytes);
     return make_sentencepiece_tokenizer(std::string(as_text(model, model.size())),
                                         options.sentencepiece_model);
   }
   const auto text = open_text(options.path);
-  if (options.tokenizer == kSentencePiece) return train_sentencepiece(*text, options.vocabulary, seed);
+  if (options.tokenizer == kSentencePieceTokenizerName)
+    return train_sentencepiece(*text, options.vocabulary, seed);
   std::vector<std::shared_ptr<const TextSource>> texts{text};
   for (const std::string& path : {options.valid_path, options.test_path})
     if (!path.empty()) texts.push_back(open_text(path));
@@ -176,7 +177,7 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
     : tokenizer_(std::move(tokenizer)),
       info_{.name = name,
             .split = split,
-            .vocabulary = tokenizer_->vocabulary(),
+            .vocabulary = tokenizer_->vocabulary_size(),
             .length = options.sequence_length},
       random_windows_(options.random_windows),
       segments_(options.segments),
@@ -210,7 +211,7 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
   }
 }
 
-int64_t TextDataset::start_of(int64_t index) const {
+int64_t TextDataset::window_start(int64_t index) const {
   if (random_windows_) return index;
   if (segments_) return index * info_.length;
   return std::min(index * (info_.length - context_), tokens_->size() - 1 - info_.length);
@@ -232,7 +233,7 @@ Batch TextDataset::batch(std::span<const int64_t> indices) const {
     std::fill_n(batch.mask.data<uint8_t>() + row * info_.length + first, masked, uint8_t{0});
   };
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t index = indices[static_cast<size_t>(i)], start = start_of(index);
+    const int64_t index = indices[static_cast<size_t>(i)], start = window_start(index);
     const int64_t present = std::min(width, tokens_->size() - start);
     const auto read = [&](auto* row) {
       tokens_->read(start, present, row);

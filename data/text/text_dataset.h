@@ -12,7 +12,7 @@
 namespace tapeformer {
 
 struct TextOptions {
-  std::string path;                 // a file, a folder or a pattern; see text_files()
+  std::string path;                 // a file, a folder or a pattern; see list_text_files()
   std::string tokenizer = "bytes";  // "bytes", "characters" or "sentencepiece"
   std::string sentencepiece_model;  // file of a SentencePiece model; empty: train a model
   int64_t vocabulary = 2000;        // number of tokens of a trained SentencePiece model
@@ -81,7 +81,7 @@ class TextDataset final : public Dataset {
   int64_t eval_context() const { return context_; }
 
  private:
-  int64_t start_of(int64_t index) const;
+  int64_t window_start(int64_t index) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<const TokenSequence> tokens_;

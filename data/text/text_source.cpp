@@ -23,7 +23,7 @@ bool is_hidden(const fs::path& path) {
 
 std::vector<fs::path> files_below(const std::string& folder) {
   std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : entries_below(folder)) {
+  for (const fs::directory_entry& entry : list_folder_tree(folder)) {
     const fs::path name = entry.path().lexically_relative(folder);
     std::error_code ignored;
     if (std::none_of(name.begin(), name.end(), is_hidden) && !entry.is_directory(ignored))
@@ -46,7 +46,7 @@ std::vector<fs::path> files_matching(const std::string& pattern) {
 }
 
 File open_checked(const fs::path& path) try {
-  return open_regular(path.string());
+  return open_regular_file(path.string());
 } catch (const FileError& error) {
   throw DataError(error.what());
 }
@@ -61,14 +61,14 @@ void check_size(const std::vector<fs::path>& files, int64_t bytes) {
 
 }  // namespace
 
-std::vector<fs::path> text_files(const std::string& path) {
+std::vector<fs::path> list_text_files(const std::string& path) {
   if (is_folder(path)) return files_below(path);
   if (!has_entry(path) && path.find_first_of("*?[") != std::string::npos) return files_matching(path);
   return {path};
 }
 
-void require_text(const std::string& path) {
-  const std::vector<fs::path> files = text_files(path);
+void require_text_files(const std::string& path) {
+  const std::vector<fs::path> files = list_text_files(path);
   int64_t bytes = 0;
   for (const fs::path& file : files) {
     require_regular_file(file);

@@ -13,11 +13,11 @@ namespace tapeformer {
 // Returns the files that a path selects. A path is a file, a folder with all regular files in it and its
 // subfolders, or a pattern with *, ? or [...]. Files are sorted by path. Entries whose names begin with a dot
 // and links to folders are left out. Throws DataError if a folder or a pattern selects no file.
-std::vector<std::filesystem::path> text_files(const std::string& path);
+std::vector<std::filesystem::path> list_text_files(const std::string& path);
 
 // Throws DataError if a path selects no file, an unreadable file or only empty files. Does not read the
 // files.
-void require_text(const std::string& path);
+void require_text_files(const std::string& path);
 
 // The concatenated contents of files, without separators. Plain files are mapped into memory, and gzip files
 // are unpacked into memory. The files must not change while the object exists. Immutable and thread-safe.

@@ -18,8 +18,8 @@ class ByteTokenizer final : public Tokenizer {
   ByteTokenizer() {
     for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<char>(i);
   }
-  std::string name() const override { return kBytes; }
-  int64_t vocabulary() const override { return static_cast<int64_t>(bytes_.size()); }
+  std::string name() const override { return kByteTokenizerName; }
+  int64_t vocabulary_size() const override { return static_cast<int64_t>(bytes_.size()); }
   std::vector<int32_t> encode(std::string_view text) const override {
     const auto* const first = reinterpret_cast<const uint8_t*>(text.data());
     return {first, first + text.size()};
@@ -27,7 +27,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string_view text_of(int64_t token) const override {
     return {&bytes_.at(static_cast<size_t>(token)), 1};
   }
-  std::string data() const override { return ""; }
+  std::string serialize() const override { return ""; }
 
  private:
   std::array<char, 256> bytes_;
@@ -39,7 +39,7 @@ class CharacterTokenizer final : public Tokenizer {
   explicit CharacterTokenizer(std::string characters) : characters_(std::move(characters)) {
     std::fill(ascii_.begin(), ascii_.end(), -1);
     for (std::string_view rest = characters_; !rest.empty();) {
-      const Utf8Character next = first_utf8_character(rest);
+      const Utf8Character next = decode_first_utf8_character(rest);
       const auto token = static_cast<int32_t>(texts_.size());
       if (next.code < kAsciiCodes)
         ascii_[next.code] = token;
@@ -49,8 +49,8 @@ class CharacterTokenizer final : public Tokenizer {
       rest.remove_prefix(next.bytes);
     }
   }
-  std::string name() const override { return kCharacters; }
-  int64_t vocabulary() const override { return static_cast<int64_t>(texts_.size()); }
+  std::string name() const override { return kCharacterTokenizerName; }
+  int64_t vocabulary_size() const override { return static_cast<int64_t>(texts_.size()); }
 
   std::vector<int32_t> encode(std::string_view text) const override {
     std::vector<int32_t> tokens;
@@ -62,7 +62,7 @@ class CharacterTokenizer final : public Tokenizer {
         ++at;
         continue;
       }
-      const Utf8Character next = first_utf8_character(text.substr(at));
+      const Utf8Character next = decode_first_utf8_character(text.substr(at));
       if (next.bytes == 0)
         throw EncodingError(at, "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
       const auto found = others_.find(next.code);
@@ -75,7 +75,7 @@ class CharacterTokenizer final : public Tokenizer {
     return tokens;
   }
   std::string_view text_of(int64_t token) const override { return texts_.at(static_cast<size_t>(token)); }
-  std::string data() const override { return characters_; }
+  std::string serialize() const override { return characters_; }
 
  private:
   std::string characters_;
@@ -98,7 +98,7 @@ void mark_characters(const TextSource& text, std::vector<bool>& used) {
         ++done;
         continue;
       }
-      const Utf8Character next = first_utf8_character(rest.substr(done, kLongest));
+      const Utf8Character next = decode_first_utf8_character(rest.substr(done, kLongest));
       if (next.bytes == 0)
         throw DataError(text.location(at + static_cast<int64_t>(done)) +
                         " is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
@@ -131,7 +131,7 @@ void append_utf8(char32_t code, std::string& text) {
 std::shared_ptr<const Tokenizer> restore_characters(const std::string& data, const std::string& source) {
   std::vector<char32_t> codes;
   for (std::string_view rest = data; !rest.empty();) {
-    const Utf8Character next = first_utf8_character(rest);
+    const Utf8Character next = decode_first_utf8_character(rest);
     if (next.bytes == 0) throw DataError(source + ": the characters of the tokenizer are not valid UTF-8");
     codes.push_back(next.code);
     rest.remove_prefix(next.bytes);
@@ -170,9 +170,9 @@ std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<cons
 
 std::shared_ptr<const Tokenizer> restore_tokenizer(const std::string& name, const std::string& data,
                                                    const std::string& source) {
-  if (name == kBytes) return make_byte_tokenizer();
-  if (name == kCharacters) return restore_characters(data, source);
-  if (name == kSentencePiece) return make_sentencepiece_tokenizer(data, source);
+  if (name == kByteTokenizerName) return make_byte_tokenizer();
+  if (name == kCharacterTokenizerName) return restore_characters(data, source);
+  if (name == kSentencePieceTokenizerName) return make_sentencepiece_tokenizer(data, source);
   throw DataError(source + ": unknown tokenizer \"" + name + "\"");
 }
 

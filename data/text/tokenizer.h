@@ -28,8 +28,8 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
   virtual ~Tokenizer() = default;
 
-  virtual std::string name() const = 0;    // "bytes", "characters" or "sentencepiece"
-  virtual int64_t vocabulary() const = 0;  // number of different tokens
+  virtual std::string name() const = 0;         // "bytes", "characters" or "sentencepiece"
+  virtual int64_t vocabulary_size() const = 0;  // number of different tokens
   // Returns the tokens of a text. Throws EncodingError for invalid UTF-8, unless tokens are bytes, and for
   // characters that are not in the vocabulary.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
@@ -37,13 +37,14 @@ class Tokenizer {
   virtual std::string_view text_of(int64_t token) const = 0;
   // Returns the data from which restore_tokenizer() makes the tokenizer. The result is empty for bytes.
   // Otherwise, it contains the characters in the order of their tokens, or the SentencePiece model.
-  virtual std::string data() const = 0;
+  virtual std::string serialize() const = 0;
 
   // Returns the concatenated texts of the tokens.
   std::string decode(std::span<const int64_t> tokens) const;
 };
 
-inline constexpr char kBytes[] = "bytes", kCharacters[] = "characters", kSentencePiece[] = "sentencepiece";
+inline constexpr char kByteTokenizerName[] = "bytes", kCharacterTokenizerName[] = "characters",
+                      kSentencePieceTokenizerName[] = "sentencepiece";
 
 // Returns the number of characters in a UTF-8 text. Does not count a character whose first byte is missing.
 int64_t count_characters(std::string_view text);
@@ -66,8 +67,8 @@ std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
                                                      uint64_t seed);
 
-// Returns the tokenizer with this name and data(). `source` names the data in errors. Throws DataError if the
-// data is damaged, and ConfigError in a build without SentencePiece.
+// Returns the tokenizer with this name and this serialized form. `source` names the data in errors. Throws
+// DataError if the data is damaged, and ConfigError in a build without SentencePiece.
 std::shared_ptr<const Tokenizer> restore_tokenizer(const std::string& name, const std::string& data,
                                                    const std::string& source);
 

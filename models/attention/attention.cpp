@@ -58,19 +58,32 @@ void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kin
 
 // Throws OptionError if `options` sets an option that has no effect because of the values of other options.
 void check_used(const AttentionKind& kind, const OptionValues& options) {
-  for (const UnusedOption& unused : unused_options(kind.options, options))
+  for (const UnusedOption& unused : find_unused_options(kind.options, options))
     throw OptionError(unused.name, unused.problem);
 }
 
 std::deque<AttentionKind>& registry() {
-  static auto& kinds = *new std::deque<AttentionKind>{
-      linear_attention_kind(),      softmax_attention_kind(),        lsh_attention_kind(),
-      local_attention_kind(),       shared_softmax_attention_kind(), performer_attention_kind(),
-      linformer_attention_kind(),   synthesizer_attention_kind(),    memory_compressed_attention_kind(),
-      sparse_attention_kind(),      longformer_attention_kind(),     big_bird_attention_kind(),
-      image_attention_kind(),       sinkhorn_attention_kind(),       routing_attention_kind(),
-      axial_row_attention_kind(),   axial_column_attention_kind(),   transformer_xl_attention_kind(),
-      compressive_attention_kind(), isab_attention_kind(),           etc_attention_kind()};
+  static auto& kinds = *new std::deque<AttentionKind>{make_linear_attention_kind(),
+                                                      make_softmax_attention_kind(),
+                                                      make_lsh_attention_kind(),
+                                                      make_local_attention_kind(),
+                                                      make_shared_softmax_attention_kind(),
+                                                      make_performer_attention_kind(),
+                                                      make_linformer_attention_kind(),
+                                                      make_synthesizer_attention_kind(),
+                                                      make_memory_compressed_attention_kind(),
+                                                      make_sparse_attention_kind(),
+                                                      make_longformer_attention_kind(),
+                                                      make_big_bird_attention_kind(),
+                                                      make_image_attention_kind(),
+                                                      make_sinkhorn_attention_kind(),
+                                                      make_routing_attention_kind(),
+                                                      make_axial_row_attention_kind(),
+                                                      make_axial_column_attention_kind(),
+                                                      make_transformer_xl_attention_kind(),
+                                                      make_compressive_attention_kind(),
+                                                      make_isab_attention_kind(),
+                                                      make_etc_attention_kind()};
   return kinds;
 }
 
@@ -92,8 +105,9 @@ void Attention::append_compressed(const Tensor&, const Tensor&, AttentionState&)
   throw std::invalid_argument(kNoCompressedMemory);
 }
 
-OptionValues AttentionKind::values(const std::vector<std::pair<std::string, OptionValue>>& replaced) const {
-  OptionValues result = defaults();
+OptionValues AttentionKind::replace_defaults(
+    const std::vector<std::pair<std::string, OptionValue>>& replaced) const {
+  OptionValues result = default_options();
   for (const auto& [option, value] : replaced) {
     const auto found = result.all().find(option);
     if (found == result.all().end()) throw OptionError(option, "unknown option");
@@ -108,12 +122,12 @@ void register_attention_kind(AttentionKind kind) {
   registry().push_back(std::move(kind));
 }
 
-const std::deque<AttentionKind>& attention_kinds() {
+const std::deque<AttentionKind>& list_attention_kinds() {
   return registry();
 }
 
-const AttentionKind& attention_kind(const std::string& name) {
-  const auto& kinds = attention_kinds();
+const AttentionKind& find_attention_kind(const std::string& name) {
+  const auto& kinds = list_attention_kinds();
   const auto found =
       std::find_if(kinds.begin(), kinds.end(), [&](const AttentionKind& kind) { return kind.name == name; });
   if (found != kinds.end()) return *found;
@@ -123,14 +137,14 @@ const AttentionKind& attention_kind(const std::string& name) {
     names.push_back(kind.name);
     list += (list.empty() ? "" : ", ") + kind.name;
   }
-  const std::string nearest = nearest_name(name, names);
+  const std::string nearest = find_nearest_name(name, names);
   throw ConfigError("unknown attention kind \"" + name + "\" (known: " + list + ")" +
                     (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
 }
 
 std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,
                                           const AttentionSetup& setup) {
-  const AttentionKind& kind = attention_kind(name);
+  const AttentionKind& kind = find_attention_kind(name);
   const Capability& drops_weights = kind.capabilities.weight_dropout;
   if (setup.dropout > 0 && !drops_weights)
     throw OptionError("attention_dropout", unsupported_text(kind, "dropout of weights", drops_weights));
@@ -144,7 +158,7 @@ std::unique_ptr<Attention> make_attention(const std::string& name, const OptionV
 }
 
 void check_attention_length(const std::string& name, const OptionValues& options, int64_t length) {
-  const AttentionKind& kind = attention_kind(name);
+  const AttentionKind& kind = find_attention_kind(name);
   if (kind.check_length) with_option_prefix("attention_options", [&] { kind.check_length(options, length); });
 }
 

@@ -50,10 +50,10 @@ struct AttentionCapabilities {
   Capability bfloat16 = false;        // bfloat16 inputs; if unsupported, models pass float32 inputs
   Capability reversible = true;       // reversible layers, which recompute the inputs with rounding errors
   // Properties of the kind.
-  bool constant_state = false;     // the size of the recurrent state is independent of the number of tokens
-  bool shared_query_key = false;   // queries are used as keys: models have no key projection
-  bool random_evaluation = false;  // results of evaluation depend on ForwardContext::seed
-  bool rounds_steps = false;       // step() can write a bfloat16 result for float32 inputs
+  bool has_constant_state = false;  // the size of the recurrent state is independent of the number of tokens
+  bool shares_query_key = false;    // queries are used as keys: models have no key projection
+  bool has_random_evaluation = false;  // results of evaluation depend on ForwardContext::seed
+  bool rounds_step_results = false;    // step() can write a bfloat16 result for float32 inputs
 };
 
 // The keys that each query can attend to.
@@ -105,9 +105,9 @@ class Attention : public Module {
   virtual std::unique_ptr<AttentionState> make_state(const StateShape& shape) const;
   // Appends one token to the state and writes its causal attention to `out`. q and k are (batch, heads, dim);
   // v and out are (batch, heads, value_dim). The last dimension of q, k and v is contiguous, and `out` is
-  // contiguous. All tensors have the dtype of the state. If the kind has AttentionCapabilities::rounds_steps,
-  // `out` may be bfloat16 for float32 inputs. Allocates no memory. Throws std::invalid_argument if the kind
-  // has no recurrent form.
+  // contiguous. All tensors have the dtype of the state. If the kind has
+  // AttentionCapabilities::rounds_step_results, `out` may be bfloat16 for float32 inputs. Allocates no
+  // memory. Throws std::invalid_argument if the kind has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 
@@ -128,8 +128,8 @@ struct AttentionSetup {
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;          // probability of dropping an attention weight
   // Attention of the first layer with the same kind and options, or null if this layer is the first one. A
-  // kind may share the parameters of `first` by Module::add_alias().
-  const Attention* first = nullptr;
+  // kind may share the parameters of `first_equal_attention` by Module::add_alias().
+  const Attention* first_equal_attention = nullptr;
 };
 
 // Sizes of a causal self-attention with one head, for AttentionKind::multiply_adds.
@@ -142,7 +142,7 @@ struct AttentionSize {
 // unused queries or keys. It passes the values in place of unused queries, and the queries in place of unused
 // keys.
 struct AttentionInputs {
-  bool queries = true, keys = true;
+  bool use_queries = true, use_keys = true;
 };
 
 // A named set of options. A benchmark chart shows one curve for each variant.
@@ -176,19 +176,19 @@ struct AttentionKind {
   std::vector<AttentionVariant> variants = {};
 
   // Returns the inputs that an attention with these options reads. If `inputs` is empty, the inputs are
-  // queries and keys, or only queries if the kind has shared_query_key.
+  // queries and keys, or only queries if the kind has shares_query_key.
   AttentionInputs inputs_of(const OptionValues& values) const {
-    return inputs ? inputs(values) : AttentionInputs{true, !capabilities.shared_query_key};
+    return inputs ? inputs(values) : AttentionInputs{true, !capabilities.shares_query_key};
   }
   // Returns the size of the segment memory of an attention with these options.
   SegmentMemorySize memory_of(const OptionValues& values) const {
     return memory ? memory(values) : SegmentMemorySize();
   }
   // Returns the defaults of the options.
-  OptionValues defaults() const { return OptionValues(options); }
+  OptionValues default_options() const { return OptionValues(options); }
   // Returns the defaults with some options replaced. Throws OptionError for an unknown option or a wrong
   // type.
-  OptionValues values(const std::vector<std::pair<std::string, OptionValue>>& replaced) const;
+  OptionValues replace_defaults(const std::vector<std::pair<std::string, OptionValue>>& replaced) const;
 };
 
 // Adds a kind to the registry. Throws std::invalid_argument if the name is empty or already registered, if
@@ -197,10 +197,10 @@ struct AttentionKind {
 void register_attention_kind(AttentionKind kind);
 
 // Returns every kind in the order of registration, the built-in kinds first. References to kinds stay valid.
-const std::deque<AttentionKind>& attention_kinds();
+const std::deque<AttentionKind>& list_attention_kinds();
 // Returns the kind with this name. Throws ConfigError for an unknown name; the message suggests the nearest
 // known name.
-const AttentionKind& attention_kind(const std::string& name);
+const AttentionKind& find_attention_kind(const std::string& name);
 // Returns an attention of the kind with this name. Throws OptionError for "attention_dropout" if the kind has
 // no weight_dropout and `setup.dropout` is not 0. Throws OptionError for "attention_options.NAME" if the kind
 // rejects an option.
@@ -218,17 +218,17 @@ std::string unsupported_text(const AttentionKind& kind, const std::string& what,
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout);
 
 // Return the built-in attention kinds.
-AttentionKind compressive_attention_kind();
-AttentionKind isab_attention_kind();
-AttentionKind linear_attention_kind();
-AttentionKind linformer_attention_kind();
-AttentionKind local_attention_kind();
-AttentionKind lsh_attention_kind();
-AttentionKind memory_compressed_attention_kind();
-AttentionKind performer_attention_kind();
-AttentionKind shared_softmax_attention_kind();
-AttentionKind softmax_attention_kind();
-AttentionKind synthesizer_attention_kind();
-AttentionKind transformer_xl_attention_kind();
+AttentionKind make_compressive_attention_kind();
+AttentionKind make_isab_attention_kind();
+AttentionKind make_linear_attention_kind();
+AttentionKind make_linformer_attention_kind();
+AttentionKind make_local_attention_kind();
+AttentionKind make_lsh_attention_kind();
+AttentionKind make_memory_compressed_attention_kind();
+AttentionKind make_performer_attention_kind();
+AttentionKind make_shared_softmax_attention_kind();
+AttentionKind make_softmax_attention_kind();
+AttentionKind make_synthesizer_attention_kind();
+AttentionKind make_transformer_xl_attention_kind();
 
 }  // namespace tapeformer

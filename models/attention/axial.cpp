@@ -20,7 +20,7 @@ int64_t width_of(const OptionValues& options) {
 AttentionKind axial_kind(const char* name, const char* help, KeyPattern (*pattern)(int64_t width)) {
   return {.name = name,
           .help = help,
-          .capabilities = sparse_pattern_capabilities(),
+          .capabilities = make_sparse_capabilities(),
           .options = {{.name = "image_width",
                        .default_value = int64_t{32},
                        .help = "tokens in a row of the images; RGB images have three tokens per pixel",
@@ -37,22 +37,22 @@ AttentionKind axial_kind(const char* name, const char* help, KeyPattern (*patter
 
 }  // namespace
 
-AttentionKind axial_row_attention_kind() {
+AttentionKind make_axial_row_attention_kind() {
   AttentionKind kind =
       axial_kind("axial-row", "Axial Transformer: softmax attention within the rows of images", row_pattern);
-  kind.capabilities.constant_state = true;
+  kind.capabilities.has_constant_state = true;
   kind.multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
-    return sparse_multiply_adds(static_cast<double>(width_of(options) + 1) / 2, size);
+    return count_sparse_multiply_adds(static_cast<double>(width_of(options) + 1) / 2, size);
   };
   return kind;
 }
 
-AttentionKind axial_column_attention_kind() {
+AttentionKind make_axial_column_attention_kind() {
   AttentionKind kind = axial_kind(
       "axial-column", "Axial Transformer: softmax attention within the columns of images", column_pattern);
   kind.multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
     const auto length = static_cast<double>(size.length);
-    return sparse_multiply_adds(length / static_cast<double>(2 * width_of(options)), size);
+    return count_sparse_multiply_adds(length / static_cast<double>(2 * width_of(options)), size);
   };
   return kind;
 }

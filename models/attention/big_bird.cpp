@@ -60,7 +60,7 @@ class BigBirdPattern {
   void draw_row(const RandomStream& stream, int64_t query, std::vector<int32_t> from, int32_t* row) const {
     for (int64_t i = 0; i < options_.random_blocks && !from.empty(); ++i) {
       const auto element = static_cast<uint64_t>(query * options_.random_blocks + i);
-      const auto chosen = static_cast<size_t>(stream.below(element, from.size()));
+      const auto chosen = static_cast<size_t>(stream.uniform_below(element, from.size()));
       row[i] = from[chosen];
       from[chosen] = from.back();
       from.pop_back();
@@ -116,8 +116,8 @@ OptionSpec count_option(const char* name, int64_t default_value, const char* hel
 
 }  // namespace
 
-AttentionKind big_bird_attention_kind() {
-  AttentionCapabilities capabilities = sparse_pattern_capabilities();
+AttentionKind make_big_bird_attention_kind() {
+  AttentionCapabilities capabilities = make_sparse_capabilities();
   capabilities.length_masks =
       unsupported("the random blocks and the last global blocks depend on the length with padding");
   return {
@@ -142,7 +142,7 @@ AttentionKind big_bird_attention_kind() {
           [](const OptionValues& values, const AttentionSize& size) {
             const BigBirdOptions o = big_bird_options(values);
             const auto blocks = static_cast<double>(o.side_blocks() + o.global_blocks + o.random_blocks);
-            return sparse_multiply_adds((blocks + 0.5) * static_cast<double>(o.block), size);
+            return count_sparse_multiply_adds((blocks + 0.5) * static_cast<double>(o.block), size);
           },
       .short_options = {{"block", int64_t{2}}, {"window_blocks", int64_t{1}}, {"random_blocks", int64_t{1}}}};
 }

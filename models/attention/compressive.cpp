@@ -72,7 +72,7 @@ void check_segment_length(const OptionValues& options, int64_t length) {
 std::vector<OptionSpec> compressive_options() {
   constexpr double kMaxTokens = 1 << 20;
   const OptionCondition compresses{.option = "compressed_memory"};
-  return {memory_option(768),
+  return {make_memory_option(768),
           {.name = "compressed_memory",
            .default_value = int64_t{1152},
            .help = "rows of compressed tokens before the memory; 0: none",
@@ -89,20 +89,20 @@ std::vector<OptionSpec> compressive_options() {
            .help = "compresses the inputs of the layer",
            .choices = {"convolution", "mean", "max"},
            .used_if = compresses},
-          clamp_option()};
+          make_clamp_option()};
 }
 
 }  // namespace
 
-AttentionKind compressive_attention_kind() {
+AttentionKind make_compressive_attention_kind() {
   return {.name = kCompressive,
           .help = "transformer-xl with a second memory of compressed tokens",
-          .capabilities = relative_capabilities(),
+          .capabilities = make_relative_capabilities(),
           .options = compressive_options(),
           .make = make_compressive,
           .check_length = check_segment_length,
           .memory = compressive_memory,
-          .multiply_adds = relative_multiply_adds,
+          .multiply_adds = count_relative_multiply_adds,
           .short_options = {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}},
           // Charts measure single sequences, which have no memory.
           .variants = {{kCompressive, {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}}}}};

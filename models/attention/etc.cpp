@@ -49,7 +49,7 @@ class EtcKind final : public Attention {
     const Inputs x{queries,
                    heads_first(k),
                    heads_first(v),
-                   mask.key_lengths.defined() ? length_scores(mask.key_lengths, length, q)
+                   mask.key_lengths.defined() ? make_length_score_mask(mask.key_lengths, length, q)
                                               : Tensor::zeros({1, length}, q.dtype(), q.device()),
                    segments(globals, length - globals).to(q.dtype()).to(q.device()),
                    globals};
@@ -212,7 +212,7 @@ void check_etc_length(const OptionValues& options, int64_t length) {
 
 }  // namespace
 
-AttentionKind etc_attention_kind() {
+AttentionKind make_etc_attention_kind() {
   constexpr const char* kNotCausal = "global tokens attend to all tokens";
   return {
       .name = kEtc,

@@ -46,10 +46,10 @@ void check_image_length(const OptionValues& options, int64_t length) {
 double image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
   if (options.get<std::string>("form") == kOneDimension)
-    return sparse_multiply_adds(value("memory") + (value("block") + 1) / 2, size);
-  return sparse_multiply_adds((value("memory_rows") + value("block_rows") / 2) *
-                                  (value("block_columns") + 2 * value("memory_columns")),
-                              size);
+    return count_sparse_multiply_adds(value("memory") + (value("block") + 1) / 2, size);
+  return count_sparse_multiply_adds((value("memory_rows") + value("block_rows") / 2) *
+                                        (value("block_columns") + 2 * value("memory_columns")),
+                                    size);
 }
 
 OptionSpec size_option(const char* form, const char* name, int64_t default_value, const char* help,
@@ -64,11 +64,11 @@ OptionSpec size_option(const char* form, const char* name, int64_t default_value
 
 }  // namespace
 
-AttentionKind image_attention_kind() {
+AttentionKind make_image_attention_kind() {
   return {
       .name = "image",
       .help = "Image Transformer: softmax attention of blocks of an image to themselves and to nearby tokens",
-      .capabilities = sparse_pattern_capabilities(),
+      .capabilities = make_sparse_capabilities(),
       .options = {{.name = "form",
                    .default_value = std::string(kOneDimension),
                    .help = "1d: blocks of consecutive tokens; 2d: rectangles of the image",

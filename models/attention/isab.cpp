@@ -37,7 +37,7 @@ class IsabKind final : public Attention {
     const Tensor keys = heads(key_projection_), values = heads(value_projection_);
     return softmax_attention(
         q, keys, values,
-        softmax_options(q, keys, {.causal = false, .key_lengths = {}}, dropout_, context, name));
+        make_softmax_options(q, keys, {.causal = false, .key_lengths = {}}, dropout_, context, name));
   }
 
  private:
@@ -48,7 +48,7 @@ class IsabKind final : public Attention {
 
 }  // namespace
 
-AttentionKind isab_attention_kind() {
+AttentionKind make_isab_attention_kind() {
   return {.name = kIsab,
           .help = "attention through learned inducing points (Set Transformer): time is linear in the length",
           .capabilities = {.causal = unsupported("each inducing point also attends to later tokens"),

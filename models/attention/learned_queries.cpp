@@ -35,9 +35,10 @@ Tensor LearnedQueries::forward(const Tensor& k, const Tensor& v, const Tensor& k
   const Shape rows{batch, count, heads * dim};
   const Tensor q = broadcast_to(reshape(query_projection.forward(queries), {1, count, heads, dim}),
                                 {batch, count, heads, dim});
-  const Tensor attended = softmax_attention(
-      q, k, v,
-      softmax_options(q, k, {.causal = false, .key_lengths = key_lengths}, options_.dropout, context, name));
+  const Tensor attended =
+      softmax_attention(q, k, v,
+                        make_softmax_options(q, k, {.causal = false, .key_lengths = key_lengths},
+                                             options_.dropout, context, name));
   const Tensor h = norm1.forward(contiguous(broadcast_to(queries, rows)),
                                  out_projection.forward(reshape(attended, rows)), {});
   return norm2.forward(h, feedforward.forward(h, {}, h.dtype()), {});

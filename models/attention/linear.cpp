@@ -59,7 +59,7 @@ class LinearKind final : public Attention {
 
 }  // namespace
 
-AttentionKind linear_attention_kind() {
+AttentionKind make_linear_attention_kind() {
   return {.name = "linear",
           .help = "φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k): time is linear in the length",
           .capabilities = {.causal = true,
@@ -68,8 +68,8 @@ AttentionKind linear_attention_kind() {
                            .recurrent = true,
                            .weight_dropout = unsupported("it computes no attention weights"),
                            .bfloat16 = true,
-                           .constant_state = true,
-                           .rounds_steps = true},
+                           .has_constant_state = true,
+                           .rounds_step_results = true},
           .options = {{.name = "feature_map",
                        .default_value = std::string(kFeatureMaps[0]),
                        .help = "φ(x): elu(x) + 1, relu(x), relu(x)² or exp(x)",

@@ -21,8 +21,8 @@ class LinformerKind final : public Attention {
     const Shape shape{sharing == "none" ? setup.heads : 1, rank, setup.max_length};
     // E and F are initialised like the weight of a linear layer with max_length inputs.
     const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(setup.max_length)));
-    if (sharing == "layerwise" && setup.first) {
-      add_alias(key_map_, static_cast<const LinformerKind*>(setup.first)->key_map_);
+    if (sharing == "layerwise" && setup.first_equal_attention) {
+      add_alias(key_map_, static_cast<const LinformerKind*>(setup.first_equal_attention)->key_map_);
     } else {
       add_parameter(sharing == "layerwise" || sharing == "key-value" ? "projection" : "key_projection",
                     key_map_, shape, initializer);
@@ -37,11 +37,11 @@ class LinformerKind final : public Attention {
     check(k.size(1) <= key_map_.size(2), kLinformer, "sequences of ", k.size(1),
           " tokens are longer than the maximum, ", key_map_.size(2));
     const Tensor& value_map = value_map_.defined() ? value_map_ : key_map_;
-    const Tensor keys = compressed(key_map_, valid_rows(k, mask)),
-                 values = compressed(value_map, valid_rows(v, mask));
+    const Tensor keys = compressed(key_map_, zero_masked_rows(k, mask)),
+                 values = compressed(value_map, zero_masked_rows(v, mask));
     return softmax_attention(
         q, keys, values,
-        softmax_options(q, keys, {.causal = false, .key_lengths = {}}, dropout_, context, name));
+        make_softmax_options(q, keys, {.causal = false, .key_lengths = {}}, dropout_, context, name));
   }
 
  private:
@@ -78,7 +78,7 @@ std::unique_ptr<Attention> make_linformer(const OptionValues& options, const Att
 
 }  // namespace
 
-AttentionKind linformer_attention_kind() {
+AttentionKind make_linformer_attention_kind() {
   return {
       .name = kLinformer,
       .help = "softmax attention to learned combinations of keys and values: time is linear in the length",

@@ -25,15 +25,15 @@ std::unique_ptr<Attention> make_local_attention(const OptionValues& options, con
 // before the block. A sequence that fits into one window costs as much as softmax attention.
 double window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = key_window(options);
-  return sparse_multiply_adds(static_cast<double>(window.before) + static_cast<double>(window.block + 1) / 2,
-                              size);
+  return count_sparse_multiply_adds(
+      static_cast<double>(window.before) + static_cast<double>(window.block + 1) / 2, size);
 }
 
 }  // namespace
 
-AttentionKind local_attention_kind() {
-  AttentionCapabilities capabilities = sparse_pattern_capabilities();
-  capabilities.constant_state = true;
+AttentionKind make_local_attention_kind() {
+  AttentionCapabilities capabilities = make_sparse_capabilities();
+  capabilities.has_constant_state = true;
   return {
       .name = "local",
       .help = "softmax attention to the tokens in a window: time is linear in the length",

@@ -40,11 +40,11 @@ void check_longformer_length(const OptionValues& options, int64_t length) {
 
 }  // namespace
 
-AttentionKind longformer_attention_kind() {
+AttentionKind make_longformer_attention_kind() {
   return {
       .name = "longformer",
       .help = "Longformer: softmax attention to a window, which may be dilated, and to global tokens",
-      .capabilities = sparse_pattern_capabilities(),
+      .capabilities = make_sparse_capabilities(),
       .options = {{.name = "window",
                    .default_value = int64_t{512},
                    .help = "tokens around a token, half on each side; an even number",
@@ -69,9 +69,9 @@ AttentionKind longformer_attention_kind() {
       .check_length = check_longformer_length,
       .multiply_adds =
           [](const OptionValues& options, const AttentionSize& size) {
-            return sparse_multiply_adds(static_cast<double>(1 + options.get<int64_t>("window") / 2 +
-                                                            options.get<int64_t>("global_tokens")),
-                                        size);
+            return count_sparse_multiply_adds(static_cast<double>(1 + options.get<int64_t>("window") / 2 +
+                                                                  options.get<int64_t>("global_tokens")),
+                                              size);
           },
       .short_options = {{"window", int64_t{4}}}};
 }

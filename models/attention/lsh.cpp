@@ -22,7 +22,7 @@ class LshKind final : public Attention {
     options.key_lengths = mask.key_lengths;
     // Allows any length, because prefixes in generation and short utterances may have fewer positions than
     // `buckets`.
-    options.any_length = context.prefix || mask.key_lengths.defined();
+    options.allow_any_length = context.is_prefix || mask.key_lengths.defined();
     // In evaluation, all examples share rotations, so that the result of an example does not depend on its
     // batch.
     options.share_rotations = !context.training;
@@ -34,8 +34,9 @@ class LshKind final : public Attention {
       const RandomStream stream(context.seed, name + ".rotations", context.training ? context.step : 0);
       return lsh_buckets(q, options, stream);
     };
-    const Tensor buckets =
-        context.decisions ? context.decisions->at(name + ".buckets", draw_buckets) : draw_buckets();
+    const Tensor buckets = context.decisions
+                               ? context.decisions->get_or_decide(name + ".buckets", draw_buckets)
+                               : draw_buckets();
     return lsh_attention(q, v, buckets, options);
   }
 
@@ -65,7 +66,7 @@ void choose(const OptionValues& values, const char* name, Choices choices, E& op
 }
 
 LshOptions lsh_options(const OptionValues& values) {
-  LshOptions options = lsh_preset(values.get<std::string>("preset"));
+  LshOptions options = make_lsh_preset(values.get<std::string>("preset"));
   options.rounds = values.get<int64_t>("rounds");
   if (const auto chunk = values.get<int64_t>("chunk_length"); chunk > 0) options.chunk_length = chunk;
   if (const auto buckets = values.get<int64_t>("buckets"); buckets >= 0) options.buckets = buckets;
@@ -86,7 +87,7 @@ void check_length(const OptionValues& values, int64_t length) {
     throw OptionError("chunk_length", concat_text("expected at most the length of the sequences, ", length,
                                                   ", got ", options.chunk_length));
   try {
-    lsh_bucket_count(options, length);
+    count_lsh_buckets(options, length);
   } catch (const ShapeError& error) {
     throw OptionError("buckets", error.what());
   }
@@ -144,7 +145,7 @@ std::vector<OptionSpec> lsh_option_specs() {
 
 }  // namespace
 
-AttentionKind lsh_attention_kind() {
+AttentionKind make_lsh_attention_kind() {
   return {.name = "lsh",
           .help = "attention of Reformer within buckets of a random hash: time is linear in the length",
           .capabilities = {.causal = true,
@@ -153,8 +154,8 @@ AttentionKind lsh_attention_kind() {
                            .recurrent = unsupported("a new token may move earlier tokens to other chunks"),
                            .weight_dropout = true,
                            .bfloat16 = true,
-                           .shared_query_key = true,
-                           .random_evaluation = true},
+                           .shares_query_key = true,
+                           .has_random_evaluation = true},
           .options = lsh_option_specs(),
           .make =
               [](const OptionValues& values, const AttentionSetup& setup) {

@@ -35,11 +35,11 @@ class MemoryCompressedKind final : public Attention {
                  const ForwardContext& context, const std::string& name) const override {
     check(!mask.causal || q.size(1) == k.size(1), kMemoryCompressed, "causal attention of queries ",
           q.shape(), " to keys ", k.shape(), " needs equal lengths");
-    const Tensor keys = compressed(valid_rows(k, mask), key_weight_, key_bias_, first_key_);
-    const Tensor values = compressed(valid_rows(v, mask), value_weight_, value_bias_, first_value_);
+    const Tensor keys = compressed(zero_masked_rows(k, mask), key_weight_, key_bias_, first_key_);
+    const Tensor values = compressed(zero_masked_rows(v, mask), value_weight_, value_bias_, first_value_);
     if (mask.causal) return causal_attention(q, keys, values, mask, context, name);
-    return softmax_attention(q, keys, values,
-                             softmax_options(q, keys, compressed_mask(mask, 1), dropout_, context, name));
+    return softmax_attention(
+        q, keys, values, make_softmax_options(q, keys, compressed_mask(mask, 1), dropout_, context, name));
   }
 
  private:
@@ -77,9 +77,10 @@ class MemoryCompressedKind final : public Attention {
         merged(permute(reshape(padded, {batch, steps, factor_, heads, q.size(3)}), {0, 2, 1, 3, 4}));
     const Tensor repeated_keys = repeated(keys);
     context.first_example *= factor_;
-    const Tensor out = softmax_attention(
-        queries, repeated_keys, repeated(values),
-        softmax_options(queries, repeated_keys, compressed_mask(mask, factor_), dropout_, context, name));
+    const Tensor out =
+        softmax_attention(queries, repeated_keys, repeated(values),
+                          make_softmax_options(queries, repeated_keys, compressed_mask(mask, factor_),
+                                               dropout_, context, name));
     const Tensor groups = reshape(out, {batch, factor_, steps, heads, values.size(3)});
     const Tensor rows =
         reshape(permute(groups, {0, 2, 1, 3, 4}), {batch, steps * factor_, heads, values.size(3)});
@@ -106,7 +107,7 @@ class MemoryCompressedKind final : public Attention {
 
 }  // namespace
 
-AttentionKind memory_compressed_attention_kind() {
+AttentionKind make_memory_compressed_attention_kind() {
   return {.name = kMemoryCompressed,
           .help = "softmax attention to keys and values that a strided convolution compresses",
           .capabilities = {.causal = true,

@@ -24,7 +24,7 @@ auto with_kind(const AttentionPattern& pattern, const std::string& kind, F&& f) 
 
 }  // namespace
 
-const AttentionChoice& choice_of_layer(const AttentionPattern& pattern, int64_t layer) {
+const AttentionChoice& find_layer_choice(const AttentionPattern& pattern, int64_t layer) {
   if (pattern.empty()) throw OptionError("attention", "expected at least one attention kind");
   return pattern[static_cast<size_t>(layer) % pattern.size()];
 }
@@ -42,20 +42,20 @@ bool has_several_kinds(const AttentionPattern& pattern) {
 
 bool supports(const AttentionPattern& pattern, Capability AttentionCapabilities::*capability) {
   return std::all_of(pattern.begin(), pattern.end(), [&](const AttentionChoice& choice) {
-    return static_cast<bool>(attention_kind(choice.kind).capabilities.*capability);
+    return static_cast<bool>(find_attention_kind(choice.kind).capabilities.*capability);
   });
 }
 
 bool supports(const AttentionPattern& pattern, bool AttentionCapabilities::*property) {
   return std::all_of(pattern.begin(), pattern.end(), [&](const AttentionChoice& choice) {
-    return attention_kind(choice.kind).capabilities.*property;
+    return find_attention_kind(choice.kind).capabilities.*property;
   });
 }
 
 std::string unsupported_text(const AttentionPattern& pattern, const std::string& what,
                              Capability AttentionCapabilities::*capability) {
   for (size_t layer = 0; layer < pattern.size(); ++layer) {
-    const AttentionKind& kind = attention_kind(pattern[layer].kind);
+    const AttentionKind& kind = find_attention_kind(pattern[layer].kind);
     const Capability& missing = kind.capabilities.*capability;
     if (missing) continue;
     const std::string prefix = has_several_kinds(pattern) ? "layer " + std::to_string(layer) + ": " : "";
@@ -64,21 +64,21 @@ std::string unsupported_text(const AttentionPattern& pattern, const std::string&
   return "";
 }
 
-int64_t longest_memory(const AttentionPattern& pattern) {
+int64_t max_memory_span(const AttentionPattern& pattern) {
   int64_t longest = 0;
   for (const AttentionChoice& choice : pattern)
-    longest = std::max(longest, attention_kind(choice.kind).memory_of(choice.options).span());
+    longest = std::max(longest, find_attention_kind(choice.kind).memory_of(choice.options).span());
   return longest;
 }
 
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
                                           const AttentionSetup& setup) {
-  const AttentionChoice& choice = choice_of_layer(pattern, layer);
+  const AttentionChoice& choice = find_layer_choice(pattern, layer);
   return with_kind(pattern, choice.kind, [&] { return make_attention(choice.kind, choice.options, setup); });
 }
 
-int64_t first_equal_layer(const AttentionPattern& pattern, int64_t layer) {
-  const AttentionChoice& choice = choice_of_layer(pattern, layer);
+int64_t find_first_equal_layer(const AttentionPattern& pattern, int64_t layer) {
+  const AttentionChoice& choice = find_layer_choice(pattern, layer);
   int64_t first = 0;
   for (const AttentionChoice* other = &pattern.front();
        other->kind != choice.kind || other->options.all() != choice.options.all(); ++other)

@@ -21,7 +21,7 @@ struct AttentionChoice {
 using AttentionPattern = std::vector<AttentionChoice>;
 
 // Returns the choice of a layer, counted from 0. Throws OptionError if the pattern is empty.
-const AttentionChoice& choice_of_layer(const AttentionPattern& pattern, int64_t layer);
+const AttentionChoice& find_layer_choice(const AttentionPattern& pattern, int64_t layer);
 // Returns the names of the kinds, such as "local, local, lsh".
 std::string kinds_text(const AttentionPattern& pattern);
 // Returns whether the pattern contains different kinds.
@@ -37,14 +37,14 @@ std::string unsupported_text(const AttentionPattern& pattern, const std::string&
                              Capability AttentionCapabilities::*capability);
 
 // Returns the maximum of SegmentMemorySize::span() over the choices, in tokens.
-int64_t longest_memory(const AttentionPattern& pattern);
+int64_t max_memory_span(const AttentionPattern& pattern);
 
 // Returns the attention of a layer; see make_attention(). If the pattern has several kinds, OptionError names
 // "attention_options.KIND.NAME".
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
                                           const AttentionSetup& setup);
 // Returns the index of the first layer that has the same kind and options as `layer`.
-int64_t first_equal_layer(const AttentionPattern& pattern, int64_t layer);
+int64_t find_first_equal_layer(const AttentionPattern& pattern, int64_t layer);
 // Calls check_attention_length() for every choice. If the pattern has several kinds, OptionError names
 // "attention_options.KIND.NAME".
 void check_attention_length(const AttentionPattern& pattern, int64_t length);

@@ -171,7 +171,7 @@ std::vector<OptionSpec> performer_option_specs() {
 
 }  // namespace
 
-AttentionKind performer_attention_kind() {
+AttentionKind make_performer_attention_kind() {
   return {
       .name = "performer",
       .help = "FAVOR+ of Performer, linear attention of random features that approximates softmax attention",
@@ -181,8 +181,8 @@ AttentionKind performer_attention_kind() {
                        .recurrent = true,
                        .weight_dropout = unsupported("it computes no attention weights"),
                        .bfloat16 = unsupported("exponents of its features need float32"),
-                       .constant_state = true,
-                       .rounds_steps = true},
+                       .has_constant_state = true,
+                       .rounds_step_results = true},
       .options = performer_option_specs(),
       .make =
           [](const OptionValues& values, const AttentionSetup&) {

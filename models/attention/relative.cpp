@@ -59,7 +59,7 @@ RelativeAttention::RelativeAttention(const RelativeOptions& options, const Atten
   add_parameter("position_bias", position_bias_, {setup.heads, setup.dim}, normal_init(kStd));
   add_parameter("position_projection.weight", projection_, {width, width},
                 uniform_init(1 / std::sqrt(static_cast<double>(width))));
-  sinusoids_ = sinusoids(width, max_keys() - 1, max_keys() + segment_length_ - 1, -1);
+  sinusoids_ = sinusoids(width, max_key_count() - 1, max_key_count() + segment_length_ - 1, -1);
   add_buffer("sinusoids", sinusoids_);
 }
 
@@ -80,7 +80,7 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
   Tensor scores = relative_scores(product(content_bias_, with_heads_first(k)),
                                   product(position_bias_, distances(keys, mask.causal ? 0 : queries - 1)));
   if (mask.key_lengths.defined())
-    scores = add(scores, reshape(length_scores(mask.key_lengths, keys, q), {q.size(0), 1, 1, keys}));
+    scores = add(scores, reshape(make_length_score_mask(mask.key_lengths, keys, q), {q.size(0), 1, 1, keys}));
   const Tensor weights = dropout(softmax(scores), weight_dropout(q, k, dropout_, context, name));
   return contiguous(with_heads_first(matmul(weights, with_heads_first(v))));
 }
@@ -91,7 +91,7 @@ std::unique_ptr<AttentionState> RelativeAttention::make_state(const StateShape& 
   const NoGrad no_grad;
   const SegmentMemorySize& m = memory();
   const int64_t capacity = std::min(shape.capacity, m.tokens + segment_length_);
-  const int64_t rows = std::min(shape.capacity, max_keys()), width = projection_.size(0);
+  const int64_t rows = std::min(shape.capacity, max_key_count()), width = projection_.size(0);
   const Tensor table = sinusoids(width, 0, rows, 1).to(shape.dtype).to(shape.device);
   const Tensor projected = matmul(table, projection_, {.transpose_b = true});
   const RelativeBias bias{detach(content_bias_), detach(position_bias_),
@@ -132,22 +132,22 @@ Tensor RelativeAttention::sinusoids(int64_t width, int64_t first, int64_t count,
 }
 
 Tensor RelativeAttention::distances(int64_t keys, int64_t later_keys) const {
-  const int64_t first = max_keys() - keys, count = keys + later_keys;
+  const int64_t first = max_key_count() - keys, count = keys + later_keys;
   const Tensor rows = matmul(slice(sinusoids_, 0, first, first + count), projection_, {.transpose_b = true});
   return with_heads_first(reshape(rows, {1, count, content_bias_.size(0), content_bias_.size(1)}));
 }
 
-AttentionCapabilities relative_capabilities() {
+AttentionCapabilities make_relative_capabilities() {
   return {.causal = true,
           .length_masks = true,
           .cross_lengths = unsupported("distances are between positions of one sequence"),
           .recurrent = true,
           .weight_dropout = true,
           .bfloat16 = unsupported("its scores are a sum of float32 products"),
-          .constant_state = true};
+          .has_constant_state = true};
 }
 
-OptionSpec memory_option(int64_t default_value) {
+OptionSpec make_memory_option(int64_t default_value) {
   return {.name = "memory",
           .default_value = default_value,
           .help = "tokens of earlier segments that a segment attends to; 0: none",
@@ -155,7 +155,7 @@ OptionSpec memory_option(int64_t default_value) {
           .max = 1 << 20};
 }
 
-OptionSpec clamp_option() {
+OptionSpec make_clamp_option() {
   return {.name = "clamp",
           .default_value = int64_t{0},
           .help = "largest distance; larger distances count as this one; 0: no limit",
@@ -163,7 +163,7 @@ OptionSpec clamp_option() {
           .max = 1 << 21};
 }
 
-double relative_multiply_adds(const OptionValues&, const AttentionSize& size) {
+double count_relative_multiply_adds(const OptionValues&, const AttentionSize& size) {
   const auto length = static_cast<double>(size.length);
   return 1.5 * static_cast<double>(size.dim) * length * length;
 }

@@ -33,7 +33,7 @@ class RelativeAttention : public Attention {
 
  private:
   // Returns the maximum number of keys that a query attends to.
-  int64_t max_keys() const { return options_.memory.rows() + segment_length_; }
+  int64_t max_key_count() const { return options_.memory.rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
   // Returns the projected sinusoids of the distances keys - 1 to -later_keys, (1, heads, keys + later_keys,
@@ -44,16 +44,16 @@ class RelativeAttention : public Attention {
   int64_t segment_length_;
   double dropout_;
   Tensor content_bias_, position_bias_, projection_;
-  Tensor sinusoids_;  // buffer: sinusoids of the distances max_keys() - 1 to 1 - segment_length_
+  Tensor sinusoids_;  // buffer: sinusoids of the distances max_key_count() - 1 to 1 - segment_length_
 };
 
 // Return the capabilities and the options of the kinds that are based on RelativeAttention.
-AttentionCapabilities relative_capabilities();
-OptionSpec memory_option(int64_t default_value);
-OptionSpec clamp_option();
+AttentionCapabilities make_relative_capabilities();
+OptionSpec make_memory_option(int64_t default_value);
+OptionSpec make_clamp_option();
 // Returns the multiply-adds of a causal pass: two products for the scores and one for the weighted sums. A
 // query attends to half of the keys on average.
-double relative_multiply_adds(const OptionValues& options, const AttentionSize& size);
+double count_relative_multiply_adds(const OptionValues& options, const AttentionSize& size);
 // Throws ShapeError unless the setup has a maximum length.
 void check_relative_setup(const char* kind, const AttentionSetup& setup);
 

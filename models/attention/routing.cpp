@@ -60,7 +60,7 @@ class RoutingKind final : public Attention {
     if (local == 0) return routed;
     const Tensor queries = heads(q, 0, local);
     SoftmaxAttentionOptions options =
-        softmax_options(queries, queries, mask, dropout_, context, name + ".local");
+        make_softmax_options(queries, queries, mask, dropout_, context, name + ".local");
     const int64_t reach = options_.local_window - 1;
     options.pattern.window = {.block = 1, .before = reach, .after = reach};
     return concat({softmax_attention(queries, queries, heads(v, 0, local), options), routed}, 2);
@@ -74,14 +74,15 @@ class RoutingKind final : public Attention {
     const int64_t batch = q.size(0), length = q.size(1), clusters = options_.clusters;
     const int64_t size = std::min(options_.cluster_size, length);
     const auto select = [&] { return selected_tokens(detach(q), size, mask, context.training); };
-    const Tensor selection = context.decisions ? context.decisions->at(name + ".clusters", select) : select();
+    const Tensor selection =
+        context.decisions ? context.decisions->get_or_decide(name + ".clusters", select) : select();
     const auto in_clusters = [&](const Tensor& x) {
       return reshape(gather_tokens(x, selection), {batch * clusters, size, x.size(2), x.size(3)});
     };
     AttentionMask cluster_mask{.causal = mask.causal, .key_lengths = {}};
     if (mask.key_lengths.defined()) {
       // A cluster selects masked tokens only after all valid tokens, so masked tokens are last in a cluster.
-      const Tensor lengths = checked_lengths(kRouting, "key length", mask.key_lengths, batch, length);
+      const Tensor lengths = validate_lengths(kRouting, "key length", mask.key_lengths, batch, length);
       cluster_mask.key_lengths = Tensor::empty({batch * clusters}, DType::int64);
       for (int64_t i = 0; i < batch * clusters; ++i)
         cluster_mask.key_lengths.data<int64_t>()[i] = std::min(lengths.data<int64_t>()[i / clusters], size);
@@ -90,7 +91,7 @@ class RoutingKind final : public Attention {
     context.first_example *= clusters;
     const Tensor out =
         softmax_attention(queries, queries, in_clusters(v),
-                          softmax_options(queries, queries, cluster_mask, dropout_, context, name));
+                          make_softmax_options(queries, queries, cluster_mask, dropout_, context, name));
     return scatter_mean_tokens(reshape(out, {batch, clusters, size, q.size(2), v.size(3)}), selection,
                                length);
   }
@@ -104,8 +105,9 @@ class RoutingKind final : public Attention {
     Tensor scores = matmul(unit_rows(centroids_), permute(unit, {0, 2, 3, 1}));
     if (training) add_queries(unit, scores, mask);
     if (mask.key_lengths.defined())
-      scores = add(scores, reshape(length_scores(mask.key_lengths, length, q), {batch, 1, 1, length}));
-    return top_positions(scores, size);
+      scores =
+          add(scores, reshape(make_length_score_mask(mask.key_lengths, length, q), {batch, 1, 1, length}));
+    return select_top_positions(scores, size);
   }
   // Adds each unit query to the sum of its nearest centroid in sums_, and 1 to the count of the centroid.
   // Masked queries are skipped.
@@ -116,7 +118,7 @@ class RoutingKind final : public Attention {
         Tensor::zeros({shape[0], shape[1], shape[2], options_.clusters}, unit.dtype(), unit.device());
     const Tensor one_hot =
         scatter_add(zeros, 3, reshape(nearest, shape), Tensor::full(shape, 1, unit.dtype(), unit.device()));
-    const Tensor members = permute(valid_rows(one_hot, mask), {0, 2, 3, 1});
+    const Tensor members = permute(zero_masked_rows(one_hot, mask), {0, 2, 3, 1});
     const Tensor sums = matmul(members, permute(unit, {0, 2, 1, 3}));
     sums_.add_from(sum(concat({sums, sum(members, 3, true)}, 3), 0));
   }
@@ -152,7 +154,7 @@ double routing_multiply_adds(const OptionValues& values, const AttentionSize& si
   const auto length = static_cast<double>(size.length), clusters = static_cast<double>(o.clusters);
   const double members = o.cluster_size > 0 ? static_cast<double>(o.cluster_size) : length / clusters;
   const double routed = static_cast<double>(size.dim) * (length * clusters + clusters * members * members);
-  return o.local_share * sparse_multiply_adds(static_cast<double>(o.local_window), size) +
+  return o.local_share * count_sparse_multiply_adds(static_cast<double>(o.local_window), size) +
          (1 - o.local_share) * routed;
 }
 
@@ -192,7 +194,7 @@ std::vector<OptionSpec> routing_option_specs() {
 
 }  // namespace
 
-AttentionKind routing_attention_kind() {
+AttentionKind make_routing_attention_kind() {
   return {.name = kRouting,
           .help = "Routing Transformer: softmax attention within clusters of similar tokens",
           .capabilities = {.causal = true,
@@ -201,7 +203,7 @@ AttentionKind routing_attention_kind() {
                            .recurrent = unsupported("a new token may move earlier tokens to other clusters"),
                            .weight_dropout = true,
                            .bfloat16 = unsupported("its clusters are computed in float32"),
-                           .shared_query_key = true},
+                           .shares_query_key = true},
           .options = routing_option_specs(),
           .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
             return std::make_unique<RoutingKind>(routing_options(values), setup);

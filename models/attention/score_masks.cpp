@@ -14,7 +14,7 @@ constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
 // Returns `valid` at positions below lengths[b] and `masked` at the other positions, (batch, length).
 Tensor length_values(const Tensor& lengths, int64_t length, double valid, double masked, const Tensor& like) {
-  const Tensor list = checked_lengths("attention", "key length", lengths.to(kCpu), lengths.numel(), length);
+  const Tensor list = validate_lengths("attention", "key length", lengths.to(kCpu), lengths.numel(), length);
   const Tensor values = Tensor::full({list.numel(), length}, masked, DType::float64);
   for (int64_t b = 0; b < list.numel(); ++b)
     std::fill_n(values.data<double>() + b * length, list.data<int64_t>()[b], valid);
@@ -23,7 +23,7 @@ Tensor length_values(const Tensor& lengths, int64_t length, double valid, double
 
 }  // namespace
 
-Tensor causal_scores(int64_t length) {
+Tensor make_causal_score_mask(int64_t length) {
   const Tensor scores = Tensor::zeros({length, length});
   for (int64_t i = 0; i < length; ++i)
     std::fill(scores.data<float>() + i * length + i + 1, scores.data<float>() + (i + 1) * length,
@@ -31,11 +31,11 @@ Tensor causal_scores(int64_t length) {
   return scores;
 }
 
-Tensor length_scores(const Tensor& lengths, int64_t length, const Tensor& like) {
+Tensor make_length_score_mask(const Tensor& lengths, int64_t length, const Tensor& like) {
   return length_values(lengths, length, 0, kMinusInfinity, like);
 }
 
-Tensor valid_rows(const Tensor& x, const AttentionMask& mask) {
+Tensor zero_masked_rows(const Tensor& x, const AttentionMask& mask) {
   if (!mask.key_lengths.defined()) return x;
   return mul(x, reshape(length_values(mask.key_lengths, x.size(1), 1, 0, x), {x.size(0), x.size(1), 1, 1}));
 }

@@ -8,13 +8,13 @@
 namespace tapeformer {
 
 // Returns a (length, length) float32 tensor on the CPU: 0 if key j <= query i, -inf otherwise.
-Tensor causal_scores(int64_t length);
+Tensor make_causal_score_mask(int64_t length);
 // Returns a (batch, length) tensor with the dtype and the device of `like`: 0 at positions below lengths[b],
 // -inf at the other positions. `lengths` is (batch,) int64 and is copied to the CPU.
-Tensor length_scores(const Tensor& lengths, int64_t length, const Tensor& like);
+Tensor make_length_score_mask(const Tensor& lengths, int64_t length, const Tensor& like);
 // Returns x (batch, length, heads, dim) with zeros at the positions that mask.key_lengths masks. Copies the
 // lengths to the CPU.
-Tensor valid_rows(const Tensor& x, const AttentionMask& mask);
+Tensor zero_masked_rows(const Tensor& x, const AttentionMask& mask);
 
 // Returns the dropout mask with probability p of the attention weights of the layer `name`. The weights are
 // (batch, heads, q_length, k_length) for q (batch, q_length, heads, …) and k (batch, k_length, …).

@@ -37,7 +37,7 @@ class SinkhornKind final : public Attention {
     const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(setup.dim)));
     add_parameter("sort_hidden", hidden_, {setup.heads, setup.dim, setup.dim}, initializer);
     add_parameter("sort_output", output_, {setup.heads, setup.dim, blocks}, initializer);
-    causal_ = causal_scores(blocks);
+    causal_ = make_causal_score_mask(blocks);
     add_buffer("causal", causal_);
     counts_ = Tensor::empty({blocks, 1});
     for (int64_t i = 0; i < blocks; ++i)
@@ -53,7 +53,7 @@ class SinkhornKind final : public Attention {
           " tokens have more blocks than the maximum length allows, ", output_.size(2));
     if (!mask.causal) return to_all_blocks(q, k, v, mask, context, name);
     if (q.size(1) <= options_.block)
-      return softmax_attention(q, k, v, softmax_options(q, k, mask, dropout_, context, name));
+      return softmax_attention(q, k, v, make_softmax_options(q, k, mask, dropout_, context, name));
     return to_earlier_blocks(q, k, v, context, name);
   }
 
@@ -62,7 +62,7 @@ class SinkhornKind final : public Attention {
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask, int64_t blocks,
                 ForwardContext context, const std::string& name) const {
     context.first_example *= blocks;
-    SoftmaxAttentionOptions options = softmax_options(q, k, mask, dropout_, context, name);
+    SoftmaxAttentionOptions options = make_softmax_options(q, k, mask, dropout_, context, name);
     options.scale = 1 / std::sqrt(static_cast<double>(hidden_.size(2)));
     return softmax_attention(q, k, v, options);
   }
@@ -74,8 +74,9 @@ class SinkhornKind final : public Attention {
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
-    const Tensor lengths = checked_lengths(kSinkhorn, "key length", mask.key_lengths, batch, length);
-    const Tensor key_blocks = in_blocks(valid_rows(k, mask)), value_blocks = in_blocks(valid_rows(v, mask));
+    const Tensor lengths = validate_lengths(kSinkhorn, "key length", mask.key_lengths, batch, length);
+    const Tensor key_blocks = in_blocks(zero_masked_rows(k, mask)),
+                 value_blocks = in_blocks(zero_masked_rows(v, mask));
     const Tensor means = mul(permute(sum(key_blocks, 2), {0, 2, 1, 3}), 1 / static_cast<double>(block));
     const Tensor order = balanced(sort_scores(means, context, name), mask, lengths);
     Tensor queries = joined(in_blocks(q)), keys = with_mixed(order, key_blocks);
@@ -83,7 +84,7 @@ class SinkhornKind final : public Attention {
     Tensor key_lengths;
     if (mask.key_lengths.defined() || length % block != 0) {
       const Tensor all = Tensor::full({batch, length, 1, 1}, 1, q.dtype(), q.device());
-      const Tensor valid = reshape(in_blocks(valid_rows(all, mask)), {batch, 1, blocks, block});
+      const Tensor valid = reshape(in_blocks(zero_masked_rows(all, mask)), {batch, 1, blocks, block});
       const Tensor mass = div(matmul(order, valid), add(sum(order, 3, true), kMinMass));
       const Tensor score = mul(log(add(mass, kMinMass)), std::sqrt(static_cast<double>(q.size(3))));
       const Tensor mixed = reshape(permute(score, {0, 2, 3, 1}), {batch * blocks, block, q.size(2), 1});
@@ -146,7 +147,7 @@ class SinkhornKind final : public Attention {
       const Tensor valid_blocks = Tensor::empty({batch}, DType::int64);
       for (int64_t b = 0; b < batch; ++b)
         valid_blocks.data<int64_t>()[b] = block_count(lengths.data<int64_t>()[b]);
-      const Tensor valid = length_scores(valid_blocks, blocks, scores);
+      const Tensor valid = make_length_score_mask(valid_blocks, blocks, scores);
       scores = add(add(scores, reshape(valid, {batch, 1, 1, blocks})), reshape(valid, {batch, 1, blocks, 1}));
     }
     for (int64_t i = 0; i < options_.iterations; ++i)
@@ -186,14 +187,14 @@ class SinkhornKind final : public Attention {
   SinkhornOptions options_;
   double dropout_;
   Tensor hidden_, output_;  // the layers of the sorting network
-  // Buffers: causal_scores() of blocks; for blocks 1, 2, …, the number of tokens up to and including the
-  // first token of the block.
+  // Buffers: make_causal_score_mask() of blocks; for blocks 1, 2, …, the number of tokens up to and including
+  // the first token of the block.
   Tensor causal_, counts_;
 };
 
 }  // namespace
 
-AttentionKind sinkhorn_attention_kind() {
+AttentionKind make_sinkhorn_attention_kind() {
   return {.name = kSinkhorn,
           .help =
               "Sparse Sinkhorn attention: softmax attention to the own block and to a learned mixture of "
@@ -233,7 +234,7 @@ AttentionKind sinkhorn_attention_kind() {
               [](const OptionValues& values, const AttentionSize& size) {
                 const auto block = static_cast<double>(values.get<int64_t>("block"));
                 const auto length = static_cast<double>(size.length);
-                return sparse_multiply_adds(1.5 * block, size) +
+                return count_sparse_multiply_adds(1.5 * block, size) +
                        static_cast<double>(size.dim) * length * length / block;
               },
           .short_options = {{"block", int64_t{2}}}};

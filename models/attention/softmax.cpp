@@ -33,7 +33,7 @@ class SoftmaxKind : public Attention {
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
     const SparsePattern sparse = pattern_({q.size(1), q.size(2), mask.causal, q.device(), name});
-    SoftmaxAttentionOptions options = softmax_options(q, k, mask, dropout_, context, name);
+    SoftmaxAttentionOptions options = make_softmax_options(q, k, mask, dropout_, context, name);
     options.pattern = sparse.pattern;
     options.key_blocks = sparse.key_blocks;
     return softmax_attention(q, k, v, options);
@@ -80,9 +80,9 @@ double softmax_multiply_adds(const OptionValues&, const AttentionSize& size) {
 
 }  // namespace
 
-SoftmaxAttentionOptions softmax_options(const Tensor& q, const Tensor& k, const AttentionMask& mask,
-                                        double dropout, const ForwardContext& context,
-                                        const std::string& name) {
+SoftmaxAttentionOptions make_softmax_options(const Tensor& q, const Tensor& k, const AttentionMask& mask,
+                                             double dropout, const ForwardContext& context,
+                                             const std::string& name) {
   const DropoutMask weights = weight_dropout(q, k, dropout, context, name);
   SoftmaxAttentionOptions options;
   options.causal = mask.causal;
@@ -103,7 +103,7 @@ std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, doubl
   return std::make_unique<SoftmaxKind>(std::move(pattern), dropout);
 }
 
-AttentionCapabilities sparse_pattern_capabilities() {
+AttentionCapabilities make_sparse_capabilities() {
   return {.causal = true,
           .length_masks = true,
           .cross_lengths = unsupported("a pattern is defined by the positions of one sequence"),
@@ -112,7 +112,7 @@ AttentionCapabilities sparse_pattern_capabilities() {
           .bfloat16 = true};
 }
 
-double sparse_multiply_adds(double keys, const AttentionSize& size) {
+double count_sparse_multiply_adds(double keys, const AttentionSize& size) {
   const auto length = static_cast<double>(size.length);
   return 2 * static_cast<double>(size.dim) * std::min(keys, length / 2) * length;
 }
@@ -123,7 +123,7 @@ void check_at_most_length(const OptionValues& options, const char* name, int64_t
                       concat_text("expected at most the length of the sequences, ", length, ", got ", value));
 }
 
-AttentionKind softmax_attention_kind() {
+AttentionKind make_softmax_attention_kind() {
   return {
       .name = "softmax",
       .help = "softmax(q kᵀ / √dim) v, block by block: time is quadratic in the length, memory linear",
@@ -139,7 +139,7 @@ AttentionKind softmax_attention_kind() {
       .multiply_adds = softmax_multiply_adds};
 }
 
-AttentionKind shared_softmax_attention_kind() {
+AttentionKind make_shared_softmax_attention_kind() {
   return {.name = "shared-softmax",
           .help =
               "softmax(q qᵀ / √dim) v: softmax attention whose queries are also the keys, without the "
@@ -150,7 +150,7 @@ AttentionKind shared_softmax_attention_kind() {
                            .recurrent = true,
                            .weight_dropout = true,
                            .bfloat16 = true,
-                           .shared_query_key = true},
+                           .shares_query_key = true},
           .options = {},
           .make = [](const OptionValues&, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
             return std::make_unique<SharedSoftmaxKind>(setup.dropout);

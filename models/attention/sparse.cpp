@@ -36,17 +36,17 @@ double two_sets_multiply_adds(const OptionValues& options, const AttentionSize& 
   const bool strided = options.get<std::string>("form") == kStrided;
   const double near = strided ? stride : (stride + 1) / 2;
   const double far = static_cast<double>(size.length) / 2 * (strided ? 1 : summary) / stride;
-  return sparse_multiply_adds(options.get<std::string>("heads") == kSplit ? (near + far) / 2 : near + far,
-                              size);
+  return count_sparse_multiply_adds(
+      options.get<std::string>("heads") == kSplit ? (near + far) / 2 : near + far, size);
 }
 
 }  // namespace
 
-AttentionKind sparse_attention_kind() {
+AttentionKind make_sparse_attention_kind() {
   return {
       .name = "sparse",
       .help = "Sparse Transformer: softmax attention to near tokens and to regularly spaced tokens",
-      .capabilities = sparse_pattern_capabilities(),
+      .capabilities = make_sparse_capabilities(),
       .options = {{.name = "form",
                    .default_value = std::string(kFixed),
                    .help =

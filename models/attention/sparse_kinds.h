@@ -6,14 +6,14 @@ namespace tapeformer {
 struct AttentionKind;  // models/attention/attention.h
 
 // Return the built-in kinds of sparse attention.
-AttentionKind axial_column_attention_kind();
-AttentionKind axial_row_attention_kind();
-AttentionKind big_bird_attention_kind();
-AttentionKind etc_attention_kind();
-AttentionKind image_attention_kind();
-AttentionKind longformer_attention_kind();
-AttentionKind routing_attention_kind();
-AttentionKind sinkhorn_attention_kind();
-AttentionKind sparse_attention_kind();
+AttentionKind make_axial_column_attention_kind();
+AttentionKind make_axial_row_attention_kind();
+AttentionKind make_big_bird_attention_kind();
+AttentionKind make_etc_attention_kind();
+AttentionKind make_image_attention_kind();
+AttentionKind make_longformer_attention_kind();
+AttentionKind make_routing_attention_kind();
+AttentionKind make_sinkhorn_attention_kind();
+AttentionKind make_sparse_attention_kind();
 
 }  // namespace tapeformer

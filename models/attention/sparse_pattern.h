@@ -31,11 +31,11 @@ std::unique_ptr<Attention> make_softmax_attention(const KeyPattern& pattern, dou
 std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, double dropout);
 
 // Returns the capabilities of softmax attention with a sparse pattern.
-AttentionCapabilities sparse_pattern_capabilities();
+AttentionCapabilities make_sparse_capabilities();
 
 // Returns the multiply-adds of a causal pass of one head. A query attends on average to `keys` keys, or to
 // length / 2 keys if this is less.
-double sparse_multiply_adds(double keys, const AttentionSize& size);
+double count_sparse_multiply_adds(double keys, const AttentionSize& size);
 
 // Throws OptionError unless the option `name` is at most `length`, the length of the sequences.
 void check_at_most_length(const OptionValues& options, const char* name, int64_t length);

@@ -60,7 +60,7 @@ class SynthesizerKind final : public Attention {
       add_random("random_columns", random_columns_, {length, heads, rank}, std);
     }
     if (random_.defined() || dense_rows_.defined()) {
-      causal_ = causal_scores(length);
+      causal_ = make_causal_score_mask(length);
       add_buffer("causal", causal_);
     }
   }
@@ -73,7 +73,7 @@ class SynthesizerKind final : public Attention {
     const Tensor queries = joined(query_features(q)), keys = joined(key_features(k));
     const Tensor full = full_scores(q);
     if (!full.defined()) {
-      SoftmaxAttentionOptions options = softmax_options(q, v, mask, dropout_, context, name);
+      SoftmaxAttentionOptions options = make_softmax_options(q, v, mask, dropout_, context, name);
       options.scale = 1;
       return softmax_attention(queries, keys, v, options);
     }
@@ -135,13 +135,14 @@ class SynthesizerKind final : public Attention {
     const int64_t length = q.size(1);
     if (mask.causal) scores = add(scores, slice(slice(causal_, 0, 0, length), 1, 0, length));
     if (!mask.key_lengths.defined()) return scores;
-    return add(scores, reshape(length_scores(mask.key_lengths, length, q), {q.size(0), 1, 1, length}));
+    return add(scores,
+               reshape(make_length_score_mask(mask.key_lengths, length, q), {q.size(0), 1, 1, length}));
   }
 
   Names terms_;
   double dropout_;
   Tensor dense_, dense_rows_, dense_columns_, random_, random_rows_, random_columns_;
-  Tensor causal_;  // buffer: causal_scores(); defined only with "random" or "factorized-dense"
+  Tensor causal_;  // buffer: make_causal_score_mask(); defined only with "random" or "factorized-dense"
 };
 
 std::unique_ptr<Attention> make_synthesizer(const OptionValues& options, const AttentionSetup& setup) {
@@ -158,12 +159,13 @@ std::unique_ptr<Attention> make_synthesizer(const OptionValues& options, const A
 AttentionInputs synthesizer_inputs(const OptionValues& options) {
   const auto terms = options.get<Names>("terms");
   const bool keys = contains(terms, "dot-product");
-  return {.queries = keys || contains(terms, "dense") || contains(terms, "factorized-dense"), .keys = keys};
+  return {.use_queries = keys || contains(terms, "dense") || contains(terms, "factorized-dense"),
+          .use_keys = keys};
 }
 
 }  // namespace
 
-AttentionKind synthesizer_attention_kind() {
+AttentionKind make_synthesizer_attention_kind() {
   return {
       .name = kSynthesizer,
       .help = "softmax attention with learned scores: a sum of dense, random and factorized terms",

@@ -7,15 +7,15 @@ constexpr const char* kTransformerXl = "transformer-xl";
 
 }  // namespace
 
-AttentionKind transformer_xl_attention_kind() {
+AttentionKind make_transformer_xl_attention_kind() {
   const auto memory = [](const OptionValues& options) {
     return SegmentMemorySize{.tokens = options.get<int64_t>("memory")};
   };
   return {
       .name = kTransformerXl,
       .help = "softmax attention with relative positions to a segment and to the memory of earlier segments",
-      .capabilities = relative_capabilities(),
-      .options = {memory_option(512), clamp_option()},
+      .capabilities = make_relative_capabilities(),
+      .options = {make_memory_option(512), make_clamp_option()},
       .make = [memory](const OptionValues& options,
                        const AttentionSetup& setup) -> std::unique_ptr<Attention> {
         check_relative_setup(kTransformerXl, setup);
@@ -23,7 +23,7 @@ AttentionKind transformer_xl_attention_kind() {
             RelativeOptions{memory(options), options.get<int64_t>("clamp")}, setup);
       },
       .memory = memory,
-      .multiply_adds = relative_multiply_adds,
+      .multiply_adds = count_relative_multiply_adds,
       .short_options = {{"memory", int64_t{0}}},
       // Charts measure single sequences, which have no memory.
       .variants = {{kTransformerXl, {{"memory", int64_t{0}}}}}};

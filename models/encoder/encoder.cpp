@@ -7,7 +7,7 @@ namespace tapeformer {
 namespace {
 
 const EncoderOptions& checked(const EncoderOptions& options) {
-  const std::vector<OptionProblem> problems = option_problems(options);
+  const std::vector<OptionProblem> problems = find_option_problems(options);
   if (!problems.empty()) throw OptionError(problems.front());
   return options;
 }
@@ -16,9 +16,9 @@ const EncoderOptions& checked(const EncoderOptions& options) {
 
 Encoder::Encoder(const EncoderOptions& options) : norm(checked(options).output_width()), options_(options) {
   for (int64_t i = 0; i < options.layers; ++i) {
-    const int64_t first = first_equal_layer(options.attention, i);
+    const int64_t first = find_first_equal_layer(options.attention, i);
     const Attention* const attention =
-        first < i ? &layers[static_cast<size_t>(first)]->attention.kind() : nullptr;
+        first < i ? &layers[static_cast<size_t>(first)]->attention.inner_attention() : nullptr;
     layers.push_back(std::make_unique<EncoderLayer>(options, i, attention));
     add_child(layers.back()->name(), *layers.back());
   }
@@ -28,7 +28,7 @@ Encoder::Encoder(const EncoderOptions& options) : norm(checked(options).output_w
 Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const {
   if (options_.reversible)
     return norm.forward(reversible_stack(layers, options_.feedforward_chunks, x, mask, context));
-  const bool recomputed = options_.recompute && recording();
+  const bool recomputed = options_.recompute && is_recording();
   const ReplayContext replay(context, recomputed);
   LayerState state{x};
   for (const auto& layer : layers) {
@@ -45,12 +45,12 @@ Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const Forwar
 }
 
 std::unique_ptr<SegmentMemory> Encoder::make_memory(int64_t batch) const {
-  if (longest_memory(options_.attention) == 0) return nullptr;
+  if (max_memory_span(options_.attention) == 0) return nullptr;
   auto memory = std::make_unique<SegmentMemory>(batch, norm.weight);
   for (int64_t i = 0; i < options_.layers; ++i) {
-    const AttentionChoice& choice = choice_of_layer(options_.attention, i);
+    const AttentionChoice& choice = find_layer_choice(options_.attention, i);
     memory->add_layer(layers[static_cast<size_t>(i)]->name(),
-                      attention_kind(choice.kind).memory_of(choice.options), options_.width());
+                      find_attention_kind(choice.kind).memory_of(choice.options), options_.width());
   }
   return memory;
 }

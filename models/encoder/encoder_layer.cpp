@@ -21,7 +21,7 @@ void check_attended(const Tensor& attended, const Shape& expected, DType dtype, 
 
 }  // namespace
 
-std::vector<OptionProblem> option_problems(const EncoderOptions& options) {
+std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
   std::vector<OptionProblem> problems;
   const auto kinds = static_cast<int64_t>(options.attention.size());
   if (kinds == 0 || kinds > options.layers)
@@ -50,8 +50,8 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
       heads_(options.heads),
       head_dim_(options.head_dim),
       is_rotary_(options.rotary) {
-  const AttentionChoice& choice = choice_of_layer(options.attention, layer);
-  const AttentionKind& kind = attention_kind(choice.kind);
+  const AttentionChoice& choice = find_layer_choice(options.attention, layer);
+  const AttentionKind& kind = find_attention_kind(choice.kind);
   inputs_ = kind.inputs_of(choice.options);
   takes_bfloat16_ = static_cast<bool>(kind.capabilities.bfloat16);
   attention_ = make_attention(options.attention, layer,
@@ -59,13 +59,13 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
                                .dim = head_dim_,
                                .max_length = options.max_length,
                                .dropout = options.attention_dropout,
-                               .first = first});
+                               .first_equal_attention = first});
   const auto add_projection = [&](const char* name, Linear& projection) {
     add_child(name, projection);
     projections_.push_back(&projection);
   };
-  if (inputs_.queries) add_projection("query_projection", query_projection);
-  if (inputs_.keys) add_projection("key_projection", key_projection);
+  if (inputs_.use_queries) add_projection("query_projection", query_projection);
+  if (inputs_.use_keys) add_projection("key_projection", key_projection);
   add_projection("value_projection", value_projection);
   std::vector<Tensor*> weights, biases;
   for (Linear* projection : projections_) {
@@ -101,11 +101,11 @@ struct MultiHeadAttention::TapeExecutor {
   }
 };
 
-Heads MultiHeadAttention::heads_of(const std::vector<Tensor>& parts) const {
+Heads MultiHeadAttention::split_heads(const std::vector<Tensor>& parts) const {
   Heads heads;
   size_t next = 0;
-  if (inputs_.queries) heads.query = parts[next++];
-  if (inputs_.keys) heads.key = parts[next++];
+  if (inputs_.use_queries) heads.query = parts[next++];
+  if (inputs_.use_keys) heads.key = parts[next++];
   heads.value = parts[next];
   return heads;
 }
@@ -123,14 +123,14 @@ Heads MultiHeadAttention::project(const Tensor& x, const Tensor& source, DType d
     for (const Tensor& part : unbind(reshape(y, {input.size(0), input.size(1), count, heads_, head_dim_}), 2))
       parts.push_back(part);
   };
-  const size_t separate = inputs_.queries && source.id() != x.id() ? 1 : 0;
+  const size_t separate = inputs_.use_queries && source.id() != x.id() ? 1 : 0;
   if (separate > 0) add_parts(0, separate, x);
   add_parts(separate, projections_.size(), source);
-  return heads_of(parts);
+  return split_heads(parts);
 }
 
-Tensor MultiHeadAttention::with_memory(const Tensor& x, const ForwardContext& context,
-                                       const std::string& name) const {
+Tensor MultiHeadAttention::prepend_memory(const Tensor& x, const ForwardContext& context,
+                                          const std::string& name) const {
   const Tensor evicted = context.memory->write(name, x);
   if (evicted.defined()) compress_memory(x, evicted, context, name);
   const Tensor memory = context.memory->read(name, x.size(0));
@@ -141,10 +141,10 @@ Tensor MultiHeadAttention::with_memory(const Tensor& x, const ForwardContext& co
 // recording on for the loss term, because replays do not compute the term again.
 void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
                                          const ForwardContext& context, const std::string& name) const {
-  const RecordingScope scope(context.terms != nullptr);
+  const RecordingScope scope(context.loss_terms != nullptr);
   const Tensor rows = attention_->compress(evicted);
   context.memory->write_compressed(name, rows);
-  if (requires_grad(rows)) context.terms->add(reconstruction_loss(detach(x), evicted, rows));
+  if (requires_grad(rows)) context.loss_terms->add(reconstruction_loss(detach(x), evicted, rows));
 }
 
 Tensor MultiHeadAttention::reconstruction_loss(const Tensor& x, const Tensor& evicted,
@@ -165,7 +165,7 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, con
                                    DType result) const {
   const Tensor operand = x_operand.defined() ? x_operand : as_operand(x);
   const DType head_dtype = takes_bfloat16_ ? operand.dtype() : x.dtype();
-  const Tensor source = context.memory ? as_operand(with_memory(x, context, name)) : operand;
+  const Tensor source = context.memory ? as_operand(prepend_memory(x, context, name)) : operand;
   return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result},
                        operand);
 }
@@ -236,12 +236,13 @@ Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType re
     return block.forward(rows, mask_from(first), result);
   };
   const auto gradient = [&block, mask_from](const Tensor& rows, int64_t first, const Tensor& g) {
-    block.backward_from(rows, mask_from(first), g);
+    block.backward_through(rows, mask_from(first), g);
   };
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
   return reshape(
-      chunked(forward, rows, chunks,
-              {block.linear1.weight, block.linear1.bias, block.linear2.weight, block.linear2.bias}, gradient),
+      compute_in_chunks(forward, rows, chunks,
+                        {block.linear1.weight, block.linear1.bias, block.linear2.weight, block.linear2.bias},
+                        gradient),
       x.shape());
 }
 
@@ -258,16 +259,16 @@ void EncoderLayer::advance(LayerState& state, const AttentionMask& mask,
   run_layer(form_, TapeExecutor{*this, mask, context, first_row, chunks_}, state);
 }
 
-Tensor EncoderLayer::attention_change(const Tensor& x, const AttentionMask& mask,
-                                      const ForwardContext& context) const {
-  return residual_change(TapeExecutor{*this, mask, context, context.first_example * x.size(1)},
-                         Branch::attention, x);
+Tensor EncoderLayer::run_attention_branch(const Tensor& x, const AttentionMask& mask,
+                                          const ForwardContext& context) const {
+  return run_residual_branch(TapeExecutor{*this, mask, context, context.first_example * x.size(1)},
+                             Branch::attention, x);
 }
 
-Tensor EncoderLayer::feedforward_change(const Tensor& x, int64_t first_row,
-                                        const ForwardContext& context) const {
+Tensor EncoderLayer::run_feedforward_branch(const Tensor& x, int64_t first_row,
+                                            const ForwardContext& context) const {
   const AttentionMask no_mask;
-  return residual_change(TapeExecutor{*this, no_mask, context, first_row}, Branch::feedforward, x);
+  return run_residual_branch(TapeExecutor{*this, no_mask, context, first_row}, Branch::feedforward, x);
 }
 
 }  // namespace tapeformer

@@ -36,7 +36,7 @@ struct EncoderOptions {
 };
 
 // Returns the problems of the options: invalid values and contradictions.
-std::vector<OptionProblem> option_problems(const EncoderOptions& options);
+std::vector<OptionProblem> find_option_problems(const EncoderOptions& options);
 
 // Residual branches of a layer.
 enum class Branch { attention, feedforward };
@@ -63,7 +63,7 @@ struct LayerState {
 
 // Returns dropout(branch(norm(x))), which a pre-norm or reversible layer adds to the residual.
 template <class Executor>
-Tensor residual_change(const Executor& executor, Branch branch, const Tensor& x) {
+Tensor run_residual_branch(const Executor& executor, Branch branch, const Tensor& x) {
   const NormResult normalized = executor.norm(branch, x);
   return executor.dropout(branch, executor.apply(branch, normalized.result, normalized.operand));
 }
@@ -78,9 +78,9 @@ void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
       state.first = normalized.result;
       state.operand = normalized.operand;
     } else if (form == ResidualForm::pre_norm) {
-      state.first = executor.sum(state.first, residual_change(executor, branch, state.first));
+      state.first = executor.sum(state.first, run_residual_branch(executor, branch, state.first));
     } else {
-      state.first = executor.sum(state.first, residual_change(executor, branch, state.second));
+      state.first = executor.sum(state.first, run_residual_branch(executor, branch, state.second));
       std::swap(state.first, state.second);
     }
   }
@@ -105,8 +105,8 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // `layer` selects the attention kind from the pattern, and `first` is AttentionSetup::first. Throws
-  // OptionError if the attention kind rejects an option.
+  // `layer` selects the attention kind from the pattern, and `first` is
+  // AttentionSetup::first_equal_attention. Throws OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* first = nullptr);
   // Computes self-attention of x (batch, length, width). `operand` is x in the dtype of operands of matrix
@@ -115,14 +115,14 @@ class MultiHeadAttention final : public Module {
   Tensor forward(const Tensor& x, const Tensor& operand, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name, DType result) const;
 
-  const Attention& kind() const { return *attention_; }
+  const Attention& inner_attention() const { return *attention_; }
   // Returns whether queries and keys are rotated by their positions.
   bool is_rotary() const { return is_rotary_; }
   // Returns the projections of the inputs that the attention reads, in the order of queries, keys and values.
   // The weights of these projections are adjacent in memory, and so are the biases.
   const std::vector<Linear*>& projections() const { return projections_; }
   // Returns `parts` as queries, keys and values. `parts` are the results of projections(), in the same order.
-  Heads heads_of(const std::vector<Tensor>& parts) const;
+  Heads split_heads(const std::vector<Tensor>& parts) const;
 
   Linear query_projection, key_projection, value_projection, out_projection;
 
@@ -135,7 +135,7 @@ class MultiHeadAttention final : public Module {
   Heads project(const Tensor& x, const Tensor& source, DType dtype) const;
   // Returns the segment memory of the layer followed by x, or x if the memory is empty. Stores x for the next
   // segment.
-  Tensor with_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
+  Tensor prepend_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
   // Compresses `evicted`, the inputs that leave the uncompressed memory when the segment x is stored. Stores
   // the compressed rows in the segment memory, and adds their reconstruction_loss() to the loss if they need
   // gradients.
@@ -156,7 +156,7 @@ class MultiHeadAttention final : public Module {
 class EncoderLayer final : public Module {
  public:
   // The full name of the layer, for random streams and decisions, is "layers.N", where N is `layer_index`.
-  // `first` is AttentionSetup::first.
+  // `first` is AttentionSetup::first_equal_attention.
   EncoderLayer(const EncoderOptions& options, int64_t layer_index, const Attention* first = nullptr);
   // Applies the layer to x (batch, length, width) and returns the same shape. Only for post-norm and pre-norm
   // layers.
@@ -164,11 +164,12 @@ class EncoderLayer final : public Module {
   // Applies the layer to `state`, whose tensors are (batch, length, width).
   void advance(LayerState& state, const AttentionMask& mask, const ForwardContext& context) const;
 
-  // Return residual_change() of a branch. attention_change() takes x (batch, length, width).
-  // feedforward_change() takes rows x (count, width), whose first row has index `first_row` in the random
+  // Return run_residual_branch() of a branch. run_attention_branch() takes x (batch, length, width).
+  // run_feedforward_branch() takes rows x (count, width), whose first row has index `first_row` in the random
   // streams.
-  Tensor attention_change(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
-  Tensor feedforward_change(const Tensor& x, int64_t first_row, const ForwardContext& context) const;
+  Tensor run_attention_branch(const Tensor& x, const AttentionMask& mask,
+                              const ForwardContext& context) const;
+  Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;
 
   const std::string& name() const { return name_; }
   const LayerNorm& norm(Branch branch) const { return branch == Branch::attention ? norm1 : norm2; }

@@ -19,9 +19,9 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
   for (const auto& layer : encoder.layers) {
     shape.name = layer->name();
     layers_.push_back(make_layer(*layer, shape, projections));
-    const AttentionChoice& choice = choice_of_layer(o.attention, static_cast<int64_t>(layers_.size()) - 1);
-    layers_.back().rounds_attention = attention_kind(choice.kind).capabilities.rounds_steps;
-    const SegmentMemorySize memory = attention_kind(choice.kind).memory_of(choice.options);
+    const AttentionChoice& choice = find_layer_choice(o.attention, static_cast<int64_t>(layers_.size()) - 1);
+    layers_.back().rounds_attention = find_attention_kind(choice.kind).capabilities.rounds_step_results;
+    const SegmentMemorySize memory = find_attention_kind(choice.kind).memory_of(choice.options);
     if (memory.compressed > 0)
       layers_.back().span = Tensor::zeros({batch, memory.rate, o.width()}, like.dtype(), like.device());
   }
@@ -30,9 +30,9 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
   result_ = buffer({batch, o.output_width()});
   if (o.reversible) {
     second_ = buffer({batch, o.width()});
-    joined_ = buffer({batch, 2 * o.width()});
-    joined_first_ = joined_.view({batch, o.width()}, {2 * o.width(), 1});
-    joined_second_ = joined_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
+    concatenated_ = buffer({batch, 2 * o.width()});
+    concatenated_first_ = concatenated_.view({batch, o.width()}, {2 * o.width(), 1});
+    concatenated_second_ = concatenated_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
   }
   attended_ = buffer({batch, o.width()});
   // On the CPU, DecodingLinear takes operands in the dtype of the weights and rounds the operands itself.
@@ -65,8 +65,8 @@ EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const St
           .linear1 = prepare(weights.feedforward.linear1),
           .linear2 = prepare(weights.feedforward.linear2),
           .projected = projected.view({shape.batch, count * shape.heads * shape.dim}),
-          .heads = a.heads_of(unbind(projected, 1)),
-          .state = a.kind().make_state(shape),
+          .heads = a.split_heads(unbind(projected, 1)),
+          .state = a.inner_attention().make_state(shape),
           .rounds_attention = false,
           .span = {}};
 }
@@ -131,11 +131,11 @@ struct EncoderStep::TokenExecutor {
     slice(layer.span, 1, slot, slot + 1).copy_from(reshape(x, {batch, 1, width}));
     if (slot + 1 < rate) return;
     const MultiHeadAttention& a = layer.weights.attention;
-    const Tensor row = reshape(a.kind().compress(layer.span), {batch, width});
+    const Tensor row = reshape(a.inner_attention().compress(layer.span), {batch, width});
     const auto heads = [&](const Linear& projection) {
       return reshape(linear(row, projection.weight, projection.bias), layer.heads.value.shape());
     };
-    a.kind().append_compressed(heads(a.key_projection), heads(a.value_projection), *layer.state);
+    a.inner_attention().append_compressed(heads(a.key_projection), heads(a.value_projection), *layer.state);
   }
 
   Heads project(const Tensor& x) const {
@@ -145,7 +145,7 @@ struct EncoderStep::TokenExecutor {
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
     const bool rounded = step.attended_operand_.defined();
     const Tensor& out = rounded && layer.rounds_attention ? step.attended_operand_ : step.attended_;
-    layer.weights.attention.kind().step(q, k, v, *layer.state, out.view(v.shape()));
+    layer.weights.attention.inner_attention().step(q, k, v, *layer.state, out.view(v.shape()));
     if (rounded && !layer.rounds_attention) step.attended_operand_.copy_from(step.attended_);
     return rounded ? step.attended_operand_ : step.attended_;
   }
@@ -176,11 +176,11 @@ const Tensor& EncoderStep::step() {
     run_layer(form, TokenExecutor{*this, layer, form == ResidualForm::post_norm}, state);
   ++position_;
   if (form == ResidualForm::reversible) {
-    joined_first_.copy_from(state.first);
-    joined_second_.copy_from(state.second);
+    concatenated_first_.copy_from(state.first);
+    concatenated_second_.copy_from(state.second);
   }
   const LayerNorm& norm = encoder_.norm;
-  layer_norm_into(state.second.defined() ? joined_ : state.first, {}, norm.weight, norm.bias, result_);
+  layer_norm_into(state.second.defined() ? concatenated_ : state.first, {}, norm.weight, norm.bias, result_);
   return result_;
 }
 

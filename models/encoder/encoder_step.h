@@ -42,7 +42,7 @@ class EncoderStep {
     Tensor projected;  // results of the projections, (batch, projections * width)
     Heads heads;       // views of `projected`, (batch, heads, head_dim)
     std::unique_ptr<AttentionState> state;
-    bool rounds_attention;  // AttentionCapabilities::rounds_steps of the kind
+    bool rounds_attention;  // AttentionCapabilities::rounds_step_results of the kind
     Tensor span;            // inputs to compress, (batch, rate, width); undefined without a compressed memory
   };
   // `buffer` has room for the projections of one layer, and all layers share the buffer.
@@ -50,13 +50,13 @@ class EncoderStep {
 
   const Encoder& encoder_;
   std::vector<Layer> layers_;
-  int64_t position_ = 0;                 // number of tokens since the last reset
-  Tensor x_, normalized_, change_;       // (batch, width)
-  Tensor second_;                        // reversible layers: second half of the state, (batch, width)
-  Tensor joined_;                        // reversible layers: both halves of the state, (batch, 2 width)
-  Tensor joined_first_, joined_second_;  // views of the halves of joined_
-  Tensor result_;                        // (batch, output_width)
-  Tensor attended_;                      // (batch, width)
+  int64_t position_ = 0;            // number of tokens since the last reset
+  Tensor x_, normalized_, change_;  // (batch, width)
+  Tensor second_;                   // reversible layers: second half of the state, (batch, width)
+  Tensor concatenated_;             // reversible layers: both halves of the state, (batch, 2 width)
+  Tensor concatenated_first_, concatenated_second_;  // views of the halves of concatenated_
+  Tensor result_;                                    // (batch, output_width)
+  Tensor attended_;                                  // (batch, width)
   // bfloat16 copies of the input of a branch and of the result of attention, (batch, width). Defined only on
   // CUDA devices with bfloat16 precision.
   Tensor branch_operand_, attended_operand_;

@@ -53,7 +53,7 @@ int64_t AxialShape::width() const {
   return std::accumulate(dims.begin(), dims.end(), int64_t{0});
 }
 
-std::vector<OptionProblem> option_problems(const AxialShape& axial, int64_t width, int64_t length) {
+std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t width, int64_t length) {
   const auto& [shape, dims] = axial;
   std::vector<OptionProblem> problems;
   const auto require = [&](bool condition, const char* option, const std::string& problem) {

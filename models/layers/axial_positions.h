@@ -23,7 +23,7 @@ struct AxialShape {
 // Returns the problems of an axial shape: sizes that are not positive, and features that do not add up to
 // `width`. If `length` > 0, a shape with fewer than `length` positions, or with an axis longer than 4 *
 // `length`, is also a problem.
-std::vector<OptionProblem> option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
+std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
 
 // The tables of axial positions: parameters "0", "1", …, (shape[a], dims[a]), drawn from N(0, 1).
 class AxialPositions final : public Module {

@@ -62,8 +62,9 @@ Tensor FeedForward::hidden(const Tensor& x, const DropoutMask& dropout) const {
 Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
   return linear2.forward(hidden(x, hidden_dropout), Activation::none, {}, result);
 }
-void FeedForward::backward_from(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const {
-  backward_through_linear(hidden(x, hidden_dropout), linear2.weight, linear2.bias, g);
+void FeedForward::backward_through(const Tensor& x, const DropoutMask& hidden_dropout,
+                                   const Tensor& g) const {
+  linear_backward_through(hidden(x, hidden_dropout), linear2.weight, linear2.bias, g);
 }
 
 }  // namespace tapeformer

@@ -5,8 +5,8 @@
 
 namespace tapeformer {
 
-// Collects the terms of a forward pass. The caller of a model sets ForwardContext::terms and adds sum() to
-// the loss of the model. A layer adds a term once per forward pass and not in replays.
+// Collects the terms of a forward pass. The caller of a model sets ForwardContext::loss_terms and adds sum()
+// to the loss of the model. A layer adds a term once per forward pass and not in replays.
 class LossTerms {
  public:
   // Adds a scalar, recorded on the tape.

@@ -33,7 +33,7 @@ void ParameterLimit::subtract(const std::string& name, const Shape& shape) {
   if (*elements_left < 0) throw ParameterLimitError("parameter " + name + " " + shape.to_string());
 }
 
-Tensor Decisions::at(const std::string& name, const std::function<Tensor()>& decide) {
+Tensor Decisions::get_or_decide(const std::string& name, const std::function<Tensor()>& decide) {
   auto found = decisions_.find(name);
   if (found == decisions_.end()) found = decisions_.emplace(name, decide()).first;
   return found->second;
@@ -51,7 +51,7 @@ ReplayContext::ReplayContext(const ForwardContext& context, bool replayed) : con
   context_.decisions = own_.get();
 }
 
-std::vector<Tensor> tensors_of(const NamedTensors& named) {
+std::vector<Tensor> strip_names(const NamedTensors& named) {
   std::vector<Tensor> tensors;
   for (const auto& [name, tensor] : named) tensors.push_back(tensor);
   return tensors;
@@ -152,7 +152,7 @@ void Module::add_aliased(std::vector<Tensor>& leaves) const {
 }
 
 std::vector<Tensor> Module::leaves() const {
-  std::vector<Tensor> list = tensors_of(parameters());
+  std::vector<Tensor> list = strip_names(parameters());
   add_aliased(list);
   return list;
 }

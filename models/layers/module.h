@@ -25,7 +25,7 @@ namespace tapeformer {
 class Decisions {
  public:
   // Returns the decision stored under `name`. If there is none, stores and returns decide().
-  Tensor at(const std::string& name, const std::function<Tensor()>& decide);
+  Tensor get_or_decide(const std::string& name, const std::function<Tensor()>& decide);
   // Returns the size of all decisions in bytes.
   int64_t bytes() const;
 
@@ -38,24 +38,25 @@ class SegmentMemory;  // models/layers/segment_memory.h
 
 // Settings of a forward pass.
 struct ForwardContext {
-  bool training = false;     // enables dropout and random numbers that change with `step`
-  bool dropout_off = false;  // disables dropout in training
-  bool prefix = false;       // sequences are prefixes of longer sequences, as in generation
-  uint64_t seed = 0;         // seed of dropout and other random numbers
-  uint64_t step = 0;         // optimizer step; passes with equal seed and step draw equal random numbers
+  bool training = false;         // enables dropout and random numbers that change with `step`
+  bool disable_dropout = false;  // disables dropout in training
+  bool is_prefix = false;        // sequences are prefixes of longer sequences, as in generation
+  uint64_t seed = 0;             // seed of dropout and other random numbers
+  uint64_t step = 0;             // optimizer step; passes with equal seed and step draw equal random numbers
   // Index in the random streams of the first example of this pass. If a slice of a batch is padded to the
   // length of the whole batch, the examples of the slice draw the same random numbers as in the whole batch.
   int64_t first_example = 0;
   // Memory of the earlier segments of the sequences, or null. The object must outlive backward(), because a
   // recomputed forward pass reads it.
   SegmentMemory* memory = nullptr;
-  LossTerms* terms = nullptr;      // collects terms that layers add to the loss, or null
-  Decisions* decisions = nullptr;  // decisions to store or to repeat; null if the pass is not replayed
+  LossTerms* loss_terms = nullptr;  // collects terms that layers add to the loss, or null
+  Decisions* decisions = nullptr;   // decisions to store or to repeat; null if the pass is not replayed
 
   // Returns a dropout mask with probability p. `name` is the name of the random stream of the mask: the full
   // name of a module and a suffix. Returns an empty mask if dropout is disabled.
   DropoutMask dropout(double p, const std::string& name) const {
-    return training && !dropout_off && p > 0 ? DropoutMask{p, RandomStream(seed, name, step)} : DropoutMask{};
+    return training && !disable_dropout && p > 0 ? DropoutMask{p, RandomStream(seed, name, step)}
+                                                 : DropoutMask{};
   }
 };
 
@@ -75,7 +76,7 @@ class ReplayContext {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // Returns the tensors without their names.
-std::vector<Tensor> tensors_of(const NamedTensors& named);
+std::vector<Tensor> strip_names(const NamedTensors& named);
 
 // Fills `parameter`, a float64 tensor, with initial values. The name of the random stream is "init " and the
 // full name of the parameter.

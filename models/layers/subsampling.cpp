@@ -19,7 +19,7 @@ Tensor subsampled(const Tensor& lengths, int64_t factor) {
   const Tensor result = lengths.clone();
   for (int64_t b = 0; b < result.numel(); ++b) {
     int64_t& length = result.data<int64_t>()[b];
-    length = subsampled_steps(length, factor);
+    length = count_subsampled_steps(length, factor);
   }
   return result;
 }
@@ -39,7 +39,7 @@ Subsampling::Subsampling(const SubsamplingOptions& options) : options_(options) 
 Tensor Subsampling::forward(const Tensor& x, const Tensor& frame_lengths) const {
   if (options_.factor == 1) return x;
   if (layers.empty()) {
-    const int64_t steps = subsampled_steps(x.size(1), options_.factor);
+    const int64_t steps = count_subsampled_steps(x.size(1), options_.factor);
     return reshape(slice(x, 1, 0, steps * options_.factor), {x.size(0), steps, options_.factor * x.size(2)});
   }
   Tensor y = x;
@@ -52,7 +52,8 @@ Tensor Subsampling::forward(const Tensor& x, const Tensor& frame_lengths) const 
 }
 
 Tensor Subsampling::steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const {
-  return subsampled(checked_lengths("speech model", "length", frame_lengths, batch, frames), options_.factor);
+  return subsampled(validate_lengths("speech model", "length", frame_lengths, batch, frames),
+                    options_.factor);
 }
 
 SubsamplingStep::SubsamplingStep(const Subsampling& subsampling, int64_t batch, const Tensor& like)

@@ -23,7 +23,7 @@ Tensor check_inputs(const char* op, const Tensor& logits, const Tensor& lengths,
   check(logits.rank() == 3 && is_floating(logits.dtype()), op,
         "logits must be floating (batch, frames, classes), not ", logits.shape());
   check(blank >= 0 && blank < logits.size(2), op, "blank ", blank, " is not in [0, ", logits.size(2), ")");
-  return checked_lengths(op, "length", lengths, logits.size(0), logits.size(1));
+  return validate_lengths(op, "length", lengths, logits.size(0), logits.size(1));
 }
 
 // Throws DivergedError if a logit of the frame is NaN or +inf, or if all logits of the frame are -inf.
@@ -108,9 +108,9 @@ class BeamSearch {
   }
 
   void prune() {
-    if (static_cast<int64_t>(prefixes_.size()) <= options_.beam) return;
+    if (static_cast<int64_t>(prefixes_.size()) <= options_.beam_size) return;
     std::vector<CtcHypothesis> list = result();
-    list.resize(static_cast<size_t>(options_.beam));
+    list.resize(static_cast<size_t>(options_.beam_size));
     Prefixes kept;
     for (const CtcHypothesis& hypothesis : list) kept.insert(prefixes_.extract(hypothesis.labels));
     prefixes_ = std::move(kept);
@@ -122,8 +122,8 @@ class BeamSearch {
 
 }  // namespace
 
-std::vector<CtcLabels> ctc_greedy(const Tensor& logits, const Tensor& lengths, int64_t blank) {
-  const Tensor counts = check_inputs("ctc_greedy", logits, lengths, blank);
+std::vector<CtcLabels> ctc_greedy_decode(const Tensor& logits, const Tensor& lengths, int64_t blank) {
+  const Tensor counts = check_inputs("ctc_greedy_decode", logits, lengths, blank);
   const Tensor x = logits.alias().to(kCpu).to(DType::float64);
   const int64_t frames = x.size(1), classes = x.size(2);
   std::vector<CtcLabels> result(static_cast<size_t>(x.size(0)));
@@ -131,7 +131,7 @@ std::vector<CtcLabels> ctc_greedy(const Tensor& logits, const Tensor& lengths, i
     int64_t last = blank;
     for (int64_t t = 0; t < counts.data<int64_t>()[b]; ++t) {
       const double* const row = x.data<double>() + (b * frames + t) * classes;
-      check_logits("ctc_greedy", row, classes, b, t);
+      check_logits("ctc_greedy_decode", row, classes, b, t);
       const int64_t best = std::max_element(row, row + classes) - row;
       if (best != last && best != blank) result[static_cast<size_t>(b)].push_back(best);
       last = best;
@@ -144,7 +144,7 @@ std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, co
                                                         const CtcBeamOptions& options) {
   constexpr const char* kOp = "ctc_beam_search";
   const Tensor counts = check_inputs(kOp, logits, lengths, options.blank);
-  check(options.beam > 0, kOp, "beam ", options.beam, " must be positive");
+  check(options.beam_size > 0, kOp, "beam ", options.beam_size, " must be positive");
   const Tensor x = logits.alias().to(kCpu).to(DType::float64);
   const int64_t frames = x.size(1), classes = x.size(2);
   check(!options.bigram.defined() ||

@@ -16,11 +16,11 @@ using CtcLabels = std::vector<int64_t>;
 // repeated classes merged and blanks removed. `logits` is (batch, frames, classes) floating; `lengths` is
 // (batch,) int64 with values in [0, frames]. Ties go to the lowest class. Throws ShapeError for mismatched
 // shapes. Throws DivergedError if a logit is NaN or +inf, or if all logits of a frame are -inf.
-std::vector<CtcLabels> ctc_greedy(const Tensor& logits, const Tensor& lengths, int64_t blank = 0);
+std::vector<CtcLabels> ctc_greedy_decode(const Tensor& logits, const Tensor& lengths, int64_t blank = 0);
 
 struct CtcBeamOptions {
   int64_t blank = 0;
-  int64_t beam = 16;  // number of prefixes kept after each frame
+  int64_t beam_size = 16;  // number of prefixes kept after each frame
   // Bigram log-probabilities, (classes, classes) float64. Element (i, j) is the log-probability of label j
   // after label i; row `blank` is for the first label. If undefined, no bigram is used.
   Tensor bigram = {};
@@ -33,9 +33,9 @@ struct CtcHypothesis {
   double score;  // log-probability of the labels over all paths, plus weighted bigrams and bonuses
 };
 
-// Returns the best prefixes of every utterance, at most `beam`, best first. Ties go to the lexicographically
-// smaller labels. Scores are exact if the beam holds all prefixes. Throws ShapeError for mismatched shapes
-// and, like ctc_greedy(), DivergedError.
+// Returns the best prefixes of every utterance, at most `beam_size`, best first. Ties go to the
+// lexicographically smaller labels. Scores are exact if the beam holds all prefixes. Throws ShapeError for
+// mismatched shapes and, like ctc_greedy_decode(), DivergedError.
 std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, const Tensor& lengths,
                                                         const CtcBeamOptions& options = {});
 

@@ -95,12 +95,12 @@ CtcLoss SpeechModel::loss(const CtcBatch& batch, const ForwardContext& context) 
                   {.blank = kSpeechBlank, .reduction = options_.reduction});
 }
 
-int64_t SpeechModel::loss_count(const CtcBatch& batch) const {
+int64_t SpeechModel::loss_divisor(const CtcBatch& batch) const {
   const std::vector<double> lengths = batch.frame_lengths.to_vector();
   const double longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
   const Tensor steps =
       subsampling.steps(batch.frame_lengths, batch.frame_lengths.size(0), static_cast<int64_t>(longest));
-  return ctc_loss_count(steps, batch.labels, batch.label_lengths, options_.reduction);
+  return ctc_loss_divisor(steps, batch.labels, batch.label_lengths, options_.reduction);
 }
 
 }  // namespace tapeformer

@@ -38,7 +38,7 @@ struct SpeechModelOptions {
   double lstm_dropout = 0;
   CtcReduction reduction = CtcReduction::per_utterance;
 
-  int64_t max_steps() const { return subsampled_steps(max_frames, subsampling); }
+  int64_t max_steps() const { return count_subsampled_steps(max_frames, subsampling); }
 };
 
 inline constexpr int64_t kSpeechBlank = 0;
@@ -62,7 +62,7 @@ class SpeechModel final : public Module {
   CtcLoss loss(const CtcBatch& batch, const ForwardContext& context) const;
   // Returns the number of utterances or labels over which loss() averages (SpeechModelOptions::reduction).
   // Does not read `features`.
-  int64_t loss_count(const CtcBatch& batch) const;
+  int64_t loss_divisor(const CtcBatch& batch) const;
 
   const SpeechModelOptions& options() const { return options_; }
 

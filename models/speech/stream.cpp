@@ -23,7 +23,7 @@ SpeechStream::SpeechStream(const SpeechModel& model, int64_t batch, int64_t capa
     : model_(model),
       batch_(batch),
       capacity_(capacity > 0 ? capacity : model.options().max_steps()),
-      endless_(supports(model.options().encoder.attention, &AttentionCapabilities::constant_state)),
+      endless_(supports(model.options().encoder.attention, &AttentionCapabilities::has_constant_state)),
       subsampling_(model.subsampling, batch, model.head.weight),
       encoder_(causal_encoder(model), batch, endless_ ? kEndless : capacity_),
       projection_(model.input_projection->weight, model.input_projection->bias, batch),

@@ -17,11 +17,11 @@ constexpr int64_t kJitter = 10;       // maximum number of frames between the sa
 
 int64_t checked_window(const SpeechModel& model, int64_t window) {
   const SpeechModelOptions& o = model.options();
-  if (window != 0 && window < StreamDecoder::kShortestWindow)
-    throw OptionError("window", concat_text("expected 0 or at least ", StreamDecoder::kShortestWindow,
-                                            " frames, got ", window));
+  if (window != 0 && window < StreamDecoder::kMinWindow)
+    throw OptionError(
+        "window", concat_text("expected 0 or at least ", StreamDecoder::kMinWindow, " frames, got ", window));
   if (o.kind == SpeechEncoder::transformer && window > o.max_frames &&
-      !supports(o.encoder.attention, &AttentionCapabilities::constant_state))
+      !supports(o.encoder.attention, &AttentionCapabilities::has_constant_state))
     throw OptionError("window",
                       concat_text("expected at most max_frames = ", o.max_frames, ", the capacity of ",
                                   kinds_text(o.encoder.attention), " attention, got ", window));
@@ -59,19 +59,19 @@ bool StreamDecoder::Lane::push(const Tensor& frame, int64_t number) {
   const int64_t before = best_class;
   best_class = std::max_element(first, first + logits.numel()) - first;
   new_label = best_class != before ? best_class : kSpeechBlank;
-  blank_run = best_class == kSpeechBlank ? blank_run + 1 : 0;
+  blank_run_length = best_class == kSpeechBlank ? blank_run_length + 1 : 0;
   ++steps_taken;
-  ++since_label;
+  ++steps_since_label;
   if (new_label != kSpeechBlank) {
     label = new_label;
-    since_label = 0;
+    steps_since_label = 0;
   }
   return true;
 }
 
 void StreamDecoder::Lane::reset() {
   stream.reset();
-  steps_taken = since_label = blank_run = 0;
+  steps_taken = steps_since_label = blank_run_length = 0;
   best_class = new_label = label = kSpeechBlank;
 }
 
@@ -108,26 +108,26 @@ double StreamDecoder::energy(const Tensor& frame) const {
   return std::log(sum);
 }
 
-void StreamDecoder::add(int64_t label) {
+void StreamDecoder::emit_label(int64_t label) {
   if (label == kSpeechBlank) return;
   const bool repeats = repeat_steps_ > 0 && label == suppressed_label_;
   repeat_steps_ = 0;
   if (!repeats) labels_.push_back(label);
 }
 
-bool StreamDecoder::lanes_agree() const {
+bool StreamDecoder::do_lanes_agree() const {
   return active_->best_class == kSpeechBlank && next_->best_class == kSpeechBlank &&
-         active_->recent(steps(kAgreement)) == next_->recent(steps(kAgreement));
+         active_->recent_label(steps(kAgreement)) == next_->recent_label(steps(kAgreement));
 }
 
 // Reconciles the labels of two lanes whose newest labels differ, before the lanes are swapped. Emits a label
 // that only the new lane has emitted. Suppresses a label that the new lane may emit again.
-void StreamDecoder::reconcile() {
+void StreamDecoder::reconcile_labels() {
   const int64_t jitter = steps(kJitter), near = steps(kAgreement);
-  const int64_t old_label = active_->recent(jitter), new_label = next_->recent(jitter);
-  if (old_label == kSpeechBlank && new_label != active_->recent(near)) {
-    add(new_label);
-  } else if (new_label == kSpeechBlank && old_label != next_->recent(near)) {
+  const int64_t old_label = active_->recent_label(jitter), new_label = next_->recent_label(jitter);
+  if (old_label == kSpeechBlank && new_label != active_->recent_label(near)) {
+    emit_label(new_label);
+  } else if (new_label == kSpeechBlank && old_label != next_->recent_label(near)) {
     suppressed_label_ = old_label;
     repeat_steps_ = jitter;
   }
@@ -139,18 +139,18 @@ void StreamDecoder::restart_window() {
     lanes_overlap_ = true;
     return;
   }
-  const bool agree = lanes_overlap_ && next_->steps_taken >= steps(context_ / 2) && lanes_agree();
+  const bool agree = lanes_overlap_ && next_->steps_taken >= steps(context_ / 2) && do_lanes_agree();
   if (!agree && (!lanes_overlap_ || active_->steps_taken < steps(options_.window))) return;
-  if (!agree) reconcile();
+  if (!agree) reconcile_labels();
   std::swap(active_, next_);
   lanes_overlap_ = false;
   ++restarts_;
 }
 
-void StreamDecoder::step_active(const Tensor& frame) {
+void StreamDecoder::advance_active_lane(const Tensor& frame) {
   if (!active_->push(frame, frames_)) return;
   if (repeat_steps_ > 0) --repeat_steps_;
-  add(active_->new_label);
+  emit_label(active_->new_label);
 }
 
 // Starts a new state. The state also takes the frame before the energy rose, because training recordings
@@ -158,8 +158,8 @@ void StreamDecoder::step_active(const Tensor& frame) {
 void StreamDecoder::start_after_pause(const Tensor& frame) {
   active_->reset();
   ++restarts_;
-  step_active(previous_);
-  step_active(frame);
+  advance_active_lane(previous_);
+  advance_active_lane(frame);
 }
 
 const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
@@ -168,24 +168,24 @@ const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
   labels_.clear();
   ++frames_;
   if (options_.window == 0) {
-    step_active(frame);
+    advance_active_lane(frame);
     return labels_;
   }
   const int64_t low = options_.pause > 0 ? tracker_.push(energy(frame)) : 0;
   const int64_t steps_before = active_->steps_taken;
   const bool starts = in_pause_ && low == 0;
-  if (starts && active_->blank_run == steps_before) {
+  if (starts && active_->blank_run_length == steps_before) {
     start_after_pause(frame);
   } else {
     if (lanes_overlap_) next_->push(frame, frames_);
-    step_active(frame);
+    advance_active_lane(frame);
   }
   if (starts) in_pause_ = false;
   previous_.copy_from(frame);
   if (active_->steps_taken == steps_before) return labels_;
   const int64_t pause = steps(options_.pause);
   if (options_.pause > 0 && low >= options_.pause &&
-      std::min(active_->blank_run, active_->steps_taken) >= pause) {
+      std::min(active_->blank_run_length, active_->steps_taken) >= pause) {
     // Resets the state, so that the labels after the pause do not depend on the silence.
     active_->reset();
     lanes_overlap_ = false;

@@ -17,7 +17,7 @@
 namespace tapeformer {
 
 struct StreamDecoderOptions {
-  // Maximum number of frames per state, at least kShortestWindow; 0: no limit, no restart.
+  // Maximum number of frames per state, at least kMinWindow; 0: no limit, no restart.
   int64_t window = 0;
   // Minimum number of frames of a pause, which has low energy and no labels. 0: no restart at pauses. Ignored
   // if `window` is 0.
@@ -48,10 +48,10 @@ class EnergyTracker {
 // A decoder of one stream. Not thread-safe.
 class StreamDecoder {
  public:
-  static constexpr int64_t kShortestWindow = 50;  // in frames
+  static constexpr int64_t kMinWindow = 50;  // in frames
 
   // The model must outlive the decoder. Throws OptionError if the window is not 0 and shorter than
-  // kShortestWindow, or if it exceeds the capacity of the attention state. Also throws the errors of
+  // kMinWindow, or if it exceeds the capacity of the attention state. Also throws the errors of
   // SpeechStream.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
@@ -75,24 +75,24 @@ class StreamDecoder {
     bool push(const Tensor& frame, int64_t number);
     void reset();
     // Returns the newest label if it began within the last `steps`, else the blank.
-    int64_t recent(int64_t steps) const { return since_label <= steps ? label : kSpeechBlank; }
+    int64_t recent_label(int64_t steps) const { return steps_since_label <= steps ? label : kSpeechBlank; }
 
     SpeechStream stream;
     int64_t steps_taken = 0;            // steps since the last reset
     int64_t best_class = kSpeechBlank;  // most probable class of the newest step
     int64_t new_label = kSpeechBlank;   // label that begins with the newest step, or the blank
     int64_t label = kSpeechBlank;       // newest label, or the blank before the first label
-    int64_t since_label = 0;            // steps since the newest label began
-    int64_t blank_run = 0;              // consecutive steps whose best class is the blank
+    int64_t steps_since_label = 0;      // steps since the newest label began
+    int64_t blank_run_length = 0;       // consecutive steps whose best class is the blank
   };
   int64_t steps(int64_t frames) const { return frames / model_.options().subsampling; }
   double energy(const Tensor& frame) const;
-  void step_active(const Tensor& frame);
+  void advance_active_lane(const Tensor& frame);
   void restart_window();
   void start_after_pause(const Tensor& frame);
-  void add(int64_t label);
-  bool lanes_agree() const;
-  void reconcile();
+  void emit_label(int64_t label);
+  bool do_lanes_agree() const;
+  void reconcile_labels();
 
   const SpeechModel& model_;
   StreamDecoderOptions options_;

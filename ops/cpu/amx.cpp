@@ -232,12 +232,12 @@ thread_local GrowingMemory left_memory, right_memory;
 
 }  // namespace
 
-bool available() {
+bool is_available() {
   constexpr ExtensionSet kNeeded = extensions("amx_tile amx_bf16");
   // The values of ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA in Linux.
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  static const bool has_amx =
-      (kNeeded & ~processor_extensions()) == 0 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  static const bool has_amx = (kNeeded & ~detect_processor_extensions()) == 0 &&
+                              syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
   return has_amx;
 }
 

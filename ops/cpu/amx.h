@@ -1,6 +1,6 @@
 // Products of bfloat16 matrices with the tile instructions of AMX. All functions run in the calling thread.
-// Sums are float32. Subnormal operands and results become zero. All functions except available() require that
-// available() is true.
+// Sums are float32. Subnormal operands and results become zero. All functions except is_available() require
+// that is_available() is true.
 //
 // A packed matrix consists of panels of kPanelColumns columns. A panel consists of tiles of kTileDepth rows
 // and 16 columns, in pairs of adjacent tiles, and is padded with zeros to whole tiles.
@@ -23,7 +23,7 @@ inline constexpr int64_t kPanelColumns = 32;  // columns of a panel: two adjacen
 
 // Returns whether the processor has AMX for bfloat16 and the operating system allows this process to use it.
 // The first call requests permission from the operating system.
-bool available();
+bool is_available();
 
 // Returns the size of a packed matrix in bytes.
 int64_t packed_bytes(int64_t depth, int64_t columns);

@@ -15,7 +15,7 @@ class Arena {
   explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
   // Returns an array of `count` elements that is aligned to a cache line.
   template <class U>
-  U* take(int64_t count) {
+  U* allocate(int64_t count) {
     constexpr int64_t kAlign = 64;
     U* const taken = memory_ ? reinterpret_cast<U*>(memory_ + used_) : nullptr;
     used_ += (count * static_cast<int64_t>(sizeof(U)) + kAlign - 1) / kAlign * kAlign;
@@ -31,9 +31,9 @@ class Arena {
 // Blocks of equal size, one for each thread of a parallel loop.
 class ThreadMemory {
  public:
-  explicit ThreadMemory(int64_t bytes) : bytes_(bytes), memory_(bytes * threads()) {}
+  explicit ThreadMemory(int64_t bytes) : bytes_(bytes), memory_(bytes * thread_count()) {}
   // Returns an arena in the block of the calling thread.
-  Arena arena() const { return Arena(memory_.data() + bytes_ * thread_number()); }
+  Arena arena() const { return Arena(memory_.data() + bytes_ * thread_index()); }
 
  private:
   int64_t bytes_;

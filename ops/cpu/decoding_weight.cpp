@@ -37,8 +37,8 @@ DecodingWeight<O>::DecodingWeight(const LinearShape& shape, const T* w)
   }
   if (!std::is_same_v<O, T>) storage_->input.emplace(shape.rows * in);
   const int64_t groups = (out + kColumnGroup - 1) / kColumnGroup;
-  const int64_t grain = kGrainProducts / std::max<int64_t>(shape.rows * in * kColumnGroup, 1) + 1;
-  const int64_t slices = std::clamp<int64_t>(groups / grain, 1, threads());
+  const int64_t grain = kMinProductsPerThread / std::max<int64_t>(shape.rows * in * kColumnGroup, 1) + 1;
+  const int64_t slices = std::clamp<int64_t>(groups / grain, 1, thread_count());
   for (int64_t i = 0; i < slices; ++i) {
     const int64_t begin = groups * i / slices * kColumnGroup,
                   end = std::min(groups * (i + 1) / slices * kColumnGroup, out);
@@ -64,7 +64,7 @@ void DecodingWeight<O>::multiply(int64_t rows, const T* x, const T* bias, Activa
     multiply_few_rows<O>({rows, in, out}, x, storage_->weight->data(), y);
     return finish(0, out);
   }
-  const O* const left = as_type(x, rows * in, storage_->input ? storage_->input->data() : nullptr);
+  const O* const left = convert_if_needed(x, rows * in, storage_->input ? storage_->input->data() : nullptr);
   parallel_for(static_cast<int64_t>(storage_->slices.size()), 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const auto& slice = *storage_->slices[static_cast<size_t>(i)];

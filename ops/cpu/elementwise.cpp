@@ -71,7 +71,7 @@ void dropout_forward(Backend, const T* x, const DropoutMask& mask, T* y, int64_t
     T multipliers[kPiece];
     for (int64_t first = begin; first < end; first += kPiece) {
       const int64_t count = std::min(kPiece, end - first);
-      dropout_multipliers(mask, first, count, multipliers);
+      compute_dropout_multipliers(mask, first, count, multipliers);
 #pragma omp simd
       for (int64_t i = 0; i < count; ++i) y[first + i] = x[first + i] * multipliers[i];
     }

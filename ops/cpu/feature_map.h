@@ -55,7 +55,7 @@ void map_features(FeatureMap map, TokenRows<const S> x, int64_t count, T* panels
         x, count,
         [=](const S* row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
           store(panels + head * size + at,
-                keep_some<T>(phi.template value<VectorMath>(load_some(row, left)), left));
+                keep_first<T>(phi.template value<VectorMath>(load_first(row, left)), left));
         });
   });
 }
@@ -69,7 +69,7 @@ void features_backward(FeatureMap map, const T* features, const T* g, int64_t co
         gx,
         count, [=](S * row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
           const Vector<T> y = load(features + head * size + at);
-          store_some<S>(row, load(g + head * size + at) * phi.template derivative<VectorMath>(y, y), left);
+          store_first<S>(row, load(g + head * size + at) * phi.template derivative<VectorMath>(y, y), left);
         });
   });
 }

@@ -19,13 +19,13 @@ blasint size(int64_t value) {
   return static_cast<blasint>(value);
 }
 
-constexpr int64_t kGrainSize = 32;           // minimum number of rows or columns per thread
-constexpr int64_t kGrainProducts = 1 << 18;  // minimum number of multiplications per thread
+constexpr int64_t kGrainSize = 32;                  // minimum number of rows or columns per thread
+constexpr int64_t kMinProductsPerThread = 1 << 18;  // minimum number of multiplications per thread
 
 // Computes the product `p` by BLAS in the calling thread.
 template <class T>
 void serial_gemm(const Gemm<T>& p) {
-  const SerialLibraries serial;
+  const SerialLibraryScope serial;
   // BLAS requires positive leading dimensions even if k is 0.
   const auto lda = size(std::max<int64_t>(p.lda, 1)), ldb = size(std::max<int64_t>(p.ldb, 1));
   if constexpr (sizeof(T) == 4)
@@ -44,19 +44,20 @@ void gemm(Backend, const Gemm<T>& p) {
   if (p.m == 0 || p.n == 0) return;
   const bool by_rows = p.m >= p.n;
   const int64_t count = by_rows ? p.m : p.n, products = (by_rows ? p.n : p.m) * std::max<int64_t>(p.k, 1);
-  parallel_for(count, std::max(kGrainProducts / products + 1, kGrainSize), [&](int64_t begin, int64_t end) {
-    Gemm<T> part = p;
-    if (by_rows) {
-      part.m = end - begin;
-      part.a += begin * (p.transpose_a ? 1 : p.lda);
-      part.c += begin * p.ldc;
-    } else {
-      part.n = end - begin;
-      part.b += begin * (p.transpose_b ? p.ldb : 1);
-      part.c += begin;
-    }
-    serial_gemm(part);
-  });
+  parallel_for(count, std::max(kMinProductsPerThread / products + 1, kGrainSize),
+               [&](int64_t begin, int64_t end) {
+                 Gemm<T> part = p;
+                 if (by_rows) {
+                   part.m = end - begin;
+                   part.a += begin * (p.transpose_a ? 1 : p.lda);
+                   part.c += begin * p.ldc;
+                 } else {
+                   part.n = end - begin;
+                   part.b += begin * (p.transpose_b ? p.ldb : 1);
+                   part.c += begin;
+                 }
+                 serial_gemm(part);
+               });
 }
 
 template <class T>
@@ -72,7 +73,7 @@ void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a
     }
   };
   // If there are fewer products than threads, each product is divided among the threads.
-  if (count < threads())
+  if (count < thread_count())
     run(0, count);
   else
     parallel_for(count, 1, run);

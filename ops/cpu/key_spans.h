@@ -38,41 +38,42 @@ class KeySpans {
 
  public:
   // Prepares to visit the blocks of the queries [query, query + queries).
-  void start(const AttendedKeys& attended, int64_t query, int64_t queries) {
+  void start_queries(const AttendedKeys& attended, int64_t query, int64_t queries) {
     attended_ = &attended;
     query_ = query;
-    queries_ = queries;
+    query_count_ = queries;
     next_key_ = 0;
   }
   // Finds the keys of the next block. Returns false if there is no next block.
-  bool next() {
-    count_ = 0;
+  bool find_next_block() {
+    span_count_ = 0;
     for (int64_t slot = 0; slot < kKeys;) {
-      const PositionRun run = attended_->keys(query_, query_ + queries_, next_key_);
+      const PositionRun run = attended_->keys(query_, query_ + query_count_, next_key_);
       if (run.is_empty()) break;
       const int64_t begin = run.begin / kTileColumns<T> * kTileColumns<T>;
-      const bool continues = count_ > 0 && begin == spans_[count_ - 1].key + spans_[count_ - 1].count;
-      if (!continues && count_ > 0) slot += kGap;
+      const bool continues =
+          span_count_ > 0 && begin == spans_[span_count_ - 1].key + spans_[span_count_ - 1].count;
+      if (!continues && span_count_ > 0) slot += kGap;
       if (slot >= kKeys) break;
       const int64_t count = std::min(tile_columns<T>(run.end - begin), kKeys - slot);
       if (continues)
-        spans_[count_ - 1].count += count;
+        spans_[span_count_ - 1].count += count;
       else
-        spans_[count_++] = {begin, slot, count};
+        spans_[span_count_++] = {begin, slot, count};
       slot += count;
       next_key_ = begin + count;
     }
-    for (int64_t s = 0; s < count_; ++s)
-      for (int64_t tile = 0; tile * kTileRows < queries_; ++tile)
+    for (int64_t s = 0; s < span_count_; ++s)
+      for (int64_t tile = 0; tile * kTileRows < query_count_; ++tile)
         columns_[tile][s] = columns_of_tile(tile, spans_[s]);
-    return count_ > 0;
+    return span_count_ > 0;
   }
 
   // Calls f(span, first row, columns) for each span and each tile of rows that attends to the span.
   template <class F>
   void for_tiles(F&& f) const {
-    for (int64_t s = 0; s < count_; ++s)
-      for (int64_t i = 0; i < queries_; i += kTileRows)
+    for (int64_t s = 0; s < span_count_; ++s)
+      for (int64_t i = 0; i < query_count_; i += kTileRows)
         if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
           f(spans_[s], i, columns);
   }
@@ -80,9 +81,9 @@ class KeySpans {
   // the rows of the tile attend.
   template <class F>
   void for_score_tiles(F&& f) const {
-    for (int64_t s = 0; s < count_; ++s)
+    for (int64_t s = 0; s < span_count_; ++s)
       for (int64_t j = spans_[s].slot; j < spans_[s].slot + spans_[s].count; j += kTileColumns<T>)
-        for (int64_t i = 0; i < queries_; i += kTileRows)
+        for (int64_t i = 0; i < query_count_; i += kTileRows)
           if (const ScoreColumns& columns = columns_[i / kTileRows][s];
               j < columns.end && j + kTileColumns < T >> columns.begin)
             f(i, spans_[s].key + j - spans_[s].slot, j);
@@ -91,7 +92,7 @@ class KeySpans {
   // the range of score columns that the tile reads in this span.
   template <class F>
   void for_spans(int64_t i, F&& f) const {
-    for (int64_t s = 0; s < count_; ++s)
+    for (int64_t s = 0; s < span_count_; ++s)
       if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
         f(spans_[s], columns);
   }
@@ -115,13 +116,14 @@ class KeySpans {
   // adjacent row tiles. All row tiles of a group have weights for the tile of keys.
   template <class F>
   void for_key_tiles(F&& f) const {
-    for (int64_t s = 0; s < count_; ++s)
+    for (int64_t s = 0; s < span_count_; ++s)
       for (int64_t j = spans_[s].slot; j < spans_[s].slot + spans_[s].count; j += kTileRows)
-        for (int64_t i = 0; i < queries_;) {
-          while (i < queries_ && !has_weights(i, s, j)) i += kTileRows;
+        for (int64_t i = 0; i < query_count_;) {
+          while (i < query_count_ && !has_weights(i, s, j)) i += kTileRows;
           const int64_t first = i;
-          while (i < queries_ && has_weights(i, s, j)) i += kTileRows;
-          if (first < queries_) f(spans_[s].key + j - spans_[s].slot, j, first, std::min(i, queries_));
+          while (i < query_count_ && has_weights(i, s, j)) i += kTileRows;
+          if (first < query_count_)
+            f(spans_[s].key + j - spans_[s].slot, j, first, std::min(i, query_count_));
         }
   }
 
@@ -133,7 +135,7 @@ class KeySpans {
   }
   ScoreColumns columns_of_tile(int64_t tile, const KeySpan& span) const {
     const int64_t first = query_ + tile * kTileRows,
-                  end = query_ + std::min((tile + 1) * kTileRows, queries_);
+                  end = query_ + std::min((tile + 1) * kTileRows, query_count_);
     const int64_t last_key = span.key + span.count;
     PositionRun run = attended_->keys(first, end, span.key);
     if (run.begin >= last_key) return {};
@@ -142,7 +144,7 @@ class KeySpans {
     while (after < last_key && (run = attended_->keys(first, end, after)).begin < last_key) after = run.end;
     after = span.column(std::min(after, last_key));
     ScoreColumns columns{std::max(span.slot, (begin - kMargin) / kLanes<T> * kLanes<T>), after,
-                         std::min(padded<T>(after + kMargin), span.slot + span.count + kGap)};
+                         std::min(round_up_to_vector<T>(after + kMargin), span.slot + span.count + kGap)};
     const int64_t first_key = columns.begin - span.slot + span.key;
     const int64_t end_key = first_key + columns.padded_end - columns.begin;
     columns.is_full = columns.padded_end <= span.slot + span.count;
@@ -154,7 +156,7 @@ class KeySpans {
   }
 
   const AttendedKeys* attended_ = nullptr;
-  int64_t query_ = 0, queries_ = 0, next_key_ = 0, count_ = 0;
+  int64_t query_ = 0, query_count_ = 0, next_key_ = 0, span_count_ = 0;
   KeySpan spans_[kMaxSpans];
   ScoreColumns columns_[kMaxTiles][kMaxSpans];
 };

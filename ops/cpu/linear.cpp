@@ -71,11 +71,11 @@ struct BufferSizes {
 template <class O, class T>
 struct Buffers {
   Buffers(Arena arena, const BufferSizes& sizes)
-      : row(arena.take<T>(sizes.row)),
-        multipliers(arena.take<T>(sizes.multipliers)),
-        sums(arena.take<T>(sizes.sums)),
-        operands(arena.take<O>(sizes.operands)),
-        inputs(arena.take<O>(sizes.inputs)),
+      : row(arena.allocate<T>(sizes.row)),
+        multipliers(arena.allocate<T>(sizes.multipliers)),
+        sums(arena.allocate<T>(sizes.sums)),
+        operands(arena.allocate<O>(sizes.operands)),
+        inputs(arena.allocate<O>(sizes.inputs)),
         bytes(arena.used()) {}
 
   T *row, *multipliers;  // gradient and dropout multipliers of one row
@@ -109,10 +109,10 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
       if (few)
         multiply_few_rows<O>({rows, in, out}, x + first * in, w, values);
       else
-        weight->multiply(rows, as_type(x + first * in, rows * in, buffers.inputs), values);
+        weight->multiply(rows, convert_if_needed(x + first * in, rows * in, buffers.inputs), values);
       for (int64_t r = 0; r < rows; ++r, values += out) {
         const int64_t at = (first + r) * out;
-        if (multipliers) dropout_multipliers(dropout, at, out, multipliers);
+        if (multipliers) compute_dropout_multipliers(dropout, at, out, multipliers);
         Y* const pre_row = pre ? pre + at : nullptr;
         if constexpr (kInPlace)
           finish_row(values, bias, activation, pre_row, multipliers, out);
@@ -155,8 +155,8 @@ struct LinearGradient {
   // `buffer`.
   const T* row(int64_t row, T* buffer, T* multipliers) const {
     const int64_t out = shape.out, at = row * out;
-    if (plain()) return as_type(g + at, out, buffer);
-    if (draws()) dropout_multipliers(dropout, at, out, multipliers);
+    if (plain()) return convert_if_needed(g + at, out, buffer);
+    if (draws()) compute_dropout_multipliers(dropout, at, out, multipliers);
     start_row(g + at, y ? y + at : nullptr, pre ? pre + at : nullptr, activation,
               dropout.active() ? static_cast<T>(dropout.scale()) : T{1}, draws() ? multipliers : nullptr,
               buffer, out);
@@ -190,8 +190,9 @@ void backward_rows(const LinearGradient<X, Y, T>& gradient, const PackedOperand<
       if constexpr (!std::is_same_v<X, T>) convert_row(values, rows * in, gradient.gx + first * in);
     }
     if (gw)
-      transposed_product(rows, out, in, gz, as_type(gradient.x + first * in, rows * in, buffers.inputs),
-                         first > begin, gw);
+      multiply_transposed_rows(rows, out, in, gz,
+                               convert_if_needed(gradient.x + first * in, rows * in, buffers.inputs),
+                               first > begin, gw);
   });
 }
 
@@ -211,8 +212,8 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
                      Compute<X>* gw, Compute<X>* gbias) {
   using T = Compute<X>;
   const int64_t in = shape.in, out = shape.out;
-  const int64_t team = std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows);
-  const int64_t many = std::min({shape.rows / kBlockRows, team * kRangesOfThread, kMaxParts});
+  const int64_t team = std::min<int64_t>(thread_count(), (shape.rows + kGrainRows - 1) / kGrainRows);
+  const int64_t many = std::min({shape.rows / kBlockRows, team * kMaxRangesPerThread, kMaxParts});
   const int64_t parts = std::max({team, many, int64_t{1}});
   // Long parts start at multiples of kMinBlockRows, because products of fewer rows take as long as products
   // of kMinBlockRows rows.

@@ -56,7 +56,7 @@ class HeadGroup {
   void take_memory(Arena& arena) {
     const auto take = [&](int64_t elements) {
       const int64_t stride = (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T>;
-      return PerHead<T>{arena.take<T>(group_ * stride), stride};
+      return PerHead<T>{arena.allocate<T>(group_ * stride), stride};
     };
     for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_}) *panel = take(panel_size<T>(s_.dim));
     for (PerHead<T>* panel : {&values_, &dn_, &result_}) *panel = take(panel_size<T>(s_.value_dim));
@@ -64,9 +64,10 @@ class HeadGroup {
     dd_ = take(s_.query_length);
     partial_dots_ = take(kChunk * kLanes<T>);
     states_ = take(0);
-    for (PerHead<T>* sum : {&key_sum_, &query_sum_}) *sum = take(padded<T>(s_.dim));
-    for (PerHead<T>* state : {&value_key_, &dn_query_}) *state = take(s_.value_dim * padded<T>(s_.dim));
-    key_value_ = take(s_.dim * padded<T>(s_.value_dim));
+    for (PerHead<T>* sum : {&key_sum_, &query_sum_}) *sum = take(round_up_to_vector<T>(s_.dim));
+    for (PerHead<T>* state : {&value_key_, &dn_query_})
+      *state = take(s_.value_dim * round_up_to_vector<T>(s_.dim));
+    key_value_ = take(s_.dim * round_up_to_vector<T>(s_.value_dim));
     state_elements_ = take(0).data - states_.data;
   }
 
@@ -104,7 +105,7 @@ class HeadGroup {
           rows(out, c, s_.value_dim), c.count,
           [ inverse = inverse_, result = result_ ](S * row, int64_t head, int64_t t, int64_t at, int64_t left)
               __attribute__((always_inline)) {
-                store_some<S>(row, inverse[head][t] * load(result[head] + at), left);
+                store_first<S>(row, inverse[head][t] * load(result[head] + at), left);
               });
     });
   }
@@ -169,7 +170,7 @@ class HeadGroup {
     for_each_vector(
         rows(v_, c, s_.value_dim), c.count,
         [values = values_](const S* row, int64_t head, int64_t, int64_t at, int64_t left)
-            __attribute__((always_inline)) { store(values[head] + at, load_some(row, left)); });
+            __attribute__((always_inline)) { store(values[head] + at, load_first(row, left)); });
   }
 
   // Computes dn of the chunk. The first pass also computes dd, which later passes reuse.
@@ -180,7 +181,7 @@ class HeadGroup {
     for_each_vector(
         g, c.count,
         [ inverse, dn = dn_ ](const S* row, int64_t head, int64_t t, int64_t at, int64_t left) __attribute__((
-            always_inline)) { store(dn[head] + at, inverse[head][t] * load_some(row, left)); });
+            always_inline)) { store(dn[head] + at, inverse[head][t] * load_first(row, left)); });
     if constexpr (kRounds)
       for (int64_t h = 0; h < heads_; ++h) std::copy_n(inverse[h], c.count, inverse_[h]);
     if (!first_pass) return;
@@ -195,8 +196,8 @@ class HeadGroup {
   void attend(Chunk c, int64_t h) {
     constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
     if (kRead) clear(result_[h], s_.value_dim);
-    outer_product_scan<kMode>(key_value_[h], s_.dim, s_.value_dim,
-                              {keys_[h], values_[h], queries_[h], result_[h]}, c.count);
+    scan_outer_products<kMode>(key_value_[h], s_.dim, s_.value_dim,
+                               {keys_[h], values_[h], queries_[h], result_[h]}, c.count);
     T* const dots = partial_dots_[h];
     if (kRead) std::fill_n(dots, c.count * kLanes<T>, T{0});
     for (int64_t i = 0; i < s_.dim; i += kLanes<T>) {
@@ -239,10 +240,10 @@ class HeadGroup {
     for (int64_t h = 0; h < heads_; ++h) {
       T* const result = features_gradient_[h];
       clear(result, s_.dim);
-      outer_product_scan<kMode>(value_key_[h], s_.value_dim, s_.dim, {values_[h], keys_[h], dn_[h], result},
-                                c.count);
+      scan_outer_products<kMode>(value_key_[h], s_.value_dim, s_.dim, {values_[h], keys_[h], dn_[h], result},
+                                 c.count);
       if constexpr (kRounds && kMode != ScanMode::update) set_exact_dd(c, h);
-      row_scan<kMode>(key_sum_[h], s_.dim, {ones_[h], keys_[h], dd_[h] + c.begin, result}, c.count);
+      scan_row<kMode>(key_sum_[h], s_.dim, {ones_[h], keys_[h], dd_[h] + c.begin, result}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
       features_backward(s_.feature_map, queries_.data, features_gradient_.data, c.count, rows(gq, c, s_.dim));
@@ -254,9 +255,9 @@ class HeadGroup {
     for (int64_t h = 0; h < heads_; ++h) {
       T* const result = features_gradient_[h];
       clear(result, s_.dim);
-      outer_product_scan<kMode, -1>(dn_query_[h], s_.value_dim, s_.dim,
-                                    {dn_[h], queries_[h], values_[h], result}, c.count);
-      row_scan<kMode, -1>(query_sum_[h], s_.dim, {dd_[h] + c.begin, queries_[h], ones_[h], result}, c.count);
+      scan_outer_products<kMode, -1>(dn_query_[h], s_.value_dim, s_.dim,
+                                     {dn_[h], queries_[h], values_[h], result}, c.count);
+      scan_row<kMode, -1>(query_sum_[h], s_.dim, {dd_[h] + c.begin, queries_[h], ones_[h], result}, c.count);
     }
     if constexpr (kMode == ScanMode::update) return;
     const TokenRows<S> target = rows(gk, c, s_.dim);
@@ -271,14 +272,14 @@ class HeadGroup {
     if (!gv.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
       clear(result_[h], s_.value_dim);
-      outer_product_scan<kMode, -1>(key_value_[h], s_.dim, s_.value_dim,
-                                    {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
+      scan_outer_products<kMode, -1>(key_value_[h], s_.dim, s_.value_dim,
+                                     {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
       for_each_vector(
           rows(gv, c, s_.value_dim), c.count,
           [result = result_](S * row, int64_t head, int64_t, int64_t at, int64_t left)
-              __attribute__((always_inline)) { store_some<S>(row, load(result[head] + at), left); });
+              __attribute__((always_inline)) { store_first<S>(row, load(result[head] + at), left); });
   }
 
   const LinearAttentionShape& s_;
@@ -302,7 +303,7 @@ int64_t group_size(int64_t batch, int64_t heads) {
   int64_t best = 1, best_work = batch * heads + kMaxGroup;
   for (int64_t group = 1; group <= std::min(kMaxGroup, heads); ++group) {
     const int64_t tasks = batch * ((heads + group - 1) / group);
-    const int64_t work = (tasks + threads() - 1) / threads() * group;
+    const int64_t work = (tasks + thread_count() - 1) / thread_count() * group;
     if (work <= best_work) {
       best = group;
       best_work = work;

@@ -59,11 +59,11 @@ void step_head(const LinearAttentionShape& s, const T* q, const T* k, const T* v
     visit_feature_map(s.feature_map, [&](auto phi) {
       for (int64_t i = 0; i < rows; i += kLanes<T>) {
         const int64_t left = rows - i;
-        const Vector<T> features_q = phi.template value<VectorMath>(load_some(q + begin + i, left));
+        const Vector<T> features_q = phi.template value<VectorMath>(load_first(q + begin + i, left));
         const Vector<T> features_k =
-            keep_some<T>(phi.template value<VectorMath>(load_some(k + begin + i, left)), left);
-        const Vector<T> z = load_some(key_sum + begin + i, left) + features_k;
-        store_some(key_sum + begin + i, z, left);
+            keep_first<T>(phi.template value<VectorMath>(load_first(k + begin + i, left)), left);
+        const Vector<T> z = load_first(key_sum + begin + i, left) + features_k;
+        store_first(key_sum + begin + i, z, left);
         denominator += sum(features_q * z);
         store(query.data() + i, features_q);
         store(key.data() + i, features_k);

@@ -12,8 +12,8 @@
 
 namespace tapeformer::cpu {
 
-inline constexpr int64_t kFewRows = 4;              // maximum number of rows of multiply_few_rows()
-inline constexpr int64_t kGrainProducts = 1 << 17;  // minimum number of multiplications per thread
+inline constexpr int64_t kFewRows = 4;                     // maximum number of rows of multiply_few_rows()
+inline constexpr int64_t kMinProductsPerThread = 1 << 17;  // minimum number of multiplications per thread
 
 // Applies bias, activation and dropout to one row of n elements. `bias` and `multipliers` (of dropout) may be
 // null. For gelu, writes the input of the activation to `pre`.
@@ -48,10 +48,10 @@ void finish_row_into(T* y, const T* bias, Activation activation, Y* pre, const T
   }
   const bool relu = activation == Activation::relu;
   for (int64_t i = 0; i < n; i += kLanes<T>) {
-    Vector<T> v = load_some(y + i, n - i);
-    if (bias) v += load_some(bias + i, n - i);
+    Vector<T> v = load_first(y + i, n - i);
+    if (bias) v += load_first(bias + i, n - i);
     if (relu) v = v < 0 ? Vector<T>{} : v;  // keeps NaN
-    store_some(target + i, v, n - i);
+    store_first(target + i, v, n - i);
   }
 }
 
@@ -65,7 +65,7 @@ void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
   const int64_t in = shape.in, out = shape.out;
   const int64_t groups = (out + kOutputs - 1) / kOutputs;
   const int64_t grain =
-      std::max<int64_t>(kGrainProducts / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
+      std::max<int64_t>(kMinProductsPerThread / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
   parallel_for(groups, grain, [=](int64_t begin, int64_t end) {
     for (int64_t group = begin; group < end; ++group) {
       const int64_t first = group * kOutputs, count = std::min(kOutputs, out - first);

@@ -17,8 +17,8 @@ constexpr T kInfinity = std::numeric_limits<T>::infinity();
 template <class T>
 struct ForwardHead {
   ForwardHead(const LshAttentionShape& s, Arena& arena)
-      : rows(take_rows<T, 3>(arena, s.length, {s.dim, s.value_dim, s.value_dim})) {
-    for (T** per_position : {&maximum, &sum}) *per_position = arena.take<T>(s.length);
+      : rows(allocate_rows<T, 3>(arena, s.length, {s.dim, s.value_dim, s.value_dim})) {
+    for (T** per_position : {&maximum, &sum}) *per_position = arena.allocate<T>(s.length);
   }
 
   std::array<PositionRows<T>, 3> rows;  // q, v, out
@@ -28,12 +28,12 @@ struct ForwardHead {
 template <class T>
 class LshForward : public LshWindow<T> {
   using Base = LshWindow<T>;
-  using Base::before_;
   using Base::capacity_;
   using Base::clock_;
+  using Base::current_;
   using Base::dropout_;
   using Base::kQueries;
-  using Base::own_;
+  using Base::previous_;
   using Base::s_;
   using Base::scores_;
   using Base::stride_;
@@ -47,21 +47,22 @@ class LshForward : public LshWindow<T> {
       : Base(shape, dropout, head.rows[0], head.rows[1]), running_(head), log_sums_(log_sums) {}
 
   void take(Arena& arena) {
-    this->take_window(arena);
-    for (T*& columns : value_columns_) columns = arena.take<T>(capacity_ * this->value_width());
-    result_ = arena.take<T>(kQueries * this->value_width());
-    for (T** per_row : {&maximum_, &sum_}) *per_row = arena.take<T>(kQueries);
+    this->allocate_window(arena);
+    for (T*& columns : value_columns_) columns = arena.allocate<T>(capacity_ * this->value_width());
+    result_ = arena.allocate<T>(kQueries * this->value_width());
+    for (T** per_row : {&maximum_, &sum_}) *per_row = arena.allocate<T>(kQueries);
   }
 
   // Computes the attention of chunks [begin, end) in a round, and adds it to the result of the head.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select(example, head, order);
-    this->each_chunk(
+    this->for_each_chunk_pair(
         order, round, begin, end,
         [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t) {
           clock_.lap(&LshStages::gather);
-          for (int64_t i = 0; i < own_->count; i += kQueries) block(i, std::min(kQueries, own_->count - i));
+          for (int64_t i = 0; i < current_->count; i += kQueries)
+            block(i, std::min(kQueries, current_->count - i));
         });
   }
 
@@ -73,7 +74,7 @@ class LshForward : public LshWindow<T> {
     constexpr int64_t kWidth = kTileColumns<T>;
     T* const columns = columns_of(half);
     for (int64_t i = 0; i < half.count; ++i)
-      pack_row_columns(this->v_row(half.order[i]), s_.value_dim, i, capacity_, columns);
+      pack_row_in_column_panels(this->v_row(half.order[i]), s_.value_dim, i, capacity_, columns);
     // Zeros the unused rows, because 0 * NaN is NaN.
     for (int64_t m = 0; m < this->value_width(); m += kWidth)
       std::fill(columns + m * capacity_ + half.count * kWidth, columns + (m + kWidth) * capacity_, T{0});
@@ -85,7 +86,7 @@ class LshForward : public LshWindow<T> {
       const Range range = this->range_of(first + i, first + i + kTileRows);
       if (!range.empty())
         this->score_tile(
-            own_->queries + (first + i) * s_.dim, s_.dim, range,
+            current_->queries + (first + i) * s_.dim, s_.dim, range,
             [](const Half& half) { return half.key_panels; }, scores_ + i * stride_);
     }
     clock_.lap(&LshStages::products);
@@ -111,15 +112,15 @@ class LshForward : public LshWindow<T> {
     clock_.lap(&LshStages::products);
     for (int64_t i = 0; i < count; ++i)
       if (s_.mean)
-        add_mean(own_->order[first + i], i);
+        add_mean(current_->order[first + i], i);
       else
-        merge(own_->order[first + i], i);
+        merge(current_->order[first + i], i);
     clock_.lap(&LshStages::scatter);
   }
 
   // Prefetches the result row of slot i in this chunk, and the inputs of slot i in the next chunk.
   void prefetch(int64_t i) {
-    prefetch_row(running_.rows[2].row(own_->order[i]), s_.value_dim * int64_t{sizeof(T)});
+    prefetch_row(running_.rows[2].row(current_->order[i]), s_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next(i);
   }
 
@@ -163,7 +164,7 @@ class LshForward : public LshWindow<T> {
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->value_width();
-    const bool first = own_->round == 0, last = own_->round == s_.rounds - 1;
+    const bool first = current_->round == 0, last = current_->round == s_.rounds - 1;
     const T before = first ? -kInfinity<T> : running_.maximum[position];
     const OnlineSoftmaxUpdate<T> update = update_online_softmax(before, maximum_[row]);
     const T maximum = update.maximum;
@@ -193,11 +194,11 @@ class LshForward : public LshWindow<T> {
     const bool alone = sum_[row] == 0;
     const T* const result = alone ? this->v_row(position) : result_ + row * this->value_width();
     const T factor = 1 / (static_cast<T>(s_.rounds) * (alone ? T{1} : sum_[row]));
-    if (own_->round == 0)
+    if (current_->round == 0)
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = factor * result[m];
     else
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] += factor * result[m];
-    log_sums_[this->log_sum_index(position, own_->round)] =
+    log_sums_[this->log_sum_index(position, current_->round)] =
         alone ? kInfinity<T> : maximum_[row] + std::log(sum_[row]);
   }
 

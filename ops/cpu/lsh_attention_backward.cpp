@@ -9,9 +9,9 @@ namespace {
 template <class T>
 struct BackwardHead {
   BackwardHead(const LshAttentionShape& s, Arena& arena)
-      : rows(take_rows<T, 5>(arena, s.length, {s.dim, s.value_dim, s.value_dim, s.dim, s.value_dim})),
-        deltas(arena.take<T>(s.length)),
-        look_backs(arena.take<T>(segments(s) * look_back_size(s))) {}
+      : rows(allocate_rows<T, 5>(arena, s.length, {s.dim, s.value_dim, s.value_dim, s.dim, s.value_dim})),
+        deltas(arena.allocate<T>(s.length)),
+        look_backs(arena.allocate<T>(segments(s) * look_back_size(s))) {}
   static int64_t segments(const LshAttentionShape& s) {
     return (s.length + kLshSegment * s.chunk_length - 1) / (kLshSegment * s.chunk_length);
   }
@@ -27,12 +27,12 @@ struct BackwardHead {
 template <class T>
 class LshBackward : public LshWindow<T> {
   using Base = LshWindow<T>;
-  using Base::before_;
   using Base::capacity_;
   using Base::clock_;
+  using Base::current_;
   using Base::dropout_;
   using Base::kQueries;
-  using Base::own_;
+  using Base::previous_;
   using Base::rows_;
   using Base::s_;
   using Base::scores_;
@@ -47,17 +47,17 @@ class LshBackward : public LshWindow<T> {
       : Base(shape, dropout, head.rows[0], head.rows[1]), rows_of_(head), log_sums_(log_sums) {}
 
   void take(Arena& arena) {
-    this->take_window(arena);
+    this->allocate_window(arena);
     for (Sums& sums : sums_) {
-      sums.value_panels = arena.take<T>(capacity_ * s_.value_dim);
-      sums.query_columns = arena.take<T>(rows_ * this->width());
-      for (T** rows : {&sums.gq, &sums.gk}) *rows = arena.take<T>(rows_ * this->width());
-      sums.gv = arena.take<T>(rows_ * this->value_width());
+      sums.value_panels = arena.allocate<T>(capacity_ * s_.value_dim);
+      sums.query_columns = arena.allocate<T>(rows_ * this->width());
+      for (T** rows : {&sums.gq, &sums.gk}) *rows = arena.allocate<T>(rows_ * this->width());
+      sums.gv = arena.allocate<T>(rows_ * this->value_width());
     }
-    g_rows_ = arena.take<T>(rows_ * s_.value_dim);
-    g_columns_ = arena.take<T>(rows_ * this->value_width());
-    score_gradients_ = arena.take<T>(kQueries * stride_);
-    ones_ = arena.take<T>(capacity_);
+    g_rows_ = arena.allocate<T>(rows_ * s_.value_dim);
+    g_columns_ = arena.allocate<T>(rows_ * this->value_width());
+    score_gradients_ = arena.allocate<T>(kQueries * stride_);
+    ones_ = arena.allocate<T>(capacity_);
   }
 
   // Computes the gradients from a segment, which consists of chunks [begin, end) of a round. The first round
@@ -67,28 +67,29 @@ class LshBackward : public LshWindow<T> {
     this->select(example, head, order);
     std::fill_n(ones_, capacity_, T{1});
     T* const look_back = look_back_of(begin);
-    this->each_chunk(
+    this->for_each_chunk_pair(
         order, round, begin, end,
         [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t chunk) {
           load_gradients();
           clock_.lap(&LshStages::gather);
-          for (int64_t i = 0; i < own_->count; i += kQueries) block(i, std::min(kQueries, own_->count - i));
-          finish(*before_, chunk == begin ? look_back : nullptr);
+          for (int64_t i = 0; i < current_->count; i += kQueries)
+            block(i, std::min(kQueries, current_->count - i));
+          finish(*previous_, chunk == begin ? look_back : nullptr);
           clock_.lap(&LshStages::scatter);
         });
-    finish(*own_, nullptr);
+    finish(*current_, nullptr);
     clock_.lap(&LshStages::scatter);
   }
 
   // Adds the look-back buffer of the segment that begins at chunk `begin` to the gradients of the chunk
   // before this segment.
-  void add_look_back(const LshOrder& order, int64_t round, int64_t begin) {
-    const LshOrder::Chunk chunk = order.chunk_before(round, begin);
+  void add_find_look_back_cell(const LshOrder& order, int64_t round, int64_t begin) {
+    const LshOrder::Chunk chunk = order.find_previous_chunk(round, begin);
     if (!chunk.exists) return;
     const T* rows = look_back_of(begin);
     const int32_t* const positions = order.positions(chunk.round, chunk.chunk);
-    for (int64_t i = 0; i < order.slots(chunk.chunk); ++i) {
+    for (int64_t i = 0; i < order.slot_count(chunk.chunk); ++i) {
       T *const gq = gq_row(positions[i]), *const gv = gv_row(positions[i]);
       for (int64_t d = 0; d < s_.dim; ++d) gq[d] += *rows++;
       for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += *rows++;
@@ -116,7 +117,7 @@ class LshBackward : public LshWindow<T> {
     pack_gathered_rows([&](int64_t i) { return this->v_row(half.order[i]); }, ones_, half.count, s_.value_dim,
                        sums.value_panels);
     for (int64_t i = 0; i < half.count; ++i)
-      pack_row_columns(half.queries + i * s_.dim, s_.dim, i, rows_, sums.query_columns);
+      pack_row_in_column_panels(half.queries + i * s_.dim, s_.dim, i, rows_, sums.query_columns);
     for (int64_t m = 0; m < this->width(); m += kWidth)  // zeros the unused rows, because 0 * NaN is NaN
       std::fill(sums.query_columns + m * rows_ + half.count * kWidth,
                 sums.query_columns + (m + kWidth) * rows_, T{0});
@@ -126,12 +127,13 @@ class LshBackward : public LshWindow<T> {
 
   // Copies the gradients g of the chunk's queries to g_rows_, and packs them in g_columns_.
   void load_gradients() {
-    for (int64_t i = 0; i < own_->count; ++i) {
-      const T* const row = g_row(own_->order[i]);
+    for (int64_t i = 0; i < current_->count; ++i) {
+      const T* const row = g_row(current_->order[i]);
       std::copy_n(row, s_.value_dim, g_rows_ + i * s_.value_dim);
-      pack_row_columns(row, s_.value_dim, i, rows_, g_columns_);
+      pack_row_in_column_panels(row, s_.value_dim, i, rows_, g_columns_);
     }
-    std::fill(g_rows_ + own_->count * s_.value_dim, g_rows_ + tile_rows(own_->count) * s_.value_dim, T{0});
+    std::fill(g_rows_ + current_->count * s_.value_dim, g_rows_ + tile_rows(current_->count) * s_.value_dim,
+              T{0});
   }
 
   // Adds the gradients from the scores of queries [first, first + count) of the chunk to the sums of both
@@ -143,7 +145,7 @@ class LshBackward : public LshWindow<T> {
       tile_ranges_[t] = this->range_of(first + i, first + i + kTileRows);
       if (tile_ranges_[t].empty()) continue;
       this->score_tile(
-          own_->queries + (first + i) * s_.dim, s_.dim, tile_ranges_[t],
+          current_->queries + (first + i) * s_.dim, s_.dim, tile_ranges_[t],
           [](const Half& half) { return half.key_panels; }, scores_ + i * stride_);
       this->score_tile(
           g_rows_ + (first + i) * s_.value_dim, s_.value_dim, tile_ranges_[t],
@@ -164,17 +166,17 @@ class LshBackward : public LshWindow<T> {
         this->add_columns(
             score_gradients_ + t * kTileRows * stride_, tile_ranges_[t], this->width(), rows_,
             [this](const Half& half) { return sums_of(half).query_columns; },
-            sums_of(*own_).gq + (first + t * kTileRows) * this->width());
-    add_for_keys(*before_, 0, first, count);
-    add_for_keys(*own_, capacity_, first, count);
+            sums_of(*current_).gq + (first + t * kTileRows) * this->width());
+    add_for_keys(*previous_, 0, first, count);
+    add_for_keys(*current_, capacity_, first, count);
     clock_.lap(&LshStages::products);
   }
 
   void prefetch(int64_t i) {
     constexpr int64_t kSize = sizeof(T);
-    if (i < before_->count) {
-      prefetch_row(gq_row(before_->order[i]), s_.dim * kSize);
-      prefetch_row(gv_row(before_->order[i]), s_.value_dim * kSize);
+    if (i < previous_->count) {
+      prefetch_row(gq_row(previous_->order[i]), s_.dim * kSize);
+      prefetch_row(gv_row(previous_->order[i]), s_.value_dim * kSize);
     }
     this->prefetch_next(i);
     if (i < this->next_count_) prefetch_row(g_row(this->next_[i]), s_.value_dim * kSize);
@@ -186,10 +188,10 @@ class LshBackward : public LshWindow<T> {
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
-    const int64_t position = i < own_->count ? own_->order[i] : 0;
+    const int64_t position = i < current_->count ? current_->order[i] : 0;
     const T log_sum =
-        range.empty() ? T{0} : log_sums_[this->log_sum_index(position, s_.mean ? own_->round : 0)];
-    if (i < own_->count) add_alone(i, position);
+        range.empty() ? T{0} : log_sums_[this->log_sum_index(position, s_.mean ? current_->round : 0)];
+    if (i < current_->count) add_alone(i, position);
     if (range.empty() || log_sum == std::numeric_limits<T>::infinity()) {
       std::fill_n(scores, stride_, T{0});
       std::fill_n(gradients, stride_, T{0});
@@ -208,12 +210,12 @@ class LshBackward : public LshWindow<T> {
   // If query i attends to no other position, the result of the query is the value at the same position. In
   // this case, adds g to the gradient of this value.
   void add_alone(int64_t i, int64_t position) {
-    if (log_sums_[this->log_sum_index(position, s_.mean ? own_->round : 0)] !=
+    if (log_sums_[this->log_sum_index(position, s_.mean ? current_->round : 0)] !=
         std::numeric_limits<T>::infinity())
       return;
-    if (!s_.mean && own_->round > 0) return;
+    if (!s_.mean && current_->round > 0) return;
     const T share = s_.mean ? 1 / static_cast<T>(s_.rounds) : T{1};
-    T* const gv = sums_of(*own_).gv + i * this->value_width();
+    T* const gv = sums_of(*current_).gv + i * this->value_width();
     for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += share * g_rows_[i * s_.value_dim + m];
   }
 
@@ -286,7 +288,7 @@ class LshBackward : public LshWindow<T> {
       const int64_t weights = begin * stride_ + offset + j;
       add_tiles(scores_ + weights, g_columns_, first + begin, end - begin, this->value_width(),
                 sums.gv + j * this->value_width());
-      add_tiles(score_gradients_ + weights, sums_of(*own_).query_columns, first + begin, end - begin,
+      add_tiles(score_gradients_ + weights, sums_of(*current_).query_columns, first + begin, end - begin,
                 this->width(), sums.gk + j * this->width());
     }
   }
@@ -366,8 +368,8 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
             window.run(example, head, order, round, begin, end);
           });
           LshBackward<T> sums(s, dropout, rows, log_sums);
-          for (int64_t chunk = 0; chunk < order.chunks(); chunk += kLshSegment)
-            sums.add_look_back(order, round, chunk);
+          for (int64_t chunk = 0; chunk < order.chunk_count(); chunk += kLshSegment)
+            sums.add_find_look_back_cell(order, round, chunk);
         }
         for_positions(s.length, [&](int64_t i) {
           S *const gq_row = to_q.row(example, i, head), *const gv_row = to_v.row(example, i, head);

@@ -97,8 +97,8 @@ class HeadHash {
   };
   Memory take(Arena& arena) const {
     const int64_t width = max_rotation_.width();
-    return {arena.take<T>(rounds_at_once_ * width * s_.dim), arena.take<T>(kTileRows * s_.dim),
-            arena.take<T>(kTileRows * width)};
+    return {arena.allocate<T>(rounds_at_once_ * width * s_.dim), arena.allocate<T>(kTileRows * s_.dim),
+            arena.allocate<T>(kTileRows * width)};
   }
 
   // Computes the buckets (rounds, length) of one head. Each tile of queries is hashed for several rounds at a
@@ -214,7 +214,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
     clock.lap(&LshStages::hash);
   };
   const int64_t head_work = s.rounds * s.length * s.dim * (s.max_factors.first + s.max_factors.second) / 2;
-  if (tasks >= threads())
+  if (tasks >= thread_count())
     parallel_for(tasks, kMinWorkPerThread / (head_work + 1) + 1, run);
   else
     run(0, tasks);  // HeadHash::run() divides the positions of each head among the threads

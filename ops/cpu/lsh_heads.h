@@ -15,9 +15,9 @@ namespace tapeformer::cpu {
 template <class Head, class Make, class F>
 void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena count(nullptr), head_count(nullptr);
-  head_count.take<int32_t>(LshOrder::memory(s));
+  head_count.allocate<int32_t>(LshOrder::memory_size(s));
   make(Head(s, head_count)).take(count);
-  const int64_t tasks = s.batch * s.heads, team = threads();
+  const int64_t tasks = s.batch * s.heads, team = thread_count();
   const int64_t heads_at_once = tasks >= team ? team : 1;
   const ThreadMemory windows(count.used());
   const Scratch<char> memory(head_count.used() * heads_at_once);
@@ -25,9 +25,9 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
-    const int64_t slot = heads_at_once > 1 ? thread_number() : 0;
+    const int64_t slot = heads_at_once > 1 ? thread_index() : 0;
     Arena own(memory.data() + head_count.used() * slot);  // memory of the current head
-    LshOrder order(s, own.take<int32_t>(LshOrder::memory(s)));
+    LshOrder order(s, own.allocate<int32_t>(LshOrder::memory_size(s)));
     const Head rows(s, own);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t example = task / s.heads, head = task % s.heads;
@@ -36,14 +36,14 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
       order.sort(s.valid(example), buckets + task * s.rounds * s.length);
       clock.lap(&LshStages::sort);
       f(example, head, order, rows, [&](auto&& g) {
-        const int64_t segments = (order.chunks() + kLshSegment - 1) / kLshSegment;
+        const int64_t segments = (order.chunk_count() + kLshSegment - 1) / kLshSegment;
         parallel_for(segments, kMinWorkPerThread / (kLshSegment * chunk_work) + 1,
                      [&](int64_t first, int64_t last) {
                        auto window = make(rows);
                        Arena arena = windows.arena();
                        window.take(arena);
                        for (int64_t i = first; i < last; ++i)
-                         g(window, i, i * kLshSegment, std::min((i + 1) * kLshSegment, order.chunks()));
+                         g(window, i, i * kLshSegment, std::min((i + 1) * kLshSegment, order.chunk_count()));
                      });
       });
     }

@@ -13,8 +13,8 @@ namespace tapeformer::cpu {
 // A slot is an index into the sorted sequence of a round. Chunk c consists of slots [c chunk_length, (c + 1)
 // chunk_length). A cell is the part of a bucket within a chunk, or a whole chunk if across_buckets is true.
 // Each cell has a code. Position j is a key of position i in a round if and only if code(j) is code(i) or
-// look_back(code(i)). The cells of a bucket have consecutive codes, and one code between two buckets is
-// unused.
+// find_look_back_cell(code(i)). The cells of a bucket have consecutive codes, and one code between two
+// buckets is unused.
 class LshOrder {
  public:
   // Codes of a missing cell, and of an empty slot after the last position of a chunk.
@@ -22,14 +22,16 @@ class LshOrder {
 
   // Returns the number of int32 elements of working memory: sorted (rounds, length), codes (length, rounds),
   // counters (length + 1).
-  static int64_t memory(const LshAttentionShape& s) { return 2 * s.rounds * s.length + s.length + 1; }
+  static int64_t memory_size(const LshAttentionShape& s) { return 2 * s.rounds * s.length + s.length + 1; }
   LshOrder(const LshAttentionShape& shape, int32_t* memory);
 
   // Sorts the first `valid` positions of all rounds by `buckets` (rounds, length).
   void sort(int64_t valid, const int32_t* buckets);
 
-  int64_t chunks() const { return chunks_; }
-  int64_t slots(int64_t chunk) const { return std::min(s_.chunk_length, valid_ - chunk * s_.chunk_length); }
+  int64_t chunk_count() const { return chunks_; }
+  int64_t slot_count(int64_t chunk) const {
+    return std::min(s_.chunk_length, valid_ - chunk * s_.chunk_length);
+  }
   // Returns the positions in the slots of a chunk.
   const int32_t* positions(int64_t round, int64_t chunk) const {
     return sorted_ + round * s_.length + chunk * s_.chunk_length;
@@ -38,22 +40,22 @@ class LshOrder {
   const int32_t* codes(int64_t position) const { return codes_ + position * s_.rounds; }
 
   // A cell of a round. Queries of a cell attend to the keys of the cell, and to the keys of its look-back
-  // cell, look_back(), if the look-back cell exists.
+  // cell, find_look_back_cell(), if the look-back cell exists.
   struct Cell {
     int64_t round;
     int32_t code;
   };
-  Cell look_back(int64_t round, int32_t code) const {
+  Cell find_look_back_cell(int64_t round, int32_t code) const {
     const Wrap& wrap = wraps_[static_cast<size_t>(round)];
     return code == wrap.from ? wrap.to : Cell{round, code - 1};
   }
-  // The result of chunk_before(): the chunk with the look-back cells of a chunk. If there is no such chunk,
-  // `exists` is false.
+  // The result of find_previous_chunk(): the chunk with the look-back cells of a chunk. If there is no such
+  // chunk, `exists` is false.
   struct Chunk {
     bool exists;
     int64_t round, chunk;
   };
-  Chunk chunk_before(int64_t round, int64_t chunk) const {
+  Chunk find_previous_chunk(int64_t round, int64_t chunk) const {
     if (chunk > 0) return {true, round, chunk - 1};
     const Wrap& wrap = wraps_[static_cast<size_t>(round)];
     return {wrap.from != kNone, wrap.to.round, chunks_ - 1};

@@ -22,13 +22,13 @@ struct PositionRows {
 
 // Allocates one array of rows per width. The rows of one position are adjacent in memory.
 template <class T, size_t kParts>
-std::array<PositionRows<T>, kParts> take_rows(Arena& arena, int64_t length,
-                                              const std::array<int64_t, kParts>& widths) {
+std::array<PositionRows<T>, kParts> allocate_rows(Arena& arena, int64_t length,
+                                                  const std::array<int64_t, kParts>& widths) {
   constexpr int64_t kLineElements = 64 / static_cast<int64_t>(sizeof(T));  // elements of a cache line
   std::array<PositionRows<T>, kParts> parts{};
   int64_t stride = 0;
   for (const int64_t width : widths) stride += (width + kLineElements - 1) / kLineElements * kLineElements;
-  T* data = arena.take<T>(length * stride);
+  T* data = arena.allocate<T>(length * stride);
   for (size_t i = 0; i < kParts; ++i) {
     parts[i] = {data, stride};
     if (data) data += (widths[i] + kLineElements - 1) / kLineElements * kLineElements;

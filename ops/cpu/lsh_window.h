@@ -60,7 +60,7 @@ void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim,
 
 // Packs x (dim,) into row i of panels of `capacity` rows, in the layout of pack_columns.
 template <class T>
-void pack_row_columns(const T* x, int64_t dim, int64_t i, int64_t capacity, T* panels) {
+void pack_row_in_column_panels(const T* x, int64_t dim, int64_t i, int64_t capacity, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
   T* out = panels + i * kWidth;
   for (int64_t j = 0; j < dim; j += kWidth, out += capacity * kWidth) {
@@ -69,8 +69,8 @@ void pack_row_columns(const T* x, int64_t dim, int64_t i, int64_t capacity, T* p
       store(out + kSide, load(x + j + kSide));
     } else {
       const int64_t left = dim - j;
-      store(out, load_some(x + j, left));
-      store(out + kSide, left > kSide ? load_some(x + j + kSide, left - kSide) : Vector<T>{});
+      store(out, load_first(x + j, left));
+      store(out + kSide, left > kSide ? load_first(x + j + kSide, left - kSide) : Vector<T>{});
     }
   }
 }
@@ -100,7 +100,7 @@ class LshDropout {
     const int64_t chunk = s.chunk_length;
     for (int64_t row = 0; row < (s.dropout.active() ? 2 * chunk : 0); ++row) {
       std::fill_n(table_.data() + row * capacity_, capacity_, T{0});
-      dropout_multipliers(s.dropout, row * chunk, chunk, table_.data() + row * capacity_);
+      compute_dropout_multipliers(s.dropout, row * chunk, chunk, table_.data() + row * capacity_);
     }
     active_ = s.dropout.active();
   }
@@ -142,17 +142,18 @@ class LshWindow {
   int64_t width() const { return tile_columns<T>(s_.dim); }
   int64_t value_width() const { return tile_columns<T>(s_.value_dim); }
 
-  void take_window(Arena& arena) {
+  void allocate_window(Arena& arena) {
     for (Half& half : halves_) {
-      half.positions = arena.take<Int>(capacity_);
-      half.codes = arena.take<Int>(capacity_ * (s_.exact_duplicates ? s_.rounds : 1));
-      half.queries = arena.take<T>(rows_ * s_.dim);
-      half.factors = arena.take<T>(capacity_);
-      half.key_panels = arena.take<T>(capacity_ * s_.dim);
+      half.positions = arena.allocate<Int>(capacity_);
+      half.codes = arena.allocate<Int>(capacity_ * (s_.exact_duplicates ? s_.rounds : 1));
+      half.queries = arena.allocate<T>(rows_ * s_.dim);
+      half.factors = arena.allocate<T>(capacity_);
+      half.key_panels = arena.allocate<T>(capacity_ * s_.dim);
     }
-    ranges_ = arena.take<Range>(rows_);
-    scores_ = arena.take<T>(kQueries * stride_);
-    for (Int** targets : {&own_codes_, &back_codes_, &back_rounds_}) *targets = arena.take<Int>(s_.rounds);
+    ranges_ = arena.allocate<Range>(rows_);
+    scores_ = arena.allocate<T>(kQueries * stride_);
+    for (Int** targets : {&query_codes_, &look_back_codes_, &look_back_rounds_})
+      *targets = arena.allocate<Int>(s_.rounds);
   }
 
   void select(int64_t example, int64_t head, const LshOrder& order) {
@@ -171,7 +172,7 @@ class LshWindow {
   void gather(Half& half, int64_t round, int64_t chunk) {
     half.round = round;
     half.chunk = chunk;
-    half.count = order_->slots(chunk);
+    half.count = order_->slot_count(chunk);
     half.order = order_->positions(round, chunk);
     half.round_codes = half.codes + (s_.exact_duplicates ? round * capacity_ : 0);
     for (int64_t i = 0; i < half.count; ++i) {
@@ -198,22 +199,22 @@ class LshWindow {
   }
 
   // Visits chunks [begin, end) of a round, each with its previous chunk: load(half, round, chunk) gathers a
-  // chunk, and visit(chunk) processes own_ and before_.
+  // chunk, and visit(chunk) processes current_ and previous_.
   template <class Load, class Visit>
-  void each_chunk(const LshOrder& order, int64_t round, int64_t begin, int64_t end, Load&& load,
-                  Visit&& visit) {
+  void for_each_chunk_pair(const LshOrder& order, int64_t round, int64_t begin, int64_t end, Load&& load,
+                           Visit&& visit) {
     clock_.start();
-    const LshOrder::Chunk first = order.chunk_before(round, begin);
+    const LshOrder::Chunk first = order.find_previous_chunk(round, begin);
     if (first.exists)
-      load(*own_, first.round, first.chunk);
+      load(*current_, first.round, first.chunk);
     else
-      own_->count = 0;
+      current_->count = 0;
     for (int64_t chunk = begin; chunk < end; ++chunk) {
-      std::swap(own_, before_);
-      load(*own_, round, chunk);
+      std::swap(current_, previous_);
+      load(*current_, round, chunk);
       find_ranges();
-      next_ = chunk + 1 < order.chunks() ? order.positions(round, chunk + 1) : nullptr;
-      next_count_ = next_ ? order.slots(chunk + 1) : 0;
+      next_ = chunk + 1 < order.chunk_count() ? order.positions(round, chunk + 1) : nullptr;
+      next_count_ = next_ ? order.slot_count(chunk + 1) : 0;
       visit(chunk);
     }
     StageClock::count_multiply_adds(std::exchange(multiply_adds_, 0));
@@ -231,18 +232,19 @@ class LshWindow {
   // across_buckets, or if the first chunk looks back at the last chunk, the range of a query contains all
   // keys of both chunks.
   void find_ranges() {
-    const bool wrapped = own_->chunk == 0 && before_->count > 0;
+    const bool wrapped = current_->chunk == 0 && previous_->count > 0;
     if (s_.across_buckets || wrapped) {
-      const int64_t begin = before_->count > 0 ? 0 : capacity_;
-      std::fill_n(ranges_, own_->count, Range{begin, capacity_ + own_->count});
+      const int64_t begin = previous_->count > 0 ? 0 : capacity_;
+      std::fill_n(ranges_, current_->count, Range{begin, capacity_ + current_->count});
       return;
     }
-    const Int* const codes = own_->round_codes;
+    const Int* const codes = current_->round_codes;
     int64_t begin = capacity_;
-    for (int64_t j = before_->count - 1; j >= 0 && before_->round_codes[j] == codes[0] - 1; --j) begin = j;
-    for (int64_t i = 0; i < own_->count;) {
+    for (int64_t j = previous_->count - 1; j >= 0 && previous_->round_codes[j] == codes[0] - 1; --j)
+      begin = j;
+    for (int64_t i = 0; i < current_->count;) {
       int64_t end = i + 1;
-      while (end < own_->count && codes[end] == codes[i]) ++end;
+      while (end < current_->count && codes[end] == codes[i]) ++end;
       if (i > 0) begin = capacity_ + i;
       for (; i < end; ++i) ranges_[i] = {begin, capacity_ + (s_.causal ? i : end)};
     }
@@ -250,12 +252,12 @@ class LshWindow {
   // Returns the smallest range of whole vectors that contains the columns of all queries in [begin, end).
   Range range_of(int64_t begin, int64_t end) const {
     Range all{2 * capacity_, 0};
-    for (int64_t i = begin; i < std::min(end, own_->count); ++i) {
+    for (int64_t i = begin; i < std::min(end, current_->count); ++i) {
       if (ranges_[i].empty()) continue;
       all.begin = std::min(all.begin, ranges_[i].begin);
       all.end = std::max(all.end, ranges_[i].end);
     }
-    return {all.begin / kLanes<T> * kLanes<T>, padded<T>(all.end)};
+    return {all.begin / kLanes<T> * kLanes<T>, round_up_to_vector<T>(all.end)};
   }
 
   // Computes scores = left right^T for a tile of queries in the columns of `range`. panels(half) returns the
@@ -265,34 +267,34 @@ class LshWindow {
     constexpr int64_t kWidth = kTileColumns<T>;
     for (int64_t j = range.begin / kWidth * kWidth; j < range.end; j += kWidth) {
       const T* const right =
-          j < capacity_ ? panels(*before_) + j * depth : panels(*own_) + (j - capacity_) * depth;
+          j < capacity_ ? panels(*previous_) + j * depth : panels(*current_) + (j - capacity_) * depth;
       tile_product<Left::rows, false>(left, depth, right, depth, scores + j, stride_);
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
   // Adds weights * columns to result (kTileRows, columns_width), summed over the score columns in `range`.
-  // columns(half) returns the rows of a half, in panels of panel_rows rows.
+  // columns(half) returns the rows of a half, in panels of multiply_panel rows.
   template <class Columns>
-  void add_columns(const T* weights, Range range, int64_t columns_width, int64_t panel_rows,
+  void add_columns(const T* weights, Range range, int64_t columns_width, int64_t multiply_panel,
                    Columns&& columns, T* result) {
     constexpr int64_t kWidth = kTileColumns<T>;
     auto add = [&](const T* packed, int64_t offset, int64_t begin, int64_t end) {
       if (begin >= end) return;
       for (int64_t m = 0; m < columns_width; m += kWidth)
         tile_product<Left::rows, true>(weights + offset + begin, stride_,
-                                       packed + m * panel_rows + begin * kWidth, end - begin, result + m,
+                                       packed + m * multiply_panel + begin * kWidth, end - begin, result + m,
                                        columns_width);
       multiply_adds_ += kTileRows * columns_width * (end - begin);
     };
-    add(columns(*before_), 0, range.begin, std::min(range.end, capacity_));
-    add(columns(*own_), capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
+    add(columns(*previous_), 0, range.begin, std::min(range.end, capacity_));
+    add(columns(*current_), capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
   // Calls f(half, first key in the half, first score column, mask) for each vector of keys in `range`. The
   // mask selects the keys that query i attends to.
   template <bool kCausal, class F>
   void for_keys(int64_t i, Range range, F&& f) {
-    const Int position = own_->positions[i];
+    const Int position = current_->positions[i];
     auto visit = [&](const Half& half, Int code, int64_t offset, int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; j += kLanes<T>) {
         const Vector<Int> there = load(half.positions + j);
@@ -303,20 +305,20 @@ class LshWindow {
           f(half, j, offset + j, same_cell & (there != position));
       }
     };
-    const auto code = own_->round_codes[i];
-    visit(*before_, order_->look_back(own_->round, static_cast<int32_t>(code)).code, 0, range.begin,
-          std::min(range.end, capacity_));
-    visit(*own_, code, capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
+    const auto code = current_->round_codes[i];
+    visit(*previous_, order_->find_look_back_cell(current_->round, static_cast<int32_t>(code)).code, 0,
+          range.begin, std::min(range.end, capacity_));
+    visit(*current_, code, capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
   // Finds the cell and the look-back cell of query i in each round, for multiplicities().
   void find_cells(int64_t i) {
     if (!s_.exact_duplicates) return;
     for (int64_t r = 0; r < s_.rounds; ++r) {
-      own_codes_[r] = own_->codes[r * capacity_ + i];
-      const LshOrder::Cell cell = order_->look_back(r, static_cast<int32_t>(own_codes_[r]));
-      back_codes_[r] = cell.code;
-      back_rounds_[r] = cell.round;
+      query_codes_[r] = current_->codes[r * capacity_ + i];
+      const LshOrder::Cell cell = order_->find_look_back_cell(r, static_cast<int32_t>(query_codes_[r]));
+      look_back_codes_[r] = cell.code;
+      look_back_rounds_[r] = cell.round;
     }
   }
   // Returns the multiplicities of the keys [j, j + kLanes<T>) of `half`, for the query of the last
@@ -325,8 +327,8 @@ class LshWindow {
   Vector<T> multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < s_.rounds; ++r) {
-      count -= load(half.codes + r * capacity_ + j) == own_codes_[r];
-      count -= load(half.codes + back_rounds_[r] * capacity_ + j) == back_codes_[r];
+      count -= load(half.codes + r * capacity_ + j) == query_codes_[r];
+      count -= load(half.codes + look_back_rounds_[r] * capacity_ + j) == look_back_codes_[r];
     }
     return __builtin_convertvector(count, Vector<T>);
   }
@@ -341,10 +343,10 @@ class LshWindow {
   const LshOrder* order_ = nullptr;
   Half halves_[2];
   // The chunk of the queries, and the previous chunk, whose keys the queries also attend to.
-  Half *own_ = &halves_[0], *before_ = &halves_[1];
+  Half *current_ = &halves_[0], *previous_ = &halves_[1];
   Range* ranges_ = nullptr;  // columns that each query of the chunk may attend to
   T* scores_ = nullptr;      // (kQueries, stride_)
-  Int *own_codes_ = nullptr, *back_codes_ = nullptr, *back_rounds_ = nullptr;
+  Int *query_codes_ = nullptr, *look_back_codes_ = nullptr, *look_back_rounds_ = nullptr;
   const int32_t* next_ = nullptr;  // positions of the next chunk
   int64_t next_count_ = 0;
   int64_t multiply_adds_ = 0;

@@ -44,7 +44,7 @@ std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* length
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
   const int64_t parts =
-      std::clamp<int64_t>(threads() / shape.directions, 1, std::max<int64_t>(shape.batch, 1));
+      std::clamp<int64_t>(thread_count() / shape.directions, 1, std::max<int64_t>(shape.batch, 1));
   std::vector<Rows> shares;
   for (int64_t d = 0; d < shape.directions; ++d)
     for (int64_t part = 0; part < parts; ++part) {
@@ -176,7 +176,7 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
     for (const int64_t b : rows.sequences)
       if (const int64_t count = std::min(kFramesAhead, lengths[b] - first); count > 0) {
         const T* const block = x + (b * shape.frames + first) * shape.in;
-        weights.input.multiply(count, as_type(block, count * shape.in, rounded.data()),
+        weights.input.multiply(count, convert_if_needed(block, count * shape.in, rounded.data()),
                                at.gates(gates, b, first));
       }
   };
@@ -248,7 +248,7 @@ void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const R
 #pragma omp simd
       for (int64_t i = 0; i < all; ++i) gbias[i] += own[i];
     }
-    recurrent.multiply(active, as_type(now.data(), active * all, rounded.data()), gh.data());
+    recurrent.multiply(active, convert_if_needed(now.data(), active * all, rounded.data()), gh.data());
   });
 }
 
@@ -289,7 +289,9 @@ void previous_states(const LstmBackward<O, T>& gradient, int64_t direction, int6
 template <class O>
 struct WeightBuffers {
   WeightBuffers(Arena arena, const LstmShape& shape, int64_t rows)
-      : x(arena.take<O>(rows * shape.in)), h(arena.take<O>(rows * shape.hidden)), bytes(arena.used()) {}
+      : x(arena.allocate<O>(rows * shape.in)),
+        h(arena.allocate<O>(rows * shape.hidden)),
+        bytes(arena.used()) {}
 
   O *x, *h;
   int64_t bytes;
@@ -308,10 +310,11 @@ void weight_sums(const LstmBackward<O, T>& gradient, int64_t direction, int64_t 
     const bool add = row > begin;
     const O* const gz = gradient.gz_row(direction, row);
     if (weight_ih)
-      transposed_product(last - row, all, in, gz, input_rows(gradient, row, last, buffers.x), add, weight_ih);
+      multiply_transposed_rows(last - row, all, in, gz, input_rows(gradient, row, last, buffers.x), add,
+                               weight_ih);
     if (!weight_hh) continue;
     previous_states(gradient, direction, row, last, buffers.h);
-    transposed_product(last - row, all, hidden, gz, buffers.h, add, weight_hh);
+    multiply_transposed_rows(last - row, all, hidden, gz, buffers.h, add, weight_hh);
   }
 }
 
@@ -321,7 +324,8 @@ template <class O, class T>
 void weight_gradients(const LstmBackward<O, T>& gradient, const LstmGradient<T>* gradients) {
   const LstmShape& shape = gradient.shape;
   const int64_t all = 4 * shape.hidden, rows = gradient.frames.count();
-  const int64_t parts = std::max<int64_t>(std::min(threads() / shape.directions, rows / kGradientFrames), 1);
+  const int64_t parts =
+      std::max<int64_t>(std::min(thread_count() / shape.directions, rows / kGradientFrames), 1);
   const int64_t input_size = all * shape.in, recurrent_size = all * shape.hidden;
   const Scratch<T> input_sums(shape.directions * (parts - 1) * input_size),
       recurrent_sums(shape.directions * (parts - 1) * recurrent_size);
@@ -359,7 +363,7 @@ void input_gradient(const LstmBackward<O, T>& gradient, const LstmDirection<T>* 
   const int64_t size = shape.directions == 1 ? 0 : kFramesAhead * in;
   const ThreadMemory memory(size * static_cast<int64_t>(sizeof(T)));
   parallel_for(shape.batch * blocks, 1, [&](int64_t begin, int64_t end) {
-    T* const reverse = memory.arena().template take<T>(size);
+    T* const reverse = memory.arena().template allocate<T>(size);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / blocks, first = i % blocks * kFramesAhead;
       const int64_t last = std::min(first + kFramesAhead, shape.frames);

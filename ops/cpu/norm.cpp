@@ -24,7 +24,7 @@ template <class T>
 void add_branch(const T* x, const T* branch, const DropoutMask& dropout, int64_t first, T* multipliers,
                 T* sum, int64_t dim) {
   if (dropout.active()) {
-    dropout_multipliers(dropout, first, dim, multipliers);
+    compute_dropout_multipliers(dropout, first, dim, multipliers);
 #pragma omp simd
     for (int64_t i = 0; i < dim; ++i) sum[i] = x[i] + branch[i] * multipliers[i];
   } else {
@@ -91,7 +91,7 @@ template <class T, class B>
 void branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* multipliers, B* gbranch,
                      int64_t dim) {
   if (!dropout.active()) return convert_row(gx, dim, gbranch);
-  dropout_multipliers(dropout, first, dim, multipliers);
+  compute_dropout_multipliers(dropout, first, dim, multipliers);
 #pragma omp simd
   for (int64_t i = 0; i < dim; ++i) multipliers[i] *= gx[i];
   convert_row(multipliers, dim, gbranch);
@@ -132,7 +132,7 @@ template <class T, class B>
 void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,
                          const T* normalized, const T* inverse_std, const T* weight,
                          const DropoutMask& dropout, T* gx, B* gbranch, T* gweight, T* gbias) {
-  const int64_t parts = std::max<int64_t>(std::min<int64_t>(threads(), rows / grain_rows(dim)), 1);
+  const int64_t parts = std::max<int64_t>(std::min<int64_t>(thread_count(), rows / grain_rows(dim)), 1);
   Scratch<T> partial(2 * parts * dim);
   std::fill_n(partial.data(), 2 * parts * dim, T{0});
   parallel_for(parts, 1, [&](int64_t part_begin, int64_t part_end) {

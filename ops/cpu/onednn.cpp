@@ -61,7 +61,7 @@ class Kernel {
   memory::desc right() const { return description_.weights_desc(); }
 
   void operator()(const void* a, const void* b, float* out) const {
-    const SerialLibraries serial;
+    const SerialLibraryScope serial;
     const std::unordered_map<int, memory>& all = arguments();
     set_data(all.at(DNNL_ARG_SRC), a);
     set_data(all.at(DNNL_ARG_WEIGHTS), b);
@@ -120,7 +120,7 @@ class Reorder {
       : from_(from), to_(to), reorder_(dnnl::reorder::primitive_desc(engine(), from, engine(), to)) {}
 
   void operator()(const float* from, void* to) const {
-    const SerialLibraries serial;
+    const SerialLibraryScope serial;
     reorder_.execute(stream(), {{DNNL_ARG_FROM, {from_, engine(), const_cast<float*>(from)}},
                                 {DNNL_ARG_TO, {to_, engine(), to}}});
   }
@@ -215,7 +215,7 @@ class Product {
   std::vector<Reorder> slices_, transposed_slices_;
 };
 
-bool fast(DType operand) {
+bool is_fastest(DType operand) {
   return present(operand == DType::bfloat16 ? dnnl::cpu_isa::avx512_core_bf16 : dnnl::cpu_isa::avx512_core);
 }
 
@@ -229,7 +229,7 @@ std::string version() {
          std::to_string(loaded.patch);
 }
 
-const Product& product(DType operand, int64_t depth, int64_t columns, int64_t out_stride) {
+const Product& get_product(DType operand, int64_t depth, int64_t columns, int64_t out_stride) {
   return cached<Product>(std::tuple(operand, depth, columns, out_stride), [&] {
     return std::make_unique<const Product>(operand, depth, columns, out_stride);
   });

@@ -19,7 +19,7 @@ inline constexpr bool kBuilt = false;
 // Returns whether oneDNN is the fastest library for operands of a type on this processor. This requires
 // AVX-512 for float32, and AVX512-BF16 for bfloat16. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both
 // extensions from oneDNN.
-bool fast(DType operand);
+bool is_fastest(DType operand);
 
 // Returns whether DNNL_MAX_CPU_ISA allows AMX.
 bool allows_amx();
@@ -32,7 +32,7 @@ std::string version();
 class Product;
 // Returns the product for a shape. The first call for a shape compiles the product, which is kept until the
 // program ends. The operands are contiguous; out_stride is the row stride of the result in elements.
-const Product& product(DType operand, int64_t depth, int64_t columns, int64_t out_stride);
+const Product& get_product(DType operand, int64_t depth, int64_t columns, int64_t out_stride);
 // Returns the size of the packed right operand in bytes.
 int64_t packed_bytes(const Product& product);
 // Packs b, which is stored as (depth, columns), or as (columns, depth) if `transposed` is true. Rounds the

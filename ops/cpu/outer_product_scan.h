@@ -108,9 +108,9 @@ void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOpe
 // Scans `count` tokens with a state of `rows` rows and padded(columns) columns. kStep -1 starts with the last
 // token. Operands that the mode does not use may be null.
 template <ScanMode kMode, int kStep = 1, class T>
-void outer_product_scan(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
+void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;
-  const int64_t width = padded<T>(columns);
+  const int64_t width = round_up_to_vector<T>(columns);
   int64_t column = 0;
   for (; column + kPanel<T> <= width; column += kPanel<T>)
     detail::scan_columns<kMode, kStep, 2>(state, rows, width, column, o, count);
@@ -119,10 +119,10 @@ void outer_product_scan(T* state, int64_t rows, int64_t columns, ScanOperands<T>
 
 // Scans `count` tokens with a state of one row. a and c hold one element per token.
 template <ScanMode kMode, int kStep = 1, class T>
-void row_scan(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
+void scan_row(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
-  const int64_t width = padded<T>(columns), first = kStep > 0 ? 0 : count - 1;
+  const int64_t width = round_up_to_vector<T>(columns), first = kStep > 0 ? 0 : count - 1;
   for (int64_t column = 0; column < width; column += kPanel<T>) {
     const int64_t right = panel_index<T>(first, column);
     const ScanOperands<T> at{kUpdate ? o.a + first : nullptr, kUpdate ? o.b + right : nullptr,

@@ -24,14 +24,14 @@ thread_local GrowingMemory left_memory, right_memory;  // operands that are wide
 DType operand_of(DType wanted) {
   if (wanted != DType::bfloat16 || has_tile_products()) return wanted;
   if constexpr (onednn::kBuilt)
-    if (onednn::fast(wanted)) return wanted;
+    if (onednn::is_fastest(wanted)) return wanted;
   return DType::float32;
 }
 
 const onednn::Product* library_product(DType operand, int64_t depth, int64_t columns, int64_t out_stride) {
   if constexpr (onednn::kBuilt)
-    if (operand != DType::float64 && onednn::fast(operand) && depth > 0 && columns > 0)
-      return &onednn::product(operand, depth, columns, out_stride);
+    if (operand != DType::float64 && onednn::is_fastest(operand) && depth > 0 && columns > 0)
+      return &onednn::get_product(operand, depth, columns, out_stride);
   return nullptr;
 }
 
@@ -50,14 +50,14 @@ bool has_tile_products() {
   if constexpr (amx::kBuilt) {
     if constexpr (onednn::kBuilt)
       if (!onednn::allows_amx()) return false;
-    return amx::available();
+    return amx::is_available();
   }
   return false;
 }
 
 std::string product_library() {
   if constexpr (onednn::kBuilt)
-    if (onednn::fast(DType::float32)) return "oneDNN " + onednn::version();
+    if (onednn::is_fastest(DType::float32)) return "oneDNN " + onednn::version();
   return "Tapeformer and OpenBLAS";
 }
 
@@ -119,8 +119,8 @@ void PackedOperand<O>::multiply_packed(int64_t rows, const void* a, T* out) cons
     if (product_) return onednn::multiply(*product_, rows, a, packed_->data(), out);
   if (depth_ == 0)
     for (int64_t row = 0; row < rows; ++row) std::fill_n(out + row * out_stride_, columns_, T{0});
-  packed_product(rows, columns_, depth_, static_cast<const T*>(a), depth_,
-                 reinterpret_cast<const T*>(packed_->data()), out, out_stride_);
+  multiply_packed_panels(rows, columns_, depth_, static_cast<const T*>(a), depth_,
+                         reinterpret_cast<const T*>(packed_->data()), out, out_stride_);
 }
 
 template <class O>
@@ -141,8 +141,8 @@ void PackedOperand<O>::multiply(int64_t rows, const O* a, T* out) const {
 }
 
 template <class O>
-void transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
-                        Compute<O>* out) {
+void multiply_transposed_rows(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
+                              Compute<O>* out) {
   if (rows == 0 || m == 0 || n == 0) {
     if (!add) std::fill_n(out, m * n, Compute<O>{0});
     return;
@@ -153,13 +153,13 @@ void transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O*
       return amx::add_transposed(rows, m, n, a, b, out);
     }
   if constexpr (onednn::kBuilt && !std::is_same_v<O, double>)
-    if (onednn::fast(kDTypeOf<O>))
+    if (onednn::is_fastest(kDTypeOf<O>))
       return onednn::multiply_transposed(kDTypeOf<O>, rows, m, n, a, b, add, out);
   if constexpr (std::is_same_v<O, BFloat16>) {
     float *const left = left_memory.get<float>(rows * m), *const right = right_memory.get<float>(rows * n);
     widen(a, rows * m, left);
     widen(b, rows * n, right);
-    transposed_product<float>(rows, m, n, left, right, add, out);
+    multiply_transposed_rows<float>(rows, m, n, left, right, add, out);
   } else {
     gemm(Backend{}, Gemm<O>{.transpose_a = true,
                             .m = m,
@@ -178,8 +178,10 @@ void transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O*
 template class PackedOperand<float>;
 template class PackedOperand<double>;
 template class PackedOperand<BFloat16>;
-template void transposed_product(int64_t, int64_t, int64_t, const float*, const float*, bool, float*);
-template void transposed_product(int64_t, int64_t, int64_t, const double*, const double*, bool, double*);
-template void transposed_product(int64_t, int64_t, int64_t, const BFloat16*, const BFloat16*, bool, float*);
+template void multiply_transposed_rows(int64_t, int64_t, int64_t, const float*, const float*, bool, float*);
+template void multiply_transposed_rows(int64_t, int64_t, int64_t, const double*, const double*, bool,
+                                       double*);
+template void multiply_transposed_rows(int64_t, int64_t, int64_t, const BFloat16*, const BFloat16*, bool,
+                                       float*);
 
 }  // namespace tapeformer::cpu

@@ -1,7 +1,7 @@
 // Products of rows with a matrix that is packed once, and sums of outer products of rows. Products run in the
 // calling thread. amx.h computes bfloat16 products on processors with AMX. oneDNN computes float products,
-// and bfloat16 products without AMX, if it is the fastest library (onednn::fast()). Otherwise the kernels of
-// packed_product.h and OpenBLAS are used.
+// and bfloat16 products without AMX, if it is the fastest library (onednn::is_fastest()). Otherwise the
+// kernels of packed_product.h and OpenBLAS are used.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ void with_operand_type(F&& f) {
 // Returns `count` elements as type To: `from` itself if it has this type, otherwise a converted copy in
 // `buffer`.
 template <class To, class From>
-const To* as_type(const From* from, int64_t count, To* buffer) {
+const To* convert_if_needed(const From* from, int64_t count, To* buffer) {
   if constexpr (std::is_same_v<From, To>) {
     return from;
   } else {
@@ -75,8 +75,8 @@ class PackedOperand {
 
 // Computes out (m, n) = aᵀ b or, if `add` is true, out += aᵀ b, for contiguous a (rows, m) and b (rows, n).
 template <class O>
-void transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
-                        Compute<O>* out);
+void multiply_transposed_rows(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
+                              Compute<O>* out);
 
 // Adds the `count` arrays of `size` elements in `partial` to `sums`, in the order of the arrays.
 template <class T>

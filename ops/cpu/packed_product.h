@@ -18,7 +18,7 @@ inline constexpr int64_t kBlockRows = 32 * kTileRows;
 
 // Divides rows into blocks of nearly equal size, because a small last block would read all panels for few
 // rows. Returns the number of rows per block, which is a multiple of kTileRows and at most `max_rows`.
-inline int64_t even_block(int64_t rows, int64_t max_rows) {
+inline int64_t choose_block_rows(int64_t rows, int64_t max_rows) {
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows,
                 blocks = std::max<int64_t>((rows + max_rows - 1) / max_rows, 1);
   return std::max<int64_t>((tiles + blocks - 1) / blocks, 1) * kTileRows;
@@ -67,8 +67,8 @@ void store_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, con
 // Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAdd is true, with b in panels of `depth`
 // rows. The sums of a row do not depend on other rows.
 template <bool kAdd = false, class T>
-void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
-                    const T* panels, T* c, int64_t c_stride) {
+void multiply_packed_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
+                            const T* panels, T* c, int64_t c_stride) {
   // Each thread has one buffer on the heap, because the stack of a thread may be too small. The buffer is not
   // taken from the allocator, because the allocator's peak would then depend on the scheduling of threads.
   struct Tiles {
@@ -76,7 +76,7 @@ void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, in
   };
   static thread_local const auto memory = std::make_unique<Tiles>();
   T* const tiles = memory->values;
-  const int64_t block = even_block(rows, kBlockRows);
+  const int64_t block = choose_block_rows(rows, kBlockRows);
   for (int64_t row = 0; row < rows; row += block)
     for (int64_t k = 0; k < depth; k += kPartDepth) {
       const int64_t count = std::min(block, rows - row), part = std::min(kPartDepth, depth - k);

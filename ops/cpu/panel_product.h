@@ -12,8 +12,8 @@ namespace tapeformer::cpu {
 // Computes c (rows, kTileColumns) = a (rows, depth) b, or c += a b if kAdd is true, for at most kTileRows
 // rows. b is one panel.
 template <bool kAdd = false, class T>
-void panel_rows(int64_t rows, const T* a, int64_t a_stride, const T* panel, int64_t depth, T* c,
-                int64_t c_stride) {
+void multiply_panel(int64_t rows, const T* a, int64_t a_stride, const T* panel, int64_t depth, T* c,
+                    int64_t c_stride) {
   static_assert(kTileRows == 6 || kTileRows == 8);
   switch (rows) {
     case 1:
@@ -39,8 +39,8 @@ void panel_rows(int64_t rows, const T* a, int64_t a_stride, const T* panel, int6
 // whole panels. The sums of a row do not depend on the number of rows. The depth is divided into blocks, so
 // that a part of a panel stays in L1 for all tiles of rows.
 template <class T>
-void panel_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
-                   const T* panels, T* c, int64_t c_stride) {
+void multiply_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
+                     const T* panels, T* c, int64_t c_stride) {
   constexpr int64_t kBlock = 320;  // maximum depth of a block
   if (rows == 0) return;
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
@@ -54,9 +54,9 @@ void panel_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int
         const T* const left = a + first * a_stride + begin;
         T* const result = c + first * c_stride + column;
         if (block == 0)
-          panel_rows(tile_rows, left, a_stride, panel, count, result, c_stride);
+          multiply_panel(tile_rows, left, a_stride, panel, count, result, c_stride);
         else
-          panel_rows<true>(tile_rows, left, a_stride, panel, count, result, c_stride);
+          multiply_panel<true>(tile_rows, left, a_stride, panel, count, result, c_stride);
       }
     }
   }

@@ -45,9 +45,9 @@ class RecurrentOperand {
       thread_local GrowingMemory memory;
       T* const widened = memory.get<T>(rows * depth_);
       widen(a, rows * depth_, widened);
-      panel_product(rows, columns_, depth_, widened, depth_, panels_->data(), out, stride());
+      multiply_panels(rows, columns_, depth_, widened, depth_, panels_->data(), out, stride());
     } else {
-      panel_product(rows, columns_, depth_, a, depth_, panels_->data(), out, stride());
+      multiply_panels(rows, columns_, depth_, a, depth_, panels_->data(), out, stride());
     }
   }
 

@@ -45,7 +45,7 @@ class SoftmaxHead {
 
   // Allocates the working memory from an arena.
   void take_memory(Arena& arena, bool backward) {
-    const auto take = [&]<class U>(U*& target, int64_t elements) { target = arena.take<U>(elements); };
+    const auto take = [&]<class U>(U*& target, int64_t elements) { target = arena.allocate<U>(elements); };
     const int64_t keys = tile_columns<T>(s_.key_length);
     take(query_rows_, kQueries * depth());
     take(key_panels_, keys * depth());
@@ -142,10 +142,10 @@ class SoftmaxHead {
   // rounded copies. For other types, the operands are the scores and gradients themselves.
   void take_operands(Arena& arena, bool backward) {
     constexpr int64_t kSize = kQueries * kScoreStride;
-    score_gradients_ = arena.take<T>(backward ? kSize : 0);
+    score_gradients_ = arena.allocate<T>(backward ? kSize : 0);
     if constexpr (kPairs) {
-      weight_rows_ = arena.take<S>(kSize);
-      for (S** pairs : {&weight_pairs_, &gradient_pairs_}) *pairs = arena.take<S>(backward ? kSize : 0);
+      weight_rows_ = arena.allocate<S>(kSize);
+      for (S** pairs : {&weight_pairs_, &gradient_pairs_}) *pairs = arena.allocate<S>(backward ? kSize : 0);
     } else {
       weight_rows_ = backward ? score_gradients_ : scores_;
       weight_pairs_ = scores_;
@@ -192,7 +192,7 @@ class SoftmaxHead {
   // Calls f for each block of keys that the block of queries attends to. spans_ describes the block of keys.
   template <class F>
   void for_key_blocks(F&& f) {
-    for (spans_.start(attended_, query_, queries_); spans_.next();) f();
+    for (spans_.start_queries(attended_, query_, queries_); spans_.find_next_block();) f();
   }
 
   // Computes scores = left right^T for the tiles of spans_. `left` is (queries, depth), and `panels` contains
@@ -277,8 +277,8 @@ class SoftmaxHead {
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
     if (!s_.dropout.active()) return false;
     const int64_t row = (batch_ * s_.heads + head_) * s_.query_length + query_ + i;
-    dropout_multipliers(s_.dropout, row * s_.key_length + span.key + columns.begin - span.slot,
-                        columns.padded_end - columns.begin, multipliers_ + columns.begin);
+    compute_dropout_multipliers(s_.dropout, row * s_.key_length + span.key + columns.begin - span.slot,
+                                columns.padded_end - columns.begin, multipliers_ + columns.begin);
     return true;
   }
 

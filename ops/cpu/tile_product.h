@@ -104,7 +104,7 @@ void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scal
       T* const out = panels + j * capacity + i * kWidth;
       const S* const row = x + i * stride + j;
       for (int64_t l = 0; l < kWidth; l += kLanes<T>)
-        store(out + l, dim - j > l ? scale * load_some(row + l, dim - j - l) : Vector<T>{});
+        store(out + l, dim - j > l ? scale * load_first(row + l, dim - j - l) : Vector<T>{});
     }
 }
 

@@ -46,7 +46,7 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
     check(last_dimension_is_contiguous(*x), op, "the last dimension of q, k, v and out must be contiguous");
 }
 
-Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys) {
+Tensor validate_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys) {
   if (!key_lengths.defined()) return {};
   const int64_t batch = keys.size(0), key_length = keys.size(1);
   check(key_lengths.shape() == Shape{batch} && key_lengths.dtype() == DType::int64, op,
@@ -61,22 +61,23 @@ Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, const Tens
   return lengths.to(keys.device());
 }
 
-Tensor contiguous_features(const Tensor& x) {
+Tensor make_features_contiguous(const Tensor& x) {
   return last_dimension_is_contiguous(x) ? x : contiguous(x);
 }
 
-Gradients attention_gradients(Needs needs, const Tensor& q, const Tensor& k, const Tensor& v) {
+Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, const Tensor& k,
+                                       const Tensor& v) {
   constexpr int kDim = 2;  // dimension of size 3 in (batch, length, 3, heads, dim), the joined q, k and v
-  if (needs[0] && needs[1] && needs[2] && are_parts({q, k, v}, kDim))
-    return unbind(Tensor::empty(shape_of_parts({q, k, v}, kDim), q.dtype(), q.device()), kDim);
-  return empty_gradients(needs, {&q, &k, &v});
+  if (needs[0] && needs[1] && needs[2] && are_unbound_slices({q, k, v}, kDim))
+    return unbind(Tensor::empty(unbound_shape({q, k, v}, kDim), q.dtype(), q.device()), kDim);
+  return allocate_gradients(needs, {&q, &k, &v});
 }
 
-Tensor attention_result(const Tensor& q, const Tensor& v) {
+Tensor allocate_attention_result(const Tensor& q, const Tensor& v) {
   return Tensor::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.dtype(), q.device());
 }
 
-Tensor attention_sums(const Tensor& q) {
+Tensor allocate_attention_sums(const Tensor& q) {
   return Tensor::empty({q.size(0), q.size(2), q.size(1)}, compute_dtype(q.dtype()), q.device());
 }
 

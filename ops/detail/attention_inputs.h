@@ -18,10 +18,10 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
 // if key_lengths is undefined. Values on the CPU must be in [0, key_length]. Values on a CUDA device are not
 // checked, because reading the values would require synchronisation; kernels clamp values that are out of
 // range.
-Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys);
+Tensor validate_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys);
 
 // Returns x if its last dimension is contiguous, otherwise a contiguous copy. The copy is recorded.
-Tensor contiguous_features(const Tensor& x);
+Tensor make_features_contiguous(const Tensor& x);
 
 // Returns the data and strides of x (batch, length, heads, dim). x may also be (batch, heads, dim), which is
 // one token.
@@ -56,18 +56,19 @@ AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths)
 
 // Returns the uninitialised result of an attention op, (batch, query_length, heads, value_dim) in the dtype
 // of q.
-Tensor attention_result(const Tensor& q, const Tensor& v);
+Tensor allocate_attention_result(const Tensor& q, const Tensor& v);
 // Returns an uninitialised tensor (batch, heads, query_length) in the compute dtype. The forward kernel
 // writes one number per query to it, which the backward kernel reads.
-Tensor attention_sums(const Tensor& q);
+Tensor allocate_attention_sums(const Tensor& q);
 
 // Returns uninitialised gradients of q, k and v. If an element of `needs` is false, this gradient is
 // undefined. If q, k and v are slices of one tensor as unbind() returns them, the gradients are also such
 // slices of one tensor, and the backward pass of unbind() copies nothing.
-Gradients attention_gradients(Needs needs, const Tensor& q, const Tensor& k, const Tensor& v);
+Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, const Tensor& k,
+                                       const Tensor& v);
 // Returns the data and strides of the gradients of q, k and v. For an undefined gradient, the data is null.
 template <class T>
-AttentionGradients<T> gradient_targets(const Gradients& gradients) {
+AttentionGradients<T> make_gradient_targets(const Gradients& gradients) {
   const auto target = [&](size_t i) {
     return gradients[i].defined() ? attention_rows<T>(gradients[i]) : AttentionRows<T>{};
   };

@@ -6,21 +6,21 @@
 namespace tapeformer {
 
 // A shape in the form (outer, size, inner), where `size` is the reduced dimension.
-struct Split {
+struct SplitShape {
   int64_t outer = 1, size = 1, inner = 1;
-  Shape kept;     // shape with size 1 in the reduced dimension
-  Shape dropped;  // shape without the reduced dimension
+  Shape kept_shape;     // shape with size 1 in the reduced dimension
+  Shape dropped_shape;  // shape without the reduced dimension
 };
 
-inline Split split_at(const Shape& shape, int dim) {
-  Split split;
-  split.kept = shape;
-  split.kept[dim] = 1;
+inline SplitShape split_shape(const Shape& shape, int dim) {
+  SplitShape split;
+  split.kept_shape = shape;
+  split.kept_shape[dim] = 1;
   split.size = shape[dim];
   for (int i = 0; i < shape.rank(); ++i) {
     if (i < dim) split.outer *= shape[i];
     if (i > dim) split.inner *= shape[i];
-    if (i != dim) split.dropped.append(shape[i]);
+    if (i != dim) split.dropped_shape.append(shape[i]);
   }
   return split;
 }

@@ -8,7 +8,7 @@
 namespace tapeformer {
 
 // Returns x if it is contiguous, otherwise a contiguous copy. The call is not recorded.
-inline Tensor dense(const Tensor& x) {
+inline Tensor copy_if_strided(const Tensor& x) {
   return x.is_contiguous() ? x : detach(x).clone();
 }
 
@@ -20,7 +20,7 @@ T* data_or_null(const Tensor& x) {
 
 // Returns one tensor per input. If an input needs a gradient, its tensor is uninitialised and has the shape,
 // dtype and device of the input. Otherwise its tensor is undefined.
-inline Gradients empty_gradients(Needs needs, std::initializer_list<const Tensor*> inputs) {
+inline Gradients allocate_gradients(NeededGradients needs, std::initializer_list<const Tensor*> inputs) {
   Gradients gradients;
   int index = 0;
   for (const Tensor* input : inputs)

@@ -62,7 +62,7 @@ TEST_CASE("a chunked function has the values and gradients of the whole function
   backward(whole, cotangent);
   const auto expected = taken_gradients({x, w, b});
   for (const int64_t chunks : kChunks) {
-    const Tensor y = chunked(function, x, chunks, {w, b});
+    const Tensor y = compute_in_chunks(function, x, chunks, {w, b});
     CHECK(tape_size() == 1 + requires_grad(whole));
     CHECK(max_difference(y, whole) < 1e-12);
     backward(y, cotangent);
@@ -70,12 +70,12 @@ TEST_CASE("a chunked function has the values and gradients of the whole function
     for (size_t i = 0; i < 3; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
   }
   // Negative control: if the dropout mask restarts in each chunk, the values differ.
-  const Tensor wrong = chunked(
+  const Tensor wrong = compute_in_chunks(
       [&](const Tensor& rows, int64_t) { return linear(rows, w, b, Activation::gelu, mask); }, x, 2, {w, b});
   CHECK(max_difference(wrong, whole) > 0.1);
 }
 
-TEST_CASE("chunked() uses `rows_gradient` instead of a replay") {
+TEST_CASE("compute_in_chunks() uses `rows_gradient` instead of a replay") {
   const Tensor x = require_grad(normal({kRows, kDim}, 1)), w1 = require_grad(normal({8, kDim}, 2)),
                w2 = require_grad(normal({5, 8}, 3)), b = require_grad(normal({5}, 4)),
                cotangent = normal({kRows, 5}, 5);
@@ -84,26 +84,26 @@ TEST_CASE("chunked() uses `rows_gradient` instead of a replay") {
   int64_t calls = 0;
   const auto rows_gradient = [&](const Tensor& rows, int64_t, const Tensor& g) {
     ++calls;
-    backward_through_linear(hidden(rows), w2, b, g);
+    linear_backward_through(hidden(rows), w2, b, g);
   };
   const Tensor whole = function(x, 0);
   backward(whole, cotangent);
   const auto expected = taken_gradients({x, w1, w2, b});
-  const Tensor y = chunked(function, x, 3, {w1, w2, b}, rows_gradient);
+  const Tensor y = compute_in_chunks(function, x, 3, {w1, w2, b}, rows_gradient);
   CHECK(max_difference(y, whole) < 1e-12);
   backward(y, cotangent);
   CHECK(calls == 3);
   const auto found = taken_gradients({x, w1, w2, b});
   for (size_t i = 0; i < 4; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
   // Negative control: a `rows_gradient` that does not match the function gives another gradient.
-  backward(chunked(function, x, 3, {w1, w2, b},
-                   [&](const Tensor& rows, int64_t, const Tensor& g) {
-                     backward_through_linear(linear(rows, w1, {}), w2, b, g);
-                   }),
+  backward(compute_in_chunks(function, x, 3, {w1, w2, b},
+                             [&](const Tensor& rows, int64_t, const Tensor& g) {
+                               linear_backward_through(linear(rows, w1, {}), w2, b, g);
+                             }),
            cotangent);
   CHECK(max_difference(taken_gradients({x, w1, w2, b})[1], expected[1]) > 0.1);
   const Tensor h = hidden(x);
-  CHECK_THROWS_WITH_AS(backward_through_linear(h, w2, b, h),
+  CHECK_THROWS_WITH_AS(linear_backward_through(h, w2, b, h),
                        "linear: gradient (23, 8) does not match input (23, 8) and weight (5, 8)", ShapeError);
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("a chunked sum has the value and the gradients of the whole sum, also 
   backward(mul(whole, 3));
   const auto expected = taken_gradients({x, w});
   for (const int64_t chunks : kChunks) {
-    const Tensor y = chunked_sum(function, x, chunks, {w}, scaled);
+    const Tensor y = sum_in_chunks(function, x, chunks, {w}, scaled);
     CHECK(std::abs(y.item() - whole.item()) < 1e-11);
     CHECK_FALSE(gradient(w).defined());  // the forward pass alone sets no gradient of a leaf
     backward(mul(y, 3));
@@ -124,22 +124,22 @@ TEST_CASE("a chunked sum has the value and the gradients of the whole sum, also 
     for (size_t i = 0; i < 2; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
   }
   const NoGrad no_grad;
-  CHECK_FALSE(requires_grad(chunked_sum(function, x, 2, {w}, scaled)));
+  CHECK_FALSE(requires_grad(sum_in_chunks(function, x, 2, {w}, scaled)));
 }
 
 TEST_CASE("gradients of chunked functions pass the gradient check") {
   const auto plain = gradcheck(
       [](const std::vector<Tensor>& in) {
-        return chunked([&](const Tensor& rows, int64_t) { return tanh(rows); }, in[0], 3, {});
+        return compute_in_chunks([&](const Tensor& rows, int64_t) { return tanh(rows); }, in[0], 3, {});
       },
       {normal({7, 3}, 1)});
   CHECK(plain.message == "");
   CHECK(plain.relative_error < 1e-8);
   const auto summed = gradcheck(
       [](const std::vector<Tensor>& in) {
-        return chunked_sum([](const Tensor& rows, const std::vector<Tensor>& w,
-                              int64_t) { return sum(square(linear(rows, w[0], {}))); },
-                           in[0], 3, {in[1]}, scaled);
+        return sum_in_chunks([](const Tensor& rows, const std::vector<Tensor>& w,
+                                int64_t) { return sum(square(linear(rows, w[0], {}))); },
+                             in[0], 3, {in[1]}, scaled);
       },
       {normal({7, 3}, 1), normal({4, 3}, 2)});
   CHECK(summed.message == "");
@@ -158,7 +158,7 @@ TEST_CASE("the peak memory of a chunked function decreases with the number of ch
   for (const int64_t chunks : {1, 1, 4, 16}) {
     const int64_t before = device_allocator().stats().active;
     device_allocator().reset_peak();
-    backward(chunked(function, x, chunks, {w1, w2}), cotangent);
+    backward(compute_in_chunks(function, x, chunks, {w1, w2}), cotangent);
     peaks.push_back(device_allocator().stats().peak - before);
   }
   const int64_t hidden_bytes = rows * hidden * 8;
@@ -169,10 +169,10 @@ TEST_CASE("the peak memory of a chunked function decreases with the number of ch
 
 TEST_CASE("a function that returns the wrong shape is an error") {
   const Tensor x = normal({4, 3}, 1);
-  CHECK_THROWS_WITH_AS(chunked([](const Tensor& rows, int64_t) { return sum(rows, 0); }, x, 2, {}),
+  CHECK_THROWS_WITH_AS(compute_in_chunks([](const Tensor& rows, int64_t) { return sum(rows, 0); }, x, 2, {}),
                        "chunked: the function returned shape (3,) for 2 rows", ShapeError);
   CHECK_THROWS_WITH_AS(
-      chunked_sum([](const Tensor& rows, const std::vector<Tensor>&, int64_t) { return rows; }, x, 2, {},
-                  scaled),
-      "chunked_sum: the function returned shape (2, 3), not a scalar", ShapeError);
+      sum_in_chunks([](const Tensor& rows, const std::vector<Tensor>&, int64_t) { return rows; }, x, 2, {},
+                    scaled),
+      "sum_in_chunks: the function returned shape (2, 3), not a scalar", ShapeError);
 }

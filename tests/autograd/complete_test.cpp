@@ -76,7 +76,7 @@ TEST_CASE("backward() completes the leaves of replayed segments after the last r
   const auto function = [&](const Tensor& part, int64_t) { return times(part, u); };
   set_gradient(x, {});
   int calls = 0;
-  backward(chunked(function, rows, 4, {u}), Tensor::full({4}, 1, DType::float64),
+  backward(compute_in_chunks(function, rows, 4, {u}), Tensor::full({4}, 1, DType::float64),
            {.on_complete = [&](const Tensor& leaf) {
              ++calls;
              if (leaf.numel() == 1) CHECK(gradient(u).item() == 4);
@@ -97,7 +97,7 @@ TEST_CASE("backward() completes the leaves of a reversible block after the first
     const auto g = [&](const Tensor& rows, int64_t) { return times(times(rows, shared), used_before); };
     return ReversibleBlock{{f}, {g}, {weight, shared, used_before}};
   };
-  const Tensor y = reversible({block("0", a), block("1", b)}, times(x1, used_before), x2);
+  const Tensor y = run_reversible({block("0", a), block("1", b)}, times(x1, used_before), x2);
   events.clear();
   std::vector<std::pair<Tensor, std::vector<double>>> completed;
   backward(y, Tensor::full({2, 2}, 1, DType::float64), {.on_complete = [&](const Tensor& leaf) {
@@ -112,9 +112,9 @@ TEST_CASE("backward() completes the leaves of a reversible block after the first
 
 TEST_CASE("tape::complete() does nothing outside of backward() and for leaves that the node does not use") {
   const Tensor a = leaf(2), b = leaf(3);
-  tape::complete(a);
+  tape::report_complete(a);
   const Tensor product = record("product", times(detach(a), detach(b)), {&a}, [&](const Tensor& g) {
-    tape::complete(b);
+    tape::report_complete(b);
     return Gradients{times(g, detach(b))};
   });
   CHECK(Completed({{"a", a}, {"b", b}}).order(product) == "a");

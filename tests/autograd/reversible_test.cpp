@@ -31,8 +31,8 @@ ReversibleBlock block_of(const Weights& w, int64_t chunks = 1) {
           {w.f, w.g}};
 }
 
-// Returns the result of the blocks, computed without reversible(), so that the tape stores all intermediate
-// results.
+// Returns the result of the blocks, computed without run_reversible(), so that the tape stores all
+// intermediate results.
 Tensor run_with_full_tape(const std::vector<ReversibleBlock>& blocks, Tensor x1, Tensor x2) {
   for (const ReversibleBlock& block : blocks) {
     x1 = add(x1, block.f.function(x2, 0));
@@ -53,7 +53,7 @@ TEST_CASE("a reversible stack has the values and the gradients of the same stack
   for (const int64_t chunks : {0, 1, 2, 5, 6, 100}) {
     const std::vector<ReversibleBlock> blocks = {block_of(a, chunks), block_of(b, chunks),
                                                  block_of(c, chunks)};
-    const Tensor y = chunks == 0 ? run_with_full_tape(blocks, x1, x2) : reversible(blocks, x1, x2);
+    const Tensor y = chunks == 0 ? run_with_full_tape(blocks, x1, x2) : run_reversible(blocks, x1, x2);
     backward(y, cotangent);
     std::vector<Tensor> found = {detach(y)};
     for (const Tensor& leaf : leaves) {
@@ -69,7 +69,7 @@ TEST_CASE("gradients of a reversible stack pass the gradient check, also if both
   const auto result = gradcheck(
       [](const std::vector<Tensor>& in) {
         const Weights a(1), b(3);
-        return reversible({block_of(a), block_of(b, 2)}, in[0], in[0]);
+        return run_reversible({block_of(a), block_of(b, 2)}, in[0], in[0]);
       },
       {normal({kTokens, kWidth}, 10)});
   CHECK(result.message == "");
@@ -85,7 +85,7 @@ TEST_CASE("branches that return their gradient unchanged do not change the gradi
   backward(run_with_full_tape(blocks, x, x), cotangent);
   const Tensor gw = gradient(w), gx = gradient(x);
   for (const Tensor& leaf : {w, x}) set_gradient(leaf, {});
-  backward(reversible(blocks, x, x), cotangent);
+  backward(run_reversible(blocks, x, x), cotangent);
   CHECK(max_difference(gradient(w), gw) < 1e-13);
   CHECK(max_difference(gradient(x), gx) < 1e-13);
 }
@@ -99,7 +99,7 @@ TEST_CASE("each branch runs twice per step, and the tape holds the ops of one bl
     return tanh(linear(tanh(in), weights.f, {}));
   };
   const std::vector<ReversibleBlock> blocks(5, {{counted}, {counted}, {weights.f}});
-  const Tensor y = reversible(blocks, x, x);
+  const Tensor y = run_reversible(blocks, x, x);
   CHECK(tape_size() == 1);
   CHECK(tape_sizes == std::vector<int64_t>(10, 0));
   tape_sizes.clear();
@@ -108,25 +108,26 @@ TEST_CASE("each branch runs twice per step, and the tape holds the ops of one bl
 }
 
 TEST_CASE(
-    "reversible() is recorded if only its parameters require a gradient, and `retain` allows a second "
+    "run_reversible() is recorded if only its parameters require a gradient, and `retain_tape` allows a "
+    "second "
     "backward()") {
   const Weights w(1);
   const Tensor x = normal({kTokens, kWidth}, 2),
                ones = Tensor::full({kTokens, 2 * kWidth}, 1, DType::float64);
-  const Tensor y = reversible({block_of(w)}, x, x);
-  backward(y, ones, {.retain = true});
+  const Tensor y = run_reversible({block_of(w)}, x, x);
+  backward(y, ones, {.retain_tape = true});
   const std::vector<double> once = gradient(w.f).to_vector();
   backward(y, ones);
   for (size_t i = 0; i < once.size(); ++i) CHECK(gradient(w.f).to_vector()[i] == 2 * once[i]);
   const NoGrad no_grad;
-  CHECK_FALSE(requires_grad(reversible({block_of(w)}, x, x)));
+  CHECK_FALSE(requires_grad(run_reversible({block_of(w)}, x, x)));
 }
 
 TEST_CASE("backward() of a reversible stack releases the outputs and their gradient") {
   constexpr int64_t kRows = 8192;
   const Weights a(1);
   const Tensor x1 = require_grad(normal({kRows, kWidth}, 10)), x2 = require_grad(normal({kRows, kWidth}, 11));
-  const Tensor loss = mean(reversible({block_of(a, 64)}, x1, x2));
+  const Tensor loss = mean(run_reversible({block_of(a, 64)}, x1, x2));
   CachingAllocator& memory = device_allocator();
   const int64_t before = memory.stats().active, half = kRows * kWidth * 8;
   memory.reset_peak();
@@ -140,9 +141,9 @@ TEST_CASE("backward() with retain runs a reversible stack again") {
   const Weights a(1);
   const Tensor x1 = require_grad(normal({kTokens, kWidth}, 10)),
                x2 = require_grad(normal({kTokens, kWidth}, 11));
-  const Tensor y = reversible({block_of(a), block_of(a)}, x1, x2),
+  const Tensor y = run_reversible({block_of(a), block_of(a)}, x1, x2),
                cotangent = normal({kTokens, 2 * kWidth}, 12);
-  backward(y, cotangent, {.retain = true});
+  backward(y, cotangent, {.retain_tape = true});
   const Tensor once = gradient(a.f).clone();
   backward(y, cotangent);
   CHECK(max_difference(gradient(a.f), mul(once, 2)) < 1e-12);
@@ -150,7 +151,7 @@ TEST_CASE("backward() with retain runs a reversible stack again") {
 
 TEST_CASE("halves of different shapes are an error") {
   const Weights w(1);
-  CHECK_THROWS_WITH_AS(reversible({block_of(w)}, normal({2, 4}), normal({3, 4})),
+  CHECK_THROWS_WITH_AS(run_reversible({block_of(w)}, normal({2, 4}), normal({3, 4})),
                        "reversible: halves (2, 4) float64 and (3, 4) float64 must have equal shapes with at "
                        "least two dimensions, and equal dtypes",
                        ShapeError);

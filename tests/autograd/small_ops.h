@@ -21,7 +21,7 @@ inline Tensor plus(const Tensor& a, const Tensor& b) {
 inline Tensor times(const Tensor& a, const Tensor& b) {
   auto product = [](double x, double y) { return x * y; };
   return record("mul", map2(a, b, product), {&a, &b},
-                [a = detach(a), b = detach(b), product](const Tensor& g, Needs needs) {
+                [a = detach(a), b = detach(b), product](const Tensor& g, NeededGradients needs) {
                   return Gradients{needs[0] ? map2(g, b, product) : Tensor{},
                                    needs[1] ? map2(g, a, product) : Tensor{}};
                 });

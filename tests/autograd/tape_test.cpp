@@ -46,22 +46,22 @@ TEST_CASE("nothing is recorded without a leaf, under NoGrad, or after detach") {
   CHECK(tape_size() == 0);
 }
 
-TEST_CASE("a second backward() throws, because the recorded ops are freed, unless `retain` is set") {
+TEST_CASE("a second backward() throws, because the recorded ops are freed, unless `retain_tape` is set") {
   const Tensor x = leaf(3);
   const Tensor y = times(x, x);
-  backward(y, {}, {.retain = true});
+  backward(y, {}, {.retain_tape = true});
   backward(y);
   CHECK(gradient(x).item() == 12);
   CHECK_THROWS_WITH_AS(
       backward(y),
       "backward: an earlier backward() freed the recorded ops of this result; run the forward pass again, "
-      "or pass {.retain = true} to the earlier call to keep them",
+      "or pass {.retain_tape = true} to the earlier call to keep them",
       ShapeError);
   const Tensor z = plus(y, x);  // a new op with an input whose op was freed
   CHECK_THROWS_WITH_AS(
       backward(z),
       "backward: an earlier backward() freed the recorded op mul; run the forward pass again, or pass "
-      "{.retain = true} to the earlier call to keep them",
+      "{.retain_tape = true} to the earlier call to keep them",
       ShapeError);
 }
 
@@ -152,7 +152,7 @@ TEST_CASE("Needs is correct for an op with 70 inputs") {
   constexpr int kInputs = 70;  // more than the number of bits in a word
   std::vector<Tensor> inputs;
   for (int i = 0; i < kInputs; ++i) inputs.push_back(i % 3 == 0 ? leaf(i) : scalar(i));
-  const Tensor y = record("total", scalar(0), inputs, [](const Tensor& g, Needs needs) {
+  const Tensor y = record("total", scalar(0), inputs, [](const Tensor& g, NeededGradients needs) {
     Gradients gradients(kInputs);
     for (int i = 0; i < kInputs; ++i) {
       CHECK(needs[i] == (i % 3 == 0));

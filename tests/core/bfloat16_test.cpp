@@ -70,7 +70,7 @@ TEST_CASE("pairs are rounded, and multiplied in float, with and without instruct
     sums[i] = static_cast<float>(i);
   }
   const cpu::Pairs a = cpu::narrow_pairs(cpu::load(even), cpu::load(odd)),
-                   widened = cpu::detail::rounded_pairs(cpu::load(even), cpu::load(odd));
+                   widened = cpu::detail::round_to_pairs(cpu::load(even), cpu::load(odd));
   BFloat16 rows[2 * kCount], pairs[2 * kCount];
   cpu::store_operand(rows, cpu::load(even));
   cpu::store_operand(rows + kCount, cpu::load(odd));

@@ -32,14 +32,14 @@ std::string flags_of_kernel() {
 
 }  // namespace
 
-TEST_CASE("highest_level() returns a level only if the set contains all extensions of the level") {
-  CHECK(std::string(highest_level(0).name) == "x86-64");
-  CHECK(std::string(highest_level(kV3).name) == "x86-64-v3");
-  CHECK(std::string(highest_level(kV3 & ~extensions("fma")).name) == "x86-64-v2");
-  CHECK(std::string(highest_level(kV4 | extensions("amx_bf16")).name) == "x86-64-v4");
-  CHECK(std::string(highest_level(kV4 & ~extensions("avx512vl")).name) == "x86-64-v3");
-  CHECK(extension_names(extensions("avx2 fma")) == "fma avx2");
-  CHECK(extension_names(0) == "");
+TEST_CASE("find_highest_level() returns a level only if the set contains all extensions of the level") {
+  CHECK(std::string(find_highest_level(0).name) == "x86-64");
+  CHECK(std::string(find_highest_level(kV3).name) == "x86-64-v3");
+  CHECK(std::string(find_highest_level(kV3 & ~extensions("fma")).name) == "x86-64-v2");
+  CHECK(std::string(find_highest_level(kV4 | extensions("amx_bf16")).name) == "x86-64-v4");
+  CHECK(std::string(find_highest_level(kV4 & ~extensions("avx512vl")).name) == "x86-64-v3");
+  CHECK(format_extensions(extensions("avx2 fma")) == "fma avx2");
+  CHECK(format_extensions(0) == "");
 }
 
 TEST_CASE(
@@ -56,7 +56,7 @@ TEST_CASE(
   CHECK(missing_text(kV3, 0, 1) == "");
 }
 
-TEST_CASE("processor_extensions() agrees with /proc/cpuinfo") {
+TEST_CASE("detect_processor_extensions() agrees with /proc/cpuinfo") {
   const std::string flags = flags_of_kernel();
   if (flags.empty()) {
     MESSAGE("skipped: /proc/cpuinfo has no flags");
@@ -67,7 +67,7 @@ TEST_CASE("processor_extensions() agrees with /proc/cpuinfo") {
                                                     {"sse4.2", "sse4_2"},
                                                     {"lzcnt", "abm"},
                                                     {"avx512_vbmi", "avx512vbmi"}};
-  const ExtensionSet present = processor_extensions();
+  const ExtensionSet present = detect_processor_extensions();
   for (int i = 0; i < kExtensionCount; ++i) {
     const std::string name = kExtensions[i].name;
     const auto renamed = names.find(name);
@@ -77,7 +77,7 @@ TEST_CASE("processor_extensions() agrees with /proc/cpuinfo") {
 }
 
 TEST_CASE("the program runs on this processor and names the instruction set of its kernels") {
-  CHECK((cpu::kCompiledExtensions & ~processor_extensions()) == 0);
+  CHECK((cpu::kCompiledExtensions & ~detect_processor_extensions()) == 0);
   ExtensionSet expected = 0;
 #ifdef __AVX2__
   expected |= extensions("avx2");

@@ -4,14 +4,14 @@
 
 using namespace tapeformer;
 
-TEST_CASE("nearest_name() suggests a similar word, and nothing if no word is similar") {
+TEST_CASE("find_nearest_name() suggests a similar word, and nothing if no word is similar") {
   const std::vector<std::string> names = {"batch_size", "shuffle", "limit"};
-  CHECK(nearest_name("bach_size", names) == "batch_size");
-  CHECK(nearest_name("shufle", names) == "shuffle");
-  CHECK(nearest_name("zzzzzzz", names).empty());
+  CHECK(find_nearest_name("bach_size", names) == "batch_size");
+  CHECK(find_nearest_name("shufle", names) == "shuffle");
+  CHECK(find_nearest_name("zzzzzzz", names).empty());
 }
 
-TEST_CASE("unused_options() returns options whose condition does not hold") {
+TEST_CASE("find_unused_options() returns options whose condition does not hold") {
   using Names = std::vector<std::string>;
   const std::vector<OptionSpec> specs = {
       {.name = "form", .default_value = std::string("1d"), .help = ""},
@@ -24,9 +24,9 @@ TEST_CASE("unused_options() returns options whose condition does not hold") {
       {.name = "pause", .default_value = int64_t{0}, .help = "", .used_if = {"live"}},
       {.name = "layers", .default_value = int64_t{8}, .help = "", .used_if = {"form", {""}}}};
   OptionValues values(specs);
-  CHECK(unused_options(specs, values).empty());
+  CHECK(find_unused_options(specs, values).empty());
   for (const char* name : {"rows", "rank", "seed", "pause", "layers"}) values.set(name, int64_t{9});
-  const auto unused = unused_options(specs, values);
+  const auto unused = find_unused_options(specs, values);
   REQUIRE(unused.size() == 5);
   CHECK(unused[0].name == "rows");
   CHECK(unused[0].problem == "has an effect only if form = \"2d\" or \"3d\"");
@@ -39,5 +39,5 @@ TEST_CASE("unused_options() returns options whose condition does not hold") {
   values.set("terms", Names{"dense", "random"});
   values.set("blocks", int64_t{1});
   values.set("live", true);
-  CHECK(unused_options(specs, values).empty());
+  CHECK(find_unused_options(specs, values).empty());
 }

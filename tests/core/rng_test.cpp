@@ -34,7 +34,7 @@ TEST_CASE("the moments of uniform, normal and below match their distributions") 
     square += x * x / kCount;
     fourth += x * x * x * x / kCount;
     uniform += stream.uniform(i) / kCount;
-    low += stream.below(i, 10) < 3;
+    low += stream.uniform_below(i, 10) < 3;
   }
   CHECK(std::abs(mean) < 0.015);
   CHECK(std::abs(square - 1) < 0.02);

@@ -22,8 +22,8 @@ namespace {
 // Sets the number of threads to `count` during the lifetime of the object.
 class ThreadScope {
  public:
-  explicit ThreadScope(int count) : previous_(threads()) { set_threads(count); }
-  ~ThreadScope() { set_threads(previous_); }
+  explicit ThreadScope(int count) : previous_(thread_count()) { set_thread_count(count); }
+  ~ThreadScope() { set_thread_count(previous_); }
   ThreadScope(const ThreadScope&) = delete;
   ThreadScope& operator=(const ThreadScope&) = delete;
 
@@ -34,7 +34,7 @@ class ThreadScope {
 // Simulates a worker thread that runs `loops` loops of `loop` nanoseconds. If `slice` is not 0, another
 // program takes the processor for `slice` nanoseconds each time the worker has used it for `slice`
 // nanoseconds. Returns the number of these interruptions divided by the number of rests of the worker.
-double interrupted_bursts(WorkerBursts& bursts, int64_t slice, int64_t loop, int loops) {
+double interrupted_bursts(WorkerSleepSchedule& bursts, int64_t slice, int64_t loop, int loops) {
   int64_t wall = 0, cpu = 0, in_slice = 0, interrupted = 0, rests = 0;
   bursts.restart(wall, cpu);
   for (int i = 0; i < loops; ++i) {
@@ -46,7 +46,7 @@ double interrupted_bursts(WorkerBursts& bursts, int64_t slice, int64_t loop, int
       in_slice = 0;
       ++interrupted;
     }
-    if (!bursts.due(wall)) continue;
+    if (!bursts.needs_update(wall)) continue;
     const int64_t rest = bursts.update(wall, cpu);
     if (rest == 0) continue;
     ++rests;
@@ -77,7 +77,7 @@ TEST_CASE("parallel_for() rethrows an exception after every range has ended") {
                                  throw OutOfMemory("no memory for this range");
                                }),
                   OutOfMemory);
-  CHECK(ranges == (threads() > 1 ? threads() * kRangesOfThread : 1));
+  CHECK(ranges == (thread_count() > 1 ? thread_count() * kMaxRangesPerThread : 1));
 }
 
 TEST_CASE("threads of a loop have different numbers below the number of threads") {
@@ -87,14 +87,14 @@ TEST_CASE("threads of a loop have different numbers below the number of threads"
       std::vector<std::atomic<int>> inside(static_cast<size_t>(team));
       std::atomic<int> clashes{0};
       parallel_for(40, 1, [&](int64_t, int64_t) {
-        REQUIRE(thread_number() >= 0);
-        REQUIRE(thread_number() < team);
-        auto& count = inside[static_cast<size_t>(thread_number())];
+        REQUIRE(thread_index() >= 0);
+        REQUIRE(thread_index() < team);
+        auto& count = inside[static_cast<size_t>(thread_index())];
         if (++count != 1) ++clashes;
         --count;
       });
       CHECK(clashes == 0);
-      CHECK(thread_number() == 0);
+      CHECK(thread_index() == 0);
     }
   }
 }
@@ -152,30 +152,34 @@ TEST_CASE("regions of OpenMP have one thread inside a loop") {
 }
 
 TEST_CASE("case and white space of OMP_WAIT_POLICY are ignored") {
-  for (const char* policy : {"passive", "PASSIVE", "Passive", " passive\t"}) CHECK(is_passive(policy));
+  for (const char* policy : {"passive", "PASSIVE", "Passive", " passive\t"})
+    CHECK(is_passive_wait_policy(policy));
   for (const char* policy : {"", " ", "active", "Active", "passive,active", "pas sive"})
-    CHECK_FALSE(is_passive(policy));
+    CHECK_FALSE(is_passive_wait_policy(policy));
 }
 
 TEST_CASE("a worker that is often preempted rests before its time slice ends") {
-  constexpr int64_t slice = 3 * WorkerBursts::kMillisecond, loop = WorkerBursts::kMillisecond / 5;
-  WorkerBursts bursts;
+  constexpr int64_t slice = 3 * WorkerSleepSchedule::kMillisecond,
+                    loop = WorkerSleepSchedule::kMillisecond / 5;
+  WorkerSleepSchedule bursts;
   CHECK(interrupted_bursts(bursts, slice, loop, 20000) < 0.2);
-  CHECK(bursts.contended());
-  // Without the other program, contended() becomes false again.
+  CHECK(bursts.is_contended());
+  // Without the other program, is_contended() becomes false again.
   interrupted_bursts(bursts, 0, loop, 1000);
-  CHECK(!bursts.contended());
+  CHECK(!bursts.is_contended());
   CHECK(bursts.update(2'000'000'000, 2'000'000'000) == 0);
 }
 
 TEST_CASE("a single preemption does not make a worker rest") {
-  WorkerBursts bursts;
+  WorkerSleepSchedule bursts;
   bursts.restart(0, 0);
-  constexpr int64_t run = 2 * WorkerBursts::kLongRun;
+  constexpr int64_t run = 2 * WorkerSleepSchedule::kLongRun;
   CHECK(bursts.update(run, run) == 0);
-  CHECK(bursts.update(run + 5 * WorkerBursts::kMillisecond, run + WorkerBursts::kMillisecond) == 0);
-  CHECK(!bursts.contended());
+  CHECK(bursts.update(run + 5 * WorkerSleepSchedule::kMillisecond, run + WorkerSleepSchedule::kMillisecond) ==
+        0);
+  CHECK(!bursts.is_contended());
   // A second preemption soon after the first one makes the worker rest.
-  CHECK(bursts.update(run + 11 * WorkerBursts::kMillisecond, run + 4 * WorkerBursts::kMillisecond) > 0);
-  CHECK(bursts.contended());
+  CHECK(bursts.update(run + 11 * WorkerSleepSchedule::kMillisecond,
+                      run + 4 * WorkerSleepSchedule::kMillisecond) > 0);
+  CHECK(bursts.is_contended());
 }

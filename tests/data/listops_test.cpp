@@ -16,7 +16,7 @@ namespace {
 std::string text_of(const ListOpsExample& example) {
   std::string text;
   for (const uint8_t token : example.tokens)
-    text += (text.empty() ? "" : " ") + std::string(ListOps::kTokens[token]);
+    text += (text.empty() ? "" : " ") + std::string(ListOps::kTokenTexts[token]);
   return text;
 }
 

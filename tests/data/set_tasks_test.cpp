@@ -67,8 +67,8 @@ TEST_CASE("set tasks: examples depend only on the seed, the split and the index"
   CHECK(example(set, 8) != example(set, 7));
   CHECK(example(set, 8) != example(other_seed, 8));
   CHECK(example(set, 8) != example(test, 8));
-  CHECK(set.size() == SetTask::kTrainExamples);
-  CHECK(test.size() == SetTask::kEvalExamples);
+  CHECK(set.size() == SetTask::kTrainExampleCount);
+  CHECK(test.size() == SetTask::kEvalExampleCount);
 }
 
 TEST_CASE("set tasks: options that are out of range are errors") {

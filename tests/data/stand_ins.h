@@ -41,8 +41,8 @@ inline void write_stand_in_cmudict(const std::filesystem::path& folder) {
     const RandomStream stream(1, "cmudict", i);
     std::string phones;
     for (uint64_t k = 0; k < 4; ++k)
-      phones += " " + cmudict_consonants()[stream.below(2 * k, 24)] + " " +
-                cmudict_vowels()[stream.below(2 * k + 1, 15)] + std::to_string(k % 3);
+      phones += " " + cmudict_consonants()[stream.uniform_below(2 * k, 24)] + " " +
+                cmudict_vowels()[stream.uniform_below(2 * k + 1, 15)] + std::to_string(k % 3);
     text += "made-" + std::to_string(i) + phones + "\n";
     if (i % 20 == 0) text += "made-" + std::to_string(i) + "(2)" + phones + " S # another\n";
   }
@@ -106,8 +106,9 @@ inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1
       const RandomStream stream(3, "an4 " + split, static_cast<uint64_t>(i));
       const std::string id = "an" + std::to_string(i) + "-" + split;
       const std::string name = "an4_clstk/s" + split + std::to_string(i % speakers) + "/" + id;
-      Words words(1 + stream.below(0, 6));
-      for (size_t k = 0; k < words.size(); ++k) words[k] = letters[stream.below(k + 1, letters.size())];
+      Words words(1 + stream.uniform_below(0, 6));
+      for (size_t k = 0; k < words.size(); ++k)
+        words[k] = letters[stream.uniform_below(k + 1, letters.size())];
       ids += name + "\n";
       texts += "<s> " + join_words(words) + " </s> (" + id + ")\n";
       write_file(folder / "feat" / (name + ".mfc"),

@@ -31,7 +31,7 @@ TEST_CASE("a pattern repeats over the layers, and each layer has the parameters 
   CHECK(has_key == std::vector<bool>{false, true, false});
   CHECK(kinds_text(model.options().encoder.attention) == "lsh, softmax");
   CHECK(supports(model.options().encoder.attention, &AttentionCapabilities::causal));
-  CHECK_FALSE(supports(model.options().encoder.attention, &AttentionCapabilities::constant_state));
+  CHECK_FALSE(supports(model.options().encoder.attention, &AttentionCapabilities::has_constant_state));
 }
 
 TEST_CASE("a pattern lacks a capability if one kind lacks it, and the message names layer and kind") {

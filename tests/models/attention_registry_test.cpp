@@ -16,13 +16,13 @@ namespace {
 
 std::vector<const AttentionKind*> built_in_kinds() {
   std::vector<const AttentionKind*> kinds;
-  for (const AttentionKind& kind : attention_kinds())
+  for (const AttentionKind& kind : list_attention_kinds())
     if (!kind.name.starts_with("test-")) kinds.push_back(&kind);
   return kinds;
 }
 
 AttentionKind copy_of(const std::string& original, const std::string& name) {
-  AttentionKind kind = attention_kind(original);
+  AttentionKind kind = find_attention_kind(original);
   kind.name = name;
   return kind;
 }
@@ -45,7 +45,7 @@ class WrongResult final : public Attention {
 // "".
 std::string layer_error(const std::string& kind) {
   EncoderOptions options;
-  options.attention = {{kind, attention_kind(kind).defaults()}};
+  options.attention = {{kind, find_attention_kind(kind).default_options()}};
   options.heads = 2;
   options.head_dim = 4;
   const Tensor x = Tensor::zeros({1, 3, 8});
@@ -86,22 +86,22 @@ TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a 
   for (const AttentionKind* kind : built_in_kinds()) {
     CAPTURE(kind->name);
     REQUIRE(kind->multiply_adds);
-    const OptionValues options = kind->defaults();
+    const OptionValues options = kind->default_options();
     const double ratio = kind->multiply_adds(options, {8192, 32}) / kind->multiply_adds(options, {4096, 32});
     CHECK(ratio >= 2);
     CHECK(ratio <= 4);
   }
   const auto cost = [](const std::string& name, const OptionValues& options, int64_t length) {
-    return attention_kind(name).multiply_adds(options, {length, 32});
+    return find_attention_kind(name).multiply_adds(options, {length, 32});
   };
   CHECK(cost("softmax", {}, 1024) == 2.0 * 32 * 512 * 1024);
   CHECK(cost("linear", {}, 1024) == 2.0 * 32 * 32 * 1024);
-  const OptionValues sparse = attention_kind("sparse").defaults();
+  const OptionValues sparse = find_attention_kind("sparse").default_options();
   // On average, a query attends to 64.5 tokens of its span of 128 tokens, and to a quarter of the 2048
   // earlier tokens.
   CHECK(cost("sparse", sparse, 4096) == 2.0 * 32 * (64.5 + 512) * 4096);
   const OptionValues lsh =
-      attention_kind("lsh").values({{"rounds", int64_t{2}}, {"chunk_length", int64_t{64}}});
+      find_attention_kind("lsh").replace_defaults({{"rounds", int64_t{2}}, {"chunk_length", int64_t{64}}});
   CHECK(cost("lsh", lsh, 1024) == 2.0 * 32 * (2 * 96) * 1024);
   CHECK(cost("lsh", lsh, 64) == cost("softmax", {}, 64));  // one chunk is exact attention
 }
@@ -150,27 +150,28 @@ TEST_CASE("make_state() and step() of a kind without a recurrent form throw") {
 
 TEST_CASE("the feature map of linear attention is an option") {
   const Tensor q = normal({2, 7, 2, 4}, 1), k = normal({2, 7, 2, 4}, 2), v = normal({2, 7, 2, 4}, 3);
-  const AttentionKind& linear = attention_kind("linear");
+  const AttentionKind& linear = find_attention_kind("linear");
   const auto run = [&](const OptionValues& options) {
     return make_attention("linear", options)->forward(q, k, v, {}, {}, "layer");
   };
-  const Tensor by_default = run(linear.defaults());
+  const Tensor by_default = run(linear.default_options());
   for (const OptionSpec& option : linear.options) {
     if (option.name != "feature_map") continue;
     for (const std::string& map : option.choices) {
       CAPTURE(map);
-      const double difference = max_difference(by_default, run(linear.values({{"feature_map", map}})));
+      const double difference =
+          max_difference(by_default, run(linear.replace_defaults({{"feature_map", map}})));
       CHECK((difference == 0) == (map == "elu_plus_one"));
     }
   }
 }
 
 TEST_CASE("register_attention_kind() adds a kind that models can use") {
-  const AttentionKind& first = attention_kinds().front();
+  const AttentionKind& first = list_attention_kinds().front();
   CHECK(problem_of(copy_of("linear", "test-copy")) == "");
-  CHECK(&first == &attention_kinds().front());
-  CHECK(attention_kind("test-copy").name == "test-copy");
-  CHECK_THROWS_WITH_AS(attention_kind("test-cpy"), doctest::Contains("did you mean \"test-copy\"?"),
+  CHECK(&first == &list_attention_kinds().front());
+  CHECK(find_attention_kind("test-copy").name == "test-copy");
+  CHECK_THROWS_WITH_AS(find_attention_kind("test-cpy"), doctest::Contains("did you mean \"test-copy\"?"),
                        ConfigError);
 }
 
@@ -186,7 +187,7 @@ TEST_CASE("register_attention_kind() refuses invalid kinds") {
   CHECK(problem_of(kind) == "attention kind \"test-invalid\": two options are named \"feature_map\"");
   kind.options.back().name = "";
   CHECK(problem_of(kind) == "attention kind \"test-invalid\": an option has no name");
-  CHECK_THROWS_AS(attention_kind("test-invalid"), ConfigError);
+  CHECK_THROWS_AS(find_attention_kind("test-invalid"), ConfigError);
 }
 
 TEST_CASE("a default value that its option refuses makes a kind invalid") {
@@ -219,23 +220,23 @@ TEST_CASE("results of attention kinds that do not have the shape of the values a
 }
 
 TEST_CASE("reading an undeclared option, or an option of another type, is an error with its name") {
-  const OptionValues values = attention_kind("linear").defaults();
+  const OptionValues values = find_attention_kind("linear").default_options();
   CHECK_THROWS_WITH_AS(values.get<double>("ep"), "option \"ep\" is not declared", std::invalid_argument);
   CHECK_THROWS_WITH_AS(values.get<bool>("eps"), "option \"eps\" is declared with another type",
                        std::invalid_argument);
 }
 
 TEST_CASE("values() replaces defaults and refuses unknown options and wrong types") {
-  const AttentionKind& linear = attention_kind("linear");
-  CHECK(linear.values({{"eps", 0.5}}).get<double>("eps") == 0.5);
-  CHECK_THROWS_WITH_AS(linear.values({{"epsilon", 0.5}}), "epsilon: unknown option", OptionError);
-  CHECK_THROWS_WITH_AS(linear.values({{"eps", int64_t{1}}}), "eps: wrong type", OptionError);
+  const AttentionKind& linear = find_attention_kind("linear");
+  CHECK(linear.replace_defaults({{"eps", 0.5}}).get<double>("eps") == 0.5);
+  CHECK_THROWS_WITH_AS(linear.replace_defaults({{"epsilon", 0.5}}), "epsilon: unknown option", OptionError);
+  CHECK_THROWS_WITH_AS(linear.replace_defaults({{"eps", int64_t{1}}}), "eps: wrong type", OptionError);
 }
 
 TEST_CASE("options that the chosen form or kernel does not use are errors") {
   const auto error = [](const std::string& kind,
                         const std::vector<std::pair<std::string, OptionValue>>& options) {
-    return message_of<OptionError>([&] { make_attention(kind, attention_kind(kind).values(options)); });
+    return message_of<OptionError>([&] { make_attention(kind, find_attention_kind(kind).values(options)); });
   };
   CHECK(error("local", {{"blocks_back", int64_t{2}}}) ==
         "attention_options.blocks_back: has an effect only if form = \"blocks\"");
@@ -263,9 +264,9 @@ TEST_CASE("local attention accepts sequences that are shorter than its window") 
     check_attention_length(kind, options, q.size(1));
     return make_attention(kind, options)->forward(q, k, v, {}, {}, "layer").to_vector();
   };
-  const AttentionKind& local = attention_kind("local");
+  const AttentionKind& local = find_attention_kind("local");
   const auto whole = run("softmax", {});
-  CHECK(run("local", local.defaults()) == whole);
+  CHECK(run("local", local.default_options()) == whole);
   CHECK(run("local", local.values({{"form", std::string("blocks")}})) == whole);
   CHECK(run("local", local.values({{"window", int64_t{6}}})) != whole);
 }

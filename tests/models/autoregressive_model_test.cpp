@@ -178,7 +178,7 @@ TEST_CASE("models accept empty sequences and batches of one, and refuse long seq
   CHECK_THROWS_WITH_AS(AutoregressiveModel{bad},
                        "value_dim: the width (heads x head_dim = 1) is too small for values and positions",
                        OptionError);
-  CHECK_THROWS_WITH(attention_kind("liner"),
+  CHECK_THROWS_WITH(find_attention_kind("liner"),
                     doctest::Contains("unknown attention kind \"liner\" (known: linear, softmax, lsh"));
-  CHECK_THROWS_WITH(attention_kind("liner"), doctest::Contains("; did you mean \"linear\"?"));
+  CHECK_THROWS_WITH(find_attention_kind("liner"), doctest::Contains("; did you mean \"linear\"?"));
 }

@@ -35,7 +35,7 @@ Batch labelled_batch() {
 TEST_CASE("classifier: only sequences of different lengths need length masks") {
   ClassifierOptions options = classifier_options("big-bird");
   CHECK_THROWS_WITH_AS(Classifier{options}, doctest::Contains("has no length masks"), OptionError);
-  options.varied_lengths = false;
+  options.has_varied_lengths = false;
   const Classifier classifier(options);
   CHECK(classifier.forward(random_tokens(3, 12, 7), {}, {}).shape() == Shape{3, 3});
 }
@@ -100,8 +100,8 @@ TEST_CASE("classifier: the loss is the mean cross entropy, and the accuracy coun
     correct += std::max_element(row, row + 3) - row == static_cast<int64_t>(labels[b]);
   }
   CHECK(model.loss(batch, {}).item() == doctest::Approx(nats / 3).epsilon(1e-12));
-  CHECK(model.scores(batch)[0] == doctest::Approx(nats / 3).epsilon(1e-12));
-  CHECK(model.scores(batch)[1] == doctest::Approx(correct / 3));
+  CHECK(model.compute_scores(batch)[0] == doctest::Approx(nats / 3).epsilon(1e-12));
+  CHECK(model.compute_scores(batch)[1] == doctest::Approx(correct / 3));
 }
 
 TEST_CASE("classifier: invalid options and arguments are errors") {

@@ -48,7 +48,7 @@ std::map<std::string, std::vector<double>> gradients(const AutoregressiveOptions
     LossTerms terms;
     const Batch batch{.tokens = slice(tokens, 1, first, first + kSegment + 1), .mask = {}, .labels = {}};
     const Tensor loss = model->loss(
-        batch, {.training = true, .memory = memory.get(), .terms = with_terms ? &terms : nullptr});
+        batch, {.training = true, .memory = memory.get(), .loss_terms = with_terms ? &terms : nullptr});
     backward(terms.sum().defined() ? add(loss, terms.sum()) : loss);
     if (terms.sum().defined()) result["terms"].push_back(terms.sum().item());
   }
@@ -116,7 +116,8 @@ TEST_CASE("compression functions compute the mean, the maximum and a convolution
   for (const std::string compression : {"mean", "max", "convolution"}) {
     CAPTURE(compression);
     const auto attention = make_attention(
-        kCompressive, attention_kind(kCompressive).values(compressive_values(6, 2, 3, compression)), setup);
+        kCompressive, find_attention_kind(kCompressive).values(compressive_values(6, 2, 3, compression)),
+        setup);
     attention->initialize(1);
     attention->convert(DType::float64);
     const Tensor y = attention->compress(x);
@@ -142,7 +143,7 @@ TEST_CASE("compression functions compute the mean, the maximum and a convolution
     CHECK(worst < 1e-14);
   }
   const auto attention = make_attention(
-      kCompressive, attention_kind(kCompressive).values(compressive_values(6, 2, 3, "mean")), setup);
+      kCompressive, find_attention_kind(kCompressive).values(compressive_values(6, 2, 3, "mean")), setup);
   CHECK_THROWS_AS(attention->compress(normal({2, 5, 4}, 1)), ShapeError);
   CHECK_THROWS_AS(make_attention("softmax", {}, setup)->compress(x), std::invalid_argument);
 }
@@ -176,7 +177,7 @@ TEST_CASE("the gradient of the reconstruction loss equals differences, and means
     LossTerms terms;
     for (int64_t first = 0; first < tokens.size(1); first += kSegment) {
       memory->start_segment(first);
-      m.forward(slice(tokens, 1, first, first + kSegment), {.memory = memory.get(), .terms = &terms});
+      m.forward(slice(tokens, 1, first, first + kSegment), {.memory = memory.get(), .loss_terms = &terms});
     }
     return terms.sum();
   };

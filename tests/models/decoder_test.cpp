@@ -215,7 +215,7 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
         for (const int64_t length : {12, 5, 3, 2}) {
           int64_t before = 0, after = 0;
           if constexpr (kHasCuda) before = cuda::host_waits();
-          const Tensor found = generate(model, prefix, length, {.seed = 9, .graphs = graphs});
+          const Tensor found = generate(model, prefix, length, {.seed = 9, .use_graphs = graphs});
           if constexpr (kHasCuda) after = cuda::host_waits();
           CHECK(after - before == 2);  // one wait to check the logits, and one to copy the tokens
           CHECK(max_difference(found, expected.view({3, length}, {12, 1})) == 0);
@@ -233,7 +233,7 @@ TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the
       model.move(device);
       const Tensor prefix = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {2, 3});
       const Tensor drawn = generate(model, prefix, 12, {.seed = 9}),
-                   expected = generate(model, prefix, 12, {.seed = 9, .graphs = false});
+                   expected = generate(model, prefix, 12, {.seed = 9, .use_graphs = false});
       CHECK(drawn.view({2, 3}, {12, 1}).to_vector() == prefix.to_vector());
       CHECK(drawn.to_vector() == expected.to_vector());
     }

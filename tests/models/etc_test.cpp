@@ -27,12 +27,13 @@ struct EtcCase {
 };
 
 std::unique_ptr<Attention> make_etc(const EtcCase& c) {
-  auto attention = make_attention("etc",
-                                  attention_kind("etc").values({{"global_tokens", c.globals},
-                                                                {"radius", c.radius},
-                                                                {"max_distance", c.max_distance},
-                                                                {"segment_mask", c.segment_mask}}),
-                                  {.heads = kEtcHeads, .dim = kEtcDim, .max_length = kMaxLength});
+  auto attention =
+      make_attention("etc",
+                     find_attention_kind("etc").replace_defaults({{"global_tokens", c.globals},
+                                                                  {"radius", c.radius},
+                                                                  {"max_distance", c.max_distance},
+                                                                  {"segment_mask", c.segment_mask}}),
+                     {.heads = kEtcHeads, .dim = kEtcDim, .max_length = kMaxLength});
   attention->initialize(1);
   attention->convert(DType::float64);
   uint64_t element = 0;
@@ -139,7 +140,9 @@ TEST_CASE("etc: masked keys have no effect, and a sequence may contain global to
 TEST_CASE("etc: invalid options, lengths and causal masks are errors") {
   const auto check_length = [](const EtcCase& c, int64_t length) {
     check_attention_length(
-        "etc", attention_kind("etc").values({{"global_tokens", c.globals}, {"radius", c.radius}}), length);
+        "etc",
+        find_attention_kind("etc").replace_defaults({{"global_tokens", c.globals}, {"radius", c.radius}}),
+        length);
   };
   CHECK_THROWS_WITH_AS(check_length({.globals = 9, .radius = 2}, 8),
                        doctest::Contains("attention_options.global_tokens"), OptionError);
@@ -149,6 +152,6 @@ TEST_CASE("etc: invalid options, lengths and causal masks are errors") {
   const Tensor x = etc_input(5, 1);
   CHECK_THROWS_WITH_AS(attention->forward(x, x, x, {}, {}, "layers.0"),
                        "etc: global tokens attend to all tokens, so there is no causal form", ShapeError);
-  CHECK_THROWS_WITH_AS(make_attention("etc", attention_kind("etc").defaults()),
+  CHECK_THROWS_WITH_AS(make_attention("etc", find_attention_kind("etc").default_options()),
                        "etc: the segments of the global tokens need a maximum length", std::invalid_argument);
 }

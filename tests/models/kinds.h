@@ -11,7 +11,7 @@ namespace tapeformer::test {
 template <class Predicate>
 std::vector<std::string> kinds_with(Predicate predicate) {
   std::vector<std::string> names;
-  for (const AttentionKind& kind : attention_kinds())
+  for (const AttentionKind& kind : list_attention_kinds())
     if (!kind.name.starts_with("test-") && predicate(kind.capabilities)) names.push_back(kind.name);
   return names;
 }
@@ -30,7 +30,7 @@ inline std::vector<std::string> reversible_kinds() {
 
 // Returns the options of the kind for sequences of about ten tokens.
 inline OptionValues short_options(const std::string& attention) {
-  const AttentionKind& kind = attention_kind(attention);
+  const AttentionKind& kind = find_attention_kind(attention);
   return kind.values(kind.short_options);
 }
 

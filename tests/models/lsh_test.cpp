@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 namespace {
 
 std::unique_ptr<Attention> make_lsh(const std::vector<std::pair<std::string, OptionValue>>& options) {
-  return make_attention("lsh", attention_kind("lsh").values(options));
+  return make_attention("lsh", find_attention_kind("lsh").values(options));
 }
 
 const Tensor kQ = normal({2, 40, 2, 6}, 1), kV = normal({2, 40, 2, 6}, 2);
@@ -38,7 +38,8 @@ TEST_CASE("lsh: training draws new rotations in every step, and evaluation uses 
   CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 1, .step = 2})) > 0);
   CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 2, .step = 1})) > 0);
   CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 1, .step = 1}, "layers.1")) > 0);
-  CHECK(max_difference(first, run(*lsh, {.training = true, .dropout_off = true, .seed = 1, .step = 1})) == 0);
+  CHECK(max_difference(first, run(*lsh, {.training = true, .disable_dropout = true, .seed = 1, .step = 1})) ==
+        0);
   const Tensor evaluated = run(*lsh, {.seed = 1, .step = 1});
   CHECK(max_difference(evaluated, run(*lsh, {.seed = 1, .step = 2})) == 0);
 }
@@ -55,14 +56,14 @@ TEST_CASE("lsh: chunks of one to three positions have at most as many buckets as
   for (const int64_t chunk : {1, 2, 3})
     for (const int64_t length : {2, 3, 7, 40, 128, 129, 1000}) {
       const LshOptions options{.chunk_length = chunk};
-      const int64_t buckets = lsh_bucket_count(options, length);
+      const int64_t buckets = count_lsh_buckets(options, length);
       CHECK(buckets <= length);
       CHECK(buckets >= (length <= chunk ? 1 : 2));
       const auto ids = lsh_buckets(normal({1, length, 2, 6}, 1), options, RandomStream(1, "h")).to_vector();
       CHECK(*std::max_element(ids.begin(), ids.end()) < static_cast<double>(buckets));
     }
-  CHECK(lsh_bucket_count({.chunk_length = 16}, 1024) == 128);
-  CHECK(lsh_bucket_count({.chunk_length = 16}, 2048) == 256);
+  CHECK(count_lsh_buckets({.chunk_length = 16}, 1024) == 128);
+  CHECK(count_lsh_buckets({.chunk_length = 16}, 2048) == 256);
 }
 
 TEST_CASE("lsh: a replay uses the buckets of the first pass although its inputs differ") {
@@ -88,7 +89,7 @@ TEST_CASE("lsh: a preset sets the options that are not given") {
     return lsh_attention(kQ, kV, buckets, options);
   };
   for (const char* const name : {"reformer", "trax", "fast_transformers"}) {
-    LshOptions options = lsh_preset(name);
+    LshOptions options = make_lsh_preset(name);
     options.rounds = 2;
     options.chunk_length = 5;
     options.buckets = 10;
@@ -105,7 +106,7 @@ TEST_CASE("lsh: a preset sets the options that are not given") {
     };
     options.wrap = LshOptions::Wrap::round;
     CHECK(max_difference(with("wrap", "round"), expected(options)) == 0);
-    options = lsh_preset(name);
+    options = make_lsh_preset(name);
     options.rounds = 2;
     options.chunk_length = 5;
     options.buckets = 10;
@@ -125,8 +126,9 @@ TEST_CASE("lsh: invalid numbers of buckets are errors, but prefixes may be short
                          doctest::Contains("64 buckets are more than the 40 positions"), ShapeError);
   for (const int64_t length : {1, 3, 4, 5, 6, 40}) {
     const Tensor x = normal({1, length, 1, 6}, 1);
-    CHECK(lsh->forward(x, x, x, {.causal = true, .key_lengths = {}}, {.prefix = true}, "layers.0").shape() ==
-          x.shape());
+    CHECK(
+        lsh->forward(x, x, x, {.causal = true, .key_lengths = {}}, {.is_prefix = true}, "layers.0").shape() ==
+        x.shape());
   }
 }
 

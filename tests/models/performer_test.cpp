@@ -17,7 +17,7 @@ namespace {
 using NamedOptions = std::vector<std::pair<std::string, OptionValue>>;
 
 std::unique_ptr<Attention> make_performer(const NamedOptions& options) {
-  return make_attention("performer", attention_kind("performer").values(options));
+  return make_attention("performer", find_attention_kind("performer").values(options));
 }
 
 Tensor attend(const Attention& attention, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -36,8 +36,8 @@ double approximation_error(int64_t features, bool orthogonal, double std, bool c
   constexpr int64_t kDraws = 4;
   const Shape shape{1, 64, 1, 64};
   const Tensor q = mul(normal(shape, 1), std), k = mul(normal(shape, 2), std), v = normal(shape, 3);
-  const Tensor exact =
-      attend(*make_attention("softmax", attention_kind("softmax").defaults()), q, k, v, {}, causal);
+  const Tensor exact = attend(*make_attention("softmax", find_attention_kind("softmax").default_options()), q,
+                              k, v, {}, causal);
   double total = 0;
   for (int64_t seed = 0; seed < kDraws; ++seed)
     total += relative_distance(

@@ -23,7 +23,7 @@ AutoregressiveOptions xl_options(int64_t memory, int64_t max_length = kText) {
 // Returns the result of an attention kind with its default options. All parameters are set to `value`.
 Tensor attention_of(const std::string& kind, double value, const Tensor& q, const Tensor& k,
                     const Tensor& v) {
-  const auto attention = make_attention(kind, attention_kind(kind).defaults(),
+  const auto attention = make_attention(kind, find_attention_kind(kind).default_options(),
                                         {.heads = q.size(2), .dim = q.size(3), .max_length = q.size(1)});
   attention->convert(DType::float64);
   for (const auto& [name, parameter] : attention->parameters()) parameter.fill(value);
@@ -125,7 +125,7 @@ TEST_CASE("with zero parameters, transformer-xl equals softmax attention to the 
 
 TEST_CASE("gradients of transformer-xl attention to a memory pass the gradient check") {
   const auto attention =
-      make_attention(kXl, attention_kind(kXl).values({{"memory", int64_t{3}}, {"clamp", int64_t{4}}}),
+      make_attention(kXl, find_attention_kind(kXl).values({{"memory", int64_t{3}}, {"clamp", int64_t{4}}}),
                      {.heads = 2, .dim = 4, .max_length = 5});
   attention->initialize(3);
   attention->convert(DType::float64);
@@ -138,9 +138,9 @@ TEST_CASE("gradients of transformer-xl attention to a memory pass the gradient c
 }
 
 TEST_CASE("transformer-xl has no gradient from the future, and distances beyond the clamp are equal") {
-  const AttentionKind& kind = attention_kind(kXl);
+  const AttentionKind& kind = find_attention_kind(kXl);
   const AttentionSetup setup{.heads = 1, .dim = 4, .max_length = 6};
-  const auto attention = make_attention(kXl, kind.values({{"memory", int64_t{2}}}), setup);
+  const auto attention = make_attention(kXl, kind.replace_defaults({{"memory", int64_t{2}}}), setup);
   attention->initialize(3);
   attention->convert(DType::float64);
   Tensor k = normal({1, 8, 1, 4}, 2);
@@ -151,7 +151,7 @@ TEST_CASE("transformer-xl has no gradient from the future, and distances beyond 
   for (size_t i = 0; i < found.size(); ++i) CHECK((found[i] == 0) == (i >= 5 * 4));
   // If clamp = 1, equal keys at all distances of 1 or more have equal weights.
   const auto clamped =
-      make_attention(kXl, kind.values({{"memory", int64_t{2}}, {"clamp", int64_t{1}}}), setup);
+      make_attention(kXl, kind.replace_defaults({{"memory", int64_t{2}}, {"clamp", int64_t{1}}}), setup);
   clamped->initialize(3);
   clamped->convert(DType::float64);
   const NoGrad no_grad;
@@ -186,7 +186,7 @@ TEST_CASE("decoding with a ring of constant size equals the parallel form over m
 TEST_CASE("a segment memory refuses positions of segments") {
   AutoregressiveOptions options = xl_options(8);
   const auto problem = [&] {
-    const auto problems = option_problems(options);
+    const auto problems = find_option_problems(options);
     return problems.empty() ? "" : problems.front().option + ": " + problems.front().problem;
   };
   CHECK(problem() == "");

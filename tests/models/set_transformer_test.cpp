@@ -114,10 +114,10 @@ TEST_CASE("set transformer: the scores of numbers and of mixtures") {
   double error = 0;
   for (size_t i = 0; i < targets.size(); ++i) error += std::abs(predictions[i] - targets[i]) / kSets;
   CHECK(numbers->score_names() == std::vector<std::string>{"mean_absolute_error"});
-  CHECK(numbers->scores(batch).front() == doctest::Approx(error).epsilon(1e-12));
+  CHECK(numbers->compute_scores(batch).front() == doctest::Approx(error).epsilon(1e-12));
 
   const auto mixtures = make_set_model("isab", 2);
-  const std::vector<double> scores = mixtures->scores(batch);
+  const std::vector<double> scores = mixtures->compute_scores(batch);
   REQUIRE(scores.size() == mixtures->score_names().size());
   CHECK(scores[0] == mixtures->loss(batch, {}).item());
   CHECK(scores[1] == -scores[0]);
@@ -126,8 +126,9 @@ TEST_CASE("set transformer: the scores of numbers and of mixtures") {
 }
 
 TEST_CASE("isab: one inducing point gives every query the same result") {
-  const auto attention = make_attention(
-      "isab", attention_kind("isab").values({{"inducing_points", int64_t{1}}}), {.heads = 2, .dim = 4});
+  const auto attention =
+      make_attention("isab", find_attention_kind("isab").replace_defaults({{"inducing_points", int64_t{1}}}),
+                     {.heads = 2, .dim = 4});
   attention->initialize(1);
   attention->convert(DType::float64);
   const Tensor q = normal({1, 5, 2, 4}, 1), k = normal({1, 9, 2, 4}, 2), v = normal({1, 9, 2, 4}, 3);

@@ -30,7 +30,7 @@ struct SinkhornInputs {
 std::unique_ptr<Attention> make_sinkhorn(int64_t block, int64_t iterations = 8,
                                          double temperature = kSinkhornTemperature) {
   const auto options =
-      attention_kind("sinkhorn")
+      find_attention_kind("sinkhorn")
           .values({{"block", block}, {"iterations", iterations}, {"temperature", temperature}});
   auto attention = make_attention("sinkhorn", options,
                                   {.heads = kSinkhornHeads, .dim = kSinkhornDim, .max_length = kSinkhornMax});
@@ -346,10 +346,10 @@ TEST_CASE("Gumbel noise has the mean and the variance of the Gumbel distribution
 }
 
 TEST_CASE("sinkhorn: invalid blocks and lengths are errors") {
-  CHECK_THROWS_WITH_AS(check_attention_length("sinkhorn", attention_kind("sinkhorn").defaults(), 100),
-                       "attention_options.block: expected at most the length of the sequences, 100, got 128",
-                       OptionError);
-  CHECK_THROWS_WITH_AS(make_attention("sinkhorn", attention_kind("sinkhorn").defaults()),
+  CHECK_THROWS_WITH_AS(
+      check_attention_length("sinkhorn", find_attention_kind("sinkhorn").default_options(), 100),
+      "attention_options.block: expected at most the length of the sequences, 100, got 128", OptionError);
+  CHECK_THROWS_WITH_AS(make_attention("sinkhorn", find_attention_kind("sinkhorn").default_options()),
                        "sinkhorn: the sorting network needs a maximum length", std::invalid_argument);
   const auto attention = make_sinkhorn(4);
   CHECK_THROWS_WITH_AS(run_sinkhorn(*attention, SinkhornInputs(25), sinkhorn_mask(true)),

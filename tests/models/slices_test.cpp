@@ -33,7 +33,7 @@ double slice_error(const Tensor& x, F&& forward) {
 EncoderOptions encoder_with_dropout(const std::string& attention) {
   EncoderOptions options = small_encoder(attention);
   options.dropout = 0.3;
-  options.attention_dropout = attention_kind(attention).capabilities.weight_dropout ? 0.3 : 0;
+  options.attention_dropout = find_attention_kind(attention).capabilities.weight_dropout ? 0.3 : 0;
   return options;
 }
 

@@ -37,8 +37,8 @@ inline Tensor random_tokens(int64_t batch, int64_t length, int64_t vocabulary, u
   const Tensor tokens = Tensor::empty({batch, length}, DType::uint8);
   const RandomStream stream(77, "tokens", salt);
   for (int64_t i = 0; i < tokens.numel(); ++i)
-    tokens.data<uint8_t>()[i] =
-        static_cast<uint8_t>(stream.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocabulary)));
+    tokens.data<uint8_t>()[i] = static_cast<uint8_t>(
+        stream.uniform_below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocabulary)));
   return tokens;
 }
 

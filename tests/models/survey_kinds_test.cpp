@@ -30,7 +30,7 @@ const Tensor kSurveyQueries = normal({2, kSurveyLength, kHeads, kDim}, 1),
 
 // Returns an attention for sequences of up to kSurveyLength tokens with float64 parameters.
 std::unique_ptr<Attention> make_survey_kind(const std::string& kind, const NamedOptions& options) {
-  auto attention = make_attention(kind, attention_kind(kind).values(options),
+  auto attention = make_attention(kind, find_attention_kind(kind).values(options),
                                   {.heads = kHeads, .dim = kDim, .max_length = kSurveyLength});
   attention->initialize(1);
   attention->convert(DType::float64);
@@ -151,7 +151,7 @@ TEST_CASE("linformer: invalid ranks, lengths and causal masks are errors") {
   CHECK_THROWS_WITH_AS(
       make_survey_kind("linformer", {{"rank", int64_t{10}}}),
       "attention_options.rank: expected at most the maximum length of the sequences, 9, got 10", OptionError);
-  CHECK_THROWS_WITH_AS(make_attention("linformer", attention_kind("linformer").defaults()),
+  CHECK_THROWS_WITH_AS(make_attention("linformer", find_attention_kind("linformer").default_options()),
                        "linformer: the projections over the length need a maximum length",
                        std::invalid_argument);
   const auto linformer = make_survey_kind("linformer", {{"rank", int64_t{3}}});

@@ -46,9 +46,9 @@ double gradient_error(Attention* attention, const AttentionSizes& size, const Op
 // Returns the gradients of q, k and v in attention(q, k, v, options) for a cotangent. Input i requires a
 // gradient if bit i of `wanted` is set; the other gradients are undefined.
 template <class Attention, class Options>
-std::vector<Tensor> attention_gradients(Attention* attention, const AttentionInputs& inputs,
-                                        const Options& options, const Tensor& cotangent, DType dtype,
-                                        uint32_t wanted) {
+std::vector<Tensor> allocate_attention_gradients(Attention* attention, const AttentionInputs& inputs,
+                                                 const Options& options, const Tensor& cotangent, DType dtype,
+                                                 uint32_t wanted) {
   std::vector<Tensor> leaves;
   for (const Tensor& input : inputs.list()) {
     leaves.push_back(input.to(dtype));
@@ -66,7 +66,7 @@ void check_wanted_gradients(Attention* attention, const AttentionInputs& inputs,
                             const Tensor& cotangent, const std::vector<Tensor>& exact, double tolerance) {
   for (uint32_t wanted = 1; wanted < 8; ++wanted) {
     const std::vector<Tensor> some =
-        attention_gradients(attention, inputs, options, cotangent, DType::float32, wanted);
+        allocate_attention_gradients(attention, inputs, options, cotangent, DType::float32, wanted);
     for (size_t i = 0; i < 3; ++i) {
       CHECK(some[i].defined() == (((wanted >> i) & 1) != 0));
       if (some[i].defined()) CHECK(max_difference(some[i], exact[i]) < tolerance);

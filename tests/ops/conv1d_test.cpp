@@ -16,7 +16,7 @@ namespace {
 std::vector<double> naive_conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                  const std::vector<int64_t>& counts, const Conv1dOptions& o) {
   const int64_t frames = x.size(1), in = x.size(2), out = weight.size(0), kernel = weight.size(1);
-  const int64_t steps = conv1d_steps(frames, kernel, o);
+  const int64_t steps = count_conv1d_steps(frames, kernel, o);
   std::vector<double> y;
   for (int64_t b = 0; b < x.size(0); ++b) {
     const int64_t count = counts[static_cast<size_t>(b)];
@@ -30,7 +30,7 @@ std::vector<double> naive_conv1d(const Tensor& x, const Tensor& weight, const Te
             sum += weight.data<double>()[(n * kernel + k) * in + i] *
                    x.data<double>()[(b * frames + from) * in + i];
         }
-        y.push_back(t < conv1d_steps(count, kernel, o) ? sum : 0);
+        y.push_back(t < count_conv1d_steps(count, kernel, o) ? sum : 0);
       }
   }
   return y;
@@ -67,7 +67,7 @@ TEST_CASE("conv1d of a sequence does not depend on the rest of the batch or on p
   const Tensor x = normal({3, 33, 4}, 1), weight = normal({6, 3, 4}, 2), bias = normal({6}, 3);
   const Tensor y = conv1d(x, weight, bias, lengths({33, 20, 7}), options);
   const Tensor alone = conv1d(x.view({1, 20, 4}, {80, 4, 1}, 33 * 4).clone(), weight, bias, {}, options);
-  CHECK(conv1d_steps(20, 3, options) == 10);
+  CHECK(count_conv1d_steps(20, 3, options) == 10);
   CHECK(max_difference(y.view({1, 10, 6}, {60, 6, 1}, 17 * 6).clone(), alone) < 1e-14);
 }
 
@@ -98,14 +98,14 @@ TEST_CASE("conv1d accepts empty batches and too few frames, and does not depend 
     for (const double g : gradient(w).to_vector()) CHECK(g == 0);
     for (const double g : gradient(x).to_vector()) CHECK(g == 0);
   }
-  const int before = threads();
+  const int before = thread_count();
   std::vector<Tensor> results;
   for (const int count : {1, 2, 3}) {
-    set_threads(count);
+    set_thread_count(count);
     results.push_back(conv1d(normal({4, 40, 8}, 1, DType::float32), normal({16, 3, 8}, 2, DType::float32), {},
                              {}, {2, 1, 0}));
   }
-  set_threads(before);
+  set_thread_count(before);
   CHECK(max_difference(results[0], results[1]) < 1e-5);
   CHECK(max_difference(results[0], results[2]) < 1e-5);
 }

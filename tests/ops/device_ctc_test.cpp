@@ -19,7 +19,7 @@ Case random_case(int64_t batch, int64_t frames, int64_t classes, int64_t longest
             Tensor::empty({batch, longest}, DType::int64), Tensor::empty({batch}, DType::int64)};
   const RandomStream stream(5, "ctc", static_cast<uint64_t>(salt));
   const auto below = [&](int64_t place, int64_t n) {
-    return static_cast<int64_t>(stream.below(static_cast<uint64_t>(place), static_cast<uint64_t>(n)));
+    return static_cast<int64_t>(stream.uniform_below(static_cast<uint64_t>(place), static_cast<uint64_t>(n)));
   };
   for (int64_t b = 0; b < batch; ++b) {
     made.frame_lengths.data<int64_t>()[b] = b == 1 ? 0 : frames - below(b, frames / 3 + 1);

@@ -68,7 +68,7 @@ TEST_CASE("cuda: no other tensor uses the memory of a graph before the graph is 
 TEST_CASE("cuda: an op that a graph cannot repeat is an error with its name, and the device remains usable") {
   if constexpr (kHasCuda)
     for (const Device device : other_devices()) {
-      const Tensor x = normal({4, 4}).to(device), rule = rule_on(device, {});
+      const Tensor x = normal({4, 4}).to(device), rule = copy_rule_to_device(device, {});
       const auto message_of = [&](const std::function<void()>& work) {
         try {
           cuda::Graph graph(device, 1, work);
@@ -91,7 +91,7 @@ TEST_CASE("cuda: an op that a graph cannot repeat is an error with its name, and
       names([&] { normal({1 << 20}).to(device); }, "a step", "copies from the host's memory");
       names([&] { Readback(x.view({}, {})); }, "Readback", "copies to the host's memory");
       names([&] { cuda::synchronize(device); }, "a step", "waits for the device");
-      names([&] { set_rule(rule, {}); }, "a step", "copies from the host's memory");
+      names([&] { overwrite_rule(rule, {}); }, "a step", "copies from the host's memory");
       names([&] { cuda::Graph inner(device, 1, [] {}); }, "Graph", "records a graph");
       const int64_t active = device_allocator(device).stats().active;
       mul(x, 2);

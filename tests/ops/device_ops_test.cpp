@@ -146,7 +146,7 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
   }
   StepRule complete = rule;
   complete.average_decay = 0.75;
-  const Tensor kept = rule_on(device, complete);
+  const Tensor kept = copy_rule_to_device(device, complete);
   outcome.push_back(optimizer_step(slots, kept, clipping));
   outcome.push_back(optimizer_step(slots, kept, clipping));
   for (const ParameterSlot& slot : slots) {

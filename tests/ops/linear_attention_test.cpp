@@ -141,7 +141,7 @@ TEST_CASE(
     const Tensor cotangent = normal({2, 300, 9, 20}, 9);
     const LinearAttentionOptions options{.causal = causal};
     const std::vector<Tensor> exact =
-        attention_gradients(linear_attention, inputs, options, cotangent, DType::float64, 7);
+        allocate_attention_gradients(linear_attention, inputs, options, cotangent, DType::float64, 7);
     check_wanted_gradients(linear_attention, inputs, options, cotangent, exact, 1e-5);
   }
 }
@@ -245,10 +245,10 @@ TEST_CASE("linear attention: errors about arguments contain the expected value")
 }
 
 TEST_CASE("linear attention: results do not depend on the distribution of heads among threads") {
-  const int before = threads();
+  const int before = thread_count();
   const AttentionInputs inputs = attention_inputs({3, 200, 200, 5, 16, 17});
   auto run = [&](int count) {
-    set_threads(count);
+    set_thread_count(count);
     std::vector<Tensor> leaves;
     for (const Tensor& x : inputs.list()) leaves.push_back(require_grad(x.to(DType::float32)));
     const Tensor out = linear_attention(leaves[0], leaves[1], leaves[2], {.causal = true});
@@ -262,7 +262,7 @@ TEST_CASE("linear attention: results do not depend on the distribution of heads 
   CHECK(run(2) == one);
   CHECK(run(2) == one);
   CHECK(run(7) == one);
-  set_threads(before);
+  set_thread_count(before);
 }
 
 TEST_CASE("linear attention: memory is linear in the length, and a step allocates nothing") {

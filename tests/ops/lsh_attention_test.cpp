@@ -108,7 +108,7 @@ TEST_CASE("lsh attention: a position that attends to no other position returns i
 
 TEST_CASE("lsh attention: positions after the length of a sequence have no effect") {
   for (const auto& preset : {"reformer", "trax", "fast_transformers"}) {
-    LshOptions padded = lsh_preset(preset);
+    LshOptions padded = make_lsh_preset(preset);
     padded.chunk_length = 8;
     padded.buckets = 10;
     padded.causal = false;
@@ -138,10 +138,10 @@ TEST_CASE("lsh attention: the result of a sequence does not depend on its batch"
         CAPTURE(chunk);
         CAPTURE(buckets);
         CAPTURE(length);
-        LshOptions options = lsh_preset(preset);
+        LshOptions options = make_lsh_preset(preset);
         options.chunk_length = chunk;
         options.buckets = buckets;
-        options.any_length = options.share_rotations = true;
+        options.allow_any_length = options.share_rotations = true;
         const Tensor q = normal({2, 300, 2, 5}, 1), v = normal({2, 300, 2, 3}, 2);
         const auto run = [&](int64_t padded) {
           const auto cut = [&](const Tensor& x) { return rows_of(x, 0, padded); };
@@ -165,7 +165,7 @@ TEST_CASE("lsh attention: strided inputs are read without a copy") {
 }
 
 TEST_CASE("lsh attention: results are bit-identical for equal seeds and any number of threads") {
-  const int before = threads();
+  const int before = thread_count();
   for (const Shape& shape : {Shape{1, 700, 1, 16}, Shape{2, 300, 3, 20}})
     for (const bool across : {false, true}) {
       const LshOptions options{.chunk_length = 16,
@@ -173,7 +173,7 @@ TEST_CASE("lsh attention: results are bit-identical for equal seeds and any numb
                                .across_buckets = across,
                                .causal = true};
       auto run = [&](int count, uint64_t seed = 3) {
-        set_threads(count);
+        set_thread_count(count);
         const Tensor q = require_grad(normal(shape, 1, DType::float32)),
                      v = require_grad(normal(shape, 2, DType::float32));
         const Tensor buckets = lsh_buckets(q, options, RandomStream(seed, "rotations"));
@@ -190,7 +190,7 @@ TEST_CASE("lsh attention: results are bit-identical for equal seeds and any numb
       CHECK(run(7) == one);
       CHECK(run(2, 4) != one);
     }
-  set_threads(before);
+  set_thread_count(before);
 }
 
 TEST_CASE("lsh attention: memory grows with the length") {
@@ -219,7 +219,7 @@ TEST_CASE("lsh buckets: identical vectors always share a bucket, and opposite ve
         x[(200 + t) * 12 + i] = -x[t * 12 + i];
       }
     const Tensor ids = lsh_buckets(q, options, kStream);
-    CHECK(lsh_bucket_count(options, 300) == buckets);
+    CHECK(count_lsh_buckets(options, 300) == buckets);
     std::vector<int> used(static_cast<size_t>(buckets));
     for (int64_t row = 0; row < 8; ++row)
       for (int64_t t = 0; t < 300; ++t) {
@@ -273,11 +273,11 @@ TEST_CASE(
     "lsh buckets: their number depends on length and chunk length, and masked positions have the last "
     "bucket") {
   LshOptions options{.chunk_length = 64};
-  CHECK(lsh_bucket_count(options, 64) == 1);
-  CHECK(lsh_bucket_count(options, 65) == 2);
-  CHECK(lsh_bucket_count(options, 1024) == 32);
-  CHECK(lsh_bucket_count(options, 4096) == 128);
-  CHECK(lsh_bucket_count(options, 65536) == 2048);  // 65536 / 64 chunks with two buckets each
+  CHECK(count_lsh_buckets(options, 64) == 1);
+  CHECK(count_lsh_buckets(options, 65) == 2);
+  CHECK(count_lsh_buckets(options, 1024) == 32);
+  CHECK(count_lsh_buckets(options, 4096) == 128);
+  CHECK(count_lsh_buckets(options, 65536) == 2048);  // 65536 / 64 chunks with two buckets each
   // 3 keys are one chunk and have one bucket. 150 keys are three chunks and have four buckets.
   options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});
   const Tensor ids = lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
@@ -302,7 +302,7 @@ TEST_CASE("lsh attention: errors about arguments contain a remedy") {
       {.chunk_length = 64, .buckets = 8},
       "length 50 fits in one chunk of 64, which is exact attention and needs no buckets: set buckets to "
       "0 instead of 8");
-  CHECK_THROWS_WITH_AS(lsh_bucket_count({.chunk_length = 5, .buckets = 130}, 500),
+  CHECK_THROWS_WITH_AS(count_lsh_buckets({.chunk_length = 5, .buckets = 130}, 500),
                        doctest::Contains("must be a multiple of 4, not 130"), ShapeError);
   const LshOptions options{.chunk_length = 5};
   const Tensor ids = lsh_buckets(q, options, kStream);
@@ -316,14 +316,14 @@ TEST_CASE("lsh attention: errors about arguments contain a remedy") {
   ids.data<int32_t>()[7] = 51;
   CHECK_THROWS_WITH_AS(lsh_attention(q, v, ids, options), doctest::Contains("bucket 51 is not in [0, 50]"),
                        ShapeError);
-  CHECK_THROWS_WITH_AS(lsh_preset("reformers"),
+  CHECK_THROWS_WITH_AS(make_lsh_preset("reformers"),
                        "unknown LSH preset \"reformers\" (known: reformer, trax, fast_transformers)",
                        ConfigError);
 }
 
 TEST_CASE("lsh presets have the options of the paper and of the two programs") {
-  const LshOptions paper = lsh_preset("reformer"), trax = lsh_preset("trax"),
-                   fast = lsh_preset("fast_transformers");
+  const LshOptions paper = make_lsh_preset("reformer"), trax = make_lsh_preset("trax"),
+                   fast = make_lsh_preset("fast_transformers");
   CHECK(paper.wrap == Wrap::none);
   CHECK(paper.duplicates == Duplicates::exact);
   CHECK_FALSE(paper.across_buckets);

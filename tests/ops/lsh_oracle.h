@@ -134,7 +134,7 @@ inline Tensor random_buckets(int64_t batch, int64_t heads, int64_t rounds, int64
   const RandomStream stream(5, "buckets", static_cast<uint64_t>(salt));
   for (int64_t i = 0; i < buckets.numel(); ++i)
     buckets.data<int32_t>()[i] =
-        static_cast<int32_t>(stream.below(static_cast<uint64_t>(i), static_cast<uint64_t>(count)));
+        static_cast<int32_t>(stream.uniform_below(static_cast<uint64_t>(i), static_cast<uint64_t>(count)));
   return buckets;
 }
 
@@ -143,7 +143,7 @@ class Dice {
  public:
   explicit Dice(uint64_t salt) : stream_(17, "dice", salt) {}
   int64_t operator()(int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(stream_.below(next_++, static_cast<uint64_t>(high - low + 1)));
+    return low + static_cast<int64_t>(stream_.uniform_below(next_++, static_cast<uint64_t>(high - low + 1)));
   }
 
  private:

@@ -141,14 +141,14 @@ TEST_CASE("the LSTM does not read frames beyond a length, and their results are 
 
 TEST_CASE("the LSTM gives the same results with any number of threads, and float32 is near float64") {
   auto run = [&](int count, DType dtype) {
-    const int before = threads();
-    set_threads(count);
+    const int before = thread_count();
+    set_thread_count(count);
     std::vector<Tensor> leaves = {normal({5, 7, 4}, 1, dtype)};
     for (const Tensor& w : random_weights(2, 4, 20, dtype)) leaves.push_back(w);
     for (const Tensor& leaf : leaves) require_grad(leaf);
     const Tensor y = lstm(leaves[0], lengths(kCounts), directions_of(leaves, 1));
     backward(y, Tensor::full(y.shape(), 0.3, dtype));
-    set_threads(before);
+    set_thread_count(before);
     auto all = y.to_vector();
     for (const Tensor& leaf : leaves)
       for (const double value : gradient(leaf).to_vector()) all.push_back(value);
@@ -169,15 +169,15 @@ TEST_CASE("gradients of LSTM weights are sums over all blocks of frames, with an
     const std::vector<Tensor> inputs = random_weights(2, 3, 5);
     const Tensor x = normal({4, 300, 3}, 1), g = normal({4, 300, 10}, 99);
     const auto gradients = [&](bool fused, int count) {
-      const int before = threads();
-      set_threads(count);
+      const int before = thread_count();
+      set_thread_count(count);
       std::vector<Tensor> leaves = {require_grad(x.alias())}, all;
       for (const Tensor& weight : inputs) leaves.push_back(require_grad(weight.alias()));
       const auto directions = directions_of(leaves, 1);
       backward(
           fused ? lstm(leaves[0], lengths(counts), directions) : plain_lstm(leaves[0], counts, directions),
           g);
-      set_threads(before);
+      set_thread_count(before);
       for (const Tensor& leaf : leaves) all.push_back(gradient(leaf));
       return all;
     };

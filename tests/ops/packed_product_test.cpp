@@ -8,9 +8,9 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns the largest difference between packed_product() of a (rows, depth) and b (depth, columns) and plain
-// sums. The operand b is packed from its columns, or from the rows of its transpose. Returns infinity if the
-// product changes memory beyond its columns.
+// Returns the largest difference between multiply_packed_panels() of a (rows, depth) and b (depth, columns)
+// and plain sums. The operand b is packed from its columns, or from the rows of its transpose. Returns
+// infinity if the product changes memory beyond its columns.
 template <class T>
 double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_transpose) {
   constexpr DType kType = std::is_same_v<T, float> ? DType::float32 : DType::float64;
@@ -27,7 +27,8 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
 
   // c has an extra column after the columns of the product. The product must not change this column.
   std::vector<T> c(static_cast<size_t>(rows * (columns + 1)), T{7});
-  cpu::packed_product(rows, columns, depth, a.data<T>(), depth + 3, panels.data(), c.data(), columns + 1);
+  cpu::multiply_packed_panels(rows, columns, depth, a.data<T>(), depth + 3, panels.data(), c.data(),
+                              columns + 1);
   double worst = 0;
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {

@@ -105,10 +105,10 @@ TEST_CASE(
             .causal = causal, .dropout = dropout, .dropout_stream = RandomStream(5, "weights", 3)};
         const Tensor cotangent = normal({size.batch, size.query_length, size.heads, size.value_dim}, 9);
         const AttentionInputs inputs = attention_inputs(size);
-        const std::vector<Tensor> exact =
-            attention_gradients(plain_softmax_attention, inputs, options, cotangent, DType::float64, 7);
+        const std::vector<Tensor> exact = allocate_attention_gradients(plain_softmax_attention, inputs,
+                                                                       options, cotangent, DType::float64, 7);
         const std::vector<Tensor> fused =
-            attention_gradients(softmax_attention, inputs, options, cotangent, DType::float64, 7);
+            allocate_attention_gradients(softmax_attention, inputs, options, cotangent, DType::float64, 7);
         for (size_t i = 0; i < 3; ++i) CHECK(max_difference(fused[i], exact[i]) < 1e-12);
         check_wanted_gradients(softmax_attention, inputs, options, cotangent, exact, 2e-5);
       }
@@ -230,10 +230,10 @@ TEST_CASE("softmax attention: errors about arguments contain the expected value"
 TEST_CASE(
     "softmax attention: results are bit-identical for any number of threads, and memory is linear in the "
     "length") {
-  const int before = threads();
+  const int before = thread_count();
   const std::vector<Tensor> in = attention_inputs({3, 200, 200, 5, 16, 17}).list();
   auto run = [&](int count) {
-    set_threads(count);
+    set_thread_count(count);
     std::vector<Tensor> leaves;
     for (const Tensor& x : in) leaves.push_back(require_grad(x.to(DType::float32)));
     const Tensor out = softmax_attention(leaves[0], leaves[1], leaves[2], {.causal = true});
@@ -246,7 +246,7 @@ TEST_CASE(
   const std::vector<double> one = run(1);
   CHECK(run(2) == one);
   CHECK(run(7) == one);
-  set_threads(before);
+  set_thread_count(before);
 
   auto peak = [](int64_t length) {
     const Tensor x = require_grad(normal({1, length, 2, 8}, 1, DType::float32));

@@ -28,7 +28,9 @@ std::vector<int64_t> largest_of(const std::vector<double>& row, int64_t count) {
 
 }  // namespace
 
-TEST_CASE("top_positions returns the positions of the largest elements in increasing order, on all devices") {
+TEST_CASE(
+    "select_top_positions returns the positions of the largest elements in increasing order, on all "
+    "devices") {
   for (const Device device : all_devices())
     for (const DType dtype : {DType::float32, DType::float64})
       for (const int64_t length : {1, 2, 31, 300, 1025}) {
@@ -38,7 +40,7 @@ TEST_CASE("top_positions returns the positions of the largest elements in increa
         for (const int64_t count : {int64_t{1}, (length + 1) / 2, length}) {
           CAPTURE(length);
           CAPTURE(count);
-          const auto found = top_positions(x.to(dtype).to(device), count).to(kCpu);
+          const auto found = select_top_positions(x.to(dtype).to(device), count).to(kCpu);
           REQUIRE(found.shape() == Shape{3, count});
           for (int64_t r = 0; r < 3; ++r) {
             const double* const row = x.data<double>() + r * length;
@@ -50,10 +52,10 @@ TEST_CASE("top_positions returns the positions of the largest elements in increa
       }
 }
 
-TEST_CASE("top_positions selects NaN first, -inf last, and the first of equal zeros") {
+TEST_CASE("select_top_positions selects NaN first, -inf last, and the first of equal zeros") {
   for (const Device device : all_devices()) {
     const Tensor x = Tensor::from<double>({-INFINITY, 0.0, -0.0, NAN, INFINITY, -1}, {6}).to(device);
-    const auto top = [&](int64_t count) { return top_positions(x, count).to_vector(); };
+    const auto top = [&](int64_t count) { return select_top_positions(x, count).to_vector(); };
     CHECK(top(1) == std::vector<double>{3});
     CHECK(top(2) == std::vector<double>{3, 4});
     CHECK(top(3) == std::vector<double>{1, 3, 4});
@@ -71,10 +73,11 @@ TEST_CASE("scatter_mean_tokens returns the mean over the clusters of a token, an
 
 TEST_CASE("selections of tokens throw ShapeError for mismatched shapes") {
   const Tensor x = normal({2, 7, 3, 4});
-  CHECK_THROWS_WITH_AS(top_positions(x, 5),
-                       "top_positions: count must be from 1 to 4 for x (2, 7, 3, 4), not 5", ShapeError);
-  CHECK_THROWS_AS(top_positions(x, 0), ShapeError);
-  CHECK_THROWS_AS(top_positions(Tensor::zeros({}), 1), ShapeError);
+  CHECK_THROWS_WITH_AS(select_top_positions(x, 5),
+                       "select_top_positions: count must be from 1 to 4 for x (2, 7, 3, 4), not 5",
+                       ShapeError);
+  CHECK_THROWS_AS(select_top_positions(x, 0), ShapeError);
+  CHECK_THROWS_AS(select_top_positions(Tensor::zeros({}), 1), ShapeError);
   CHECK_THROWS_WITH_AS(gather_tokens(x, Tensor::zeros({2, 2, 1, 5}, DType::int64)),
                        "gather_tokens: x (2, 7, 3, 4) does not match the selection (2, 2, 1, 5)", ShapeError);
   CHECK_THROWS_WITH_AS(scatter_mean_tokens(x, Tensor::zeros({2, 3, 1, 5}, DType::int64), 7),

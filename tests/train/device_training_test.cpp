@@ -51,7 +51,7 @@ Config small_config(const std::string& attention, bool reversible) {
 // Returns whether the kind is tested in reversible layers. The result is true if the queries of the kind are
 // also the keys, as in "Reformer".
 bool is_used_reversible(const std::string& attention) {
-  return attention_kind(attention).capabilities.shared_query_key;
+  return find_attention_kind(attention).capabilities.shares_query_key;
 }
 
 std::string device_name() {
@@ -217,7 +217,7 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       config.train.eval_every = 6;  // evaluations interrupt the replays
       config.optimizer.clip_norm = 1;
       config.schedule.warmup_steps = 10;
-      if (attention_kind(attention).capabilities.weight_dropout) config.model.attention_dropout = 0.2;
+      if (find_attention_kind(attention).capabilities.weight_dropout) config.model.attention_dropout = 0.2;
       if (is_first_kind) config.train.dropout_steps = 12;  // dropout ends, so another graph is captured
       config.run.cuda_graphs = false;
       const Outcome expected = outcome_on(device_name(), config);

@@ -47,7 +47,7 @@ AutoregressiveOptions golden_options(const std::string& name) {
   options.encoder.head_dim = 8;
   options.encoder.feedforward = 32;
   const std::string kind = name == "softmax" ? "softmax" : "linear";
-  options.encoder.attention = {{kind, attention_kind(kind).defaults()}};
+  options.encoder.attention = {{kind, find_attention_kind(kind).default_options()}};
   options.encoder.pre_norm = name == "linear_pre_gelu";
   options.encoder.activation = name == "linear_pre_gelu" ? Activation::gelu : Activation::relu;
   options.mixtures = 3;
@@ -213,7 +213,7 @@ TEST_CASE("LSH attention equals trax and fast_transformers") {
       const auto read = [&](const char* key) {
         return file.read(preset + (causal ? ".causal." : ".full.") + key);
       };
-      LshOptions options = lsh_preset(preset);
+      LshOptions options = make_lsh_preset(preset);
       options.rounds = 3;
       options.chunk_length = 4;
       options.buckets = 12;
@@ -238,9 +238,9 @@ TEST_CASE("attention of transformer-xl equals PyTorch with the published shift, 
       return file.read(prefix + key);
     };
     const std::string kind = "transformer-xl";
-    const auto attention =
-        make_attention(kind, attention_kind(kind).values({{"memory", memory}, {"clamp", int64_t{clamp}}}),
-                       {.heads = 2, .dim = 4, .max_length = 5});
+    const auto attention = make_attention(
+        kind, find_attention_kind(kind).values({{"memory", memory}, {"clamp", int64_t{clamp}}}),
+        {.heads = 2, .dim = 4, .max_length = 5});
     attention->convert(DType::float64);
     for (const auto& [name, parameter] : attention->parameters()) parameter.copy_from(read(name));
     const Tensor q = require_grad(read("q")), k = require_grad(read("k")), v = require_grad(read("v"));
@@ -263,7 +263,7 @@ TEST_CASE("a layer of a compressive model equals PyTorch over five segments, in 
   const SafetensorsFile file = golden("compressive");
   EncoderOptions options{.layers = 1, .heads = 2, .head_dim = 4, .max_length = kSegment};
   const OptionValues values =
-      attention_kind("compressive")
+      find_attention_kind("compressive")
           .values({{"memory", int64_t{6}}, {"compressed_memory", int64_t{3}}, {"rate", int64_t{2}}});
   options.attention = {{"compressive", values}};
   MultiHeadAttention attention(options);
@@ -271,13 +271,13 @@ TEST_CASE("a layer of a compressive model equals PyTorch over five segments, in 
   for (const auto& [name, parameter] : attention.parameters()) parameter.copy_from(file.read(name));
   const Tensor text = file.read("text"), cotangent = file.read("cotangent");
   SegmentMemory memory(text.size(0), text);
-  memory.add_layer("layer", attention_kind("compressive").memory_of(values), text.size(2));
+  memory.add_layer("layer", find_attention_kind("compressive").memory_of(values), text.size(2));
   double loss = 0;
   for (int64_t first = 0; first < text.size(1); first += kSegment) {
     const auto segment = [&](const Tensor& x) { return slice(x, 1, first, first + kSegment).clone(); };
     memory.start_segment(first);
     LossTerms terms;
-    const ForwardContext context{.memory = &memory, .terms = &terms};
+    const ForwardContext context{.memory = &memory, .loss_terms = &terms};
     const Tensor out = attention.forward(segment(text), {}, {}, context, "layer", DType::float64);
     // The sinusoids of the layer are rounded to float32.
     CHECK(relative_difference(out, segment(file.read("out"))) < 1e-6);
@@ -305,12 +305,13 @@ TEST_CASE("attention of etc equals PyTorch with all pairs of tokens, in value an
     const auto read = [&](const std::string& key) {
       return file.read((segment_mask ? "segments." : "open.") + key);
     };
-    const auto attention = make_attention("etc",
-                                          attention_kind("etc").values({{"global_tokens", int64_t{3}},
-                                                                        {"radius", int64_t{4}},
-                                                                        {"max_distance", int64_t{2}},
-                                                                        {"segment_mask", segment_mask}}),
-                                          {.heads = 2, .dim = 4, .max_length = kLength});
+    const auto attention =
+        make_attention("etc",
+                       find_attention_kind("etc").replace_defaults({{"global_tokens", int64_t{3}},
+                                                                    {"radius", int64_t{4}},
+                                                                    {"max_distance", int64_t{2}},
+                                                                    {"segment_mask", segment_mask}}),
+                       {.heads = 2, .dim = 4, .max_length = kLength});
     attention->convert(DType::float64);
     for (const auto& [name, parameter] : attention->parameters()) parameter.copy_from(read(name));
     const Tensor q = require_grad(read("q")), k = require_grad(read("k")), v = require_grad(read("v"));
@@ -339,7 +340,7 @@ TEST_CASE("the Set Transformer equals PyTorch in its outputs, the loss of a mixt
                                 .components = 2,
                                 .decoder_layers = 1,
                                 .max_length = 7};
-  options.encoder.attention = {{"isab", attention_kind("isab").values(
+  options.encoder.attention = {{"isab", find_attention_kind("isab").values(
                                             {{"inducing_points", int64_t{3}}, {"feedforward", int64_t{6}}})}};
   SetTransformer model(options);
   model.convert(DType::float64);

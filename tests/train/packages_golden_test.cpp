@@ -60,8 +60,8 @@ class PackageCase {
 };
 
 std::unique_ptr<Attention> make_package_kind(const std::string& kind, const NamedOptions& options) {
-  auto attention =
-      make_attention(kind, attention_kind(kind).values(options), {.heads = 2, .dim = 4, .max_length = 24});
+  auto attention = make_attention(kind, find_attention_kind(kind).values(options),
+                                  {.heads = 2, .dim = 4, .max_length = 24});
   attention->convert(DType::float64);
   return attention;
 }
@@ -141,7 +141,7 @@ TEST_CASE("memory-compressed equals memory-compressed-attention, which divides s
 TEST_CASE("lsh equals the package reformer-pytorch for the same buckets") {
   for (const bool causal : {false, true}) {
     PackageCase package("lsh" + form_name(causal));
-    LshOptions options = lsh_preset("trax");
+    LshOptions options = make_lsh_preset("trax");
     options.scale = LshOptions::Scale::rsqrt_dim;
     options.rounds = 3;
     options.chunk_length = 4;

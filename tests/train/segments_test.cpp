@@ -29,7 +29,8 @@ class PeriodicText {
     const RandomStream stream(5, "text");
     std::string text;
     for (uint64_t part = 0; part < parts; ++part)
-      for (uint64_t i = 0; i < 64; ++i) text += static_cast<char>('a' + stream.below(part * 8 + i % 8, 8));
+      for (uint64_t i = 0; i < 64; ++i)
+        text += static_cast<char>('a' + stream.uniform_below(part * 8 + i % 8, 8));
     write_file(dir / "text", text);
   }
 
@@ -49,8 +50,8 @@ class PeriodicText {
     config.model.head_dim = 8;
     config.model.feedforward = 32;
     config.model.dropout = 0.1;
-    config.attention = {
-        {"transformer-xl", attention_kind("transformer-xl").values({{"memory", int64_t{kMemoryTokens}}})}};
+    config.attention = {{"transformer-xl",
+                         find_attention_kind("transformer-xl").values({{"memory", int64_t{kMemoryTokens}}})}};
     config.optimizer.lr = 1e-2;
     config.train.steps = steps;
     config.train.checkpoint_every = 5;
@@ -63,7 +64,7 @@ class PeriodicText {
   Config compressive_config(int64_t steps, const std::string& compression = "convolution") const {
     Config compressive = config(steps);
     compressive.model.attention = {"compressive"};
-    compressive.attention = {{"compressive", attention_kind("compressive")
+    compressive.attention = {{"compressive", find_attention_kind("compressive")
                                                  .values({{"memory", int64_t{kSegmentTokens}},
                                                           {"compressed_memory", int64_t{4}},
                                                           {"rate", int64_t{2}},
@@ -211,7 +212,7 @@ TEST_CASE("a segment memory in a run with two processes is a config error") {
     CHECK_THROWS_WITH_AS(make_task(config, "", kCpu, processes),
                          "attention.memory: a segment memory needs a run with one process, got 2 processes",
                          ConfigError);
-    const AttentionKind& kind = attention_kind(config.model.attention[0]);
+    const AttentionKind& kind = find_attention_kind(config.model.attention[0]);
     config.attention = {{kind.name, kind.values(kind.short_options)}};
     CHECK_NOTHROW(make_task(config, "", kCpu, processes));
   }

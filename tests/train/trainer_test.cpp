@@ -36,7 +36,7 @@ Config tiny_config(int64_t steps) {
   config.model.head_dim = 8;
   config.model.feedforward = 32;
   config.model.dropout = 0.1;
-  config.attention = {{"linear", attention_kind("linear").defaults()}};
+  config.attention = {{"linear", find_attention_kind("linear").default_options()}};
   config.optimizer.lr = 1e-3;
   config.optimizer.ema = 0.9;
   config.schedule.kind = "cosine";
@@ -109,8 +109,8 @@ TEST_CASE("a run that was killed after a checkpoint continues from it") {
   SUBCASE("a Performer that draws new features between checkpoints") {
     config.model.attention = {"performer"};
     config.attention = {
-        {"performer",
-         attention_kind("performer").values({{"features", int64_t{16}}, {"redraw_steps", int64_t{7}}})}};
+        {"performer", find_attention_kind("performer")
+                          .replace_defaults({{"features", int64_t{16}}, {"redraw_steps", int64_t{7}}})}};
   }
   SUBCASE("a reversible model with axial positions and chunks") {
     config.model.norm = "pre";
@@ -230,7 +230,7 @@ TEST_CASE("train.dropout_steps disables dropout, but not the random rotations of
   const TempDir dir;
   Config config = tiny_config(4);
   config.model.attention = {"lsh"};
-  config.attention = {{"lsh", attention_kind("lsh").defaults()}};
+  config.attention = {{"lsh", find_attention_kind("lsh").default_options()}};
   config.attention.at("lsh").set("chunk_length", int64_t{4});
   config.model.dropout = 0;
   train(config, dir.path() / "never");

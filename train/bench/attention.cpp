@@ -21,7 +21,7 @@ constexpr const char* kCausalMask = "causal";
 // If queries and keys are shared, q and k are one tensor.
 Work attention_work(const AttentionKind& kind, const OptionValues& options, const AttentionLengths& sizes,
                     int64_t length) {
-  const double tensors = kind.capabilities.shared_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
+  const double tensors = kind.capabilities.shares_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
   const auto sequences = static_cast<double>(sizes.batch * sizes.heads);
   return {3 * 2 * kind.multiply_adds(options, {length, sizes.head_dim}) * sequences,
           tensors * sequences * static_cast<double>(length * sizes.head_dim * size_of(sizes.dtype))};
@@ -47,9 +47,9 @@ struct MeasuredKind {
 std::vector<MeasuredKind> default_kinds(const std::string& only) {
   if (!only.empty()) kind_of_option("--kind", only);
   std::vector<MeasuredKind> kinds;
-  for (const AttentionKind& kind : attention_kinds())
+  for (const AttentionKind& kind : list_attention_kinds())
     if (only.empty() ? static_cast<bool>(kind.capabilities.causal) : kind.name == only)
-      kinds.push_back({&kind, kind.defaults()});
+      kinds.push_back({&kind, kind.default_options()});
   return kinds;
 }
 
@@ -62,7 +62,7 @@ std::vector<MeasuredKind> configured_kinds(const BenchmarkArguments& arguments, 
   lengths.head_dim = config.model.head_dim;
   if (config.run.precision == "bfloat16") lengths.dtype = DType::bfloat16;
   std::vector<MeasuredKind> kinds;
-  for (const auto& [name, options] : config.attention) kinds.push_back({&attention_kind(name), options});
+  for (const auto& [name, options] : config.attention) kinds.push_back({&find_attention_kind(name), options});
   return kinds;
 }
 
@@ -90,7 +90,7 @@ Report run_attention(const BenchmarkArguments& arguments) {
   Report report;
   report.add("device", lengths.device.to_string())
       .add("dtype", name_of(lengths.dtype))
-      .add("threads", threads());
+      .add("threads", thread_count());
   std::vector<Report> rows;
   for (const auto& [measured_kind, options] : measured) {
     const AttentionKind& kind = *measured_kind;

@@ -18,7 +18,7 @@ class LengthMeasurement {
       : length_(length),
         calls_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
         q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device, all.dtype, all.seed)),
-        k_(kind.capabilities.shared_query_key
+        k_(kind.capabilities.shares_query_key
                ? q_
                : random_rows(q_.shape(), "k", all.device, all.dtype, all.seed)),
         v_(random_rows(q_.shape(), "v", all.device, all.dtype, all.seed)),

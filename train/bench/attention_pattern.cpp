@@ -32,7 +32,7 @@ std::vector<double> measured_weights(const AttentionKind& kind, const OptionValu
   const auto random = [&](const char* name) {
     return randn({1, length, 1, kHeadDim}, RandomStream(kSeed, name), DType::float64);
   };
-  const Tensor q = random("q"), k = kind.capabilities.shared_query_key ? q : random("k"),
+  const Tensor q = random("q"), k = kind.capabilities.shares_query_key ? q : random("k"),
                changes = random("v");
   const AttentionMask mask{.causal = static_cast<bool>(kind.capabilities.causal), .key_lengths = {}};
   const auto result = [&](const Tensor& v) {
@@ -97,14 +97,14 @@ Report run_attention_pattern(const BenchmarkArguments& arguments) {
                   attention_catalogue(), {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
   const auto& [name, options] = *config.attention.find(config.model.attention.front());
   check_attention_length(name, options, length);
-  const std::vector<double> weights = measured_weights(attention_kind(name), options, length);
+  const std::vector<double> weights = measured_weights(find_attention_kind(name), options, length);
   if (!out.empty())
-    write_png(out, image_grid(picture_of(weights, length), length, length, 1,
-                              {.scale = arguments.options.get<int64_t>("scale"), .gap = 1}));
+    write_png(out, make_image_grid(picture_of(weights, length), length, length, 1,
+                                   {.scale = arguments.options.get<int64_t>("scale"), .gap = 1}));
   const double keys = attended_keys(weights, length);
   return Report()
       .add("kind", name)
-      .add("causal", static_cast<bool>(attention_kind(name).capabilities.causal))
+      .add("causal", static_cast<bool>(find_attention_kind(name).capabilities.causal))
       .add("length", length)
       .add("keys_per_query", keys)
       .add("share_of_pairs", keys / static_cast<double>(length));

@@ -54,7 +54,7 @@ void use_precision(const RunConfig& run, Device device) {
 
 const AttentionKind& kind_of_option(const std::string& option, const std::string& name) {
   try {
-    return attention_kind(name);
+    return find_attention_kind(name);
   } catch (const ConfigError& error) {
     throw ConfigError(option + ": " + error.what());
   }

@@ -19,8 +19,8 @@ Tensor random_labels(int64_t batch, int64_t labels, int64_t classes) {
   const Tensor result = Tensor::empty({batch, labels}, DType::int64);
   const RandomStream stream(kSeed, "bench ctc labels");
   for (int64_t i = 0; i < result.numel(); ++i)
-    result.data<int64_t>()[i] =
-        1 + static_cast<int64_t>(stream.below(static_cast<uint64_t>(i), static_cast<uint64_t>(classes - 1)));
+    result.data<int64_t>()[i] = 1 + static_cast<int64_t>(stream.uniform_below(
+                                        static_cast<uint64_t>(i), static_cast<uint64_t>(classes - 1)));
   return result;
 }
 
@@ -45,7 +45,7 @@ Report run_ctc(const BenchmarkArguments& arguments) {
     loss();
   });
   return Report()
-      .add("threads", threads())
+      .add("threads", thread_count())
       .add("batch", batch)
       .add("frames", frames)
       .add("classes", classes)

@@ -23,7 +23,7 @@ class Replica {
       : choice_(choice), model_(choice.model), batch_(random_batch(choice.model, batch, choice.seed)) {
     model_.initialize(choice.seed);
     optimizer_ = std::make_unique<Optimizer>(choice.optimizer, model_.parameters());
-    reducer_ = std::make_unique<GradientReducer>(processes, tensors_of(model_.parameters()),
+    reducer_ = std::make_unique<GradientReducer>(processes, strip_names(model_.parameters()),
                                                  ReducerOptions{.bfloat16 = bfloat16});
   }
 

@@ -57,15 +57,15 @@ std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int6
   const int64_t width = e.width();
   int64_t projections = 0;
   for (int64_t layer = 0; layer < e.layers; ++layer) {
-    const AttentionChoice& choice = choice_of_layer(e.attention, layer);
-    const AttentionInputs inputs = attention_kind(choice.kind).inputs_of(choice.options);
-    projections += 2 + inputs.queries + inputs.keys;
+    const AttentionChoice& choice = find_layer_choice(e.attention, layer);
+    const AttentionInputs inputs = find_attention_kind(choice.kind).inputs_of(choice.options);
+    projections += 2 + inputs.use_queries + inputs.use_keys;
   }
   return {
       {"attention projections", rows, width, width, false, true, projections},
       {"linear1", rows, e.feedforward, width, false, true, e.layers},
       {"linear2", rows, width, e.feedforward, false, true, e.layers},
-      {"predictor", rows, model.outputs(), e.output_width(), false, true, 1},
+      {"predictor", rows, model.output_width(), e.output_width(), false, true, 1},
   };
 }
 
@@ -95,8 +95,8 @@ double attention_flops(const AutoregressiveOptions& model, int64_t length) {
   const EncoderOptions& e = model.encoder;
   double multiply_adds = 0;
   for (int64_t layer = 0; layer < e.layers; ++layer) {
-    const AttentionChoice& choice = choice_of_layer(e.attention, layer);
-    const AttentionKind& kind = attention_kind(choice.kind);
+    const AttentionChoice& choice = find_layer_choice(e.attention, layer);
+    const AttentionKind& kind = find_attention_kind(choice.kind);
     if (!kind.multiply_adds) throw ConfigError("attention kind \"" + kind.name + "\" declares no cost");
     multiply_adds += kind.multiply_adds(choice.options, {length, e.head_dim});
   }
@@ -123,7 +123,7 @@ GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(s
 }
 
 void GemmWork::run(const GemmShape& p) const {
-  dispatch_stored("GemmWork", a_, [&]<class T>(auto backend) {
+  dispatch_floating("GemmWork", a_, [&]<class T>(auto backend) {
     if constexpr (!std::is_same_v<T, double> && std::is_same_v<decltype(backend), cpu::Backend>)
       if (weight_.defined()) return multiply_as_linear<T>(p, a_, b_, weight_, c_);
     if constexpr (!std::is_same_v<T, BFloat16> || !std::is_same_v<decltype(backend), cpu::Backend>)

@@ -19,7 +19,7 @@ namespace {
 // Reads the first `share` (from 0 to 1) of each weight tensor and returns the sum of the 32-bit words that it
 // has read. Each thread reads an equal part of each tensor.
 uint32_t read_weights(const NamedTensors& weights, double share) {
-  const int64_t team = threads();
+  const int64_t team = thread_count();
   std::vector<uint32_t> sums(static_cast<size_t>(team));
   parallel_for(team, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
@@ -58,7 +58,7 @@ double read_seconds(const NamedTensors& weights, DType stored) {
 Work token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
   const AutoregressiveOptions& options = model.options();
   const auto state = static_cast<double>(Decoder(model, batch).state_bytes());
-  const bool constant = supports(options.encoder.attention, &AttentionCapabilities::constant_state);
+  const bool constant = supports(options.encoder.attention, &AttentionCapabilities::has_constant_state);
   const double passes =
       constant ? 2 : 0.5 * static_cast<double>(tokens) / static_cast<double>(options.max_length);
   return {total_flops(forward_products(options, batch)),
@@ -74,7 +74,7 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
                bool graphs) {
   const Device device = model.predictor.weight.device();
   const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
-  const auto draw = [&](int64_t count) { generate(model, first, count + 1, {.graphs = graphs}); };
+  const auto draw = [&](int64_t count) { generate(model, first, count + 1, {.use_graphs = graphs}); };
   const auto allocations = [&](int64_t count) {
     const int64_t before = device_allocator(device).stats().allocations;
     draw(count);
@@ -112,7 +112,7 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   const auto later_allocations = static_cast<double>(allocations(tokens) - allocations(uncounted));
   Report report;
   report.add("device", device.to_string())
-      .add("threads", threads())
+      .add("threads", thread_count())
       .add("batch", batch)
       .add("milliseconds_per_token", median(times) * kMilli);
   if (device.is_cpu())
@@ -135,7 +135,7 @@ Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_
                          static_cast<double>(tokens);
   return Report()
       .add("device", device.to_string())
-      .add("threads", threads())
+      .add("threads", thread_count())
       .add("batch", batch)
       .add("milliseconds_per_token", seconds * kMilli)
       .add("tokens_per_second", static_cast<double>(batch) / seconds)

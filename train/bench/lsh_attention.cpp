@@ -68,7 +68,7 @@ class ChunkProducts {
     const std::vector<GemmShape> shapes = {{"scores", chunk, 2 * chunk, dim, false, true, 64},
                                            {"values", chunk, dim, 2 * chunk, false, false, 64},
                                            {"key gradients", 2 * chunk, dim, chunk, true, false, 64}};
-    for (int i = 0; i < threads(); ++i) work_.emplace_back(shapes);
+    for (int i = 0; i < thread_count(); ++i) work_.emplace_back(shapes);
   }
   double gflops_per_thread() const {
     const auto team = static_cast<int64_t>(work_.size());
@@ -101,7 +101,7 @@ Report LshMeasurement::report(const Attention& attention, const ChunkProducts& c
                     static_cast<double>(stages.products - products));
     ratios.push_back(rates.back() / chunk_products.gflops_per_thread());
   }
-  const double available = seconds * threads();
+  const double available = seconds * thread_count();
   const auto share = [&](const std::atomic<int64_t>& nanoseconds) {
     return kNano * static_cast<double>(nanoseconds) / available;
   };
@@ -123,7 +123,7 @@ Report LshMeasurement::report(const Attention& attention, const ChunkProducts& c
 }
 
 std::unique_ptr<Attention> make_attention(const BenchmarkArguments& arguments) {
-  const AttentionKind& kind = attention_kind("lsh");
+  const AttentionKind& kind = find_attention_kind("lsh");
   OptionValues values(kind.options);
   for (const OptionSpec& spec : kind.options) values.set(spec.name, arguments.options.all().at(spec.name));
   return kind.make(values, {});
@@ -152,7 +152,7 @@ Report run_lsh_attention(const BenchmarkArguments& arguments) {
     spread.add(measurement.length(), measurement.per_token());
   }
   Report report;
-  report.add("threads", threads());
+  report.add("threads", thread_count());
   if (spread.value() > 0) report.add("spread_from_4096", spread.value());
   return report.add("lengths", rows);
 }
@@ -161,7 +161,7 @@ Report run_lsh_attention(const BenchmarkArguments& arguments) {
 
 Benchmark lsh_attention_benchmark() {
   std::vector<OptionSpec> options = attention_size_options();
-  for (OptionSpec spec : attention_kind("lsh").options) {
+  for (OptionSpec spec : find_attention_kind("lsh").options) {
     if (spec.name == "chunk_length") {
       spec.default_value = int64_t{64};
       spec.min = 1;

@@ -101,7 +101,7 @@ Report run_lstm(const BenchmarkArguments& arguments) {
   Report report;
   report.add("device", device.to_string())
       .add("precision", run.precision)
-      .add("threads", threads())
+      .add("threads", thread_count())
       .add("parameters", parameter_count(model))
       .add("milliseconds", 1e3 * median(both))
       .add("milliseconds_forward", 1e3 * forward)

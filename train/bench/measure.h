@@ -38,8 +38,8 @@ double median_seconds(int64_t repeats, F&& f, Device device = kCpu) {
 // A scope that sets the number of CPU threads to `count`. The destructor restores the previous number.
 class ThreadScope {
  public:
-  explicit ThreadScope(int count) : previous_(threads()) { set_threads(count); }
-  ~ThreadScope() { set_threads(previous_); }
+  explicit ThreadScope(int count) : previous_(thread_count()) { set_thread_count(count); }
+  ~ThreadScope() { set_thread_count(previous_); }
   ThreadScope(const ThreadScope&) = delete;
   ThreadScope& operator=(const ThreadScope&) = delete;
 

@@ -79,7 +79,7 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   encoder.head_dim = options.get<int64_t>("head-dim");
   encoder.feedforward = options.get<int64_t>("feedforward");
   const auto& kind = options.get<std::string>("attention");
-  encoder.attention = {{kind, kind_of_option("--attention", kind).defaults()}};
+  encoder.attention = {{kind, kind_of_option("--attention", kind).default_options()}};
   encoder.dropout = options.get<double>("dropout");
   choice.model.mixtures = options.get<int64_t>("mixtures");
   choice.model.max_length = options.get<int64_t>("length");

@@ -158,7 +158,7 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   const auto deepest = arguments.options.get<int64_t>("deepest");
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   Report report;
-  report.add("threads", threads()).add("attention", kinds_text(choice.model.encoder.attention));
+  report.add("threads", thread_count()).add("attention", kinds_text(choice.model.encoder.attention));
   const std::vector<Report> rows = depths(choice, deepest, timing, report);
   AutoregressiveOptions wide = choice.model;
   wide.max_length *= arguments.options.get<int64_t>("lengthen");

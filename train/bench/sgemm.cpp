@@ -38,7 +38,7 @@ Report run_sgemm(const BenchmarkArguments& arguments) {
                        .add("gflops", shape.flops() / product_seconds / kGiga));
   }
   return Report()
-      .add("threads", threads())
+      .add("threads", thread_count())
       .add("precision", choice.run.precision)
       .add("gflops", total_flops(work.products()) / seconds / kGiga)
       .add("copy_gigabytes_per_second", copy_rate(repeats) / kGiga)

@@ -31,8 +31,8 @@ CtcBatch random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
   for (int64_t i = 0; i < result.features.numel(); ++i)
     result.features.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
   for (int64_t i = 0; i < result.labels.numel(); ++i)
-    result.labels.data<int64_t>()[i] =
-        1 + static_cast<int64_t>(stream.below(static_cast<uint64_t>(i), static_cast<uint64_t>(kPhones)));
+    result.labels.data<int64_t>()[i] = 1 + static_cast<int64_t>(stream.uniform_below(
+                                               static_cast<uint64_t>(i), static_cast<uint64_t>(kPhones)));
   return result;
 }
 
@@ -109,7 +109,7 @@ Report run_speech_step(const BenchmarkArguments& arguments) {
   }
   return Report()
       .add("device", arguments.device.to_string())
-      .add("threads", threads())
+      .add("threads", thread_count())
       .add("parameters", learner.parameters())
       .add("frames", frames)
       .add("lengths", rows);

@@ -134,7 +134,7 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
   const auto decoder = make_stream_decoder(run, 0);
   std::vector<Clip> clips;
   for (const Utterance& u : corpus.utterances) {
-    const bool whole = u.source == SpeechSource::audio && u.begin == 0 && !u.end;
+    const bool whole = u.source == SpeechSource::audio && u.begin_seconds == 0 && !u.end_seconds;
     if (!u.fault.empty() || !whole) continue;
     std::optional<CommandOutput> output;
     if (!u.command.empty()) output.emplace(u.command);

@@ -31,11 +31,11 @@ Report run_text(const BenchmarkArguments& arguments) {
     for (int64_t step = 0; step < steps; ++step) static_cast<void>(loader.batch_at(step));
   });
   const auto tokens = static_cast<double>(steps * number("batch") * (options.sequence_length + 1));
-  const auto megabytes = static_cast<double>(TextSource(text_files(path)).bytes()) / 1e6;
+  const auto megabytes = static_cast<double>(TextSource(list_text_files(path)).bytes()) / 1e6;
   return Report()
       .add("tokenizer", options.tokenizer)
       .add("megabytes", megabytes)
-      .add("vocabulary", tokenizer->vocabulary())
+      .add("vocabulary", tokenizer->vocabulary_size())
       .add("tokenizer_seconds", tokenizer_seconds)
       .add("open_seconds", open_seconds)
       .add("open_megabytes_per_second",
@@ -52,9 +52,9 @@ Benchmark text_benchmark() {
       .options =
           {{.name = "text", .default_value = std::string(), .help = "file, folder or pattern"},
            {.name = "tokenizer",
-            .default_value = std::string(kBytes),
+            .default_value = std::string(kByteTokenizerName),
             .help = "tokens of the text",
-            .choices = {kBytes, kCharacters, kSentencePiece}},
+            .choices = {kByteTokenizerName, kCharacterTokenizerName, kSentencePieceTokenizerName}},
            {.name = "length",
             .default_value = int64_t{256},
             .help = "predictions per window",

@@ -69,7 +69,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   Report report;
   report.add("device", device.to_string())
       .add("precision", choice.run.precision)
-      .add("threads", threads())
+      .add("threads", thread_count())
       .add("graph", step.replays())
       .add("attention", kinds_text(choice.model.encoder.attention))
       .add("parameters", parameter_count(step.model()))

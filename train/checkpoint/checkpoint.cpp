@@ -117,7 +117,7 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
     state.files[name] = write_safetensors(file, *tensors, metadata);
   }
   folder.write(kConfigFile, contents.config_toml);
-  state.files[kConfigFile] = checksum_of(contents.config_toml);
+  state.files[kConfigFile] = compute_checksum(contents.config_toml);
   folder.write(kStateFile, to_json(state));
   folder.sync();
 }
@@ -280,7 +280,7 @@ std::optional<Checksum> Checkpoint::checksum_of_file(const TrainingState& state,
 void Checkpoint::check_config() const {
   const std::string config = read_text(config_path());
   const auto expected = checksum_of_file(state(), kConfigFile);
-  if (expected && checksum_of(config) != *expected)
+  if (expected && compute_checksum(config) != *expected)
     throw CheckpointError(
         config_path() +
         ": is damaged or was edited: it does not match its checksum in state.json; override "

@@ -147,7 +147,7 @@ uint32_t JsonEntries::crc32(const std::string& key) const {
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), crc32, 16);
-    if (error == std::errc() && crc32_text(crc32) == text) return crc32;
+    if (error == std::errc() && format_crc32(crc32) == text) return crc32;
   }
   fail(key, "eight hexadecimal digits");
 }

@@ -30,7 +30,7 @@ std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options) {
   if (options.tied_embeddings)
     tensors.push_back({"predictor.weight", {}, setting("model.tied_embeddings")});
   else
-    tensors.push_back({"predictor.weight", Shape{options.outputs(), options.encoder.output_width()},
+    tensors.push_back({"predictor.weight", Shape{options.output_width(), options.encoder.output_width()},
                        setting("data.symbols, model.mixtures")});
   if (options.positions == Positions::axial)
     for (size_t axis = 0; axis < options.axial.shape.size() && axis < options.axial.dims.size(); ++axis)
@@ -60,8 +60,9 @@ std::vector<SizedTensor> sized_tensors(const SetTransformerOptions& options) {
   all_layers.layers += options.decoder_layers;
   add_encoder(all_layers, tensors);
   tensors.push_back({"input_projection.weight", Shape{width, options.features}, setting("data.dataset")});
-  tensors.push_back({"pooling.seeds.queries", Shape{options.seeds(), width}, setting("data.components")});
-  tensors.push_back({"predictor.weight", Shape{options.outputs(), width}, setting("data.dataset")});
+  tensors.push_back(
+      {"pooling.seeds.queries", Shape{options.seed_count(), width}, setting("data.components")});
+  tensors.push_back({"predictor.weight", Shape{options.output_width(), width}, setting("data.dataset")});
   return tensors;
 }
 

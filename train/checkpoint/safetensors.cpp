@@ -45,7 +45,7 @@ std::string tensor_text(DType dtype, const Shape& shape) {
 
 File open_checked(const std::string& path) {
   try {
-    return open_regular(path);
+    return open_regular_file(path);
   } catch (const FileError& error) {
     throw CheckpointError(error.what());
   }
@@ -169,8 +169,8 @@ void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>
   for (const auto& [entry, tensor] : in_file_order) values.push_back(read(*entry, found));
   if (checksum && found != *checksum)
     throw CheckpointError(concat_text(path(), ": is damaged: expected ", checksum->bytes,
-                                      " bytes with CRC-32 ", crc32_text(checksum->crc32), ", found ",
-                                      found.bytes, " bytes with CRC-32 ", crc32_text(found.crc32)));
+                                      " bytes with CRC-32 ", format_crc32(checksum->crc32), ", found ",
+                                      found.bytes, " bytes with CRC-32 ", format_crc32(found.crc32)));
   for (size_t i = 0; i < values.size(); ++i) in_file_order[i].second.copy_from(values[i]);
 }
 

@@ -25,7 +25,7 @@ template <class... Args>
 // Returns a name for a message: shortened, printable and in quotes.
 std::string shown(std::string name) {
   if (name.size() > 100) name = name.substr(0, 97) + "...";
-  return "\"" + printable_line(name) + "\"";
+  return "\"" + escape_line(name) + "\"";
 }
 
 // A SAX handler that fills a SafetensorsHeader. Unlike nlohmann::json::parse, it detects duplicate names and

@@ -49,9 +49,9 @@ std::string to_json(const TrainingState& state) {
   }
   if (!state.task.empty()) json["task"] = Json::parse(state.task);
   for (const auto& [name, checksum] : state.files)
-    json["files"][name] = {{"bytes", checksum.bytes}, {"crc32", crc32_text(checksum.crc32)}};
+    json["files"][name] = {{"bytes", checksum.bytes}, {"crc32", format_crc32(checksum.crc32)}};
   const std::string text = without_end(json);
-  return text + kEntry + crc32_text(checksum_of(text).crc32) + kEnd;
+  return text + kEntry + format_crc32(compute_checksum(text).crc32) + kEnd;
 }
 
 TrainingState parse_training_state(const std::string& text, const std::string& path) {
@@ -76,10 +76,10 @@ TrainingState parse_training_state(const std::string& text, const std::string& p
 void check_state_text(const std::string& text, const TrainingState& state, const std::string& path) {
   const size_t entry = text.rfind(kEntry);
   if (entry == std::string::npos && state.files.empty()) return;
-  const std::string expected =
-      entry == std::string::npos
-          ? ""
-          : text.substr(0, entry) + kEntry + crc32_text(checksum_of(text.substr(0, entry)).crc32) + kEnd;
+  const std::string expected = entry == std::string::npos
+                                   ? ""
+                                   : text.substr(0, entry) + kEntry +
+                                         format_crc32(compute_checksum(text.substr(0, entry)).crc32) + kEnd;
   if (text != expected)
     throw CheckpointError(path + ": is damaged or was edited: its text does not match the checksum in it");
 }

@@ -119,7 +119,7 @@ OptionValue typed(const OptionSpec& spec, const std::string& text) {
   }
   if (!spec.choices.empty() &&
       std::find(spec.choices.begin(), spec.choices.end(), text) == spec.choices.end()) {
-    const std::string near = nearest_name(text, spec.choices);
+    const std::string near = find_nearest_name(text, spec.choices);
     throw ConfigError("--" + spec.name + ": expected one of " + choices_text(spec) + ", got \"" + text +
                       "\"" + (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
   }
@@ -142,7 +142,7 @@ OptionValues values_of(const std::vector<OptionSpec>& specs, const cxxopts::Pars
       values.set(spec.name, typed(spec, parsed[spec.name].as<std::string>()));
     }
   }
-  for (const UnusedOption& unused : unused_options(specs, values))
+  for (const UnusedOption& unused : find_unused_options(specs, values))
     throw ConfigError("--" + unused.name + " " + unused.problem);
   return values;
 }
@@ -184,7 +184,7 @@ std::vector<std::string> positional_words(const CommandSpec& spec, const cxxopts
     // `letters` is the index of the first character of `name` that is not a dash, or name.size() if `name`
     // has only dashes.
     const size_t letters = std::min(name.find_first_not_of('-'), name.size());
-    const std::string near = nearest_name(name.substr(letters), names);
+    const std::string near = find_nearest_name(name.substr(letters), names);
     throw ConfigError("unknown option " + (letters < name.size() ? name : word) + " of \"tapeformer " +
                       spec.name + "\"" + (near.empty() ? "" : "; did you mean --" + near + "?"));
   }
@@ -259,7 +259,7 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
       line.positionals.insert(line.positionals.end(), end_of_options + 1, arguments.end());
     check_positionals(spec, line.positionals);
     if (line.common.quiet && process_rank() == 0) set_log_level(LogLevel::warning);
-    set_threads(static_cast<int>(line.common.threads));
+    set_thread_count(static_cast<int>(line.common.threads));
     // Throws for invalid device names, also in commands that use no device.
     choose_device(line.common.device);
     return line;
@@ -287,13 +287,13 @@ void print_report(const Report& report, const CommonOptions& common) {
 
 void use_processor_share(const CommonOptions& common) {
   const Processes& processes = join_processes();
-  if (common.threads == 0 && processes.processor_share > 0) set_threads(processes.processor_share);
+  if (common.threads == 0 && processes.processor_share > 0) set_thread_count(processes.processor_share);
   log_processes(processes);
 }
 
 void print_text(const std::string& raw) {
   if (process_rank() != 0) return;
-  const std::string text = printable(raw);
+  const std::string text = escape_text(raw);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
 }

@@ -81,7 +81,7 @@ Device use_device(const CommonOptions& common);
 // Prints the report on standard output, as JSON with --json and as text otherwise.
 void print_report(const Report& report, const CommonOptions& common);
 
-// On process 0, writes printable(raw) to standard output and flushes it. Does nothing on other processes.
+// On process 0, writes escape_text(raw) to standard output and flushes it. Does nothing on other processes.
 // Throws std::runtime_error if standard output cannot be written.
 void print_text(const std::string& raw);
 

@@ -92,7 +92,7 @@ int run_complete(const Arguments& arguments) {
   GenerationOptions options;
   options.seed = static_cast<uint64_t>(line->common.seed.value_or(0));
   options.mode = generation_mode(*line, *run.model);
-  options.graphs = run.config.run.cuda_graphs;
+  options.use_graphs = run.config.run.cuda_graphs;
   const auto start = std::chrono::steady_clock::now();
   const Tensor completions =
       generate(*run.model, repeated_rows(originals, samples, kept), originals.size(1), options);

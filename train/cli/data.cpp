@@ -38,7 +38,7 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
   };
   for (const SetReport& report : list_sets(line.common.data_dir)) {
     if (!wanted(report.name)) continue;
-    const KnownSet& set = *report.set;
+    const CatalogueEntry& set = *report.set;
     const auto total = static_cast<int64_t>(report.files.size());
     const auto missing = std::count_if(report.files.begin(), report.files.end(),
                                        [](const auto& file) { return file.path.empty(); });
@@ -51,7 +51,8 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
     const std::string advice = data_advice(set);
     any_missing = any_missing || missing == total;
     if (!names.empty() && !line.common.json && missing == total)
-      log_info(set.name, " was not found; to get it: ", set.how_to_get, advice.empty() ? "" : ", ", advice);
+      log_info(set.name, " was not found; to get it: ", set.download_instructions, advice.empty() ? "" : ", ",
+               advice);
   }
   for (const std::string& name : names)
     if (std::find(known.begin(), known.end(), name) == known.end())
@@ -79,18 +80,18 @@ void fetch_action(const std::vector<std::string>& names, const CommandLine& line
 // sets.
 void prepare_synthetic_speech(const CommandLine& line) {
   const std::filesystem::path folder =
-      candidate_folders(known_set(kSyntheticSpeech), line.common.data_dir).front();
+      list_candidate_folders(require_catalogue_entry(kSyntheticSpeech), line.common.data_dir).front();
   SyntheticSpeechOptions options;
-  options.train = line.options.get<int64_t>("sentences");
-  options.valid = options.test = std::max<int64_t>(1, options.train / 10);
+  options.train_count = line.options.get<int64_t>("sentences");
+  options.valid_count = options.test_count = std::max<int64_t>(1, options.train_count / 10);
   options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
   make_synthetic_speech(folder, options);
   print_report(Report()
                    .add("name", kSyntheticSpeech)
                    .add("folder", folder.string())
-                   .add("train", options.train)
-                   .add("valid", options.valid)
-                   .add("test", options.test),
+                   .add("train", options.train_count)
+                   .add("valid", options.valid_count)
+                   .add("test", options.test_count),
                line.common);
 }
 
@@ -106,9 +107,9 @@ void prepare_action(const std::vector<std::string>& names, const CommandLine& li
   std::vector<Report> rows;
   for (const std::string& name : names)
     for (const std::string split : {"train", "test"}) {
-      known_set(
+      require_catalogue_entry(
           name,
-          [](const KnownSet& set) {
+          [](const CatalogueEntry& set) {
             return set.type == DatasetType::images || set.format == DatasetFormat::kaldi;
           },
           "a data set that can be prepared");
@@ -140,7 +141,7 @@ std::vector<OptionSpec> data_options() {
       {.name = "layout",
        .default_value = std::string("kaldi"),
        .help = "verify: layout of folders that are named by path",
-       .choices = speech_layouts()},
+       .choices = list_speech_layouts()},
       allow_commands_option()};
   for (OptionSpec& option : prepare_kaldi_options()) options.push_back(std::move(option));
   return options;
@@ -171,7 +172,7 @@ void check_options(const CommandLine& line) {
 // "data verify" checks the contents of the files.
 std::string sets_without_checksums() {
   const auto names =
-      set_names([](const KnownSet& set) { return !set.files.empty() && !set.has_checksums(); });
+      list_set_names([](const CatalogueEntry& set) { return !set.files.empty() && !set.has_checksums(); });
   std::string text;
   for (size_t i = 0; i < names.size(); ++i)
     text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];

@@ -5,7 +5,7 @@
 
 namespace tapeformer {
 
-std::string data_advice(const KnownSet& set) {
+std::string data_advice(const CatalogueEntry& set) {
   if (!set.url.empty()) return can_download() ? concat_text("or run: tapeformer data fetch ", set.name) : "";
   if (set.name == kSyntheticSpeech)
     return concat_text("for which you can run: tapeformer data prepare ", set.name);

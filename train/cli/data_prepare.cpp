@@ -20,46 +20,46 @@ std::string required(const CommandLine& line, const std::string& option) {
 
 PrepareOptions options_of(const CommandLine& line) {
   PrepareOptions options;
-  options.audio = required(line, "audio");
-  options.out = required(line, "out");
+  options.audio_folder = required(line, "audio");
+  options.output_folder = required(line, "out");
   const auto transcripts = line.options.get<std::string>("transcripts");
-  options.transcripts = transcripts.empty() ? options.audio : fs::path(transcripts);
+  options.transcripts = transcripts.empty() ? options.audio_folder : fs::path(transcripts);
   for (const std::string& path : line.options.get<std::vector<std::string>>("lexicon"))
     options.lexicons.emplace_back(path);
-  if (options.lexicons.empty()) options.lexicons = {cmudict_path(line.common.data_dir)};
+  if (options.lexicons.empty()) options.lexicons = {find_cmudict(line.common.data_dir)};
   options.columns = {line.options.get<std::string>("audio-column"),
                      line.options.get<std::string>("text-column"),
                      line.options.get<std::string>("speaker-column")};
-  options.speakers = line.options.get<std::string>("speakers");
-  options.split = line.options.get<std::string>("split");
-  options.valid = line.options.get<double>("valid");
-  options.test = line.options.get<double>("test");
+  options.speaker_rule = line.options.get<std::string>("speakers");
+  options.split_unit = line.options.get<std::string>("split");
+  options.valid_share = line.options.get<double>("valid");
+  options.test_share = line.options.get<double>("test");
   options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
-  options.propose = line.options.get<bool>("propose");
+  options.propose_pronunciations = line.options.get<bool>("propose");
   return options;
 }
 
 void warn(const PrepareReport& report, const PrepareOptions& options) {
-  for (const std::string& fault : shown_faults(report.faults)) log_warning("left out: ", fault);
+  for (const std::string& fault : select_faults_to_show(report.faults)) log_warning("left out: ", fault);
   if (report.without_transcript > 0) log_warning(report.without_transcript, " recordings have no transcript");
-  if (!report.unknown.empty())
+  if (!report.unknown_words.empty())
     log_warning(report.with_unknown_words, " utterances are left out: the lexicon lacks ",
-                report.unknown.size(), " of their words, listed in ",
-                (options.out / "unknown-words.txt").string());
-  if (report.proposed > 0)
-    log_info("review the ", report.proposed, " proposed pronunciations in ",
-             (options.out / "proposed-lexicon.txt").string(),
+                report.unknown_words.size(), " of their words, listed in ",
+                (options.output_folder / "unknown-words.txt").string());
+  if (report.proposed_count > 0)
+    log_info("review the ", report.proposed_count, " proposed pronunciations in ",
+             (options.output_folder / "proposed-lexicon.txt").string(),
              ", then prepare again with it as another --lexicon");
-  if (report.several_channels > 0)
-    log_warning(report.several_channels, " recordings have several channels: data.channel chooses one");
-  if (report.rates.size() > 1)
-    log_warning("the recordings have ", report.rates.size(),
+  if (report.multichannel_count > 0)
+    log_warning(report.multichannel_count, " recordings have several channels: data.channel chooses one");
+  if (report.recordings_by_rate.size() > 1)
+    log_warning("the recordings have ", report.recordings_by_rate.size(),
                 " sample rates: train with data.resample = true");
 }
 
 int64_t most_common_rate(const PrepareReport& report) {
   int64_t rate = 0, max_count = 0;
-  for (const auto& [one, count] : report.rates)
+  for (const auto& [one, count] : report.recordings_by_rate)
     if (count > max_count) {
       rate = one;
       max_count = count;
@@ -115,24 +115,24 @@ void prepare_kaldi(const CommandLine& line) {
   const PrepareOptions options = options_of(line);
   const PrepareReport report = prepare_speech(options);
   warn(report, options);
-  const std::string lexicon = (options.out / "lexicon.txt").string();
+  const std::string lexicon = (options.output_folder / "lexicon.txt").string();
   const int64_t rate = most_common_rate(report);
-  log_info("train with data.dataset = \"kaldi\", data.path = \"", options.out.string(),
+  log_info("train with data.dataset = \"kaldi\", data.path = \"", options.output_folder.string(),
            "\", data.lexicon = \"", lexicon, "\", data.sample_rate = ", rate);
   print_report(Report()
                    .add("name", "kaldi")
-                   .add("folder", options.out.string())
-                   .add("train", report.train)
-                   .add("valid", report.valid)
-                   .add("test", report.test)
-                   .add("speakers", report.speakers)
-                   .add("recordings", report.recordings)
-                   .add("transcripts", report.transcripts)
+                   .add("folder", options.output_folder.string())
+                   .add("train", report.train_count)
+                   .add("valid", report.valid_count)
+                   .add("test", report.test_count)
+                   .add("speakers", report.speaker_count)
+                   .add("recordings", report.recording_count)
+                   .add("transcripts", report.transcript_count)
                    .add("without_transcript", report.without_transcript)
                    .add("faults", static_cast<int64_t>(report.faults.size()))
                    .add("with_unknown_words", report.with_unknown_words)
-                   .add("unknown_words", static_cast<int64_t>(report.unknown.size()))
-                   .add("proposed", report.proposed)
+                   .add("unknown_words", static_cast<int64_t>(report.unknown_words.size()))
+                   .add("proposed", report.proposed_count)
                    .add("sample_rate", rate)
                    .add("lexicon", lexicon),
                line.common);

@@ -20,12 +20,12 @@ namespace fs = std::filesystem;
 
 struct Verified {
   std::vector<Report> files, corpora;
-  Faults problems;  // messages of all sets, shortened by shown_faults()
+  Faults problems;  // messages of all sets, shortened by select_faults_to_show()
 };
 
 // Returns the data set with this name if its files have no published checksums, else nullptr.
-const KnownSet* unpublished_set(const std::string& name) {
-  const KnownSet* const set = find_set(name);
+const CatalogueEntry* unpublished_set(const std::string& name) {
+  const CatalogueEntry* const set = find_catalogue_entry(name);
   return set && !set->files.empty() && !set->has_checksums() ? set : nullptr;
 }
 
@@ -39,12 +39,12 @@ bool is_config(const std::string& name) {
 }
 
 bool is_layout(const std::string& name) {
-  const auto layouts = speech_layouts();
+  const auto layouts = list_speech_layouts();
   return std::find(layouts.begin(), layouts.end(), name) != layouts.end();
 }
 
 bool is_lexicon(const std::string& layout) {
-  const KnownSet* const set = find_set(layout);
+  const CatalogueEntry* const set = find_catalogue_entry(layout);
   return !set || set->type == DatasetType::lexicon;
 }
 
@@ -52,7 +52,7 @@ bool is_lexicon(const std::string& layout) {
 // a lexicon, the first speech corpus with transcripts of words.
 std::string dataset_of(const std::string& layout) {
   if (!is_lexicon(layout)) return layout;
-  return set_names([](const KnownSet& set) {
+  return list_set_names([](const CatalogueEntry& set) {
            return set.type == DatasetType::speech && set.labels == SpeechLabels::words;
          })
       .front();
@@ -74,7 +74,7 @@ Config config_of(const std::string& dataset, const CommandLine& line) {
 }
 
 void add_speech(const std::string& name, const Faults& faults, const CommandLine& line, Verified& verified) {
-  const Faults shown = shown_faults(faults);
+  const Faults shown = select_faults_to_show(faults);
   Report row;
   row.add("set", name).add("faults", static_cast<int64_t>(faults.size())).add("good", faults.empty());
   if (line.common.json) row.add("problems", shown);
@@ -87,7 +87,7 @@ void verify_folder(const std::string& name, const std::string& layout, const fs:
   // Throws for wrong keys in --set, even if the layout is a lexicon, which is verified without the config.
   const Config config = config_of(dataset_of(layout), line);
   add_speech(name,
-             is_lexicon(layout) ? speech_problems(layout, folder)
+             is_lexicon(layout) ? find_speech_faults(layout, folder)
                                 : speech_folder_problems(config, folder, data_access(line)),
              line, verified);
 }
@@ -116,7 +116,7 @@ void verify_config(const std::string& path, const CommandLine& line, Verified& v
   const std::string& dataset = config.data.dataset;
   if (config.model.type == "speech")
     add_speech(path, speech_config_problems(config, data_access(line)), line, verified);
-  else if (known_set(dataset).type == DatasetType::images)
+  else if (require_catalogue_entry(dataset).type == DatasetType::images)
     verify_published(dataset, line, verified);
   else
     throw ConfigError(
@@ -136,9 +136,9 @@ void verify_one(const std::string& name, const std::string& layout, const Comman
                 Verified& verified) {
   if (is_config(name)) return verify_config(name, line, verified);
   if (is_path(name)) return verify_folder(name, layout, name, line, verified);
-  if (const KnownSet* const set = unpublished_set(name))
+  if (const CatalogueEntry* const set = unpublished_set(name))
     return verify_folder(name, name, require_set(*set, line.common.data_dir), line, verified);
-  const auto known = set_names([](const KnownSet& set) { return !set.files.empty(); });
+  const auto known = list_set_names([](const CatalogueEntry& set) { return !set.files.empty(); });
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw ConfigError(unknown_text("data set, folder or config", name, known));
   verify_published(name, line, verified);

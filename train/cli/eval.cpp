@@ -18,8 +18,8 @@ namespace {
 
 std::string kinds_with_random_evaluation() {
   std::string names;
-  for (const AttentionKind& kind : attention_kinds())
-    if (kind.capabilities.random_evaluation) names += (names.empty() ? "" : ", ") + kind.name;
+  for (const AttentionKind& kind : list_attention_kinds())
+    if (kind.capabilities.has_random_evaluation) names += (names.empty() ? "" : ", ") + kind.name;
   return names;
 }
 
@@ -144,7 +144,7 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   if (text)
     report_text(result,
                 carried ? concat_text("state carried through ", result.examples, " equal parts of the split")
-                        : context_text(*text, longest_memory(run.model->options().encoder.attention)),
+                        : context_text(*text, max_memory_span(run.model->options().encoder.attention)),
                 report);
   report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
   print_report(report, line.common);

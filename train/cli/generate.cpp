@@ -33,7 +33,7 @@ Plan plan_of(const CommandLine& line, const LoadedRun& run) {
   const int64_t processes = join_processes().communicator->size();
   plan.batch = std::min(line.options.get<int64_t>("batch"), (plan.count + processes - 1) / processes);
   plan.options.mode = generation_mode(line, *run.model);
-  plan.options.graphs = run.config.run.cuda_graphs;
+  plan.options.use_graphs = run.config.run.cuda_graphs;
   if (line.options.get<std::string>("scale") == "exp") plan.options.scale = SamplingScale::exp;
   plan.options.sampling = sampling_of(line);
   plan.options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
@@ -44,7 +44,7 @@ Plan plan_of(const CommandLine& line, const LoadedRun& run) {
 // fewer test images, continues with the first image. If the data set is not available, returns zeros.
 Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& line) {
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
-  const KnownSet& set = known_set(run.config.data.dataset);
+  const CatalogueEntry& set = require_catalogue_entry(run.config.data.dataset);
   const bool exists = set.needs_path ? std::filesystem::is_directory(run.config.data.path)
                                      : locate_set(set, line.common.data_dir).has_value();
   if (!exists) {

@@ -99,7 +99,7 @@ std::string prompt_of(const CommandLine& line, const Tokenizer& tokenizer) {
   } catch (const EncodingError&) {
   }
   int64_t token = 0;
-  while (token + 1 < tokenizer.vocabulary() && tokenizer.text_of(token).empty()) ++token;
+  while (token + 1 < tokenizer.vocabulary_size() && tokenizer.text_of(token).empty()) ++token;
   return std::string(tokenizer.text_of(token));
 }
 

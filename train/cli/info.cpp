@@ -78,7 +78,7 @@ int run_info(const Arguments& arguments) {
     log_warning("this OpenBLAS uses ", blas.threading,
                 " and not OpenMP, so its threads compete with the threads of Tapeformer; install "
                 "libopenblas-openmp-dev and build again");
-  if (const std::string advice = blas_advice(); !advice.empty()) log_warning(advice);
+  if (const std::string advice = make_blas_hint(); !advice.empty()) log_warning(advice);
   if (!join_problem().empty()) log_warning(join_problem());
   const CudaReport cuda = cuda_report();
   Report report;
@@ -94,7 +94,7 @@ int run_info(const Arguments& arguments) {
       .add("blas_threading", blas.threading)
       .add("cpu_products", cpu_product_library())
       .add("cpu_bfloat16_products", has_bfloat16_products(kCpu))
-      .add("threads", threads())
+      .add("threads", thread_count())
       .add("processes", join_problem().empty() ? std::to_string(join_processes().communicator->size())
                                                : "1; other processes cannot be joined: " + join_problem())
       .add("cuda", cuda.backend)

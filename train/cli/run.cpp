@@ -26,7 +26,7 @@ constexpr int kFailed = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 
 
 std::string help_text() {
   std::string kinds;
-  for (const AttentionKind& kind : attention_kinds()) kinds += (kinds.empty() ? "" : ", ") + kind.name;
+  for (const AttentionKind& kind : list_attention_kinds()) kinds += (kinds.empty() ? "" : ", ") + kind.name;
   std::string text = "tapeformer " + build_info().version +
                      ": trains Transformers for images, text and speech\n\nAttention kinds: " + kinds +
                      "\n\nUsage:\n  tapeformer COMMAND [arguments] [options]\n\nCommands:\n";

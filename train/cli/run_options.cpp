@@ -144,7 +144,7 @@ void write_grid(const LoadedRun& run, const fs::path& path, const Tensor& images
   GridOptions options;
   options.columns = columns;
   options.scale = std::clamp<int64_t>(kMaxGridPixels / std::max<int64_t>(columns * d.width, 1), 1, kMaxScale);
-  const Tensor picture = image_grid(images, d.height, d.width, d.channels, options);
+  const Tensor picture = make_image_grid(images, d.height, d.width, d.channels, options);
   write_png(path, picture);
   add_to_events(run, path, picture);
   log_info("wrote ", path.string());

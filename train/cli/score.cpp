@@ -85,7 +85,7 @@ class LineScorer {
     }
     char numbers[64];
     std::snprintf(numbers, sizeof numbers, "%.3f\t%.4f\t", bits(score), score.bits_per_byte());
-    print_text(numbers + printable_line(line) + "\n");
+    print_text(numbers + escape_line(line) + "\n");
   }
 
   const LoadedRun& run_;

@@ -26,8 +26,8 @@ void make_folder(const fs::path& folder) {
 void write_alignments(const fs::path& path, const std::vector<ScoredUtterance>& utterances) {
   std::string text;
   for (const ScoredUtterance& utterance : utterances)
-    text +=
-        utterance.id + "\n" + alignment_text(align_phones(utterance.reference, utterance.hypothesis)) + "\n";
+    text += utterance.id + "\n" + format_alignment(align_phones(utterance.reference, utterance.hypothesis)) +
+            "\n";
   replace_file(path.string(), text);
 }
 
@@ -35,17 +35,17 @@ Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
   const PhoneScore &score = result.score, &processed = result.processed;
   Report report;
   report.add("split", result.split)
-      .add("examples", score.utterances)
+      .add("examples", score.utterance_count)
       .add("left_out", part.left_out)
       .add("per", score.error_rate())
-      .add("phones", score.reference)
+      .add("phones", score.reference_count)
       .add("insertions", score.insertions)
       .add("deletions", score.deletions)
       .add("substitutions", score.substitutions)
-      .add("wrong_utterances", score.wrong)
+      .add("wrong_utterances", score.wrong_utterances)
       .add("per_processed", processed.error_rate())
-      .add("examples_processed", processed.utterances)
-      .add("phones_processed", processed.reference)
+      .add("examples_processed", processed.utterance_count)
+      .add("phones_processed", processed.reference_count)
       .add("unprocessed", static_cast<int64_t>(result.unprocessed.size()));
   std::vector<Report> rows;
   for (const UnprocessedUtterance& utterance : result.unprocessed) {
@@ -84,9 +84,10 @@ int evaluate_speech(const FoundRun& found, const CommandLine& line) {
 
   if (part.left_out > 0)
     log_warning(part.left_out, " utterances without usable sound or labels were left out, ",
-                result.score.utterances, " are scored");
+                result.score.utterance_count, " are scored");
   const std::string processed = processed_line(result);
-  if (!line.common.json) print_text(result.score.line() + "\n" + (processed.empty() ? "" : processed + "\n"));
+  if (!line.common.json)
+    print_text(result.score.format_line() + "\n" + (processed.empty() ? "" : processed + "\n"));
   Report report = report_of(result, part);
   report.add("beam", options.beam).add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
   if (const int64_t count = line.options.get<int64_t>("confusions"); count > 0) {

@@ -120,7 +120,7 @@ int run_transcribe(const Arguments& arguments) {
     };
     try {
       const auto start = std::chrono::steady_clock::now();
-      if (!line->common.json && streams) print_text(printable_line(path) + "\n");
+      if (!line->common.json && streams) print_text(escape_line(path) + "\n");
       const Recognition heard =
           !streams ? transcribe(run, path, beam)
           : path == kStandardInput
@@ -130,7 +130,7 @@ int run_transcribe(const Arguments& arguments) {
       const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       row.add("phones", heard.phones).add("frames", heard.frames).add("seconds", took);
       if (streams) row.add("restarts", stream->restarts()).add("partials", heard.partials);
-      if (!line->common.json) print_text(printable_line(path) + "\t" + join_words(heard.phones) + "\n");
+      if (!line->common.json) print_text(escape_line(path) + "\t" + join_words(heard.phones) + "\n");
     } catch (const DataError& error) {
       fail(error.what());
     } catch (const ShapeError& error) {

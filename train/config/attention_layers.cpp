@@ -138,7 +138,7 @@ class AttentionApplier {
   void report_other_kind(const Setting& setting, const std::string& kind, const Kinds& kinds) {
     if (is_shared(setting) && contains(catalogue_.names, kind)) return;
     if (!uses_attention(config_)) return;  // without attention layers, [attention] has no effect
-    const std::string nearest = nearest_name(kind, kinds);
+    const std::string nearest = find_nearest_name(kind, kinds);
     problems_.push_back(
         {setting.key_position, setting.name() + ": model.attention has no kind " + quoted(kind) +
                                    (nearest.empty() ? "" : "; did you mean " + quoted(nearest) + "?")});

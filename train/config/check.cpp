@@ -12,7 +12,7 @@ namespace {
 using Require = std::function<void(bool, const std::string&, const std::string&)>;
 
 // Returns the values of model.type that a data set supports.
-std::vector<std::string> model_types(const KnownSet& set) {
+std::vector<std::string> model_types(const CatalogueEntry& set) {
   if (set.type == DatasetType::sequences || set.type == DatasetType::text) return {"sequence"};
   if (set.type == DatasetType::expressions) return {"classification"};
   if (set.type == DatasetType::vectors) return {"set"};
@@ -21,7 +21,7 @@ std::vector<std::string> model_types(const KnownSet& set) {
                          : std::vector<std::string>{"image"};
 }
 
-void check_data(const Config& config, const KnownSet& set, const Require& require) {
+void check_data(const Config& config, const CatalogueEntry& set, const Require& require) {
   const DataConfig& data = config.data;
   const bool images = set.type == DatasetType::images;
   const std::string name = quoted(data.dataset);
@@ -74,7 +74,7 @@ void check_config(const Config& config, const AttentionCatalogue& catalogue,
   require(train.steps > 0 || train.epochs > 0, "train.steps",
           "neither train.steps nor train.epochs is set, expected one above 0");
 
-  if (const KnownSet* const set = find_set(data.dataset)) check_data(config, *set, require);
+  if (const CatalogueEntry* const set = find_catalogue_entry(data.dataset)) check_data(config, *set, require);
 
   if (catalogue.model_problems)
     for (const auto& [key, problem] : catalogue.model_problems(config)) require(false, key, problem);

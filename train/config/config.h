@@ -52,7 +52,7 @@ struct DataConfig {
   int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
   int64_t sequence_length = 256;
   int64_t eval_context = 0;
-  bool streams = false;  // each batch continues the previous batch; see LoaderOptions::streams
+  bool streams = false;  // each batch continues the previous batch; see LoaderOptions::use_streams
   // For texts, `path` is a file, a folder or a pattern. For pictures and speech, it is a folder. If `path` is
   // empty, the folder of the data set in the data directories is used.
   std::string path = {};

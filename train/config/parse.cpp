@@ -52,7 +52,7 @@ RawValue raw_value(const toml::node& node) {
     return {value->get(), text.str()};
   }
   if (auto value = node.as_string())
-    return {value->get(), "string \"" + shorten(printable_line(value->get())) + "\""};
+    return {value->get(), "string \"" + shorten(escape_line(value->get())) + "\""};
   if (auto array = node.as_array()) {
     std::vector<RawValue> elements;
     for (const auto& element : *array) elements.push_back(raw_value(element));
@@ -131,7 +131,7 @@ std::string without_mark(std::string_view name) {
 }
 
 std::string syntax_message(const toml::parse_error& error) {
-  std::string text = printable_line(error.description());
+  std::string text = escape_line(error.description());
   const std::string prefix = "Error while parsing ";
   if (text.starts_with(prefix)) text = text.substr(prefix.size());
   return "syntax error: " + text;
@@ -231,7 +231,7 @@ std::optional<RawValue> set_value(const std::string& text, std::string& problem)
       return std::nullopt;
     }
   }
-  return RawValue{text, "string \"" + shorten(printable_line(text)) + "\""};
+  return RawValue{text, "string \"" + shorten(escape_line(text)) + "\""};
 }
 
 }  // namespace
@@ -256,7 +256,7 @@ ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<
   for (const auto& option : sets) {
     const size_t equals = option.find('=');
     const std::string name = option.substr(0, equals);
-    const ConfigPosition where{"--set " + printable_line(name), 0, ++number};
+    const ConfigPosition where{"--set " + escape_line(name), 0, ++number};
     if (equals == std::string::npos || name.empty()) {
       problems.push_back({where, "expected table.key=value"});
       continue;

@@ -42,21 +42,22 @@ std::string unknown_key_text(const Setting& setting, const std::vector<std::stri
   const std::string text = "unknown key " + setting.name() + context;
   if (const auto table = table_with_key(setting.key, schema))
     return text + "; did you mean " + *table + "." + setting.key + "?";
-  const std::string near = nearest_name(setting.key, names);
+  const std::string near = find_nearest_name(setting.key, names);
   return text + (near.empty() ? "" : "; did you mean " + setting.table + "." + near + "?");
 }
 
 std::string key_without_table_text(const Setting& setting, const std::vector<SchemaKey>& schema) {
   std::vector<std::string> names = {"extends"};
   for (const auto& key : schema) names.push_back(key.spec.name);
-  std::string near = table_with_key(setting.key, schema) ? setting.key : nearest_name(setting.key, names);
+  std::string near =
+      table_with_key(setting.key, schema) ? setting.key : find_nearest_name(setting.key, names);
   if (const auto table = table_with_key(near, schema)) near = *table + "." + near;
   return "unknown key " + setting.key + " outside of all tables" +
          (near.empty() ? "" : "; did you mean " + near + "?");
 }
 
 std::string unknown_table_text(const std::string& name) {
-  const std::string near = nearest_name(name, config_tables());
+  const std::string near = find_nearest_name(name, config_tables());
   return "unknown table [" + name + "]" + (near.empty() ? "" : "; did you mean [" + near + "]?");
 }
 

@@ -9,18 +9,18 @@ namespace tapeformer {
 namespace {
 
 // Returns the most common default of a key over the data sets, and the data sets with different defaults,
-// such as "16000 (fsdd: 8000)". `member` points to the default of the key in a KnownSet. Data sets without a
-// default are skipped.
+// such as "16000 (fsdd: 8000)". `member` points to the default of the key in a CatalogueEntry. Data sets
+// without a default are skipped.
 template <class T>
-std::string defaults_text(T KnownSet::*member) {
+std::string defaults_text(T CatalogueEntry::*member) {
   std::vector<T> values;
-  for (const KnownSet& set : known_sets())
+  for (const CatalogueEntry& set : list_catalogue())
     if (set.*member != T{}) values.push_back(set.*member);
   const T usual = *std::max_element(values.begin(), values.end(), [&](const T& a, const T& b) {
     return std::count(values.begin(), values.end(), a) < std::count(values.begin(), values.end(), b);
   });
   std::string others;
-  for (const KnownSet& set : known_sets())
+  for (const CatalogueEntry& set : list_catalogue())
     if (set.*member != T{} && set.*member != usual)
       others += concat_text(others.empty() ? "" : ", ", set.name, ": ", set.*member);
   return concat_text(usual, others.empty() ? "" : concat_text(" (", others, ")"));
@@ -31,7 +31,7 @@ std::string defaults_text(T KnownSet::*member) {
 void add_data(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
   table.keys_of(scope::every_config(), KeyRole::model);
-  table.add("dataset", &DataConfig::dataset, "data set").one_of(set_names([](const KnownSet& set) {
+  table.add("dataset", &DataConfig::dataset, "data set").one_of(list_set_names([](const CatalogueEntry& set) {
     return set.type != DatasetType::lexicon;
   }));
   table.keys_of(scope::every_config(), KeyRole::data);
@@ -69,7 +69,7 @@ void add_data(std::vector<SchemaKey>& keys) {
       .add("max_length", &DataConfig::max_length,
            "sequence length; listops and sets: largest number of tokens or elements")
       .range(8, kLargestSize);
-  table.keys_of(scope::varied_lengths(), KeyRole::data);
+  table.keys_of(scope::has_varied_lengths(), KeyRole::data);
   table
       .add("min_length", &DataConfig::min_length,
            "smallest number of tokens or elements; 0: a quarter of max_length")
@@ -139,11 +139,12 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
       .range(1, 1e9);
   table.keys_of(scope::parts(), KeyRole::data);
   table.add("train_part", &DataConfig::train_part,
-            "folder of the training part in data.path; empty: " + defaults_text(&KnownSet::train_part));
-  table.add("valid_part", &DataConfig::valid_part,
-            "folder of the part that training evaluates on; empty: " + defaults_text(&KnownSet::valid_part));
+            "folder of the training part in data.path; empty: " + defaults_text(&CatalogueEntry::train_part));
+  table.add(
+      "valid_part", &DataConfig::valid_part,
+      "folder of the part that training evaluates on; empty: " + defaults_text(&CatalogueEntry::valid_part));
   table.add("test_part", &DataConfig::test_part,
-            "folder of the test part; empty: " + defaults_text(&KnownSet::test_part));
+            "folder of the test part; empty: " + defaults_text(&CatalogueEntry::test_part));
   table.keys_of(scope::lexicon(), KeyRole::data);
   table
       .add("lexicon", &DataConfig::lexicon,
@@ -168,7 +169,7 @@ void add_speech_features(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::recordings(), KeyRole::features);
   table
       .add("sample_rate", &DataConfig::sample_rate,
-           "samples per second; 0: " + defaults_text(&KnownSet::sample_rate))
+           "samples per second; 0: " + defaults_text(&CatalogueEntry::sample_rate))
       .range(0, 192000);
   table.add("resample", &DataConfig::resample,
             "convert recordings of another rate; by default they are refused");
@@ -192,7 +193,7 @@ void add_speech_features(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::speech(), KeyRole::training);
   table.add("spec_augment", &DataConfig::spec_augment,
             "mask frequency bands and time spans in training, as SpecAugment");
-  table.keys_of(scope::spec_augment(), KeyRole::training);
+  table.keys_of(scope::apply_spec_augment(), KeyRole::training);
   table.add("frequency_masks", &DataConfig::frequency_masks, "number of frequency masks").range(0, 100);
   table.add("frequency_width", &DataConfig::frequency_width, "largest number of bins in a frequency mask")
       .range(0, 1024);

@@ -27,21 +27,21 @@ std::string listed(const Names& names) {
 // error messages list the names of the data sets.
 KeyScope of_sets(const SetFilter& filter, std::string owner = "") {
   if (owner.empty()) {
-    const Names names = set_names(filter);
+    const Names names = list_set_names(filter);
     owner = (names.size() > 1 ? "the data sets " : "the data set ") + listed(names);
   }
   return {{owner, "data.dataset", [filter](const Config& c) {
-             const KnownSet* const set = find_set(c.data.dataset);
+             const CatalogueEntry* const set = find_catalogue_entry(c.data.dataset);
              return set && filter(*set);
            }}};
 }
 
-bool is_speech(const KnownSet& set) {
+bool is_speech(const CatalogueEntry& set) {
   return set.type == DatasetType::speech;
 }
 
 // Returns whether the examples of a data set are generated with random numbers of tokens or elements.
-bool has_varied_lengths(const KnownSet& set) {
+bool has_varied_lengths(const CatalogueEntry& set) {
   return set.type == DatasetType::expressions || set.type == DatasetType::vectors;
 }
 
@@ -67,52 +67,53 @@ KeyScope both(KeyScope a, const KeyScope& b) {
 }
 
 KeyScope known_images() {
-  return of_sets([](const KnownSet& set) { return set.type == DatasetType::images && set.height > 0; },
+  return of_sets([](const CatalogueEntry& set) { return set.type == DatasetType::images && set.height > 0; },
                  "data sets of images of a known size");
 }
 
 KeyScope image_folders() {
-  return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::image_folder; });
+  return of_sets([](const CatalogueEntry& set) { return set.format == DatasetFormat::image_folder; });
 }
 
 KeyScope color_images() {
-  return of_sets([](const KnownSet& set) {
+  return of_sets([](const CatalogueEntry& set) {
     return set.format == DatasetFormat::image_folder ||
            (set.type == DatasetType::images && set.channels == 3);
   });
 }
 
 KeyScope symbols() {
-  return of_sets([](const KnownSet& set) { return set.type == DatasetType::sequences; });
+  return of_sets([](const CatalogueEntry& set) { return set.type == DatasetType::sequences; });
 }
 
 KeyScope generated_sequences() {
-  return of_sets(
-      [](const KnownSet& set) { return set.type == DatasetType::sequences || has_varied_lengths(set); });
+  return of_sets([](const CatalogueEntry& set) {
+    return set.type == DatasetType::sequences || has_varied_lengths(set);
+  });
 }
 
-KeyScope varied_lengths() {
+KeyScope has_varied_lengths() {
   return of_sets(has_varied_lengths);
 }
 
 KeyScope mixtures_of_gaussians() {
-  return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::set_mixture; });
+  return of_sets([](const CatalogueEntry& set) { return set.format == DatasetFormat::set_mixture; });
 }
 
 KeyScope listops() {
-  return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::listops; });
+  return of_sets([](const CatalogueEntry& set) { return set.format == DatasetFormat::listops; });
 }
 
 KeyScope speech_or_known_images() {
   return of_sets(
-      [](const KnownSet& set) {
+      [](const CatalogueEntry& set) {
         return is_speech(set) || (set.type == DatasetType::images && set.height > 0);
       },
       "data sets of images of a known size and of speech");
 }
 
 KeyScope texts() {
-  return of_sets([](const KnownSet& set) { return set.type == DatasetType::text; });
+  return of_sets([](const CatalogueEntry& set) { return set.type == DatasetType::text; });
 }
 
 KeyScope independent_examples() {
@@ -121,12 +122,12 @@ KeyScope independent_examples() {
 }
 
 KeyScope data_paths() {
-  return of_sets([](const KnownSet& set) { return is_speech(set) || set.needs_path; },
+  return of_sets([](const CatalogueEntry& set) { return is_speech(set) || set.needs_path; },
                  "data sets of speech and the data sets \"images\" and \"text\"");
 }
 
 KeyScope shared_splits() {
-  return of_sets([](const KnownSet& set) {
+  return of_sets([](const CatalogueEntry& set) {
     return set.type == DatasetType::text || set.format == DatasetFormat::image_folder;
   });
 }
@@ -147,30 +148,31 @@ KeyScope speech() {
 }
 
 KeyScope recordings() {
-  return of_sets([](const KnownSet& set) { return is_speech(set) && set.sample_rate > 0; },
+  return of_sets([](const CatalogueEntry& set) { return is_speech(set) && set.sample_rate > 0; },
                  "data sets of recordings");
 }
 
 KeyScope parts() {
-  return of_sets([](const KnownSet& set) { return is_speech(set) && set.has_part_folders(); });
+  return of_sets([](const CatalogueEntry& set) { return is_speech(set) && set.has_part_folders(); });
 }
 
 KeyScope lexicon() {
-  return of_sets([](const KnownSet& set) { return is_speech(set) && set.labels != SpeechLabels::phones; });
+  return of_sets(
+      [](const CatalogueEntry& set) { return is_speech(set) && set.labels != SpeechLabels::phones; });
 }
 
 // Returns the conditions under which data.unknown_words has an effect: the transcripts contain words, which
 // need a lexicon. In Kaldi directories, transcripts contain phones if data.lexicon is empty.
 KeyScope unknown_words() {
   return both(lexicon(), {{"transcripts with a lexicon", "data.lexicon", [](const Config& c) {
-                             const KnownSet* const set = find_set(c.data.dataset);
+                             const CatalogueEntry* const set = find_catalogue_entry(c.data.dataset);
                              return !set || set->labels != SpeechLabels::phones_or_words ||
                                     !c.data.lexicon.empty();
                            }}});
 }
 
 KeyScope timit() {
-  return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::timit; });
+  return of_sets([](const CatalogueEntry& set) { return set.format == DatasetFormat::timit; });
 }
 
 KeyScope normalised_features() {
@@ -178,7 +180,7 @@ KeyScope normalised_features() {
               {{"normalised features", "data.cmvn", [](const Config& c) { return c.data.cmvn != "none"; }}});
 }
 
-KeyScope spec_augment() {
+KeyScope apply_spec_augment() {
   return both(speech(), {{"data.spec_augment = true", "data.spec_augment",
                           [](const Config& c) { return c.data.spec_augment; }}});
 }

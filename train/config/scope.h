@@ -45,7 +45,7 @@ KeyScope color_images();   // data sets of images that can be RGB
 KeyScope symbols();
 KeyScope generated_sequences();
 KeyScope listops();
-KeyScope varied_lengths();  // generated data sets with data.min_length
+KeyScope has_varied_lengths();  // generated data sets with data.min_length
 KeyScope mixtures_of_gaussians();
 KeyScope speech_or_known_images();
 KeyScope texts();
@@ -60,7 +60,7 @@ KeyScope lexicon();     // data sets of speech whose labels may be words
 KeyScope unknown_words();
 KeyScope timit();
 KeyScope normalised_features();
-KeyScope spec_augment();
+KeyScope apply_spec_augment();
 
 KeyScope image_models();
 KeyScope sequence_models();

@@ -114,7 +114,7 @@ std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& sp
   for (const RawValue& element : elements) {
     const auto text = std::get_if<std::string>(&element.data);
     if (!text || is_choice(*text, spec)) continue;
-    const std::string near = nearest_name(*text, spec.choices);
+    const std::string near = find_nearest_name(*text, spec.choices);
     if (!near.empty()) problem += "; did you mean " + quoted(near) + "?";
     break;
   }

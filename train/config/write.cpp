@@ -99,7 +99,7 @@ std::string config_help(const AttentionCatalogue& catalogue, const std::string& 
   if (std::string_view(kExtends).find(word) != std::string_view::npos) text = kExtendsHelp + text;
   if (!text.empty()) return text.substr(text.find_first_not_of('\n'));
   for (const std::string& name : std::vector(names)) names.push_back(name.substr(name.find('.') + 1));
-  const std::string near = nearest_name(word, names);
+  const std::string near = find_nearest_name(word, names);
   throw ConfigError("no config key has \"" + word + "\" in its name" +
                     (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }

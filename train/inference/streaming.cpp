@@ -32,12 +32,12 @@ int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
   if (seconds == 0) return 0;
   if (seconds == kTrainedWindow) {
     const int64_t longest = run.description.longest_frames;
-    return std::max(longest > 0 ? longest : run.config.model.max_frames, StreamDecoder::kShortestWindow);
+    return std::max(longest > 0 ? longest : run.config.model.max_frames, StreamDecoder::kMinWindow);
   }
   const auto frames = static_cast<int64_t>(std::llround(seconds * kFramesPerSecond));
-  if (frames < StreamDecoder::kShortestWindow)
+  if (frames < StreamDecoder::kMinWindow)
     throw ConfigError(concat_text("window ", seconds, ": expected -1, 0 or at least ",
-                                  StreamDecoder::kShortestWindow / kFramesPerSecond, " seconds"));
+                                  StreamDecoder::kMinWindow / kFramesPerSecond, " seconds"));
   return frames;
 }
 
@@ -78,7 +78,7 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
   StreamDecoderOptions options{.window = window_frames(run, window_seconds)};
   // The decoder finds pauses by the energies of filterbank features. Features that are read from files are
   // not filterbank energies, so restarts at pauses are disabled.
-  if (known_set(run.config.data.dataset).sample_rate == 0) options.pause = 0;
+  if (require_catalogue_entry(run.config.data.dataset).sample_rate == 0) options.pause = 0;
   set_scale(run, options);
   return with_config_keys([&] { return std::make_unique<StreamDecoder>(*run.model, options); });
 }

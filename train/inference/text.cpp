@@ -19,7 +19,7 @@ std::vector<double> window_nats(const AutoregressiveModel& model, std::span<cons
   const auto length = static_cast<int64_t>(tokens.size()) - 1;
   const Tensor inputs = Tensor::from(std::vector<int64_t>(tokens.begin(), tokens.end() - 1), {1, length});
   const Tensor logits =
-      model.forward(inputs.to(model.predictor.weight.device()), {.prefix = true, .memory = memory});
+      model.forward(inputs.to(model.predictor.weight.device()), {.is_prefix = true, .memory = memory});
   const Tensor log_probabilities = log_softmax(logits.view({length, logits.size(2)})).to(kCpu);
   const auto values = log_probabilities.to_vector();
   std::vector<double> nats(static_cast<size_t>(length));
@@ -37,7 +37,7 @@ void check_carried(const AutoregressiveModel& model, int64_t tokens) {
           unsupported_text(attention, "recurrent form", &AttentionCapabilities::recurrent);
       !reason.empty())
     throw ConfigError("--context carried: " + reason);
-  if (!supports(attention, &AttentionCapabilities::constant_state))
+  if (!supports(attention, &AttentionCapabilities::has_constant_state))
     throw ConfigError(
         "--context carried: the state of the attention kind grows with the text; give a number of tokens");
   if (tokens > model.options().position_limit())

@@ -92,7 +92,7 @@ void Progress::update(const ProgressSample& sample) {
 
 void Progress::message(const std::string& raw) {
   if (style_ == ProgressStyle::silent) return;
-  const std::string text = printable_message(raw);
+  const std::string text = escape_message(raw);
   if (line_.empty())
     out_ << text << std::endl;
   else

@@ -42,7 +42,7 @@ class Progress {
   // Shows the sample. Skips the sample if the previous line is less than 0.1 seconds old on a terminal, or
   // less than 10 seconds old on other outputs. The first and the final step are always shown.
   void update(const ProgressSample& sample);
-  // Prints printable_message(raw) on a line above the progress line.
+  // Prints escape_message(raw) on a line above the progress line.
   void message(const std::string& raw);
   // Ends the rewritten line. Later updates start a new line.
   void finish();

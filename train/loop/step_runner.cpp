@@ -21,7 +21,7 @@ StepRunner::StepRunner(const Config& config, Device device, const RunState& stat
   const bool several = processes_.size() > 1;
   if (several)
     reducer_ = std::make_unique<GradientReducer>(
-        processes_, tensors_of(task_.model().parameters()),
+        processes_, strip_names(task_.model().parameters()),
         ReducerOptions{.bfloat16 = config_.train.reduce_dtype == "bfloat16"});
   const bool captures = config_.run.cuda_graphs && (!several || processes_.launches_on_device());
   if (!device_.is_cpu() && captures)
@@ -60,7 +60,7 @@ void StepRunner::compute_weights() {
   double total = 0;
   for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
     const BatchSlice slice = task_.slice(micro_batch);
-    weights_.push_back(slice.loss_count);
+    weights_.push_back(slice.loss_divisor);
     total += slice.batch_loss_count;
   }
   for (double& weight : weights_) weight = total > 0 ? weight / total : 0;
@@ -75,11 +75,11 @@ BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms&
   const BatchSlice slice = task_.slice(micro_batch);
   if (slice.examples == 0) return {};
   const BatchLoss batch = task_.loss(micro_batch, {.training = true,
-                                                   .dropout_off = !with_dropout,
+                                                   .disable_dropout = !with_dropout,
                                                    .seed = static_cast<uint64_t>(config_.run.seed),
                                                    .step = static_cast<uint64_t>(number),
                                                    .first_example = slice.first_example,
-                                                   .terms = &terms});
+                                                   .loss_terms = &terms});
   // In a run with several processes, read() checks the losses after the processes have exchanged the losses.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
     check_loss(batch.loss.item(), state_.step, task_.examples_of(number), state_);

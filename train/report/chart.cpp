@@ -287,7 +287,7 @@ void write_chart(const std::filesystem::path& stem, const Chart& chart) {
   const std::string svg = stem.string() + ".svg", pdf = stem.string() + ".pdf";
   replace_file(svg, to_svg(chart));
   try {
-    replace_file(pdf, CommandOutput(Words{"rsvg-convert", "--format=pdf", svg}, {.seconds = 60}).text());
+    replace_file(pdf, CommandOutput(Words{"rsvg-convert", "--format=pdf", svg}, {.max_seconds = 60}).text());
   } catch (const DataError&) {
     log_info(pdf, " is not written: it needs the program rsvg-convert (librsvg2-bin)");
   }

@@ -34,7 +34,7 @@ std::string machine_text() {
 nlohmann::ordered_json provenance() {
   return {{"commit", source_commit()},
           {"machine", machine_text()},
-          {"threads", threads()},
+          {"threads", thread_count()},
           {"date", fmt::format("{:%Y-%m-%dT%H:%MZ}", fmt::gmtime(std::time(nullptr)))}};
 }
 

@@ -47,7 +47,7 @@ bool is_measure(const Reproduction& reproduction, const Setting& setting) {
 std::string taken_settings(const Reproduction& reproduction, const Setting& setting) {
   std::vector<std::string> names;
   for (const OptionSpec& spec : reproduction.measure) names.push_back(spec.name);
-  const std::string near = nearest_name(setting.key, names);
+  const std::string near = find_nearest_name(setting.key, names);
   std::string text = "\"" + reproduction.name + "\" does not take this setting";
   if (!near.empty()) return text + concat_text("; did you mean ", kMeasure, ".", near, "?");
   text += "; it takes";

@@ -89,7 +89,7 @@ Store::Store(const Reproduction& reproduction, const ReproductionOptions& option
 }
 
 CommandContext Store::context() const {
-  return {.out = out_, .logs = out_ / "logs", .runs = runs_, .threads = threads(), .device = device_};
+  return {.out = out_, .logs = out_ / "logs", .runs = runs_, .threads = thread_count(), .device = device_};
 }
 
 fs::path Store::file(const Row& row, int64_t seed) const {

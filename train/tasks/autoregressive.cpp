@@ -48,7 +48,7 @@ class AutoregressiveTask final : public DatasetTask {
     if (!captures_steps_ || (batch.mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
     BatchLayout layout = layout_of(batch);
     if (memory_)
-      layout.memory = std::min(preceding_[slot], longest_memory(model_->options().encoder.attention));
+      layout.memory = std::min(preceding_[slot], max_memory_span(model_->options().encoder.attention));
     Batch& on_device = on_device_[{slot, layout}];
     copy_to_device(batch.tokens, on_device.tokens);
     if (batch.mask.defined()) copy_to_device(batch.mask, on_device.mask);

@@ -22,33 +22,33 @@ std::string digest_of(const Dataset& set) {
   Checksum checksum;
   checksum.append(tokens.raw(), static_cast<size_t>(tokens.bytes()));
   return concat_text(set.size(), " examples of ", set.info().name, " ", set.info().split, ", CRC-32 ",
-                     crc32_text(checksum.crc32));
+                     format_crc32(checksum.crc32));
 }
 
 }  // namespace
 
 DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Communicator& processes,
-                         LossCount loss_count)
-    : processes_(processes), loss_count_(std::move(loss_count)) {
+                         LossCount loss_divisor)
+    : processes_(processes), loss_count_(std::move(loss_divisor)) {
   require_divisible("data.batch_size", config.data.batch_size, processes);
   check_evaluation_files(config);
   const auto training_set =
       make_split(config, "train", {.data_dir = data_dir, .random_windows = config.data.shuffle});
   evaluation_set_ = make_split(config, evaluation_split(config),
                                {.data_dir = data_dir, .tokenizer = training_set->tokenizer()});
-  loader_ = std::make_shared<const Loader>(training_set,
-                                           LoaderOptions{.batch_size = config.data.batch_size,
-                                                         .shuffle = config.data.shuffle,
-                                                         .seed = static_cast<uint64_t>(config.run.seed),
-                                                         .last = LastBatch::drop,
-                                                         .streams = is_text(config) && config.data.streams});
+  loader_ = std::make_shared<const Loader>(
+      training_set, LoaderOptions{.batch_size = config.data.batch_size,
+                                  .shuffle = config.data.shuffle,
+                                  .seed = static_cast<uint64_t>(config.run.seed),
+                                  .last_batch = LastBatchPolicy::drop,
+                                  .use_streams = is_text(config) && config.data.streams});
   evaluation_batch_ =
       config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
 }
 
 void DatasetTask::prepare_batches(int64_t first, int64_t last) {
-  prefetch_ =
-      std::make_unique<Prefetch<SlicedBatch>>([this](int64_t number) { return load(number); }, first, last);
+  prefetch_ = std::make_unique<PrefetchQueue<SlicedBatch>>([this](int64_t number) { return load(number); },
+                                                           first, last);
 }
 
 Batch DatasetTask::next_batch(int64_t number, int64_t slot) {
@@ -67,12 +67,12 @@ DatasetTask::SlicedBatch DatasetTask::load(int64_t number) const {
   const Batch batch = loader_->dataset().batch(
       std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));
   BatchSlice slice{.first_example = first, .examples = last - first};
-  slice.loss_count = loss_count_(batch);
-  slice.batch_loss_count = slice.loss_count;
+  slice.loss_divisor = loss_count_(batch);
+  slice.batch_loss_count = slice.loss_divisor;
   if (slice.examples < count) {
     const bool equal_counts = !batch.mask.defined() && slice.examples > 0;
     slice.batch_loss_count =
-        equal_counts ? slice.loss_count / static_cast<double>(slice.examples) * static_cast<double>(count)
+        equal_counts ? slice.loss_divisor / static_cast<double>(slice.examples) * static_cast<double>(count)
                      : loss_count_(loader_->dataset().batch(indices));
   }
   return {batch, slice};

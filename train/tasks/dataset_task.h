@@ -34,7 +34,7 @@ class DatasetTask : public Task {
 
   // Loads the splits for training and evaluation. Throws ConfigError if `processes` cannot divide a batch.
   DatasetTask(const Config& config, const std::string& data_dir, Communicator& processes,
-              LossCount loss_count);
+              LossCount loss_divisor);
 
   const Dataset& training_set() const { return loader_->dataset(); }
   const Dataset& evaluation_set() const { return *evaluation_set_; }
@@ -56,8 +56,8 @@ class DatasetTask : public Task {
   std::shared_ptr<const Dataset> evaluation_set_;
   std::shared_ptr<const Loader> loader_;
   int64_t evaluation_batch_ = 0;
-  std::map<int64_t, BatchSlice> slices_;             // indexed by slot
-  std::unique_ptr<Prefetch<SlicedBatch>> prefetch_;  // last member: its thread uses the other members
+  std::map<int64_t, BatchSlice> slices_;                  // indexed by slot
+  std::unique_ptr<PrefetchQueue<SlicedBatch>> prefetch_;  // last member: its thread uses the other members
 };
 
 }  // namespace tapeformer

@@ -35,7 +35,7 @@ struct TaskEvaluation {
 };
 
 struct BatchLoss {
-  Tensor loss;         // scalar, recorded on the tape, without the terms in ForwardContext::terms
+  Tensor loss;         // scalar, recorded on the tape, without the terms in ForwardContext::loss_terms
   int64_t tokens = 0;  // number of predictions or frames, for the speed in the progress line
 };
 
@@ -44,7 +44,7 @@ struct BatchSlice {
   int64_t first_example = 0, examples = 0;  // range of the examples in the batch
   // Number of items over which the loss is averaged (predictions, utterances or labels): in the slice, and in
   // the whole batch.
-  double loss_count = 0, batch_loss_count = 0;
+  double loss_divisor = 0, batch_loss_count = 0;
 };
 
 // Returns the range [first, second) of `count` examples that process `rank` of `size` computes.

@@ -80,7 +80,7 @@ TEST_CASE("WAV, FLAC, Ogg and SPHERE files give the written samples") {
     CHECK(audio.rate == 16000);
     CHECK(largest_difference(audio.samples, samples) <= tolerance);
     const AudioInfo info = read_audio_info(dir / name);
-    CHECK(info.samples == 16000);
+    CHECK(info.sample_count == 16000);
     CHECK(info.channels == 1);
   }
 }
@@ -90,13 +90,13 @@ TEST_CASE("read_audio() reads a range of samples, and ranges beyond the recordin
   const auto samples = tone(200000, 300, 16000);
   write_sound(dir / "a.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, samples, 16000);
   const Audio whole = read_audio(dir / "a.flac");
-  const Audio part = read_audio(dir / "a.flac", {.first = 70001, .last = 150003});
+  const Audio part = read_audio(dir / "a.flac", {.first_sample = 70001, .last_sample = 150003});
   REQUIRE(part.samples.size() == 80002);
   CHECK(std::equal(part.samples.begin(), part.samples.end(), whole.samples.begin() + 70001));
-  CHECK(contains(decoding_error(dir / "a.flac", {.first = 5, .last = 200001}),
+  CHECK(contains(decoding_error(dir / "a.flac", {.first_sample = 5, .last_sample = 200001}),
                  "a.flac: samples 5 to 200001 are out of range, the recording has 200000"));
-  CHECK(contains(decoding_error(dir / "a.flac", {.first = 5, .last = 5}), "samples 5 to 5"));
-  CHECK(contains(decoding_error(dir / "a.flac", {.first = -1}), "samples -1 to"));
+  CHECK(contains(decoding_error(dir / "a.flac", {.first_sample = 5, .last_sample = 5}), "samples 5 to 5"));
+  CHECK(contains(decoding_error(dir / "a.flac", {.first_sample = -1}), "samples -1 to"));
 }
 
 TEST_CASE("truncated files are errors in every format") {
@@ -163,7 +163,7 @@ TEST_CASE("a FLAC that was written to a pipe has no number of samples and is rea
   write_file(path, bytes);
   CHECK(read_audio_info(path).samples == 100000);
   CHECK(read_audio(path).samples == whole.samples);
-  const Audio part = read_audio(path, {.first = 30001, .last = 90000});
+  const Audio part = read_audio(path, {.first_sample = 30001, .last_sample = 90000});
   REQUIRE(part.samples.size() == 59999);
   CHECK(std::equal(part.samples.begin(), part.samples.end(), whole.samples.begin() + 30001));
 }
@@ -278,16 +278,16 @@ TEST_CASE("decoding of a small FLAC of ten hours stops at the limit of the calle
   const int64_t before = peak_kilobytes();
   const std::string expected = "long.flac: is longer than the limit of 30 s";
   CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
-  CHECK(read_audio(path, {.last = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
-  CHECK(contains(decoding_error(path, {.last = 16000 * 31, .max_seconds = 30}), expected));
+  CHECK(read_audio(path, {.last_sample = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
+  CHECK(contains(decoding_error(path, {.last_sample = 16000 * 31, .max_seconds = 30}), expected));
   // Decoding also stops at the limit if the number of samples in the header is 0, which means unknown.
   std::string bytes = read_file(path);
   bytes[21] = static_cast<char>(bytes[21] & 0xF0);
   for (size_t i = 22; i < 26; ++i) bytes[i] = 0;
   write_file(path, bytes);
   CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
-  CHECK(contains(decoding_error(path, {.first = 16000, .max_seconds = 30}), expected));
-  CHECK(read_audio(path, {.last = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
+  CHECK(contains(decoding_error(path, {.first_sample = 16000, .max_seconds = 30}), expected));
+  CHECK(read_audio(path, {.last_sample = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
   CHECK(read_audio_info(path, 30).samples < 16000 * 40);
   // If the number of samples in the header is too small, reading ends after this number of samples.
   bytes[25] = 100;
@@ -305,7 +305,7 @@ TEST_CASE("the length limit is exact to the sample in every container") {
     write_sound(dir / name, format, samples, 16000);
     CHECK(contains(decoding_error(dir / name, {.max_seconds = 1}), "is longer than the limit of 1 s"));
     CHECK(read_audio(dir / name, {.max_seconds = 16001.0 / 16000}).samples.size() == 16001);
-    CHECK(read_audio(dir / name, {.first = 1, .max_seconds = 1}).samples.size() == 16000);
+    CHECK(read_audio(dir / name, {.first_sample = 1, .max_seconds = 1}).samples.size() == 16000);
   }
 }
 
@@ -346,7 +346,7 @@ std::vector<float> piped(const std::string& bytes, bool raw, const AudioOptions&
   REQUIRE(write(ends[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
   close(ends[1]);
   const std::unique_ptr<int, void (*)(int*)> reader(&ends[0], [](int* end) { close(*end); });
-  AudioStream stream(AudioPipe{.descriptor = ends[0], .raw = raw}, options);
+  AudioStream stream(AudioPipe{.descriptor = ends[0], .is_raw = raw}, options);
   std::vector<float> found;
   for (auto block = stream.next(); !block.empty(); block = stream.next())
     found.insert(found.end(), block.begin(), block.end());

@@ -58,18 +58,20 @@ TEST_CASE("LastBatch::drop leaves out a smaller last batch of an epoch, and Last
   CHECK(drop.batches_per_epoch() == 2);
   CHECK(drop.indices_at(1) == std::vector<int64_t>{4, 5, 6, 7});
   CHECK(drop.indices_at(2) == std::vector<int64_t>{0, 1, 2, 3});
-  const Loader keep = counting_loader(10, {.batch_size = 4, .shuffle = false, .last = LastBatch::keep});
+  const Loader keep =
+      counting_loader(10, {.batch_size = 4, .shuffle = false, .last_batch = LastBatchPolicy::keep});
   CHECK(keep.batches_per_epoch() == 3);
   CHECK(keep.indices_at(2) == std::vector<int64_t>{8, 9});
   CHECK(keep.indices_at(3) == std::vector<int64_t>{0, 1, 2, 3});
   CHECK(keep.batch_at(2).tokens.to_vector() == std::vector<double>{8, 9});
-  // If the size is a multiple of the batch size, both values of LastBatch give the same batches.
+  // If the size is a multiple of the batch size, both values of LastBatchPolicy give the same batches.
   CHECK(counting_loader(8, {.batch_size = 4}).batches_per_epoch() == 2);
-  CHECK(counting_loader(8, {.batch_size = 4, .last = LastBatch::keep}).batches_per_epoch() == 2);
+  CHECK(counting_loader(8, {.batch_size = 4, .last_batch = LastBatchPolicy::keep}).batches_per_epoch() == 2);
 }
 
 TEST_CASE("a shuffled epoch visits every example once, in another order in every epoch") {
-  const Loader loader = counting_loader(100, {.batch_size = 7, .seed = 3, .last = LastBatch::keep});
+  const Loader loader =
+      counting_loader(100, {.batch_size = 7, .seed = 3, .last_batch = LastBatchPolicy::keep});
   std::set<std::vector<int64_t>> orders;
   for (int64_t epoch = 0; epoch < 20; ++epoch) {
     const std::vector<int64_t> order = epoch_of(loader, epoch);
@@ -77,13 +79,14 @@ TEST_CASE("a shuffled epoch visits every example once, in another order in every
     CHECK(std::set<int64_t>(order.begin(), order.end()).size() == 100);
     orders.insert(order);
   }
-  orders.insert(epoch_of(counting_loader(100, {.batch_size = 7, .seed = 4, .last = LastBatch::keep}), 0));
+  orders.insert(
+      epoch_of(counting_loader(100, {.batch_size = 7, .seed = 4, .last_batch = LastBatchPolicy::keep}), 0));
   CHECK(orders.size() == 21);
 }
 
 TEST_CASE("every permutation is equally likely") {
   std::map<std::vector<int64_t>, int> count;
-  for (int64_t epoch = 0; epoch < 24000; ++epoch) ++count[epoch_order(1, epoch, 4)];
+  for (int64_t epoch = 0; epoch < 24000; ++epoch) ++count[shuffle_epoch(1, epoch, 4)];
   CHECK(count.size() == 24);
   for (const auto& [order, times] : count)
     CHECK(std::abs(times - 1000) < 160);  // 160 is about 5 standard deviations
@@ -123,16 +126,16 @@ TEST_CASE("loaders accept batches of one example and data sets of one batch, and
   CHECK(one.batch_at(5).tokens.to_vector() == std::vector<double>{2});
   CHECK(counting_loader(1, {.batch_size = 1}).indices_at(7) == std::vector<int64_t>{0});
   CHECK(counting_loader(4, {.batch_size = 4}).batches_per_epoch() == 1);
-  CHECK(counting_loader(3, {.batch_size = 4, .last = LastBatch::keep}).indices_at(0).size() == 3);
+  CHECK(counting_loader(3, {.batch_size = 4, .last_batch = LastBatchPolicy::keep}).indices_at(0).size() == 3);
 
-  const auto error = [](int64_t size, int64_t batch, LastBatch last) {
+  const auto error = [](int64_t size, int64_t batch, LastBatchPolicy last) {
     return message_of<ConfigError>([&] { counting_loader(size, {.batch_size = batch, .last = last}); });
   };
-  CHECK(error(3, 4, LastBatch::drop) ==
+  CHECK(error(3, 4, LastBatchPolicy::drop) ==
         "batch size 4 is larger than the 3 examples of counting train; lower the batch size or raise the "
         "limit on examples");
-  CHECK(error(3, 0, LastBatch::keep) == "batch size 0, expected at least 1");
-  CHECK(error(0, 1, LastBatch::keep) == "counting train has no examples");
+  CHECK(error(3, 0, LastBatchPolicy::keep) == "batch size 0, expected at least 1");
+  CHECK(error(0, 1, LastBatchPolicy::keep) == "counting train has no examples");
 }
 
 TEST_CASE("a prefetcher returns the batches of the loader from any first step to the last step") {
@@ -174,16 +177,19 @@ TEST_CASE("an exception of the thread is thrown after the complete batches") {
 
 TEST_CASE("batches of streams continue the examples of the previous batch, equally in each epoch") {
   const auto dataset = std::make_shared<Counting>(11);
-  const Loader loader(dataset, {.batch_size = 3, .shuffle = true, .seed = 1, .streams = true});
+  const Loader loader(dataset, {.batch_size = 3, .shuffle = true, .seed = 1, .use_streams = true});
   CHECK(loader.batches_per_epoch() == 3);
   using Indices = std::vector<int64_t>;
   CHECK(loader.indices_at(0) == Indices{0, 4, 8});
   CHECK(loader.indices_at(2) == Indices{2, 6, 10});
   CHECK(loader.indices_at(3) == loader.indices_at(0));
   // If the last batch is kept, each example is in exactly one batch.
-  const Loader all(dataset,
-                   {.batch_size = 3, .shuffle = false, .seed = 1, .last = LastBatch::keep, .streams = true});
+  const Loader all(dataset, {.batch_size = 3,
+                             .shuffle = false,
+                             .seed = 1,
+                             .last_batch = LastBatchPolicy::keep,
+                             .use_streams = true});
   CHECK(all.batches_per_epoch() == 4);
   CHECK(all.indices_at(3) == Indices{3, 7});
-  CHECK(stream_indices(2, 5, 0) == Indices{0, 1});
+  CHECK(compute_stream_indices(2, 5, 0) == Indices{0, 1});
 }

@@ -9,14 +9,14 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 TEST_CASE("CRC-32 gives the published check value, and checksums of parts can be combined") {
-  CHECK(checksum_of("123456789") == Checksum{9, 0xCBF43926});
-  CHECK(crc32_text(0xCBF43926) == "cbf43926");
-  CHECK(crc32_text(1) == "00000001");
-  Checksum parts = checksum_of("1234");
+  CHECK(compute_checksum("123456789") == Checksum{9, 0xCBF43926});
+  CHECK(format_crc32(0xCBF43926) == "cbf43926");
+  CHECK(format_crc32(1) == "00000001");
+  Checksum parts = compute_checksum("1234");
   parts.append("567", 3);
   parts.append(Checksum{});
-  parts.append(checksum_of("89"));
-  CHECK(parts == checksum_of("123456789"));
+  parts.append(compute_checksum("89"));
+  CHECK(parts == compute_checksum("123456789"));
 }
 
 TEST_CASE("read_with_checksum() reads a range of a file for any number of parts") {
@@ -29,7 +29,7 @@ TEST_CASE("read_with_checksum() reads a range of a file for any number of parts"
     std::string found(size, '\0');
     const Checksum checksum = read_with_checksum(file, found.data(), size, 5);
     CHECK(found == text.substr(5, size));
-    CHECK(checksum == checksum_of(found));
+    CHECK(checksum == compute_checksum(found));
   }
   std::string beyond(text.size(), '\0');
   CHECK_THROWS_AS(read_with_checksum(file, beyond.data(), beyond.size(), 1), FileError);

@@ -94,7 +94,7 @@ TEST_CASE("bad files are named and left out, or refused") {
   CHECK(contains(list.faults[0], "dangling.png: is a link without a target"));
   CHECK(contains(list.faults[1], "loop: is a link to a folder that contains it"));
   CHECK(load_image_folder("train", options).pixels.size(0) == 8);
-  options.refuse_bad = true;
+  options.refuse_faulty = true;
   const std::string text = message_of<DataError>([&] { load_image_folder("train", options); });
   for (const char* part : {"4 files cannot be used", "broken.png: expected a PNG image",
                            "tiny.png: has 2 x 9 pixels, expected at least 4 x 4", "dangling.png", "loop"})

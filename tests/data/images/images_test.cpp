@@ -75,9 +75,9 @@ TEST_CASE("train, valid and test contain the expected examples, and limit select
 }
 
 TEST_CASE("the summary of the splits contains the held-out examples") {
-  CHECK(split_summary("mnist", 55000, 5000, 10000) ==
+  CHECK(describe_splits("mnist", 55000, 5000, 10000) ==
         "mnist: 55,000 train, 5,000 valid (the last of train), 10,000 test");
-  CHECK(split_summary("tiny", 999, 0, 1000000) == "tiny: 999 train, 1,000,000 test");
+  CHECK(describe_splits("tiny", 999, 0, 1000000) == "tiny: 999 train, 1,000,000 test");
 }
 
 TEST_CASE("invalid options for a data set are config errors") {
@@ -101,10 +101,10 @@ TEST_CASE("grey images have the luma of ITU-R BT.601") {
   // 0.299 * 255 = 76.2, 0.587 * 255 = 149.7 and 0.114 * 255 = 29.1.
   const Tensor pixels =
       Tensor::from<uint8_t>({255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255, 10, 20, 30, 0, 0, 0}, {2, 9});
-  const Tensor grey = grey_images(pixels);
+  const Tensor grey = convert_images_to_grey(pixels);
   CHECK(grey.shape() == Shape{2, 3});
   CHECK(grey.to_vector() == std::vector<double>{76, 150, 29, 255, 18, 0});
-  CHECK_THROWS_AS(grey_images(Tensor::zeros({2, 4}, DType::uint8)), ShapeError);
+  CHECK_THROWS_AS(convert_images_to_grey(Tensor::zeros({2, 4}, DType::uint8)), ShapeError);
 }
 
 TEST_CASE("averages of blocks are computed per channel and round halves up") {

@@ -34,7 +34,7 @@ TEST_CASE("grey and RGB images are unchanged after writing and reading") {
 TEST_CASE("a grid arranges, scales and separates its images") {
   // Three images of 1 x 2 pixels in two columns, with scale 2 and gap 1, form two rows of height 2.
   const Tensor images = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
-  const Tensor grid = image_grid(images, 1, 2, 1, {.columns = 2, .scale = 2, .gap = 1, .background = 9});
+  const Tensor grid = make_image_grid(images, 1, 2, 1, {.columns = 2, .scale = 2, .gap = 1, .background = 9});
   CHECK(grid.shape() == Shape{7, 11, 1});
   const std::vector<double> edge(11, 9), top = {9, 1, 1, 2, 2, 9, 3, 3, 4, 4, 9},
                                          bottom = {9, 5, 5, 6, 6, 9, 9, 9, 9, 9, 9};
@@ -43,10 +43,11 @@ TEST_CASE("a grid arranges, scales and separates its images") {
     expected.insert(expected.end(), row->begin(), row->end());
   CHECK(grid.to_vector() == expected);
 
-  const Tensor colour = image_grid(Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {1, 6}), 1, 2, 3, {.scale = 1});
+  const Tensor colour =
+      make_image_grid(Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {1, 6}), 1, 2, 3, {.scale = 1});
   CHECK(colour.shape() == Shape{5, 6, 3});
   CHECK(colour.data<uint8_t>()[(2 * 6 + 3) * 3 + 1] == 5);
-  CHECK(image_grid(pattern({10, 196}), 14, 14, 1).shape() == Shape{3 * 58 + 2, 4 * 58 + 2, 1});
+  CHECK(make_image_grid(pattern({10, 196}), 14, 14, 1).shape() == Shape{3 * 58 + 2, 4 * 58 + 2, 1});
 }
 
 TEST_CASE("tensors that are not images are errors with the shape") {
@@ -56,11 +57,11 @@ TEST_CASE("tensors that are not images are errors with the shape") {
                        ShapeError);
   CHECK_THROWS_AS(write_png(dir / "x.png", Tensor::zeros({4, 4, 1})), ShapeError);
   CHECK_THROWS_AS(write_png(dir / "x.png", pattern({0, 4, 1})), ShapeError);
-  CHECK_THROWS_WITH_AS(image_grid(pattern({4, 5}), 2, 2, 1),
-                       "image_grid: needs contiguous uint8 (count, 4), not (4, 5) uint8", ShapeError);
-  CHECK_THROWS_WITH_AS(image_grid(pattern({0, 4}), 2, 2, 1), "image_grid: no images", ShapeError);
-  CHECK_THROWS_AS(image_grid(pattern({1, 4}), 2, 2, 1, {.scale = 0}), ShapeError);
-  CHECK_THROWS_AS(image_grid(pattern({1, 4}), 2, 2, 1, {.scale = int64_t{1} << 40}), ShapeError);
+  CHECK_THROWS_WITH_AS(make_image_grid(pattern({4, 5}), 2, 2, 1),
+                       "make_image_grid: needs contiguous uint8 (count, 4), not (4, 5) uint8", ShapeError);
+  CHECK_THROWS_WITH_AS(make_image_grid(pattern({0, 4}), 2, 2, 1), "make_image_grid: no images", ShapeError);
+  CHECK_THROWS_AS(make_image_grid(pattern({1, 4}), 2, 2, 1, {.scale = 0}), ShapeError);
+  CHECK_THROWS_AS(make_image_grid(pattern({1, 4}), 2, 2, 1, {.scale = int64_t{1} << 40}), ShapeError);
   CHECK(!std::filesystem::exists(dir / "x.png"));
 }
 

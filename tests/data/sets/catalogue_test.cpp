@@ -14,7 +14,7 @@ using namespace tapeformer::test;
 
 TEST_CASE("every row of the table of data sets is complete") {
   std::set<std::string_view> names;
-  for (const KnownSet& set : known_sets()) {
+  for (const CatalogueEntry& set : list_catalogue()) {
     CAPTURE(set.name);
     CHECK(names.insert(set.name).second);
     const bool images = set.type == DatasetType::images && !set.needs_path,
@@ -28,42 +28,42 @@ TEST_CASE("every row of the table of data sets is complete") {
     CHECK(set.has_part_folders() == !set.valid_part.empty());
     CHECK(set.has_part_folders() == !set.test_part.empty());
     CHECK(set.title.empty() == set.files.empty());
-    for (const KnownFile& file : set.files) CHECK(file.sha256.size() == (published ? 64 : 0));
+    for (const CatalogueFile& file : set.files) CHECK(file.sha256.size() == (published ? 64 : 0));
   }
 }
 
 TEST_CASE("known_set() returns the row of a name, and set_names() the names of the selected rows") {
-  const auto speech = [](const KnownSet& set) { return set.type == DatasetType::speech; };
-  CHECK(set_names().size() == known_sets().size());
-  CHECK(set_names([](const KnownSet& set) { return set.type == DatasetType::images; }) ==
+  const auto speech = [](const CatalogueEntry& set) { return set.type == DatasetType::speech; };
+  CHECK(list_set_names().size() == list_catalogue().size());
+  CHECK(list_set_names([](const CatalogueEntry& set) { return set.type == DatasetType::images; }) ==
         std::vector<std::string>{"mnist", "fashion-mnist", "cifar10", "images"});
-  CHECK(known_set("timit", speech).format == DatasetFormat::timit);
-  CHECK(find_set("timmit") == nullptr);
+  CHECK(require_catalogue_entry("timit", speech).format == DatasetFormat::timit);
+  CHECK(find_catalogue_entry("timmit") == nullptr);
   CHECK(message_of<ConfigError>([&] {
-          known_set("mnist", speech, "a corpus of speech");
+          require_catalogue_entry("mnist", speech, "a corpus of speech");
         }).starts_with("\"mnist\" is not a corpus of speech"));
 }
 
 TEST_CASE("every data set of speech and every lexicon has a check of its contents") {
   const TempDir dir;
-  const auto layouts = speech_layouts();
-  for (const KnownSet& set : known_sets()) {
+  const auto layouts = list_speech_layouts();
+  for (const CatalogueEntry& set : list_catalogue()) {
     if (set.type != DatasetType::speech && set.type != DatasetType::lexicon) continue;
     CAPTURE(set.name);
     const std::string name(set.name);
     CHECK(std::count(layouts.begin(), layouts.end(), name) == 1);
     // speech_problems() finds faults in an empty folder. It would throw for a data set without a check.
-    CHECK(!speech_problems(name, dir.path()).empty());
+    CHECK(!find_speech_faults(name, dir.path()).empty());
   }
 }
 
 TEST_CASE("a data set that is not found names its folder and its origin") {
   const TempDir dir;
-  for (const KnownSet& set : known_sets()) {
+  for (const CatalogueEntry& set : list_catalogue()) {
     if (set.type == DatasetType::sequences || !set.system_folder.empty()) continue;
     CAPTURE(set.name);
     const std::string text = message_of<MissingSetError>([&] { require_set(set, dir.path().string()); });
     CHECK(contains(text, (dir / std::string(set.name)).string()));
-    CHECK(contains(text, std::string(set.how_to_get)));
+    CHECK(contains(text, std::string(set.download_instructions)));
   }
 }

@@ -15,15 +15,15 @@ using Paths = std::vector<std::filesystem::path>;
 }  // namespace
 
 TEST_CASE("data directories are searched in the documented order") {
-  const KnownSet& mnist = known_set("mnist");
+  const CatalogueEntry& mnist = require_catalogue_entry("mnist");
   const ScopedVariable own("TAPEFORMER_DATA", "/own"), xdg("XDG_DATA_HOME", "/xdg"), home("HOME", "/home/me");
-  CHECK(candidate_folders(mnist, "") == Paths{"/own/mnist", "/xdg/tapeformer/mnist"});
-  CHECK(candidate_folders(mnist, "named") == Paths{"named/mnist"});
-  CHECK(candidate_folders(known_set("fashion-mnist"), "named") ==
+  CHECK(list_candidate_folders(mnist, "") == Paths{"/own/mnist", "/xdg/tapeformer/mnist"});
+  CHECK(list_candidate_folders(mnist, "named") == Paths{"named/mnist"});
+  CHECK(list_candidate_folders(require_catalogue_entry("fashion-mnist"), "named") ==
         Paths{"named/fashion-mnist", "/usr/share/datasets/fashion-mnist"});
   {
     const ScopedVariable none("TAPEFORMER_DATA", std::nullopt), relative("XDG_DATA_HOME", "relative");
-    CHECK(candidate_folders(mnist, "") == Paths{"/home/me/.local/share/tapeformer/mnist"});
+    CHECK(list_candidate_folders(mnist, "") == Paths{"/home/me/.local/share/tapeformer/mnist"});
   }
 }
 
@@ -32,13 +32,13 @@ TEST_CASE("the first folder with a file of the data set is used, and an empty fo
   const ScopedVariable own("TAPEFORMER_DATA", (dir / "own").string());
   const ScopedVariable xdg("XDG_DATA_HOME", (dir / "xdg").string());
   std::filesystem::create_directories(dir / "own" / "mnist");
-  CHECK(locate_set(known_set("mnist"), "") == std::nullopt);
+  CHECK(locate_set(require_catalogue_entry("mnist"), "") == std::nullopt);
   write_tiny_mnist(dir / "xdg" / "tapeformer" / "mnist", 1, 1);
-  CHECK(require_set(known_set("mnist"), "") == dir / "xdg" / "tapeformer" / "mnist");
+  CHECK(require_set(require_catalogue_entry("mnist"), "") == dir / "xdg" / "tapeformer" / "mnist");
   write_tiny_mnist(dir / "own" / "mnist", 1, 1);
-  CHECK(require_set(known_set("mnist"), "") == dir / "own" / "mnist");
+  CHECK(require_set(require_catalogue_entry("mnist"), "") == dir / "own" / "mnist");
   // If the user names a directory, no other directory is searched.
-  CHECK(locate_set(known_set("mnist"), (dir / "elsewhere").string()) == std::nullopt);
+  CHECK(locate_set(require_catalogue_entry("mnist"), (dir / "elsewhere").string()) == std::nullopt);
 }
 
 TEST_CASE("a missing data set is a data error with the searched folders and its origin") {
@@ -46,17 +46,18 @@ TEST_CASE("a missing data set is a data error with the searched folders and its 
   const ScopedVariable own("TAPEFORMER_DATA", (dir / "own").string());
   const ScopedVariable xdg("XDG_DATA_HOME", (dir / "xdg").string());
   std::filesystem::create_directories(dir / "own" / "cifar10");
-  const std::string message = message_of<DataError>([] { require_set(known_set("cifar10"), ""); });
+  const std::string message =
+      message_of<DataError>([] { require_set(require_catalogue_entry("cifar10"), ""); });
   CHECK(contains(message,
                  "cifar10: data set not found; looked in\n  " + (dir / "own/cifar10").string() + "\n"));
   CHECK(contains(message, (dir / "xdg/tapeformer/cifar10").string() + " (no such folder)\n"));
   CHECK(contains(message, "in such a folder, run: curl -L https://www.cs.toronto.edu"));
-  for (const KnownSet& set : known_sets())
-    CHECK(set.how_to_get.empty() ==
+  for (const CatalogueEntry& set : list_catalogue())
+    CHECK(set.download_instructions.empty() ==
           (set.type == DatasetType::sequences || set.type == DatasetType::expressions ||
            set.type == DatasetType::vectors || set.name == "text" || set.name == "images"));
-  CHECK(
-      contains(std::string(known_set("fashion-mnist").how_to_get), "apt-get install dataset-fashion-mnist"));
+  CHECK(contains(std::string(require_catalogue_entry("fashion-mnist").download_instructions),
+                 "apt-get install dataset-fashion-mnist"));
 }
 
 TEST_CASE("plain and .gz files are found, and a missing file is an error with its name") {
@@ -70,9 +71,9 @@ TEST_CASE("plain and .gz files are found, and a missing file is an error with it
 }
 
 TEST_CASE("an unknown data set is a config error with a suggestion") {
-  CHECK(message_of<ConfigError>([] { known_set("fashion_mnist"); }) ==
+  CHECK(message_of<ConfigError>([] { require_catalogue_entry("fashion_mnist"); }) ==
         "\"fashion_mnist\" is not a data set; did you mean \"fashion-mnist\"?");
-  CHECK(message_of<ConfigError>([] { known_set("zzzzzzzzzzzz"); }) ==
+  CHECK(message_of<ConfigError>([] { require_catalogue_entry("zzzzzzzzzzzz"); }) ==
         "\"zzzzzzzzzzzz\" is not a data set; there are mnist, fashion-mnist, cifar10, images, copy, "
         "duplication, "
         "listops, set-maximum, set-mixture, text, enwik8, text8, an4, fsdd, kaldi, timit, librispeech, "

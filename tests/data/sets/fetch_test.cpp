@@ -239,7 +239,8 @@ TEST_CASE("fetch accepts only https, also in redirections") {
     CHECK(contains(message_of<ConfigError>([&] { fetch_set("mnist", dir.path().string(), url); }),
                    "unsupported URL, expected https://"));
   CHECK_THROWS_AS(fetch_set("mnist", dir.path().string(), "https://[::"), ConfigError);
-  for (const KnownSet& set : known_sets()) CHECK((set.url.empty() || set.url.starts_with("https://")));
+  for (const CatalogueEntry& set : list_catalogue())
+    CHECK((set.url.empty() || set.url.starts_with("https://")));
 }
 
 TEST_CASE("fetch unpacks only the known files of an archive") {

@@ -16,7 +16,8 @@ TEST_CASE("list reports the folder of every data set, or the searched folders") 
   write_tiny_mnist(dir / "mnist", 2, 2);
   std::filesystem::remove(dir / "mnist" / "t10k-labels-idx1-ubyte");
   const std::vector<SetReport> reports = list_sets(dir.path().string());
-  REQUIRE(reports.size() == set_names([](const KnownSet& set) { return !set.files.empty(); }).size());
+  REQUIRE(reports.size() ==
+          list_set_names([](const CatalogueEntry& set) { return !set.files.empty(); }).size());
   for (const SetReport& report : reports) {
     CAPTURE(report.name);
     CHECK(report.searched_folders.front() == dir / report.name);

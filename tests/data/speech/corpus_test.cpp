@@ -98,9 +98,9 @@ TEST_CASE("utterances with unknown words are removed with UnknownWords::drop") {
   Corpus corpus{"c", std::vector<Utterance>(2)};
   corpus.utterances[0].words = {"a", "zork"};
   corpus.utterances[1].words = {"A", "a"};
-  const PronounceReport report = pronounce_words(corpus, lexicon, UnknownWords::drop);
-  CHECK(report.dropped == 1);
-  CHECK(report.unknown == Words{"zork"});
+  const PhoneAssignmentReport report = assign_phones(corpus, lexicon, UnknownWordPolicy::drop);
+  CHECK(report.dropped_count == 1);
+  CHECK(report.unknown_words == Words{"zork"});
   REQUIRE(corpus.utterances.size() == 1);
   CHECK(corpus.utterances[0].phones == Words{"AH", "AH"});
 }

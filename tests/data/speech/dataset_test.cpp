@@ -49,8 +49,8 @@ const PhoneTable kPhones({"a", "b"});
 std::vector<int64_t> random_lengths(int64_t count) {
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < count; ++i)
-    lengths.push_back(20 +
-                      static_cast<int64_t>(RandomStream(3, "lengths").below(static_cast<uint64_t>(i), 800)));
+    lengths.push_back(
+        20 + static_cast<int64_t>(RandomStream(3, "lengths").uniform_below(static_cast<uint64_t>(i), 800)));
   return lengths;
 }
 
@@ -86,8 +86,8 @@ TEST_CASE("features from a cache equal computed features, and each option and fi
   const SpeechDataset plain(corpus, kPhones, options);
   FeatureOptions cached = options.features;
   cached.cache_folder = (dir / "cache").string();
-  CHECK(!FeatureStore(corpus, cached).from_cache());
-  CHECK(FeatureStore(corpus, cached).from_cache());
+  CHECK(!FeatureStore(corpus, cached).is_from_cache());
+  CHECK(FeatureStore(corpus, cached).is_from_cache());
   options.features = cached;
   const SpeechDataset read(corpus, kPhones, options);
   for (int64_t i = 0; i < 5; ++i) CHECK(max_difference(read.features(i), plain.features(i)) == 0);
@@ -101,22 +101,22 @@ TEST_CASE("features from a cache equal computed features, and each option and fi
   others[5].resample = true;
   others[6].filterbank.energy = true;
   others[7].filterbank.shift_ms = 12.5;
-  std::vector<std::string> keys = {cache_key(corpus, cached)};
-  for (const FeatureOptions& other : others) keys.push_back(cache_key(corpus, other));
+  std::vector<std::string> keys = {make_cache_key(corpus, cached)};
+  for (const FeatureOptions& other : others) keys.push_back(make_cache_key(corpus, other));
   Corpus changed = corpus;
-  changed.utterances[2].begin = 0.1;
-  keys.push_back(cache_key(changed, cached));
+  changed.utterances[2].begin_seconds = 0.1;
+  keys.push_back(make_cache_key(changed, cached));
   write_wav(corpus.utterances[0].path, std::vector<float>(900, 0.5f), 8000);
-  keys.push_back(cache_key(corpus, cached));
+  keys.push_back(make_cache_key(corpus, cached));
   std::sort(keys.begin(), keys.end());
   CHECK(std::unique(keys.begin(), keys.end()) == keys.end());
 
-  CHECK(!FeatureStore(changed, cached).from_cache());
-  const auto path = dir / "cache" / (cache_key(changed, cached) + ".features");
+  CHECK(!FeatureStore(changed, cached).is_from_cache());
+  const auto path = dir / "cache" / (make_cache_key(changed, cached) + ".features");
   REQUIRE(std::filesystem::exists(path));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 5);
-  CHECK(!FeatureStore(changed, cached).from_cache());  // because the cache file is truncated
-  CHECK(FeatureStore(changed, cached).from_cache());
+  CHECK(!FeatureStore(changed, cached).is_from_cache());  // because the cache file is truncated
+  CHECK(FeatureStore(changed, cached).is_from_cache());
 }
 
 TEST_CASE("a feature cache stores faults of recordings, but no faults of commands and no damaged values") {
@@ -125,18 +125,18 @@ TEST_CASE("a feature cache stores faults of recordings, but no faults of command
   FeatureOptions cached = options_8k().features;
   cached.cache_folder = (dir / "cache").string();
   write_file(corpus.utterances[1].path, std::string(500, 'x'));
-  CHECK(!FeatureStore(corpus, cached).from_cache());
+  CHECK(!FeatureStore(corpus, cached).is_from_cache());
   const FeatureStore kept(corpus, cached);
-  CHECK(kept.from_cache());
+  CHECK(kept.is_from_cache());
   CHECK(contains(kept.error(1), "not a readable audio file"));
 
-  const auto path = dir / "cache" / (cache_key(corpus, cached) + ".features");
+  const auto path = dir / "cache" / (make_cache_key(corpus, cached) + ".features");
   std::string bytes = read_file(path);
   const float damage = NAN;
   std::memcpy(bytes.data() + 400, &damage, sizeof damage);
   write_file(path, bytes);
-  CHECK(!FeatureStore(corpus, cached).from_cache());
-  CHECK(FeatureStore(corpus, cached).from_cache());
+  CHECK(!FeatureStore(corpus, cached).is_from_cache());
+  CHECK(FeatureStore(corpus, cached).is_from_cache());
 
   // The command fails until the file that it prints exists. The cache must not store this failure.
   corpus.utterances[1].path.clear();
@@ -146,9 +146,9 @@ TEST_CASE("a feature cache stores faults of recordings, but no faults of command
   CHECK(max_difference(failed.features(0), FeatureStore(corpus, options_8k().features).features(0)) == 0);
   std::filesystem::copy_file(corpus.utterances[2].path, dir / "late.wav");
   const FeatureStore later(corpus, cached);
-  CHECK(!later.from_cache());
+  CHECK(!later.is_from_cache());
   CHECK(later.error(1).empty());
-  CHECK(FeatureStore(corpus, cached).from_cache());
+  CHECK(FeatureStore(corpus, cached).is_from_cache());
 }
 
 TEST_CASE("a feature cache with a flipped bit at any offset is computed again") {
@@ -157,7 +157,7 @@ TEST_CASE("a feature cache with a flipped bit at any offset is computed again") 
   FeatureOptions cached = options_8k().features;
   cached.cache_folder = (dir / "cache").string();
   const Tensor expected = FeatureStore(corpus, cached).features(0);
-  const auto path = dir / "cache" / (cache_key(corpus, cached) + ".features");
+  const auto path = dir / "cache" / (make_cache_key(corpus, cached) + ".features");
   const std::string whole = read_file(path);
   const size_t stride = whole.size() / 60 + 1;
   for (size_t at = 0; at < whole.size(); at += at + stride < whole.size() ? stride : 7) {
@@ -166,7 +166,7 @@ TEST_CASE("a feature cache with a flipped bit at any offset is computed again") 
     damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
     write_file(path, damaged);
     const FeatureStore again(corpus, cached);
-    CHECK(!again.from_cache());
+    CHECK(!again.is_from_cache());
     CHECK(max_difference(again.features(0), expected) == 0);
     REQUIRE(read_file(path) == whole);
   }
@@ -177,7 +177,7 @@ TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
   const Corpus corpus = noise_corpus(dir, 1);
   FeatureOptions cached = options_8k().features;
   cached.cache_folder = (dir / "cache").string();
-  const auto path = dir / "cache" / (cache_key(corpus, cached) + ".features");
+  const auto path = dir / "cache" / (make_cache_key(corpus, cached) + ".features");
   const auto bytes_of = [](const std::vector<int64_t>& values) {
     return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
   };
@@ -185,10 +185,10 @@ TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
   // frames of `dims` features. The features are missing.
   for (const int64_t dims : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
     const std::string index = bytes_of({1, 2, dims, 0, 0, 0});
-    write_file(path, index + bytes_of({int64_t{checksum_of(index).crc32}}) + "tapeformer features 3\n");
-    CHECK(!FeatureStore(corpus, cached).from_cache());
+    write_file(path, index + bytes_of({int64_t{compute_checksum(index).crc32}}) + "tapeformer features 3\n");
+    CHECK(!FeatureStore(corpus, cached).is_from_cache());
   }
-  CHECK(FeatureStore(corpus, cached).from_cache());
+  CHECK(FeatureStore(corpus, cached).is_from_cache());
 }
 
 TEST_CASE("unfinished files of a feature cache are removed unless a process has them open") {
@@ -221,7 +221,7 @@ TEST_CASE("an utterance with a fault is left out and reported") {
   const SpeechDataset set(corpus, kPhones, options);
   CHECK(set.size() == 2);
   CHECK(set.report().faults == std::vector<std::string>{"u1: list:2: an empty transcript"});
-  options.refuse_bad = true;
+  options.refuse_faulty = true;
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options); }),
                  "list:2: an empty transcript"));
 }
@@ -263,7 +263,7 @@ TEST_CASE("the length of an utterance is its number of complete steps of the mod
   CHECK(!usable(frames / 4 + 1));
 }
 
-TEST_CASE("unusable files are left out and reported, or are errors with refuse_bad") {
+TEST_CASE("unusable files are left out and reported, or are errors with refuse_faulty") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 8);
   write_file(corpus.utterances[0].path, std::string("no sound"));
@@ -281,10 +281,10 @@ TEST_CASE("unusable files are left out and reported, or are errors with refuse_b
       "u2.wav: 3 samples are less than a frame", "expected 8000 samples per second, found 16000",
       "u4: \"x\" is not one of the 2 phones",    "u5: has no labels"};
   for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(set.report().faults[i], parts[i]));
-  CHECK(set.report().too_short == std::vector<std::string>{"u6"});
-  CHECK(steps_needed(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
+  CHECK(set.report().too_short_ids == std::vector<std::string>{"u6"});
+  CHECK(min_ctc_steps(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
   SpeechOptions strict = options_8k();
-  strict.refuse_bad = true;
+  strict.refuse_faulty = true;
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, strict); }), "noise: u0: "));
   corpus.utterances.resize(2);
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options_8k()); }),
@@ -302,10 +302,10 @@ TEST_CASE("scoring keeps utterances that are shorter than their labels or have u
   options.use = SpeechUse::scoring;
   const SpeechDataset set(corpus, kPhones, options);
   REQUIRE(set.size() == 3);
-  CHECK(set.report().too_short == std::vector<std::string>{"u0"});
+  CHECK(set.report().too_short_ids == std::vector<std::string>{"u0"});
   CHECK(set.report().unseen_phones == std::set<std::string>{"x"});
   CHECK(set.report().faults == std::vector<std::string>{"u2: has no labels"});
-  CHECK(set.report().labels == 43);
+  CHECK(set.report().label_count == 43);
   CHECK(set.reference(1) == Words{"a", "x"});
   CHECK(set.labels(1).empty());
   CHECK_FALSE(set.has_loss(0));
@@ -356,7 +356,7 @@ TEST_CASE("features are normalised by utterance, speaker or data set") {
   CHECK(mean_of(speaker, {0}) > 1e-4);
   CHECK(mean_of(global, {0, 1, 2, 3}) < 1e-5);
   CHECK(mean_of(global, {0, 2}) > 1e-4);
-  options.global = global.global_statistics();
+  options.global_statistics = global.global_statistics();
   CHECK(max_difference(SpeechDataset({"one", {corpus.utterances[3]}}, kPhones, options).features(0),
                        global.features(3)) == 0);
 }
@@ -372,7 +372,7 @@ TEST_CASE("with a limit, statistics of a speaker use all utterances of the speak
     options.limit = 2;
     const SpeechDataset part(corpus, kPhones, options);
     REQUIRE(part.size() == 2);
-    CHECK(part.report().utterances == 2);
+    CHECK(part.report().utterance_count == 2);
     for (const auto& [mine, theirs] : {std::pair<int64_t, int64_t>{0, 0}, {1, 3}}) {
       CHECK(part.utterance(mine).id == whole.utterance(theirs).id);
       CHECK(max_difference(part.features(mine), whole.features(theirs)) == 0);
@@ -383,18 +383,18 @@ TEST_CASE("with a limit, statistics of a speaker use all utterances of the speak
 TEST_CASE("batches do not depend on threads, and masks depend on the stream and the utterance") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 7);
-  const int before = threads();
+  const int before = thread_count();
   const SpecAugmentOptions masks{.frequency_width = 10, .time_width = 10};
   const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5, 6};
   std::vector<Tensor> results;
   for (const int count : {1, 2, 5}) {
-    set_threads(count);
+    set_thread_count(count);
     const SpeechDataset set(corpus, kPhones, options_8k());
     results.push_back(set.batch(all, &masks, RandomStream(1, "spec_augment", 9)).features);
     CHECK(max_difference(results[0], set.batch(all, &masks, RandomStream(1, "spec_augment", 10)).features) >
           0);
   }
-  set_threads(before);
+  set_thread_count(before);
   CHECK(max_difference(results[0], results[1]) == 0);
   CHECK(max_difference(results[0], results[2]) == 0);
 }
@@ -416,8 +416,8 @@ TEST_CASE("plans of batches respect max_frames, contain every utterance once and
     CHECK(longest * static_cast<int64_t>(batch.size()) <= 4000);
   }
   CHECK(seen == std::vector<int>(1000, 1));
-  CHECK(padding_share(lengths, first) < 0.06);
-  const auto small = plan_batches(lengths, {.max_frames = 100, .max_batch = 2}, 0);
+  CHECK(compute_padding_share(lengths, first) < 0.06);
+  const auto small = plan_batches(lengths, {.max_frames = 100, .max_utterances = 2}, 0);
   CHECK(std::all_of(small.begin(), small.end(), [](const auto& batch) { return batch.size() <= 2; }));
   const auto sorted = plan_batches(lengths, {.max_frames = 4000, .shuffle = false}, 3);
   CHECK(lengths[static_cast<size_t>(sorted.front()[0])] <=
@@ -434,22 +434,24 @@ namespace {
 void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");
-  CHECK(pronounce_words(digits, cmudict, UnknownWords::refuse).dropped == 0);
+  CHECK(assign_phones(digits, cmudict, UnknownWordPolicy::refuse).dropped_count == 0);
   const auto an4 = std::filesystem::exists(data / "an4" / "etc") ? data / "an4" : data / "an4" / "an4";
   for (const Corpus& corpus : {read_an4(an4, "train"), read_an4(an4, "test"), digits}) {
     std::vector<Words> sequences;
     for (const Utterance& utterance : corpus.utterances) sequences.push_back(utterance.phones);
     const SpeechDataset set(corpus, make_phone_table(sequences), options_8k());
     CHECK(set.report().faults.empty());
-    CHECK(set.size() + static_cast<int64_t>(set.report().too_short.size()) ==
+    CHECK(set.size() + static_cast<int64_t>(set.report().too_short_ids.size()) ==
           static_cast<int64_t>(corpus.utterances.size()));
-    const auto lengths = set.all_frames();
+    const auto lengths = set.frame_counts();
     const auto batches = plan_batches(lengths, {.max_frames = 8000}, 0);
-    MESSAGE(corpus.name << ": " << set.size() << " utterances, " << set.report().frames << " frames, "
-                        << set.report().labels << " labels of " << set.phones().classes() - 1 << " phones, "
-                        << set.report().too_short.size() << " too short; " << batches.size() << " batches, "
-                        << 100 * padding_share(lengths, batches) << " % padding");
-    CHECK(padding_share(lengths, batches) < 0.15);  // corpora with few utterances may have more padding
+    MESSAGE(corpus.name << ": " << set.size() << " utterances, " << set.report().frame_count << " frames, "
+                        << set.report().label_count << " labels of " << set.phones().class_count() - 1
+                        << " phones, " << set.report().too_short_ids.size() << " too short; "
+                        << batches.size() << " batches, " << 100 * compute_padding_share(lengths, batches)
+                        << " % padding");
+    CHECK(compute_padding_share(lengths, batches) <
+          0.15);  // corpora with few utterances may have more padding
     CHECK(set.batch(batches[0]).features.size(2) == set.dims());
   }
 }

@@ -89,8 +89,8 @@ TEST_CASE("SpecAugment masks bands and spans within its limits and depends on it
   for (uint64_t step = 0; step < 50; ++step) {
     const RandomStream stream(3, "spec_augment", step);
     const Tensor features = Tensor::full({60, 40}, 1), again = Tensor::full({60, 40}, 1);
-    spec_augment(features, options, stream, 20);
-    spec_augment(again, options, stream, 20);
+    apply_spec_augment(features, options, stream, 20);
+    apply_spec_augment(again, options, stream, 20);
     CHECK(max_difference(features, again) == 0);
     const float* v = features.data<float>();
     int64_t frames = 0, bands = 0;
@@ -110,9 +110,9 @@ TEST_CASE("SpecAugment masks bands and spans within its limits and depends on it
   }
   CHECK(masked > 200);
   CHECK(masked < 700);
-  spec_augment(Tensor::zeros({0, 40}), options, RandomStream(1, "s"));
+  apply_spec_augment(Tensor::zeros({0, 40}), options, RandomStream(1, "s"));
   CHECK(contains(message_of<ShapeError>([&] {
-                   spec_augment(Tensor::zeros({3, 40}), options, {}, 7);
+                   apply_spec_augment(Tensor::zeros({3, 40}), options, {}, 7);
                  }),
                  "multiple"));
 }

@@ -66,12 +66,12 @@ TEST_CASE("a Kaldi directory is read with segments, words and speakers") {
   Corpus corpus = read_kaldi_directory(dir.path());
   REQUIRE(corpus.utterances.size() == 2);
   CHECK(corpus.utterances[0].words == Words{"hello", "world"});
-  CHECK(corpus.utterances[0].end == 0.5);
+  CHECK(corpus.utterances[0].end_seconds == 0.5);
   CHECK(corpus.utterances[1].speaker == "s2");
-  CHECK(corpus.utterances[1].begin == 0.5);
-  CHECK(!corpus.utterances[1].end);
+  CHECK(corpus.utterances[1].begin_seconds == 0.5);
+  CHECK(!corpus.utterances[1].end_seconds);
   CHECK(corpus.utterances[1].path == dir / "r.wav");
-  CHECK(kaldi_problems(dir.path()).empty());
+  CHECK(find_kaldi_faults(dir.path()).empty());
   use_words_as_phones(corpus);
   CHECK(corpus.utterances[1].phones == Words{"good", "bye"});
   write_kaldi_directory(dir / "copy", corpus);
@@ -99,7 +99,7 @@ TEST_CASE("every fault of a Kaldi directory is reported with its file and line")
     write_directory(dir);
     write_file(dir / name, std::string(contents));
     CHECK(contains(listing_error(dir), message));
-    CHECK(!kaldi_problems(dir.path()).empty());
+    CHECK(!find_kaldi_faults(dir.path()).empty());
   }
 }
 
@@ -108,7 +108,7 @@ TEST_CASE(
   const auto one_fault = [](const TempDir& dir, const std::string& message) {
     CAPTURE(message);
     CHECK(listing_error(dir) == "");
-    const auto problems = kaldi_problems(dir.path());
+    const auto problems = find_kaldi_faults(dir.path());
     REQUIRE(problems.size() == 1);
     CHECK(contains(problems[0], message));
   };
@@ -151,7 +151,7 @@ TEST_CASE("commands of wav.scp are run only if they are allowed") {
   std::filesystem::rename(dir / "r.wav", dir / "a  b/r.wav");
   write_file(dir / "wav.scp", "r1   cat '" + (dir / "a  b/r.wav").string() + "' | cat |\n");
   CHECK(contains(listing_error(dir), "only if allow_commands is set"));
-  REQUIRE(kaldi_problems(dir.path()).size() == 1);
+  REQUIRE(find_kaldi_faults(dir.path()).size() == 1);
   Corpus corpus = read_kaldi_directory(dir.path(), true);
   REQUIRE(corpus.utterances.size() == 2);
   CHECK(corpus.utterances[0].path.empty());
@@ -180,8 +180,8 @@ TEST_CASE("the check of the contents runs allowed commands and reads their outpu
   write_file(dir / "text", std::string("u1 A\nu2 A\n"));
   write_file(dir / "utt2spk", std::string("u1 s\nu2 s\n"));
   write_file(dir / "wav.scp", "u1 cat " + (dir / "a.wav").string() + " |\nu2 echo no sound |\n");
-  CHECK(kaldi_problems(dir.path()).size() == 2);
-  const auto problems = kaldi_problems(dir.path(), true, true);
+  CHECK(find_kaldi_faults(dir.path()).size() == 2);
+  const auto problems = find_kaldi_faults(dir.path(), true, true);
   REQUIRE(problems.size() == 1);
   CHECK(contains(problems[0], "wav.scp:2: the output of \"echo no sound"));
 }
@@ -210,11 +210,12 @@ TEST_CASE("a command that exceeds a limit is killed with its child processes") {
   const auto error = [](const std::string& command, const CommandLimits& limits) {
     return message_of<DataError>([&] { CommandOutput(command, limits); });
   };
-  CHECK(CommandOutput("printf abc", {.seconds = 20, .bytes = 3}).text() == "abc");
+  CHECK(CommandOutput("printf abc", {.max_seconds = 20, .max_bytes = 3}).text() == "abc");
   const std::string late = (dir / "late").string();
-  CHECK(contains(error("(sleep 1; touch " + late + ") | cat", {.seconds = 0.1}),
+  CHECK(contains(error("(sleep 1; touch " + late + ") | cat", {.max_seconds = 0.1}),
                  "took longer than 0.1 seconds and was killed"));
-  CHECK(contains(error("cat /dev/zero", {.bytes = 100000}), "printed more than 100000 bytes and was killed"));
+  CHECK(contains(error("cat /dev/zero", {.max_bytes = 100000}),
+                 "printed more than 100000 bytes and was killed"));
   usleep(1200000);
   CHECK(!std::filesystem::exists(late));
 }
@@ -226,7 +227,7 @@ TEST_CASE("end_running_commands() kills running commands and their children") {
   std::jthread reader(
       [&] { error = message_of<DataError>([&] { CommandOutput("touch " + mark + "; sleep 1000 | cat"); }); });
   while (!std::filesystem::exists(mark)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  end_running_commands();
+  kill_running_commands();
   reader.join();
   CHECK(contains(error, "was ended by signal 9"));
 }
@@ -266,16 +267,16 @@ TEST_CASE("matrices of archives are read, and invalid offsets are errors") {
   CHECK(corpus.utterances[0].speaker == "a");
   write_file(dir / "feats.scp", std::string("a f.ark:5000\n"));
   CHECK(listing_error(dir) == "");
-  REQUIRE(kaldi_problems(dir.path()).size() == 1);
-  CHECK(contains(kaldi_problems(dir.path())[0], "feats.scp:1: offset 5000 lies outside of"));
+  REQUIRE(find_kaldi_faults(dir.path()).size() == 1);
+  CHECK(contains(find_kaldi_faults(dir.path())[0], "feats.scp:1: offset 5000 lies outside of"));
   write_file(dir / "feats.scp", std::string("a f.ark:3\n"));
-  CHECK(contains(kaldi_problems(dir.path())[0],
+  CHECK(contains(find_kaldi_faults(dir.path())[0],
                  "feats.scp:1: " + (dir / "f.ark").string() + ": offset 3: expected a binary matrix"));
   write_file(dir / "n.ark", "a " + matrix_bytes<float>("FM", 2, 3, {1, 2, 3, 4, NAN, 6}));
   write_file(dir / "feats.scp", std::string("a n.ark:2\n"));
-  CHECK(contains(kaldi_problems(dir.path())[0], "n.ark: frame 1 has a value that is not finite"));
+  CHECK(contains(find_kaldi_faults(dir.path())[0], "n.ark: frame 1 has a value that is not finite"));
   write_file(dir / "n.ark", "a " + matrix_bytes<float>("FM", 2, 0, {}));
-  CHECK(contains(kaldi_problems(dir.path())[0], "n.ark: no features, found (2, 0)"));
+  CHECK(contains(find_kaldi_faults(dir.path())[0], "n.ark: no features, found (2, 0)"));
   write_file(dir / "feats.scp", std::string("a f.ark\n"));
   CHECK(contains(listing_error(dir), "feats.scp:1: expected \"id path.ark:offset\""));
 }
@@ -336,7 +337,7 @@ TEST_CASE("the name of the blank is not a phone: it is reported with its line as
   const TempDir dir;
   write_directory(dir);
   write_file(dir / "text", std::string("a hello\nb good <blank>\n"));
-  const auto problems = kaldi_problems(dir.path());
+  const auto problems = find_kaldi_faults(dir.path());
   REQUIRE(problems.size() == 1);
   CHECK(contains(problems[0], "text:2: \"<blank>\" is the blank of CTC"));
   Corpus corpus = read_kaldi_directory(dir.path());

@@ -19,9 +19,9 @@ namespace {
 
 Words random_phones(uint64_t salt, uint64_t longest) {
   const RandomStream stream(11, "phones", salt);
-  Words phones(stream.below(0, longest + 1));
+  Words phones(stream.uniform_below(0, longest + 1));
   for (size_t i = 0; i < phones.size(); ++i)
-    phones[i] = std::string(1, static_cast<char>('a' + stream.below(i + 1, 5)));
+    phones[i] = std::string(1, static_cast<char>('a' + stream.uniform_below(i + 1, 5)));
   return phones;
 }
 
@@ -40,8 +40,8 @@ TEST_CASE("line() has the format of Kaldi") {
   score.substitutions = 756;
   score.deletions = 401;
   score.insertions = 173;
-  score.reference = 7215;
-  CHECK(score.line() == "%PER 18.43 [ 1330 / 7215, 173 ins, 401 del, 756 sub ]");
+  score.reference_count = 7215;
+  CHECK(score.format_line() == "%PER 18.43 [ 1330 / 7215, 173 ins, 401 del, 756 sub ]");
 }
 
 TEST_CASE("alignments have the minimum number of errors and contain both sequences") {
@@ -68,14 +68,14 @@ TEST_CASE("substitutions, deletions, insertions and confusions are counted") {
   second_score.add({"b", "a"}, {"x", "a"});
   second_score.add({"a"}, {"a"});
   score.add(second_score);
-  CHECK(score.line() == "%PER 50.00 [ 4 / 8, 1 ins, 1 del, 2 sub ]");
-  CHECK(score.utterances == 4);
-  CHECK(score.wrong == 3);
+  CHECK(score.format_line() == "%PER 50.00 [ 4 / 8, 1 ins, 1 del, 2 sub ]");
+  CHECK(score.utterance_count == 4);
+  CHECK(score.wrong_utterances == 3);
   const auto worst = score.most_frequent_errors(2);
   REQUIRE(worst.size() == 2);
   CHECK(worst[0] == std::pair<std::string, int64_t>("b -> x", 2));
   CHECK(worst[1] == std::pair<std::string, int64_t>("(inserted) -> d", 1));
-  CHECK(alignment_text(align_phones({"aa", "b"}, {"aa", "b", "c"})) == "REF: aa b ***\nHYP: aa b c  \n");
+  CHECK(format_alignment(align_phones({"aa", "b"}, {"aa", "b", "c"})) == "REF: aa b ***\nHYP: aa b c  \n");
   PhoneScore empty;
   empty.add({}, {});
   CHECK(empty.error_rate() == 0);
@@ -114,12 +114,12 @@ std::vector<ScoredUtterance> random_pairs(uint64_t count) {
   std::vector<ScoredUtterance> pairs;
   for (uint64_t i = 0; i < count; ++i) {
     const RandomStream stream(11, "pairs", i);
-    const uint64_t alphabet = 1 + stream.below(0, 12);
+    const uint64_t alphabet = 1 + stream.uniform_below(0, 12);
     Words said, heard;
-    for (uint64_t k = stream.below(1, 25) + 1; k > 0; --k)
-      said.push_back(std::string(1, static_cast<char>('a' + stream.below(100 + k, alphabet))));
-    for (uint64_t k = stream.below(2, 25); k > 0; --k)
-      heard.push_back(std::string(1, static_cast<char>('a' + stream.below(200 + k, alphabet))));
+    for (uint64_t k = stream.uniform_below(1, 25) + 1; k > 0; --k)
+      said.push_back(std::string(1, static_cast<char>('a' + stream.uniform_below(100 + k, alphabet))));
+    for (uint64_t k = stream.uniform_below(2, 25); k > 0; --k)
+      heard.push_back(std::string(1, static_cast<char>('a' + stream.uniform_below(200 + k, alphabet))));
     mark(said), mark(heard);
     pairs.push_back({"spk-" + std::to_string(i), said, heard});
   }

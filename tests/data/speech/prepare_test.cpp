@@ -45,11 +45,11 @@ PrepareOptions write_recordings(const TempDir& dir, int speakers) {
   write_file(dir / "table.tsv", table);
   write_file(dir / "lexicon", lexicon);
   PrepareOptions options;
-  options.audio = dir / "audio";
+  options.audio_folder = dir / "audio";
   options.transcripts = dir / "table.tsv";
   options.lexicons = {dir / "lexicon"};
-  options.out = dir / "out";
-  options.valid = options.test = 0.2;
+  options.output_folder = dir / "out";
+  options.valid_share = options.test_share = 0.2;
   return options;
 }
 
@@ -70,43 +70,43 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
   const PrepareOptions options = write_recordings(dir, 12);
   const PrepareReport report = prepare_speech(options);
   CHECK(report.faults.empty());
-  CHECK(report.unknown.empty());
-  CHECK(report.utterances() == 60);
+  CHECK(report.unknown_words.empty());
+  CHECK(report.utterance_count() == 60);
   // Each speaker has 5 of 60 utterances, so three speakers are needed for a fifth of the utterances.
-  CHECK(report.valid == 15);
-  CHECK(report.test == 15);
-  CHECK(report.speakers == 12);
-  CHECK(report.rates == std::map<int64_t, int64_t>{{8000, 60}});
+  CHECK(report.valid_count == 15);
+  CHECK(report.test_count == 15);
+  CHECK(report.speaker_count == 12);
+  CHECK(report.recordings_by_rate == std::map<int64_t, int64_t>{{8000, 60}});
   std::set<std::string> speakers;
   size_t count = 0;
   for (const char* part : {"train", "valid", "test"}) {
-    const auto part_speakers = speakers_of(options.out / part);
+    const auto part_speakers = speakers_of(options.output_folder / part);
     count += part_speakers.size();
     speakers.insert(part_speakers.begin(), part_speakers.end());
   }
   CHECK(count == speakers.size());  // no speaker is in two parts
-  SpeechChecks checks;
-  checks.lexicon = std::make_shared<const Lexicon>(Lexicon::read(options.out / "lexicon.txt"));
-  CHECK(speech_problems("kaldi", options.out, checks).empty());
-  for (const Utterance& utterance : read_kaldi_directory(options.out / "train").utterances) {
+  SpeechCheckOptions checks;
+  checks.lexicon = std::make_shared<const Lexicon>(Lexicon::read(options.output_folder / "lexicon.txt"));
+  CHECK(find_speech_faults("kaldi", options.output_folder, checks).empty());
+  for (const Utterance& utterance : read_kaldi_directory(options.output_folder / "train").utterances) {
     CHECK(utterance.words.size() == 1);
     CHECK(utterance.id.starts_with(utterance.speaker + "-"));
   }
-  CHECK(!fs::exists(options.out / "unknown-words.txt"));
+  CHECK(!fs::exists(options.output_folder / "unknown-words.txt"));
 
   // The same seed gives the same split into parts, and another seed gives another split.
-  const std::string valid = read_file(options.out / "valid/wav.scp");
+  const std::string valid = read_file(options.output_folder / "valid/wav.scp");
   prepare_speech(options);
-  CHECK(read_file(options.out / "valid/wav.scp") == valid);
+  CHECK(read_file(options.output_folder / "valid/wav.scp") == valid);
   PrepareOptions other = options;
   other.seed = 5;
   prepare_speech(other);
-  CHECK(read_file(options.out / "valid/wav.scp") != valid);
+  CHECK(read_file(options.output_folder / "valid/wav.scp") != valid);
   other.split = "utterance";
   other.valid = 0;
   prepare_speech(other);
-  CHECK(!fs::exists(options.out / "valid"));
-  CHECK(speakers_of(options.out / "train").size() == 12);
+  CHECK(!fs::exists(options.output_folder / "valid"));
+  CHECK(speakers_of(options.output_folder / "train").size() == 12);
 }
 
 TEST_CASE("unknown words are listed with their counts, and their utterances are left out") {
@@ -115,19 +115,19 @@ TEST_CASE("unknown words are listed with their counts, and their utterances are 
   for (const std::string name : {"5", "6", "7"}) write_tone(dir / ("audio/s0/" + name + ".wav"), 0.3);
   append(dir / "table.tsv", "s0/5.wav\tZork one, 5\ns0/6.wav\tzork\ns0/7\tfive-zork\n");
   const PrepareReport report = prepare_speech(options);
-  CHECK(report.utterances() == 15);
+  CHECK(report.utterance_count() == 15);
   CHECK(report.with_unknown_words == 3);
   const std::string location = (dir / "table.tsv").string();
-  CHECK(read_file(options.out / "unknown-words.txt") ==
+  CHECK(read_file(options.output_folder / "unknown-words.txt") ==
         "3 zork " + location + ":17\n1 5 " + location + ":17\n1 five " + location + ":19\n");
-  CHECK(!fs::exists(options.out / "proposed-lexicon.txt"));
+  CHECK(!fs::exists(options.output_folder / "proposed-lexicon.txt"));
   // A second lexicon adds the words that the first lexicon lacks.
   write_file(dir / "more", std::string("zork Z AO1 R K\nfive F AY1 V\nzero WRONG\n"));
   PrepareOptions extended = options;
   extended.lexicons.push_back(dir / "more");
-  CHECK(prepare_speech(extended).utterances() == 17);
-  CHECK(contains(read_file(options.out / "lexicon.txt"), "zork Z AO R K\n"));
-  CHECK(contains(read_file(options.out / "lexicon.txt"), "zero W AH N\n"));
+  CHECK(prepare_speech(extended).utterance_count() == 17);
+  CHECK(contains(read_file(options.output_folder / "lexicon.txt"), "zork Z AO R K\n"));
+  CHECK(contains(read_file(options.output_folder / "lexicon.txt"), "zero W AH N\n"));
 }
 
 TEST_CASE("recordings and transcripts without a match are reported") {
@@ -138,8 +138,8 @@ TEST_CASE("recordings and transcripts without a match are reported") {
   append(dir / "table.tsv",
          "s1/broken.wav\tone\ns9/0.wav\tone\n0.wav\tone\ns0/0.wav\ttwo\ns1/silent.wav\t…\n\ts1\n");
   const PrepareReport report = prepare_speech(options);
-  CHECK(report.utterances() == 15);
-  CHECK(report.recordings == 17);
+  CHECK(report.utterance_count() == 15);
+  CHECK(report.recording_count == 17);
   REQUIRE(report.faults.size() == 6);
   const std::vector<std::string> parts = {
       "table.tsv:22: the recording column is empty", "broken.wav: not a readable audio file",
@@ -172,10 +172,10 @@ TEST_CASE("recordings and transcripts without a match are reported") {
 }
 
 TEST_CASE("phonemes of espeak-ng become phones of CMUdict") {
-  CHECK(arpabet_of_espeak({"s", "E", "v", "@", "n"}) == Words{"S", "EH", "V", "AH", "N"});
-  CHECK(arpabet_of_espeak({"k", "A@", "r", "I", "N"}) == Words{"K", "AA", "R", "IH", "NG"});
-  CHECK(arpabet_of_espeak({"tS", "aI3", "@L"}) == Words{"CH", "AY", "ER", "AH", "L"});
-  CHECK_FALSE(arpabet_of_espeak({"s", "y:"}).has_value());
+  CHECK(convert_espeak_to_arpabet({"s", "E", "v", "@", "n"}) == Words{"S", "EH", "V", "AH", "N"});
+  CHECK(convert_espeak_to_arpabet({"k", "A@", "r", "I", "N"}) == Words{"K", "AA", "R", "IH", "NG"});
+  CHECK(convert_espeak_to_arpabet({"tS", "aI3", "@L"}) == Words{"CH", "AY", "ER", "AH", "L"});
+  CHECK_FALSE(convert_espeak_to_arpabet({"s", "y:"}).has_value());
   Lexicon other;
   other.add("a", {"AH", "q7"});
   CHECK_FALSE(has_arpabet_phones(other));
@@ -190,19 +190,19 @@ TEST_CASE("proposed pronunciations go to a separate file, are used only on reque
   PrepareOptions options = write_recordings(dir, 3);
   for (const std::string name : {"5", "6"}) write_tone(dir / ("audio/s0/" + name + ".wav"), 0.3);
   append(dir / "table.tsv", "s0/5.wav\tSeven\ns0/6.wav\t7 --seven\n");
-  options.propose = true;
+  options.propose_pronunciations = true;
   const PrepareReport report = prepare_speech(options);
-  CHECK(report.utterances() == 15);  // proposed pronunciations are not used
-  CHECK(report.proposed == 1);       // no pronunciation is proposed for digits
-  const fs::path proposals = options.out / "proposed-lexicon.txt";
+  CHECK(report.utterance_count() == 15);  // proposed pronunciations are not used
+  CHECK(report.proposed_count == 1);      // no pronunciation is proposed for digits
+  const fs::path proposals = options.output_folder / "proposed-lexicon.txt";
   CHECK(contains(read_file(proposals), "\nseven S EH V AH N\n"));
   write_file(proposals, std::string(";;; mine\nseven S EH V N\n"));
   prepare_speech(options);
   CHECK(read_file(proposals) == ";;; mine\nseven S EH V N\n");
   options.lexicons.push_back(proposals);
-  CHECK(prepare_speech(options).utterances() == 16);
-  CHECK(contains(read_file(options.out / "lexicon.txt"), "seven S EH V N\n"));
-  options.program = "no-such-program";
+  CHECK(prepare_speech(options).utterance_count() == 16);
+  CHECK(contains(read_file(options.output_folder / "lexicon.txt"), "seven S EH V N\n"));
+  options.espeak_program = "no-such-program";
   write_file(proposals, std::string(";;; mine\n"));
   CHECK(contains(message_of<DataError>([&] { prepare_speech(options); }), "no-such-program"));
 }

@@ -20,29 +20,29 @@ TEST_CASE("marks of stress and joining are removed from phonemes of espeak-ng") 
 }
 
 TEST_CASE("generated sentences differ, and each range of sentences is a part of the same list") {
-  const auto all = synthetic_sentences(3, 0, 500), part = synthetic_sentences(3, 200, 50);
+  const auto all = generate_sentences(3, 0, 500), part = generate_sentences(3, 200, 50);
   CHECK(std::set<Words>(all.begin(), all.end()).size() == 500);
   CHECK(std::vector<Words>(all.begin() + 200, all.begin() + 250) == part);
-  CHECK(synthetic_sentences(4, 0, 5) != synthetic_sentences(3, 0, 5));
-  CHECK_THROWS_AS(synthetic_sentences(3, 0, int64_t{1} << 40), ConfigError);
+  CHECK(generate_sentences(4, 0, 5) != generate_sentences(3, 0, 5));
+  CHECK_THROWS_AS(generate_sentences(3, 0, int64_t{1} << 40), ConfigError);
 }
 
 TEST_CASE("splits have different voices") {
   std::set<std::string> voices;
   size_t count = 0;
   for (const char* split : {"train", "valid", "test"})
-    for (const std::string& voice : synthetic_voices(split)) {
+    for (const std::string& voice : list_synthetic_voices(split)) {
       voices.insert(voice);
       ++count;
     }
   CHECK(voices.size() == count);
-  CHECK_THROWS_AS(synthetic_voices("dev"), ConfigError);
+  CHECK_THROWS_AS(list_synthetic_voices("dev"), ConfigError);
 }
 
 TEST_CASE("the error of a missing program names its package") {
   const TempDir dir;
   SyntheticSpeechOptions options;
-  options.program = "no-such-espeak";
+  options.espeak_program = "no-such-espeak";
   const std::string message = message_of<DataError>([&] { make_synthetic_speech(dir.path(), options); });
   CHECK(contains(message, "cannot run no-such-espeak"));
   CHECK(contains(message, "apt-get install espeak-ng"));
@@ -53,7 +53,7 @@ TEST_CASE("a failed run keeps existing data and removes unfinished data") {
   write_file(dir / "train/text", std::string("old\n"));
   write_file(dir / "train/wav/a.wav", std::string("whole"));
   write_file(dir / ".unfinished/train/wav/b.wav", std::string("of a run that was killed"));
-  CHECK_THROWS_AS(make_synthetic_speech(dir.path(), {.program = "no-such-espeak"}), DataError);
+  CHECK_THROWS_AS(make_synthetic_speech(dir.path(), {.espeak_program = "no-such-espeak"}), DataError);
   CHECK(read_file(dir / "train/text") == "old\n");
   CHECK(read_file(dir / "train/wav/a.wav") == "whole");
   CHECK(!std::filesystem::exists(dir / ".unfinished"));
@@ -69,7 +69,7 @@ TEST_CASE("a new run replaces all existing data") {
   make_synthetic_speech(dir.path(), {.train = 1, .valid = 0, .test = 1});
   const auto files = std::filesystem::directory_iterator(dir / "train/wav");
   CHECK(std::distance(begin(files), end(files)) == 1);
-  CHECK(kaldi_problems(dir / "train").empty());
+  CHECK(find_kaldi_faults(dir / "train").empty());
   CHECK(!std::filesystem::exists(dir / "valid"));
   CHECK(!std::filesystem::exists(dir / ".unfinished"));
 }
@@ -82,16 +82,16 @@ TEST_CASE(
     return;
   }
   const TempDir dir;
-  const SyntheticSpeechOptions options{.train = 4, .valid = 1, .test = 2};
-  const int before = threads();
-  set_threads(1);
+  const SyntheticSpeechOptions options{.train_count = 4, .valid_count = 1, .test_count = 2};
+  const int before = thread_count();
+  set_thread_count(1);
   make_synthetic_speech(dir / "one", options);
-  set_threads(3);
+  set_thread_count(3);
   make_synthetic_speech(dir / "three", options);
-  set_threads(before);
+  set_thread_count(before);
   for (const auto& [split, count] :
        {std::pair{"train", size_t{4}}, {"valid", size_t{1}}, {"test", size_t{2}}}) {
-    CHECK(kaldi_problems(dir / "one" / split).empty());
+    CHECK(find_kaldi_faults(dir / "one" / split).empty());
     const Corpus corpus = read_kaldi_directory(dir / "one" / split);
     REQUIRE(corpus.utterances.size() == count);
     for (const Utterance& utterance : corpus.utterances) {

@@ -36,7 +36,7 @@ std::string mfc(int frames, float value = 1) {
 // Checks that the faults are exactly the expected faults.
 void check_faults(const std::string& layout, const std::filesystem::path& path,
                   std::vector<std::string> expected) {
-  Faults found = speech_problems(layout, path);
+  Faults found = find_speech_faults(layout, path);
   for (const std::string& part : expected) {
     const auto location =
         std::find_if(found.begin(), found.end(), [&](const auto& f) { return contains(f, part); });
@@ -162,7 +162,7 @@ TEST_CASE("the check of a lexicon reports lines, and CMUdict has 39 phones") {
   write_file(dir / "empty", std::string(";;;\n"));
   check_faults("lexicon", dir / "empty", {"empty: contains no words"});
   check_faults("lexicon", dir / "none", {"none: no such file"});
-  CHECK_THROWS_AS(speech_problems("timmit", dir.path()), ConfigError);
+  CHECK_THROWS_AS(find_speech_faults("timmit", dir.path()), ConfigError);
 }
 
 TEST_CASE("only stress is removed from the phones of a lexicon") {

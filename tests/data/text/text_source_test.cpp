@@ -31,10 +31,10 @@ TEST_CASE("a path selects a file, a folder or a pattern, plain or gzip, in the o
   write_file(dir / "empty.txt", std::string());
   write_file(dir / ".hidden", std::string("no"));
   const std::string folder = dir.path().string();
-  CHECK(all_text(TextSource(text_files(folder))) == "first second third");
-  CHECK(all_text(TextSource(text_files(folder + "/*.txt"))) == "second ");
-  CHECK(all_text(TextSource(text_files(folder + "/a.gz"))) == "first ");
-  const TextSource source(text_files(folder));
+  CHECK(all_text(TextSource(list_text_files(folder))) == "first second third");
+  CHECK(all_text(TextSource(list_text_files(folder + "/*.txt"))) == "second ");
+  CHECK(all_text(TextSource(list_text_files(folder + "/a.gz"))) == "first ");
+  const TextSource source(list_text_files(folder));
   CHECK(source.view(7, 100) == "econd ");
   CHECK(source.location(7) == folder + "/b.txt: byte 1");
   CHECK_THROWS_AS(source.view(18, 1), ShapeError);
@@ -44,7 +44,7 @@ TEST_CASE("errors about unreadable files contain their names") {
   const TempDir dir;
   const std::string folder = dir.path().string();
   const auto message = [&](const std::string& path) {
-    return message_of<DataError>([&] { TextSource source(text_files(path)); });
+    return message_of<DataError>([&] { TextSource source(list_text_files(path)); });
   };
   CHECK(message(folder) == folder + ": the folder contains no files");
   write_file(dir / "a.txt", std::string("text"));

@@ -50,7 +50,7 @@ TEST_CASE("bytes encode any data") {
   std::string all;
   for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
   const auto tokenizer = make_byte_tokenizer();
-  CHECK(tokenizer->vocabulary() == 256);
+  CHECK(tokenizer->vocabulary_size() == 256);
   const auto tokens = tokenizer->encode(all);
   CHECK(tokens[200] == 200);
   CHECK(decoded(*tokenizer, tokens) == all);
@@ -60,10 +60,10 @@ TEST_CASE("characters are numbered in the order of their codes and restored from
   const TempDir dir;
   const std::string text = std::string("añ€😀 b") + '\0' + "\n";
   const auto tokenizer = characters_of(dir, text);
-  CHECK(tokenizer->vocabulary() == 8);
-  CHECK(tokenizer->data() == std::string(1, '\0') + "\n abñ€😀");
+  CHECK(tokenizer->vocabulary_size() == 8);
+  CHECK(tokenizer->serialize() == std::string(1, '\0') + "\n abñ€😀");
   CHECK(tokenizer->encode("a😀") == std::vector<int32_t>{3, 7});
-  const auto restored = restore_tokenizer(kCharacters, tokenizer->data(), "state.json");
+  const auto restored = restore_tokenizer(kCharacterTokenizerName, tokenizer->serialize(), "state.json");
   CHECK(decoded(*restored, restored->encode(text)) == text);
   CHECK(count_characters(text) == 8);
 }
@@ -84,7 +84,7 @@ TEST_CASE("texts and prompts that a tokenizer cannot encode are errors with a po
   CHECK(offset == 2);
   for (const std::string& damaged :
        {std::string(), std::string("ba"), std::string("aa"), std::string("\xFF")})
-    CHECK_THROWS_AS(restore_tokenizer(kCharacters, damaged, "state.json"), DataError);
+    CHECK_THROWS_AS(restore_tokenizer(kCharacterTokenizerName, damaged, "state.json"), DataError);
   CHECK(contains(message_of<DataError>([] { restore_tokenizer("words", "", "state.json"); }),
                  "unknown tokenizer \"words\""));
 }
@@ -94,16 +94,16 @@ TEST_CASE(
   if (no_sentencepiece()) return;
   const TempDir dir;
   const auto tokenizer = trained(dir, grammar_text(), 300);
-  CHECK(tokenizer->vocabulary() == 300);
+  CHECK(tokenizer->vocabulary_size() == 300);
   const std::string text = "the king  sees Zoë,\n\n\tand 龍 then " + std::string(1, '\0') + "\n";
   const auto tokens = tokenizer->encode(text);
   CHECK(decoded(*tokenizer, tokens) == text);
   CHECK(tokens.size() < text.size());
-  const auto restored = restore_tokenizer(kSentencePiece, tokenizer->data(), "state.json");
+  const auto restored = restore_tokenizer(kSentencePieceTokenizerName, tokenizer->serialize(), "state.json");
   CHECK(restored->encode(text) == tokens);
   CHECK_THROWS_AS(tokenizer->encode("bad \xFF"), EncodingError);
   // The trained model depends only on the text and the seed.
-  CHECK(trained(dir, grammar_text(), 300)->data() == tokenizer->data());
+  CHECK(trained(dir, grammar_text(), 300)->serialize() == tokenizer->serialize());
 }
 
 TEST_CASE("SentencePiece encodes long lines in parts") {
@@ -118,7 +118,7 @@ TEST_CASE("SentencePiece encodes long lines in parts") {
 TEST_CASE("damaged SentencePiece models and vocabularies that the text cannot fill are errors") {
   if (no_sentencepiece()) return;
   const TempDir dir;
-  const std::string model = trained(dir, grammar_text(), 300)->data();
+  const std::string model = trained(dir, grammar_text(), 300)->serialize();
   for (const std::string& damaged :
        {std::string(), std::string("not a model"), model.substr(0, model.size() / 2)})
     CHECK(contains(message_of<DataError>([&] { make_sentencepiece_tokenizer(damaged, "m.model"); }),

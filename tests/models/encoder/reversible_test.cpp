@@ -37,7 +37,8 @@ class RoundingAttention final : public Attention {
         }
       return buckets;
     };
-    const Tensor buckets = keep_ && context.decisions ? context.decisions->at(name, decide) : decide();
+    const Tensor buckets =
+        keep_ && context.decisions ? context.decisions->get_or_decide(name, decide) : decide();
     return mul(add(mul(q, buckets), k), v);
   }
 
@@ -79,7 +80,7 @@ EncoderOptions reversible_options(const std::string& attention, int64_t layers) 
   EncoderOptions options = small_options(attention).encoder;
   options.layers = layers;
   options.dropout = 0.2;
-  options.attention_dropout = attention_kind(attention).capabilities.weight_dropout ? 0.2 : 0;
+  options.attention_dropout = find_attention_kind(attention).capabilities.weight_dropout ? 0.2 : 0;
   options.pre_norm = true;
   options.reversible = true;
   options.max_length = 64;
@@ -95,7 +96,7 @@ struct Pass {
 
 Pass pass_of(const Encoder& encoder, const Tensor& x, const std::function<Tensor()>& forward) {
   Pass pass;
-  std::vector<Tensor> leaves = tensors_of(encoder.parameters());
+  std::vector<Tensor> leaves = strip_names(encoder.parameters());
   leaves.push_back(x);
   const Tensor y = forward();
   pass.result = y.to_vector();
@@ -117,9 +118,9 @@ Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardCont
   context.decisions = &decisions;
   Tensor x1 = x, x2 = x;
   for (const auto& layer : encoder.layers) {
-    x1 = add(x1, layer->attention_change(x2, {}, context));
+    x1 = add(x1, layer->run_attention_branch(x2, {}, context));
     const Tensor rows = reshape(x1, {x1.size(0) * x1.size(1), x1.size(2)});
-    x2 = add(x2, reshape(layer->feedforward_change(rows, 0, context), x1.shape()));
+    x2 = add(x2, reshape(layer->run_feedforward_branch(rows, 0, context), x1.shape()));
   }
   return encoder.norm.forward(concat({x1, x2}, -1));
 }
@@ -228,7 +229,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
       }
     }
     const Tensor rows = reshape(x, {21, x.size(2)});
-    return encoder.norm.forward(reshape(reversible(blocks, rows, rows), {3, 7, 2 * x.size(2)}));
+    return encoder.norm.forward(reshape(run_reversible(blocks, rows, rows), {3, 7, 2 * x.size(2)}));
   };
   CHECK(gradient_error(stored, pass_of(encoder, x, [&] { return forward(true); })) < 1e-9);
   const Pass wrong = pass_of(encoder, x, [&] { return forward(false); });
@@ -255,7 +256,7 @@ TEST_CASE("backward() reconstructs the inputs of a reversible stack of any depth
         inputs.push_back(detach(rows).clone());
         return first(rows, row);
       };
-      const Tensor y = reversible(blocks, x1, x2);
+      const Tensor y = run_reversible(blocks, x1, x2);
       backward(sum(y));
       REQUIRE(inputs.size() == 2);
       CHECK(max_difference(inputs[0], x2) == 0);

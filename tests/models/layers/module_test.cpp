@@ -15,7 +15,7 @@ using namespace tapeformer::test;
 
 TEST_CASE("the image models of Transformers are RNNs have the published numbers of parameters") {
   AutoregressiveOptions options;
-  options.encoder.attention = {{"linear", attention_kind("linear").defaults()}};
+  options.encoder.attention = {{"linear", find_attention_kind("linear").default_options()}};
   options.max_length = 783;
   CHECK(parameter_count(AutoregressiveModel(options)) == 6'359'070);
   options.encoder.layers = 16;

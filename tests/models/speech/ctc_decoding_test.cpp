@@ -59,18 +59,18 @@ TEST_CASE("greedy decoding merges repeated classes and removes blanks") {
   const Tensor logits = Tensor::zeros({2, 11, 3});
   for (int64_t t = 0; t < 11; ++t)
     for (int64_t b = 0; b < 2; ++b) logits.data<float>()[(b * 11 + t) * 3 + path[static_cast<size_t>(t)]] = 1;
-  const auto labels = ctc_greedy(logits, lengths({11, 4}));
+  const auto labels = ctc_greedy_decode(logits, lengths({11, 4}));
   CHECK(labels[0] == CtcLabels{1, 1, 2, 1});
   CHECK(labels[1] == CtcLabels{1});
-  CHECK(ctc_greedy(logits, lengths({11, 0}), 1)[0] == CtcLabels{0, 0, 2, 0});
-  CHECK(ctc_greedy(logits, lengths({11, 0}), 1)[1].empty());
+  CHECK(ctc_greedy_decode(logits, lengths({11, 0}), 1)[0] == CtcLabels{0, 0, 2, 0});
+  CHECK(ctc_greedy_decode(logits, lengths({11, 0}), 1)[1].empty());
 }
 
 TEST_CASE("a beam that holds all prefixes finds all labels with their exact scores") {
   constexpr int64_t kFrames = 5, kClasses = 3;
   for (const int64_t blank : {0, 2}) {
     const Tensor logits = normal({2, kFrames, kClasses}, 3);
-    const auto found = ctc_beam_search(logits, lengths({kFrames, 3}), {.blank = blank, .beam = 1000});
+    const auto found = ctc_beam_search(logits, lengths({kFrames, 3}), {.blank = blank, .beam_size = 1000});
     for (const int64_t b : {0, 1}) {
       const auto expected =
           all_labels(logits.data<double>() + b * kFrames * kClasses, b == 0 ? kFrames : 3, kClasses, blank);
@@ -92,12 +92,12 @@ TEST_CASE("a bigram and a bonus change the scores and can change the best labels
   const Tensor logits = normal({1, kFrames, kClasses}, 4);
   const Tensor bigram = Tensor::from<double>({0, -9, -0.1, 0, -0.2, -5, 0, -4, -6}, {3, 3});
   const auto expected = all_labels(logits.data<double>(), kFrames, kClasses, 0);
-  const CtcBeamOptions options{.beam = 1000, .bigram = bigram, .bigram_weight = 0.7, .label_bonus = 0.3};
+  const CtcBeamOptions options{.beam_size = 1000, .bigram = bigram, .bigram_weight = 0.7, .label_bonus = 0.3};
   const auto found = ctc_beam_search(logits, lengths({kFrames}), options)[0];
   REQUIRE(found.size() == expected.size());
   for (const CtcHypothesis& h : found)
     CHECK(h.score == doctest::Approx(expected.at(h.labels) + language_score(h.labels, bigram, 0.7, 0.3)));
-  CHECK(found[0].labels != ctc_beam_search(logits, lengths({kFrames}), {.beam = 1000})[0][0].labels);
+  CHECK(found[0].labels != ctc_beam_search(logits, lengths({kFrames}), {.beam_size = 1000})[0][0].labels);
 }
 
 TEST_CASE("the scores of a narrow beam are at most the exact scores, which equal the CTC loss") {
@@ -105,7 +105,7 @@ TEST_CASE("the scores of a narrow beam are at most the exact scores, which equal
   const Tensor logits = normal({1, kFrames, kClasses}, 6);
   for (int64_t i = 0; i < logits.numel(); ++i) logits.data<double>()[i] *= 3;
   for (const int64_t beam : {1, 4, 64, 4096}) {
-    const auto found = ctc_beam_search(logits, lengths({kFrames}), {.beam = beam})[0];
+    const auto found = ctc_beam_search(logits, lengths({kFrames}), {.beam_size = beam})[0];
     REQUIRE(static_cast<int64_t>(found.size()) == beam);
     const auto count = static_cast<int64_t>(found[0].labels.size());
     const Tensor labels = Tensor::from<int64_t>(found[0].labels, {1, count});
@@ -121,20 +121,21 @@ TEST_CASE("the beam finds labels that are more probable than the labels of the b
   // total probability than the path of two blanks.
   const double half = std::log(0.6), label = std::log(0.4);
   const Tensor logits = Tensor::from<double>({half, label, half, label}, {1, 2, 2});
-  CHECK(ctc_greedy(logits, lengths({2}))[0].empty());
-  const auto found = ctc_beam_search(logits, lengths({2}), {.beam = 4})[0];
+  CHECK(ctc_greedy_decode(logits, lengths({2}))[0].empty());
+  const auto found = ctc_beam_search(logits, lengths({2}), {.beam_size = 4})[0];
   CHECK(found[0].labels == CtcLabels{1});
   CHECK(found[0].score == doctest::Approx(std::log(0.64)));
 }
 
 TEST_CASE("invalid arguments of CTC decoding are errors") {
   const Tensor logits = normal({2, 5, 3});
-  CHECK_THROWS_WITH_AS(ctc_greedy(logits, lengths({5})),
-                       "ctc_greedy: lengths (1,) of int64 must be (2,) of int64", ShapeError);
-  CHECK_THROWS_WITH(ctc_greedy(logits, lengths({5, 6})),
-                    "ctc_greedy: length 6 of sequence 1 is not in [0, 5]");
-  CHECK_THROWS_WITH(ctc_greedy(logits, lengths({5, 5}), 3), "ctc_greedy: blank 3 is not in [0, 3)");
-  CHECK_THROWS_WITH(ctc_beam_search(logits, lengths({5, 5}), {.beam = 0}),
+  CHECK_THROWS_WITH_AS(ctc_greedy_decode(logits, lengths({5})),
+                       "ctc_greedy_decode: lengths (1,) of int64 must be (2,) of int64", ShapeError);
+  CHECK_THROWS_WITH(ctc_greedy_decode(logits, lengths({5, 6})),
+                    "ctc_greedy_decode: length 6 of sequence 1 is not in [0, 5]");
+  CHECK_THROWS_WITH(ctc_greedy_decode(logits, lengths({5, 5}), 3),
+                    "ctc_greedy_decode: blank 3 is not in [0, 3)");
+  CHECK_THROWS_WITH(ctc_beam_search(logits, lengths({5, 5}), {.beam_size = 0}),
                     "ctc_beam_search: beam 0 must be positive");
   CHECK_THROWS_WITH(ctc_beam_search(logits, lengths({5, 5}), {.bigram = normal({2, 3})}),
                     "ctc_beam_search: bigram must be float64 (3, 3)");

@@ -58,7 +58,7 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
       const CtcLoss loss = model.loss(batch, {});
       // The first utterance has four labels. Two adjacent labels are equal, so the utterance needs five
       // steps. If the subsampling is 4, its 17 frames give only four steps.
-      CHECK(loss.infeasible == (subsampling == 4 ? 1 : 0));
+      CHECK(loss.infeasible_count == (subsampling == 4 ? 1 : 0));
       backward(loss.loss);
       for (const auto& [bound_name, parameter] : model.parameters()) {
         const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
@@ -164,7 +164,7 @@ TEST_CASE("losses and gradients of a batch are averages over its utterances, wei
     model.convert(DType::float64);
     CtcBatch all = random_batch();  // the first utterance is infeasible
     all.features = all.features.to(DType::float64);
-    CHECK(model.loss_count(all) == (reduction == CtcReduction::per_utterance ? 2 : 3));
+    CHECK(model.loss_divisor(all) == (reduction == CtcReduction::per_utterance ? 2 : 3));
     const Tensor whole = model.loss(all, {}).loss;
     backward(whole);
     std::vector<std::vector<double>> expected;
@@ -177,7 +177,7 @@ TEST_CASE("losses and gradients of a batch are averages over its utterances, wei
       const CtcBatch one{slice(all.features, 0, b, b + 1), slice(all.frame_lengths, 0, b, b + 1),
                          slice(all.labels, 0, b, b + 1), slice(all.label_lengths, 0, b, b + 1)};
       const double share =
-          static_cast<double>(model.loss_count(one)) / static_cast<double>(model.loss_count(all));
+          static_cast<double>(model.loss_divisor(one)) / static_cast<double>(model.loss_divisor(all));
       const Tensor loss = model.loss(one, {}).loss;
       sum += share * loss.item();
       backward(loss, Tensor::full({}, share, DType::float64));
@@ -198,7 +198,7 @@ TEST_CASE("losses and gradients of a batch are averages over its utterances, wei
 
 TEST_CASE("the speech models of Transformers are RNNs have the published sizes") {
   SpeechModelOptions transformer;
-  transformer.encoder.attention = {{"linear", attention_kind("linear").defaults()}};
+  transformer.encoder.attention = {{"linear", find_attention_kind("linear").default_options()}};
   const SpeechModel model(transformer);
   // Attention has 4 (192² + 192) parameters per layer, the feed-forward layer 2 · 192 · 768 + 768 + 192, and
   // the norms 4 · 192. There are 9 layers, and the last norm has 384 parameters.
@@ -250,7 +250,7 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
         ++steps;
       }
       CHECK(steps == parallel.logits.size(1));
-      if (!attention_kind(c.kind).capabilities.constant_state)
+      if (!find_attention_kind(c.kind).capabilities.has_constant_state)
         CHECK_THROWS_WITH_AS(stream.push(Tensor::zeros({3, 5})),
                              "SpeechStream: frame 25 exceeds the maximum length, 24", ShapeError);
       stream.reset();
@@ -261,7 +261,7 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
 
 TEST_CASE("streams continue after the maximum length with the next positions") {
   // The window of local attention may exceed the maximum length of training.
-  AttentionChoice local{"local", attention_kind("local").defaults()};
+  AttentionChoice local{"local", find_attention_kind("local").default_options()};
   local.options.set("window", int64_t{50});
   for (const bool is_local : {false, true}) {
     SpeechModelOptions options = small("linear", 2);

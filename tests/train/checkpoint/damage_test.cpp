@@ -47,7 +47,7 @@ void edit_state(const fs::path& checkpoint, F&& edit) {
   edit(state);
   std::string text = state.dump(2);
   text.resize(text.size() - 2);
-  text += ",\n  \"crc32\": \"" + crc32_text(checksum_of(text).crc32) + "\"\n}\n";
+  text += ",\n  \"crc32\": \"" + format_crc32(compute_checksum(text).crc32) + "\"\n}\n";
   write_file(checkpoint / "state.json", text);
 }
 
@@ -200,7 +200,8 @@ TEST_CASE("parameters of an attention kind that do not match the tensors are not
   Config config = tiny_sequence_config();
   config.model.attention = {"synthesizer"};
   config.attention = {
-      {"synthesizer", attention_kind("synthesizer").values({{"terms", std::vector<std::string>{"random"}}})}};
+      {"synthesizer",
+       find_attention_kind("synthesizer").replace_defaults({{"terms", std::vector<std::string>{"random"}}})}};
   train(config, dir / "run");
   const std::string run = (dir / "run").string();
   CHECK_NOTHROW(load_run({.path = run, .sets = {}}));

@@ -353,7 +353,7 @@ TEST_CASE("generate recomputes the whole prefix for LSH attention, and logs the 
   const TempDir dir;
   Config config = tiny_sequence_config();
   config.model.attention = {"lsh"};
-  config.attention = {{"lsh", attention_kind("lsh").defaults()}};
+  config.attention = {{"lsh", find_attention_kind("lsh").default_options()}};
   config.attention.at("lsh").set("chunk_length", int64_t{4});
   write_run(dir / "run", config);
   const Words words = {"generate", (dir / "run").string(), "--count", "1", "--json"};

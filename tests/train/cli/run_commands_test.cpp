@@ -131,7 +131,7 @@ TEST_CASE(
   Config config = tiny_sequence_config();
   config.data.max_length = 64;
   config.model.attention = {"lsh"};
-  config.attention = {{"lsh", attention_kind("lsh").defaults()}};
+  config.attention = {{"lsh", find_attention_kind("lsh").default_options()}};
   config.attention.at("lsh").set("chunk_length", int64_t{4});
   config.attention.at("lsh").set("rounds", int64_t{1});
   write_run(dir / "run", config);

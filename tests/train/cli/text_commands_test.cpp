@@ -42,7 +42,7 @@ class TextRun {
     config.model.head_dim = 8;
     config.model.feedforward = 16;
     config.attention = {
-        {attention, attention_kind(attention).values(attention_kind(attention).short_options)}};
+        {attention, find_attention_kind(attention).values(find_attention_kind(attention).short_options)}};
     config.train.steps = 3;
     train(config, dir / "run");
   }

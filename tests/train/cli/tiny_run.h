@@ -22,7 +22,7 @@ inline Config tiny_image_config(const std::string& dataset = "fashion-mnist") {
   config.model.head_dim = 8;
   config.model.feedforward = 16;
   config.model.mixtures = 2;
-  config.attention = {{"linear", attention_kind("linear").defaults()}};
+  config.attention = {{"linear", find_attention_kind("linear").default_options()}};
   config.train.steps = 1;
   return config;
 }

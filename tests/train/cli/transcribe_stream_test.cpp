@@ -27,7 +27,7 @@ std::string trained_on_tones(const fs::path& dir, int64_t epochs = 15,
   config.run.seed = seed;
   config.train.epochs = epochs;
   config.model.attention = {attention};
-  config.attention = {{attention, attention_kind(attention).defaults()}};
+  config.attention = {{attention, find_attention_kind(attention).default_options()}};
   Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
   return (dir / "run").string();
 }

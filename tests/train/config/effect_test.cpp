@@ -105,7 +105,7 @@ std::vector<double> outcome(const Config& config) {
 }
 
 AttentionTables default_tables(const std::string& kind) {
-  return {{kind, attention_kind(kind).defaults()}};
+  return {{kind, find_attention_kind(kind).default_options()}};
 }
 
 // Sets other keys that the new value of the key `name` requires.

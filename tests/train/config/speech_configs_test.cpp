@@ -95,7 +95,7 @@ TEST_CASE("speech configs: TIMIT, LibriSpeech and Kaldi directories are read, an
       CHECK(step.loss > 0);
       CHECK_FALSE(fs::exists(dir / "run"));
       const SpeechDescription description = describe(make_speech_part(config, "train", "", nullptr));
-      CHECK(description.phones.classes() == row.classes);
+      CHECK(description.phones.class_count() == row.classes);
       CHECK(description.dims == 40);
       CHECK_FALSE(read_speech_part(config, "test", "").utterances.empty());
     }

@@ -29,7 +29,7 @@ struct Case {
 
 void set_attention(Config& config, const std::string& kind) {
   config.model.attention = {kind};
-  config.attention = {{kind, attention_kind(kind).values(attention_kind(kind).short_options)}};
+  config.attention = {{kind, find_attention_kind(kind).values(find_attention_kind(kind).short_options)}};
 }
 
 std::vector<Case> cases(const std::string& folder) {
@@ -127,7 +127,7 @@ void print_losses(const Case& test, const std::string& folder, DType dtype, Comm
 }
 
 int run(int argc, char** argv) {
-  set_threads(1);
+  set_thread_count(1);
   set_log_level(LogLevel::error);
   Communicator& processes = *join_processes().communicator;
   const std::string folder = argv[1], fault = argc > 2 ? argv[2] : "";

@@ -76,7 +76,7 @@ TEST_CASE("the gradients of a reversible block are reduced while backward() repl
   for (int i = 0; i < 3; ++i) {
     const Tensor weight = require_grad(Tensor::full({2, 4}, 0.5));
     const auto branch = [&processes, &reductions, weight](const Tensor& rows, int64_t) {
-      if (recording()) reductions.push_back(processes.started.size());
+      if (is_recording()) reductions.push_back(processes.started.size());
       return mul(rows, weight);
     };
     parameters.push_back(weight);
@@ -84,7 +84,7 @@ TEST_CASE("the gradients of a reversible block are reduced while backward() repl
   }
   GradientReducer reducer(processes, parameters, {.bucket_bytes = 8 * 4});
   const Tensor x = Tensor::full({2, 4}, 1);
-  const Tensor loss = sum(reversible(blocks, x, x));
+  const Tensor loss = sum(run_reversible(blocks, x, x));
   reductions.clear();
   reducer.begin();
   backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});

@@ -23,7 +23,7 @@ std::vector<Row> rows_of() {
                           {"model.attention=lsh", "attention.preset=fast_transformers",
                            "attention.chunk_length=32", "attention.rounds=" + std::string(rounds)}));
   rows.push_back(row_of("linear", {"model.attention=linear"}));
-  for (const AttentionKind& kind : attention_kinds()) {
+  for (const AttentionKind& kind : list_attention_kinds()) {
     if (!kind.capabilities.causal || kind.name == "softmax" || kind.name == "linear") continue;
     std::vector<AttentionVariant> variants = kind.variants;
     if (variants.empty()) variants = {{kind.name, {}}};

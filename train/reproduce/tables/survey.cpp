@@ -189,7 +189,7 @@ bool supports_task(const SurveyKind& kind, const SurveyTask& task) {
   const std::string setting = kind.settings(task.grid).front();
   const std::string name = setting.substr(setting.find('=') + 1);
   const AttentionCapabilities& capabilities =
-      attention_kind(name.front() == '[' ? "axial-row" : name).capabilities;
+      find_attention_kind(name.front() == '[' ? "axial-row" : name).capabilities;
   return static_cast<bool>(capabilities.*task.needed);
 }
 
@@ -214,8 +214,8 @@ int64_t parameters_of(const Config& config) {
 std::string decoding_of(const AttentionPattern& attention) {
   if (!supports(attention, &AttentionCapabilities::causal)) return "no";
   if (!supports(attention, &AttentionCapabilities::recurrent)) return "yes, recomputes the prefix";
-  return supports(attention, &AttentionCapabilities::constant_state) ? "yes, constant state"
-                                                                     : "yes, growing state";
+  return supports(attention, &AttentionCapabilities::has_constant_state) ? "yes, constant state"
+                                                                         : "yes, growing state";
 }
 
 // Returns the measurement of the properties of a kind that need no training.
@@ -230,7 +230,7 @@ Measurement properties() {
                 const SurveyKind& kind = kind_of(trial.row);
                 Config full = trial.config;
                 full.model.attention = {"softmax"};
-                full.attention = {{"softmax", attention_kind("softmax").defaults()}};
+                full.attention = {{"softmax", find_attention_kind("softmax").default_options()}};
                 full.model.summary_tokens = 0;
                 const int64_t added = parameters_of(trial.config) - parameters_of(full);
                 const std::string decoding = decoding_of(encoder_options(trial.config).attention);

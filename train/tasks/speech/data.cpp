@@ -28,7 +28,7 @@ constexpr size_t kManySpeakers = 10;
 // Returns the folder of a part, relative to the folder of the corpus or absolute.
 fs::path part_name(const Config& config, const std::string& split) {
   const DataConfig& d = config.data;
-  const KnownSet& set = known_set(d.dataset);
+  const CatalogueEntry& set = require_catalogue_entry(d.dataset);
   const bool train = split == "train", valid = split == "valid";
   const std::string& named = train ? d.train_part : valid ? d.valid_part : d.test_part;
   if (named.empty()) return train ? set.train_part : valid ? set.valid_part : set.test_part;
@@ -47,7 +47,7 @@ PhoneSet timit_set(const std::string& name) {
 // Reads the part `split` of the corpus in `folder`.
 Corpus read_part(const Config& config, const fs::path& folder, const std::string& split,
                  bool allow_commands) {
-  const KnownSet& set = known_set(config.data.dataset);
+  const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
   const CorpusOptions options{timit_set(config.data.phone_set), allow_commands};
   if (!set.has_part_folders()) return read_corpus(set, folder, split, options);
   const fs::path name = part_name(config, split), part = folder / name;
@@ -59,7 +59,7 @@ Corpus read_part(const Config& config, const fs::path& folder, const std::string
 
 // Returns whether the words of the transcripts are phones.
 bool text_is_phones(const DataConfig& d) {
-  return d.lexicon.empty() && known_set(d.dataset).format == DatasetFormat::kaldi;
+  return d.lexicon.empty() && require_catalogue_entry(d.dataset).format == DatasetFormat::kaldi;
 }
 
 void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
@@ -69,11 +69,12 @@ void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
   const fs::path path = lexicon_path(config, data).value();
-  const PronounceReport report = pronounce_words(
-      corpus, Lexicon::read(path), d.unknown_words == "drop" ? UnknownWords::drop : UnknownWords::refuse);
-  if (report.dropped == 0) return;
-  log_warning(corpus.name, ": left out ", report.dropped, " utterances with words that ", path.string(),
-              " lacks: ", short_list(report.unknown));
+  const PhoneAssignmentReport report =
+      assign_phones(corpus, Lexicon::read(path),
+                    d.unknown_words == "drop" ? UnknownWordPolicy::drop : UnknownWordPolicy::refuse);
+  if (report.dropped_count == 0) return;
+  log_warning(corpus.name, ": left out ", report.dropped_count, " utterances with words that ", path.string(),
+              " lacks: ", abbreviate_list(report.unknown_words));
 }
 
 // Removes at least `count` utterances from `all` and returns them. If there are at least kManySpeakers
@@ -106,7 +107,7 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
 }
 
 bool has_valid_part(const Config& config, const DataAccess& data) {
-  if (!known_set(config.data.dataset).has_part_folders()) return false;
+  if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return false;
   const fs::path part = speech_corpus_folder(config, data) / part_name(config, "valid");
   if (is_folder(part)) return true;
   if (!config.data.valid_part.empty())
@@ -118,21 +119,22 @@ bool has_valid_part(const Config& config, const DataAccess& data) {
 
 std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& data) {
   const DataConfig& d = config.data;
-  if (text_is_phones(d) || known_set(d.dataset).labels == SpeechLabels::phones) return std::nullopt;
+  if (text_is_phones(d) || require_catalogue_entry(d.dataset).labels == SpeechLabels::phones)
+    return std::nullopt;
   if (!d.lexicon.empty()) return d.lexicon;
-  return cmudict_path(data.data_dir);
+  return find_cmudict(data.data_dir);
 }
 
 fs::path speech_corpus_folder(const Config& config, const DataAccess& data) {
   const fs::path folder = config.data.path;
-  if (folder.empty()) return require_set(known_set(config.data.dataset), data.data_dir);
+  if (folder.empty()) return require_set(require_catalogue_entry(config.data.dataset), data.data_dir);
   if (!is_folder(folder))
     throw DataError(folder.string() + ": no such folder; data.path names the folder of the corpus");
   return folder;
 }
 
 std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data) {
-  if (!known_set(config.data.dataset).has_part_folders()) return {};
+  if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return {};
   std::vector<std::string> parts = {part_name(config, "train").string()};
   if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());
   const fs::path test = part_name(config, "test");
@@ -182,16 +184,16 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   options.normalize_variance = d.cmvn_variance;
   options.delta_order = d.deltas;
   options.subsampling = config.model.subsampling;
-  options.refuse_bad = d.bad_utterances == "refuse";
+  options.refuse_faulty = d.bad_utterances == "refuse";
   options.use = trained ? SpeechUse::scoring : SpeechUse::training;
   options.limit = split == "train" ? d.limit : d.eval_limit;
   PhoneTable phones;
   if (trained) {
     phones = trained->phones;
-    options.global = trained->global;
+    options.global_statistics = trained->global;
     if (options.normalization == Normalization::global) global_statistics(*trained);
-  } else if (known_set(d.dataset).format == DatasetFormat::timit) {
-    phones = PhoneTable(timit_phones(timit_set(d.phone_set)));
+  } else if (require_catalogue_entry(d.dataset).format == DatasetFormat::timit) {
+    phones = PhoneTable(list_timit_phones(timit_set(d.phone_set)));
   } else {
     std::vector<Words> sequences;
     for (const Utterance& u : corpus.utterances) sequences.push_back(u.phones);
@@ -208,12 +210,12 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
     if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
     throw ConfigError(text);
   }
-  part.left_out = static_cast<int64_t>(part.set->report().faults.size()) + corpus.dropped;
+  part.left_out = static_cast<int64_t>(part.set->report().faults.size()) + corpus.dropped_count;
   const bool limited = config.model.encoder == "transformer";
   for (int64_t i = 0; i < part.set->size(); ++i) {
     const int64_t frames = part.set->frames(i);
     const bool too_long = limited && frames > config.model.max_frames;
-    const bool too_short = subsampled_steps(frames, config.model.subsampling) == 0;
+    const bool too_short = count_subsampled_steps(frames, config.model.subsampling) == 0;
     (too_long ? part.too_long : too_short ? part.too_short : part.usable).push_back(i);
   }
   if (part.usable.empty() && !trained)
@@ -237,7 +239,7 @@ SpeechModelOptions speech_model_options(const Config& config, const SpeechDescri
   const ModelConfig& m = config.model;
   SpeechModelOptions options;
   options.features = description.dims;
-  options.classes = description.phones.classes();
+  options.classes = description.phones.class_count();
   options.subsampling = m.subsampling;
   options.subsampling_kind = m.subsampling_kind == "conv" ? SubsamplingKind::conv : SubsamplingKind::stack;
   options.reduction = m.ctc_mean == "label" ? CtcReduction::per_label : CtcReduction::per_utterance;

@@ -12,10 +12,10 @@
 namespace tapeformer {
 
 std::vector<CtcLabels> decode(const SpeechOutput& output, int64_t beam) {
-  if (beam == 0) return ctc_greedy(output.logits, output.lengths, kSpeechBlank);
+  if (beam == 0) return ctc_greedy_decode(output.logits, output.lengths, kSpeechBlank);
   std::vector<CtcLabels> result;
   for (auto& hypotheses :
-       ctc_beam_search(output.logits, output.lengths, {.blank = kSpeechBlank, .beam = beam}))
+       ctc_beam_search(output.logits, output.lengths, {.blank = kSpeechBlank, .beam_size = beam}))
     result.push_back(hypotheses.empty() ? CtcLabels{} : std::move(hypotheses.front().labels));
   return result;
 }
@@ -25,7 +25,7 @@ SpeechEvaluationOptions evaluation_options(const Config& config) {
   return {.beam = 0,
           .max_frames = config.data.max_frames,
           .max_batch = batch > 0 ? batch : config.data.batch_size,
-          .fold_timit = known_set(config.data.dataset).format == DatasetFormat::timit};
+          .map_timit_phone = require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit};
 }
 
 namespace {
@@ -69,7 +69,7 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   SpeechEvaluation result;
   result.split = part.split;
   const auto folded = [&](const Words& phones) {
-    return options.fold_timit ? fold_timit(phones, PhoneSet::timit39) : phones;
+    return options.map_timit_phone ? map_timit_phone(phones, PhoneSet::timit39) : phones;
   };
   for (int64_t i = 0; i < set.size(); ++i) {
     ScoredUtterance one{set.utterance(i).id, folded(set.reference(i)), {}};
@@ -110,7 +110,8 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
   const NoGrad no_grad;
   const SpeechDataset& set = *part.set;
   const auto batches = plan_batches(
-      part.frames(), {.max_frames = options.max_frames, .max_batch = options.max_batch, .shuffle = false}, 0);
+      part.frames(),
+      {.max_frames = options.max_frames, .max_utterances = options.max_batch, .shuffle = false}, 0);
   const LossSums losses(batches.size());
   LabelsOfUtterances decoded;
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
@@ -143,9 +144,9 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
 std::string processed_line(const SpeechEvaluation& evaluation) {
   if (evaluation.unprocessed.empty()) return "";
   const PhoneScore &all = evaluation.score, &processed = evaluation.processed;
-  return concat_text(processed.line(), " without ", evaluation.unprocessed.size(), " of ", all.utterances,
-                     " utterances (", all.reference - processed.reference, " of ", all.reference,
-                     " phones) that the model cannot process");
+  return concat_text(processed.format_line(), " without ", evaluation.unprocessed.size(), " of ",
+                     all.utterance_count, " utterances (", all.reference_count - processed.reference_count,
+                     " of ", all.reference_count, " phones) that the model cannot process");
 }
 
 }  // namespace tapeformer

@@ -17,9 +17,9 @@ namespace tapeformer {
 
 struct SpeechEvaluationOptions {
   int64_t beam = 0;  // number of prefixes of a beam search; 0: the most probable class of every frame
-  int64_t max_frames = 20000;  // largest number of frames in a batch
-  int64_t max_batch = 0;       // largest number of utterances in a batch; 0: any number
-  bool fold_timit = false;     // maps phones to the 39 phones of TIMIT scores
+  int64_t max_frames = 20000;    // largest number of frames in a batch
+  int64_t max_batch = 0;         // largest number of utterances in a batch; 0: any number
+  bool map_timit_phone = false;  // maps phones to the 39 phones of TIMIT scores
 };
 
 struct UnprocessedUtterance {

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool takes_mfc(const Config& config) {
-  return known_set(config.data.dataset).sample_rate == 0;
+  return require_catalogue_entry(config.data.dataset).sample_rate == 0;
 }
 
 void require_dims(const std::string& name, int64_t dims, const SpeechDescription& description) {
@@ -35,7 +35,7 @@ AudioOptions endless_audio(const Config& config) {
 FeatureOptions feature_options(const Config& config, bool training) {
   const DataConfig& d = config.data;
   FeatureOptions options;
-  const int64_t rate = d.sample_rate > 0 ? d.sample_rate : known_set(d.dataset).sample_rate;
+  const int64_t rate = d.sample_rate > 0 ? d.sample_rate : require_catalogue_entry(d.dataset).sample_rate;
   if (rate > 0) options.filterbank.rate = rate;
   options.filterbank.bins = d.num_mel_bins;
   options.filterbank.dither = training ? d.dither : 0;
@@ -130,7 +130,7 @@ Tensor FeatureStream::next() {
       s.silent && std::all_of(samples.begin(), samples.end(), [&](float x) { return x == *s.first_sample; });
   const bool last = samples.empty();
   const Tensor frames = last ? s.frames.finish() : s.frames.push(samples);
-  if (const int64_t bad = find_not_finite(frames); bad >= 0)
+  if (const int64_t bad = find_non_finite_frame(frames); bad >= 0)
     throw DataError(concat_text(name_, ": frame ", s.frame_count + bad, " has a value that is not finite"));
   s.frame_count += frames.size(0);
   if (last) {

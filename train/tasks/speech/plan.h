@@ -22,7 +22,7 @@ class SpeechPlan {
   // Returns the number of complete epochs among the first `batches` batches.
   int64_t epochs_done(int64_t batches) const;
   // Returns the share of padding in the frames of all batches of the first epoch.
-  double padding() const { return padding_share(frames_, plan(0)); }
+  double padding() const { return compute_padding_share(frames_, plan(0)); }
 
  private:
   const std::vector<std::vector<int64_t>>& plan(int64_t epoch) const;

@@ -17,7 +17,7 @@ namespace {
 
 BatchPlanOptions plan_options(const Config& config) {
   return {.max_frames = config.data.max_frames,
-          .max_batch = config.data.batch_size,
+          .max_utterances = config.data.batch_size,
           .shuffle = config.data.shuffle,
           .seed = static_cast<uint64_t>(config.run.seed)};
 }
@@ -34,10 +34,10 @@ SpecAugmentOptions augment_options(const DataConfig& d) {
 // sizes.
 void report(const SpeechPart& part, const std::string& padding) {
   const SpeechReport& r = part.set->report();
-  log_info(part.split, ": ", part.usable.size(), " utterances, ", r.frames, " frames, ", r.labels,
-           " labels of ", part.set->phones().classes() - 1, " phones", padding);
+  log_info(part.split, ": ", part.usable.size(), " utterances, ", r.frame_count, " frames, ", r.label_count,
+           " labels of ", part.set->phones().class_count() - 1, " phones", padding);
   const bool scoring = part.set->options().use == SpeechUse::scoring;
-  const auto unaligned = static_cast<int64_t>(r.too_short.size());
+  const auto unaligned = static_cast<int64_t>(r.too_short_ids.size());
   const auto too_long = static_cast<int64_t>(part.too_long.size()),
              too_short = static_cast<int64_t>(part.too_short.size());
   if (!scoring && part.left_out + unaligned + too_long > 0)
@@ -57,7 +57,7 @@ void report(const SpeechPart& part, const std::string& padding) {
 }
 
 std::string text_of(const SpeechEvaluation& e) {
-  std::string text = e.score.line();
+  std::string text = e.score.format_line();
   if (e.nats_per_utterance) text += concat_text(", ", *e.nats_per_utterance, " nats");
   if (const std::string processed = processed_line(e); !processed.empty()) text += "; " + processed;
   return text;
@@ -77,7 +77,7 @@ std::string digest_of_part(const SpeechPart& part) {
     append("\n");
   }
   return concat_text(part.set->size(), " utterances of ", part.split, ", CRC-32 ",
-                     crc32_text(checksum.crc32));
+                     format_crc32(checksum.crc32));
 }
 
 // The slice of a batch that this process computes.
@@ -116,7 +116,7 @@ class SpeechTask final : public Task {
   void prepare_batches(int64_t first, int64_t last) override {
     // The thread needs a separate plan, because a plan caches epochs and is not thread-safe.
     const auto plan = std::make_shared<const SpeechPlan>(plan_);
-    prefetch_ = std::make_unique<Prefetch<SlicedUtterances>>(
+    prefetch_ = std::make_unique<PrefetchQueue<SlicedUtterances>>(
         [this, plan](int64_t number) { return load(*plan, number); }, first, last);
   }
 
@@ -186,11 +186,11 @@ class SpeechTask final : public Task {
     const CtcBatch batch = ctc_batch(
         training_.set->batch(own, augment_ ? &*augment_ : nullptr, stream, plan.epochs_done(number), frames));
     BatchSlice slice{.first_example = first, .examples = last - first};
-    slice.loss_count = static_cast<double>(model_->loss_count(batch));
+    slice.loss_divisor = static_cast<double>(model_->loss_divisor(batch));
     slice.batch_loss_count =
         slice.examples < count
-            ? static_cast<double>(model_->loss_count(ctc_batch(training_.set->targets(indices))))
-            : slice.loss_count;
+            ? static_cast<double>(model_->loss_divisor(ctc_batch(training_.set->targets(indices))))
+            : slice.loss_divisor;
     return {batch, slice};
   }
   std::vector<int64_t> indices_at(const SpeechPlan& plan, int64_t number) const {
@@ -209,8 +209,9 @@ class SpeechTask final : public Task {
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
-  std::map<int64_t, SlicedUtterances> batches_;           // indexed by slot
-  std::unique_ptr<Prefetch<SlicedUtterances>> prefetch_;  // last member: its thread uses the other members
+  std::map<int64_t, SlicedUtterances> batches_;  // indexed by slot
+  std::unique_ptr<PrefetchQueue<SlicedUtterances>>
+      prefetch_;  // last member: its thread uses the other members
 };
 
 }  // namespace

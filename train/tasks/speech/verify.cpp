@@ -16,11 +16,11 @@ bool names_parts(const DataConfig& data) {
 
 }  // namespace
 
-SpeechChecks speech_checks(const Config& config, const DataAccess& data, Faults& faults) {
-  SpeechChecks checks;
+SpeechCheckOptions speech_checks(const Config& config, const DataAccess& data, Faults& faults) {
+  SpeechCheckOptions checks;
   checks.features = feature_options(config, true);
   checks.features.cache_folder.clear();
-  checks.any_rate = false;
+  checks.allow_any_rate = false;
   checks.subsampling = config.model.subsampling;
   checks.allow_commands = data.allow_commands;
   try {
@@ -37,10 +37,10 @@ SpeechChecks speech_checks(const Config& config, const DataAccess& data, Faults&
 Faults speech_config_problems(const Config& config, const DataAccess& data) {
   Faults faults;
   try {
-    SpeechChecks checks = speech_checks(config, data, faults);
+    SpeechCheckOptions checks = speech_checks(config, data, faults);
     if (config.model.encoder == "transformer") checks.max_frames = config.model.max_frames;
     checks.parts = speech_part_folders(config, data);
-    const Faults found = speech_problems(config.data.dataset, speech_corpus_folder(config, data), checks);
+    const Faults found = find_speech_faults(config.data.dataset, speech_corpus_folder(config, data), checks);
     faults.insert(faults.end(), found.begin(), found.end());
     if (!faults.empty()) return faults;
     // Reads the parts as training does, to find further errors, for example that data.validation holds out
@@ -56,10 +56,10 @@ Faults speech_config_problems(const Config& config, const DataAccess& data) {
 Faults speech_folder_problems(Config config, const fs::path& folder, const DataAccess& data) {
   config.data.path = folder.string();
   Faults faults;
-  SpeechChecks checks = speech_checks(config, data, faults);
+  SpeechCheckOptions checks = speech_checks(config, data, faults);
   if (names_parts(config.data) && !is_kaldi_directory(folder))
     checks.parts = speech_part_folders(config, data);
-  const Faults found = speech_problems(config.data.dataset, folder, checks);
+  const Faults found = find_speech_faults(config.data.dataset, folder, checks);
   faults.insert(faults.end(), found.begin(), found.end());
   return faults;
 }

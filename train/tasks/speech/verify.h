@@ -12,7 +12,7 @@ namespace tapeformer {
 
 // Returns the checks that a config requires: of sample rate, channel, length, lexicon and subsampling. Reads
 // the lexicon and appends its faults to `faults`.
-SpeechChecks speech_checks(const Config& config, const DataAccess& data, Faults& faults);
+SpeechCheckOptions speech_checks(const Config& config, const DataAccess& data, Faults& faults);
 
 // Returns the faults of the parts that training with this config reads.
 Faults speech_config_problems(const Config& config, const DataAccess& data);

@@ -14,9 +14,9 @@ constexpr int64_t kMaxVocabulary = 1 << 24;
 }  // namespace
 
 std::string to_json(const Tokenizer& tokenizer) {
-  nlohmann::ordered_json json{{"tokenizer", tokenizer.name()}, {"vocabulary", tokenizer.vocabulary()}};
-  if (tokenizer.name() == kCharacters) json["characters"] = tokenizer.data();
-  if (tokenizer.name() == kSentencePiece) json["model"] = to_base64(tokenizer.data());
+  nlohmann::ordered_json json{{"tokenizer", tokenizer.name()}, {"vocabulary", tokenizer.vocabulary_size()}};
+  if (tokenizer.name() == kCharacterTokenizerName) json["characters"] = tokenizer.serialize();
+  if (tokenizer.name() == kSentencePieceTokenizerName) json["model"] = to_base64(tokenizer.serialize());
   return json.dump();
 }
 
@@ -25,17 +25,17 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& task_json, cons
   const JsonEntries entries(task_json, path + ": task.");
   const std::string name = entries.string("tokenizer");
   std::string data;
-  if (name == kCharacters) data = entries.string("characters");
-  if (name == kSentencePiece) {
+  if (name == kCharacterTokenizerName) data = entries.string("characters");
+  if (name == kSentencePieceTokenizerName) {
     const auto model = from_base64(entries.string("model"));
     if (!model) throw CheckpointError(path + ": task.model: expected Base64");
     data = *model;
   }
   auto tokenizer = restore_tokenizer(name, data, path + ": task");
   const int64_t vocabulary = entries.integer("vocabulary", 1, kMaxVocabulary);
-  if (vocabulary != tokenizer->vocabulary())
-    throw CheckpointError(
-        concat_text(path, ": task.vocabulary: expected ", tokenizer->vocabulary(), ", got ", vocabulary));
+  if (vocabulary != tokenizer->vocabulary_size())
+    throw CheckpointError(concat_text(path, ": task.vocabulary: expected ", tokenizer->vocabulary_size(),
+                                      ", got ", vocabulary));
   return tokenizer;
 } catch (const DataError& error) {
   throw CheckpointError(error.what());

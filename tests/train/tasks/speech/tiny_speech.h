@@ -72,7 +72,7 @@ inline Config tiny_speech_config(const std::filesystem::path& corpus, const std:
   config.data.batch_size = 8;
   config.model.type = "speech";
   config.model.encoder = encoder;
-  config.attention = {{"linear", attention_kind("linear").defaults()}};
+  config.attention = {{"linear", find_attention_kind("linear").default_options()}};
   config.model.layers = 1;
   config.model.hidden = 16;
   config.model.heads = 2;

@@ -106,7 +106,7 @@ TEST_CASE("speech: an interrupted run continues exactly, also within an epoch") 
 TEST_CASE("speech: each epoch has each utterance once, also if epochs differ in their number of batches") {
   std::vector<int64_t> frames;
   for (int64_t i = 0; i < 57; ++i) frames.push_back(20 + i * 37 % 61);
-  const SpeechPlan plan(frames, {.max_frames = 200, .max_batch = 5, .shuffle = true, .seed = 4});
+  const SpeechPlan plan(frames, {.max_frames = 200, .max_utterances = 5, .shuffle = true, .seed = 4});
   int64_t step = 0;
   for (int64_t epoch = 0; epoch < 4; ++epoch) {
     CHECK(plan.epochs_done(step) == epoch);
@@ -123,7 +123,7 @@ TEST_CASE("speech: each epoch has each utterance once, also if epochs differ in 
     std::iota(all.begin(), all.end(), 0);
     CHECK(seen == all);
   }
-  const SpeechPlan again(frames, {.max_frames = 200, .max_batch = 5, .shuffle = true, .seed = 4});
+  const SpeechPlan again(frames, {.max_frames = 200, .max_utterances = 5, .shuffle = true, .seed = 4});
   CHECK(again.at(step - 1) == plan.at(step - 1));  // a step does not depend on calls for earlier steps
 }
 
@@ -239,9 +239,9 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     const auto model = make_speech_model(config, description);
     const SpeechPart part = make_speech_part(config, "test", "", &description);
     const SpeechEvaluation e = evaluate(*model, part, evaluation_options(config));
-    CHECK(e.score.utterances == 12);
-    if (phones < 0) phones = e.score.reference;
-    CHECK(e.score.reference == phones);
+    CHECK(e.score.utterance_count == 12);
+    if (phones < 0) phones = e.score.reference_count;
+    CHECK(e.score.reference_count == phones);
     CHECK(part.left_out == 0);
     const bool all = unprocessed == std::vector<std::string>{"all"};
     if (all) {
@@ -257,9 +257,9 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
       deleted += utterance.phones;
     }
     CHECK(ids == unprocessed);
-    CHECK(e.processed.reference + deleted == e.score.reference);
+    CHECK(e.processed.reference_count + deleted == e.score.reference_count);
     CHECK(e.processed.errors() + deleted == e.score.errors());
-    CHECK(e.processed.utterances + static_cast<int64_t>(ids.size()) == e.score.utterances);
+    CHECK(e.processed.utterance_count + static_cast<int64_t>(ids.size()) == e.score.utterance_count);
     CHECK(contains(processed_line(e), ids.empty() ? "" : "without 1 of 12 utterances"));
     CHECK(e.without_loss >= 1);  // the utterance UNSEEN has no loss
     CHECK(std::isfinite(e.nats_per_utterance.value()));
