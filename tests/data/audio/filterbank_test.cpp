@@ -28,12 +28,12 @@ Tensor golden(const std::string& name, int64_t dims) {
   return Tensor::from(values, {static_cast<int64_t>(values.size()) / dims, dims});
 }
 
-std::vector<float> is_recording() {
+std::vector<float> make_recording() {
   return read_audio(kGolden + "8k.wav").samples;
 }
 
 // Returns samples of synthetic speech at 16 kHz, whose sibilants have energy up to 8 kHz.
-std::vector<float> wide_recording() {
+std::vector<float> make_wide_recording() {
   const Audio audio = read_audio(kGolden + "16k.wav");
   REQUIRE(audio.rate == 16000);
   return audio.samples;
@@ -55,16 +55,16 @@ std::string options_error(const FilterbankOptions& options) {
 }  // namespace
 
 TEST_CASE("filterbanks of a voice-like signal at 8 kHz match kaldi-native-fbank") {
-  CHECK(max_difference(Filterbank({.rate = 8000}).compute(is_recording()), golden("8k", 40)) < 1e-3);
+  CHECK(max_difference(Filterbank({.rate = 8000}).compute(make_recording()), golden("8k", 40)) < 1e-3);
   // Negative control: features with another pre-emphasis differ by more than the tolerance.
-  CHECK(max_difference(Filterbank({.rate = 8000, .preemphasis = 0.9}).compute(is_recording()),
+  CHECK(max_difference(Filterbank({.rate = 8000, .preemphasis = 0.9}).compute(make_recording()),
                        golden("8k", 40)) > 0.1);
 }
 
 TEST_CASE(
     "filterbanks of 16 kHz speech with energy above 4 kHz match "
     "kaldi-native-fbank") {
-  const auto wide = wide_recording();
+  const auto wide = make_wide_recording();
   size_t repeated = 0;
   for (size_t i = 0; i + 1 < wide.size(); i += 2) repeated += wide[i] == wide[i + 1];
   CHECK(repeated < wide.size() / 8);
@@ -159,7 +159,7 @@ TEST_CASE("filters without an FFT bin are errors with the maximum number of filt
   const int64_t max_bins = std::stoll(message.substr(message.rfind(' ') + 1));
   CHECK(max_bins >= 40);
   CHECK(options_error({.rate = 8000, .bins = max_bins + 1}) != "");
-  const Tensor features = Filterbank({.rate = 8000, .bins = max_bins}).compute(is_recording());
+  const Tensor features = Filterbank({.rate = 8000, .bins = max_bins}).compute(make_recording());
   // Each filter must contain an FFT bin. A filter without an FFT bin would have no energy in any frame.
   for (int64_t bin = 0; bin < max_bins; ++bin) {
     float highest = -100;
