@@ -167,7 +167,7 @@ AutoregressiveOptions options_without_data(const Config& config) {
 
 }  // namespace
 
-std::vector<KeyProblem> model_problems(const Config& config) {
+std::vector<KeyProblem> find_model_problems(const Config& config) {
   std::vector<OptionProblem> found;
   const std::string& type = config.model.type;
   if (type == "image" || type == "sequence")
@@ -192,7 +192,7 @@ std::vector<KeyProblem> model_problems(const Config& config) {
   return problems;
 }
 
-std::string text_with_key(const OptionProblem& problem) {
+std::string format_option_problem(const OptionProblem& problem) {
   const auto [key, text] = key_problem(problem);
   return key + ": " + text;
 }
@@ -208,8 +208,8 @@ EncoderOptions encoder_options(const Config& config) {
   for (const std::string& kind : m.attention) options.attention.push_back({kind, config.attention.at(kind)});
   options.rotary = m.positions == "rotary";
   options.dropout = m.dropout;
-  const bool drops_weights = supports(options.attention, &AttentionCapabilities::weight_dropout);
-  options.attention_dropout = drops_weights ? m.attention_dropout : 0;
+  const bool supports_weight_dropout = supports(options.attention, &AttentionCapabilities::weight_dropout);
+  options.attention_dropout = supports_weight_dropout ? m.attention_dropout : 0;
   options.pre_norm = m.norm == "pre";
   options.activation = m.activation == "gelu" ? Activation::gelu : Activation::relu;
   options.recompute = m.recompute;
@@ -218,18 +218,18 @@ EncoderOptions encoder_options(const Config& config) {
   return options;
 }
 
-AttentionCatalogue attention_catalogue() {
+AttentionCatalogue make_attention_catalogue() {
   AttentionCatalogue catalogue;
-  for (const AttentionKind& kind : attention_kinds()) catalogue.names.push_back(kind.name);
-  catalogue.options = [](const std::string& name) { return attention_kind(name).options; };
-  catalogue.drops_weights = [](const std::string& name) {
+  for (const AttentionKind& kind : attention_kinds()) catalogue.kind_names.push_back(kind.name);
+  catalogue.list_options = [](const std::string& name) { return attention_kind(name).options; };
+  catalogue.supports_weight_dropout = [](const std::string& name) {
     return static_cast<bool>(attention_kind(name).capabilities.weight_dropout);
   };
-  catalogue.model_problems = model_problems;
+  catalogue.find_model_problems = find_model_problems;
   return catalogue;
 }
 
-bool is_text(const Config& config) {
+bool is_text_dataset(const Config& config) {
   return known_set(config.data.dataset).type == DatasetType::text;
 }
 
@@ -270,14 +270,14 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
   return dataset;
 }
 
-std::string evaluation_split(const Config& config) {
+std::string choose_evaluation_split(const Config& config) {
   const DatasetType type = known_set(config.data.dataset).type;
   if (type == DatasetType::expressions || type == DatasetType::vectors) return "valid";
   const bool can_hold_out = type == DatasetType::images || type == DatasetType::text;
   return can_hold_out && holds_out_examples(config.data) ? "valid" : "test";
 }
 
-AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data) {
+AutoregressiveOptions make_model_options(const Config& config, const DatasetInfo& data) {
   const bool image = config.model.type == "image";
   if (image && data.channels == 0)
     throw ConfigError("model.type = \"image\" needs images, and data.dataset = \"" + config.data.dataset +
@@ -291,14 +291,14 @@ AutoregressiveOptions model_options(const Config& config, const DatasetInfo& dat
 
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device) {
-  auto model =
-      with_config_keys([&] { return std::make_unique<AutoregressiveModel>(model_options(config, data)); });
+  auto model = call_with_config_keys(
+      [&] { return std::make_unique<AutoregressiveModel>(make_model_options(config, data)); });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;
 }
 
-ClassifierOptions classifier_options(const Config& config, const DatasetInfo& data) {
+ClassifierOptions make_classifier_options(const Config& config, const DatasetInfo& data) {
   const KnownSet& set = known_set(config.data.dataset);
   return {.encoder = encoder_options(config),
           .vocabulary = data.vocabulary,
@@ -308,30 +308,30 @@ ClassifierOptions classifier_options(const Config& config, const DatasetInfo& da
           .varied_lengths = set.type == DatasetType::expressions};
 }
 
-SetTransformerOptions set_transformer_options(const Config& config, const DatasetInfo& data) {
+SetTransformerOptions make_set_transformer_options(const Config& config, const DatasetInfo& data) {
   SetTransformerOptions options = set_options_without_data(config);
   options.features = data.features;
   options.max_length = data.length + 1;
   return options;
 }
 
-bool predicts_examples(const Config& config) {
+bool predicts_one_result_per_example(const Config& config) {
   return config.model.type == "classification" || config.model.type == "set";
 }
 
 std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,
                                                  Device device) {
-  auto model = with_config_keys([&]() -> std::unique_ptr<ExampleModel> {
+  auto model = call_with_config_keys([&]() -> std::unique_ptr<ExampleModel> {
     if (config.model.type == "set")
-      return std::make_unique<SetTransformer>(set_transformer_options(config, data));
-    return std::make_unique<Classifier>(classifier_options(config, data));
+      return std::make_unique<SetTransformer>(make_set_transformer_options(config, data));
+    return std::make_unique<Classifier>(make_classifier_options(config, data));
   });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;
 }
 
-Device announced_device(const std::string& name) {
+Device select_and_log_device(const std::string& name) {
   const DeviceChoice choice = choose_device(name);
   static std::atomic<bool> announced = false;
   if (!choice.reason.empty() && !announced.exchange(true))
@@ -341,7 +341,7 @@ Device announced_device(const std::string& name) {
 
 Device prepare_device(const RunConfig& run) {
   set_threads(static_cast<int>(run.threads));
-  const Device device = announced_device(run.device);
+  const Device device = select_and_log_device(run.device);
   if (device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");
   if (run.precision == "bfloat16" && !has_bfloat16_products(device))
     log_warning(

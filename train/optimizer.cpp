@@ -56,7 +56,7 @@ Clipping clipping_of(const OptimizerConfig& config, double gradient_scale) {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
+Optimizer::Optimizer(const OptimizerConfig& config, NamedParameters parameters)
     : config_(config), parameters_(std::move(parameters)) {
   rule_of(config_, config_.lr, 1);  // throws for an unknown kind
   const bool is_adafactor = config_.kind == "adafactor", has_second = config_.kind != "sgd" && !is_adafactor;
@@ -86,10 +86,10 @@ void Optimizer::prepare(double lr) {
   const auto t = static_cast<double>(steps_);
   rule.average_decay = std::min(config_.ema, (1 + t) / (10 + t));
   if (adafactor_) adafactor_->prepare(lr, steps_);
-  if (rule_.defined())
-    set_rule(rule_, rule);
+  if (coefficients_.defined())
+    set_rule(coefficients_, rule);
   else
-    rule_ = rule_on(parameters_.empty() ? kCpu : parameters_[0].second.device(), rule);
+    coefficients_ = rule_on(parameters_.empty() ? kCpu : parameters_[0].second.device(), rule);
 }
 
 Tensor Optimizer::apply(double gradient_scale) {
@@ -105,9 +105,10 @@ Tensor Optimizer::apply(double gradient_scale) {
     slots.push_back({parameter, gradients.back(), first_moments_[i], second_moments_[i]});
   }
   const Clipping clipping = clipping_of(config_, gradient_scale);
-  const Tensor norm =
-      adafactor_ ? apply_adafactor(indices, gradients, clipping) : optimizer_step(slots, rule_, clipping);
-  for (size_t i = 0; i < averages_.size(); ++i) average_into(averages_[i], parameters_[i].second, rule_);
+  const Tensor norm = adafactor_ ? apply_adafactor(indices, gradients, clipping)
+                                 : optimizer_step(slots, coefficients_, clipping);
+  for (size_t i = 0; i < averages_.size(); ++i)
+    average_into(averages_[i], parameters_[i].second, coefficients_);
   for (const auto& [name, parameter] : parameters_) set_gradient(parameter, {});
   return norm;
 }
@@ -136,8 +137,8 @@ void Optimizer::swap_average() {
   }
 }
 
-Optimizer::Named Optimizer::state() const {
-  Named state;
+Optimizer::NamedParameters Optimizer::state() const {
+  NamedParameters state;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = parameters_[i].first;
     if (first_moments_[i].defined()) state.emplace_back("first." + name, first_moments_[i]);

@@ -46,7 +46,7 @@ std::string number_text(double number, int digits) {
   return text;
 }
 
-std::string bytes_text(int64_t bytes) {
+std::string format_bytes(int64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto size = static_cast<double>(bytes);
   size_t unit = 0;
@@ -74,14 +74,14 @@ std::string list_text(const std::vector<T>& list) {
   return text.empty() ? "-" : text;
 }
 
-std::string text_of(const std::string& name, const Report::Value& value, int digits) {
+std::string format_value(const std::string& name, const Report::Value& value, int digits) {
   return std::visit(
       [&](const auto& v) -> std::string {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, bool>)
           return v ? "yes" : "no";
         else if constexpr (std::is_same_v<T, int64_t>)
-          return name.ends_with("bytes") ? bytes_text(v) : std::to_string(v);
+          return name.ends_with("bytes") ? format_bytes(v) : std::to_string(v);
         else if constexpr (std::is_same_v<T, double>)
           return number_text(v, digits);
         else if constexpr (std::is_same_v<T, std::string>)
@@ -118,7 +118,8 @@ std::string table_text(const std::vector<Report>& rows) {
   for (const auto& [name, value] : rows.front().fields()) lines[0].push_back(title_of(name));
   for (const Report& row : rows) {
     lines.emplace_back();
-    for (const auto& [name, value] : row.fields()) lines.back().push_back(text_of(name, value, kTableDigits));
+    for (const auto& [name, value] : row.fields())
+      lines.back().push_back(format_value(name, value, kTableDigits));
   }
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
@@ -156,7 +157,7 @@ std::string to_text(const Report& report) {
   for (const auto& [name, value] : report.fields()) {
     const auto* rows = std::get_if<std::vector<Report>>(&value);
     if (!rows)
-      text += padded(title_of(name), width, false) + "  " + text_of(name, value, kDigits) + "\n";
+      text += padded(title_of(name), width, false) + "  " + format_value(name, value, kDigits) + "\n";
     else if (!rows->empty())
       tables += (text.empty() && tables.empty() ? "" : "\n") + table_text(*rows);
   }

@@ -71,11 +71,12 @@ Outcome outcome_on(const std::string& device, Config config) {
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
   trainer.run();
   Outcome outcome;
-  if (trainer.graphs()) outcome.replayed = trainer.graphs()->replayed();
+  if (trainer.graphs()) outcome.replayed = trainer.graphs()->replayed_step_count();
   for (const MetricRecord& record : read_metrics((dir / "run" / "metrics.jsonl").string())) {
-    if (const double loss = metric_number(record, "loss_nats", -1); loss != -1)
+    if (const double loss = get_metric_number(record, "loss_nats", -1); loss != -1)
       outcome.losses.push_back(loss);
-    if (const double rate = metric_number(record, "per", -1); rate != -1) outcome.error_rates.push_back(rate);
+    if (const double rate = get_metric_number(record, "per", -1); rate != -1)
+      outcome.error_rates.push_back(rate);
   }
   return outcome;
 }
@@ -209,21 +210,21 @@ TEST_CASE(
     };
     // Returns the layout of a step with one batch of `length` tokens.
     const auto layout = [](int64_t length) {
-      return StepLayout{.dropout = true, .batches = {{.tokens = {1, length}, .mask = {}}}};
+      return StepLayout{.dropout = true, .batches = {{.token_shape = {1, length}, .mask_shape = {}}}};
     };
     for (int64_t step = 0; step < 5; ++step)
       CHECK(graphs.run(layout(1), step, work(1)).losses[0].item() == static_cast<double>(step + 1));
-    CHECK(graphs.captured() == 1);
-    CHECK(graphs.replayed() == 4);
+    CHECK(graphs.captured_step_count() == 1);
+    CHECK(graphs.replayed_step_count() == 4);
     for (int64_t step = 5; step < 8; ++step) graphs.run(layout(2), step, work(10));
     graphs.run(layout(1), 8, work(1));
     CHECK(sum.item() == 36);
-    CHECK(graphs.captured() == 2);
+    CHECK(graphs.captured_step_count() == 2);
     // StepGraphs keeps the graphs of at most four layouts. The last of these five layouts is not captured
     // again.
     for (const int64_t length : {3, 4, 5, 1, 1}) graphs.run(layout(length), 9, work(100));
     CHECK(sum.item() == 536);
-    CHECK(graphs.captured() == 3);
+    CHECK(graphs.captured_step_count() == 3);
   }
 }
 

@@ -93,8 +93,9 @@ Report run_attention_pattern(const BenchmarkArguments& arguments) {
   if (arguments.options.get<std::string>("config").empty())
     throw ConfigError("attention-pattern needs --config");
   const Config config =
-      load_config(arguments.options.get<std::string>("config"), arguments.overrides.sets,
-                  attention_catalogue(), {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+      load_config(arguments.options.get<std::string>("config"), arguments.overrides.set_options,
+                  make_attention_catalogue(),
+                  {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
   const auto& [name, options] = *config.attention.find(config.model.attention.front());
   check_attention_length(name, options, length);
   const std::vector<double> weights = measured_weights(attention_kind(name), options, length);
@@ -112,7 +113,7 @@ Report run_attention_pattern(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark attention_pattern_benchmark() {
+Benchmark make_attention_pattern_benchmark() {
   return {.name = "attention-pattern",
           .summary =
               "the attention weights of a kind with random queries and keys, as a picture with a row "

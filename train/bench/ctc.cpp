@@ -36,11 +36,11 @@ Report run_ctc(const BenchmarkArguments& arguments) {
   const Tensor frame_counts = Tensor::full({batch}, static_cast<double>(frames), DType::int64);
   const Tensor label_counts = Tensor::full({batch}, static_cast<double>(labels), DType::int64);
   const auto loss = [&] { return ctc_loss(logits, frame_counts, targets, label_counts).loss; };
-  const double both = median_seconds(number("repeats"), [&] {
+  const double both = measure_median_seconds(number("repeats"), [&] {
     backward(loss());
     set_gradient(logits, {});
   });
-  const double forward = median_seconds(number("repeats"), [&] {
+  const double forward = measure_median_seconds(number("repeats"), [&] {
     const NoGrad no_grad;
     loss();
   });
@@ -57,7 +57,7 @@ Report run_ctc(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark ctc_benchmark() {
+Benchmark make_ctc_benchmark() {
   return {.name = "ctc",
           .summary = "CTC loss with and without its gradient",
           .options =

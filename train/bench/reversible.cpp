@@ -28,7 +28,7 @@ struct Sample {
 class Step {
  public:
   Step(const AutoregressiveOptions& options, int64_t batch)
-      : model_(options), batch_(random_batch(options, batch, 1)) {
+      : model_(options), batch_(make_random_batch(options, batch, 1)) {
     model_.initialize(1);
     // The first pass allocates the gradients and fills the allocator's cache. The second pass adds to these
     // gradients. Before the addition, it copies gradients that share memory with other tensors.
@@ -53,7 +53,7 @@ class Step {
 // time.
 template <class F>
 double seconds_on(const std::string& clock, F&& f) {
-  if (clock == "wall") return seconds_of(f);
+  if (clock == "wall") return measure_seconds(f);
   const std::clock_t start = std::clock();
   f();
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
@@ -79,11 +79,11 @@ std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, in
     for (size_t i = 0; i < steps.size(); ++i)
       times[i].push_back(seconds_on(timing.clock, [&] { steps[i]->run(); }));
   for (size_t i = 0; i < samples.size(); ++i) {
-    samples[i].seconds = median(times[i]);
+    samples[i].seconds = compute_median(times[i]);
     std::vector<double> ratios;
     for (size_t repeat = 0; repeat < times[i].size(); ++repeat)
       ratios.push_back(times[i][repeat] / times[0][repeat]);
-    samples[i].relative = median(ratios);
+    samples[i].relative = compute_median(ratios);
   }
   return samples;
 }
@@ -225,7 +225,7 @@ std::vector<OptionSpec> options() {
 
 }  // namespace
 
-Benchmark reversible_benchmark() {
+Benchmark make_reversible_benchmark() {
   return {
       .name = "reversible",
       .summary = "stored, recomputed and reversible layers at doubling depths, and chunks: time and memory",

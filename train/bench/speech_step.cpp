@@ -41,7 +41,7 @@ class Learner {
  public:
   Learner(const Config& config, int64_t longest, Device device)
       : seed_(static_cast<uint64_t>(config.run.seed)) {
-    SpeechModelOptions options = speech_model_options(config, random_description());
+    SpeechModelOptions options = make_speech_model_options(config, random_description());
     options.max_frames = std::max(options.max_frames, longest);
     model_ = std::make_unique<SpeechModel>(options);
     model_->initialize(seed_);
@@ -76,8 +76,8 @@ int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
 Config step_config(const BenchmarkArguments& arguments) {
   const auto& path = arguments.options.get<std::string>("config");
   if (path.empty()) throw ConfigError("--config is required: a config of a speech model");
-  Config config = load_config(path, arguments.overrides.sets, attention_catalogue(),
-                              {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+  Config config = load_config(path, arguments.overrides.set_options, make_attention_catalogue(),
+                              {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
   arguments.overrides.apply(config);
   if (config.model.type != "speech")
     throw ConfigError("--config " + path + ": expected model.type = \"speech\", got \"" + config.model.type +
@@ -99,7 +99,7 @@ Report run_speech_step(const BenchmarkArguments& arguments) {
     CtcBatch data = random_utterances(frames / length, length, static_cast<uint64_t>(config.run.seed));
     data.features = data.features.to(arguments.device);
     const int64_t bytes = added_bytes(learner, data, arguments.device);
-    const double seconds = median_seconds(
+    const double seconds = measure_median_seconds(
         number("repeats"), [&] { learner.step(data); }, arguments.device);
     rows.push_back(Report()
                        .add("length", length)
@@ -117,7 +117,7 @@ Report run_speech_step(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark speech_step_benchmark() {
+Benchmark make_speech_step_benchmark() {
   const auto count = [](const char* name, int64_t value, const char* help) {
     return OptionSpec{.name = name, .default_value = value, .help = help, .min = 1, .max = 1 << 24};
   };
@@ -129,7 +129,7 @@ Benchmark speech_step_benchmark() {
                       count("frames", 4800, "frames of a step"),
                       count("repeats", 3, "repeats for the median")},
           .run = run_speech_step,
-          .on_devices = true};
+          .runs_on_devices = true};
 }
 
 }  // namespace tapeformer

@@ -20,7 +20,7 @@ const char* const kOptimizerFile = "optimizer.safetensors";
 const char* const kStateFile = "state.json";
 
 fs::path checkpoints_of(const std::string& run_dir) {
-  return fs::path(run_dir) / kCheckpoints;
+  return fs::path(run_dir) / kCheckpointFolderName;
 }
 
 std::string step_name(int64_t step) {
@@ -60,8 +60,8 @@ Folder open_or_create_checkpoints(const std::string& run_dir) {
   fs::create_directories(path);
   for (const auto& p : created) sync_folder(p.has_parent_path() ? p.parent_path().string() : ".");
   const Folder run(path.string());
-  if (run.kind_of(kCheckpoints) != Folder::Kind::none) return run.open_folder(kCheckpoints);
-  Folder checkpoints = run.create_folder(kCheckpoints);
+  if (run.kind_of(kCheckpointFolderName) != Folder::Kind::none) return run.open_folder(kCheckpointFolderName);
+  Folder checkpoints = run.create_folder(kCheckpointFolderName);
   run.sync();
   return checkpoints;
 }
@@ -112,12 +112,12 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};
   TrainingState state = contents.state;
   for (const auto& [name, tensors] :
-       {std::pair(kModelFile, &contents.model), {kOptimizerFile, &contents.optimizer}}) {
+       {std::pair(kModelFile, &contents.model_tensors), {kOptimizerFile, &contents.optimizer_tensors}}) {
     File file = folder.create_file(name);
-    state.files[name] = write_safetensors(file, *tensors, metadata);
+    state.checksums[name] = write_safetensors(file, *tensors, metadata);
   }
-  folder.write(kConfigFile, contents.config_toml);
-  state.files[kConfigFile] = checksum_of(contents.config_toml);
+  folder.write(kConfigFileName, contents.config_toml);
+  state.checksums[kConfigFileName] = checksum_of(contents.config_toml);
   folder.write(kStateFile, to_json(state));
   folder.sync();
 }
@@ -161,9 +161,9 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
 
 void replace_checkpoint_state(const std::string& run_dir, TrainingState state) {
   const std::string name = step_name(state.step);
-  state.files = Checkpoint((checkpoints_of(run_dir) / name).string()).state().files;
+  state.checksums = Checkpoint((checkpoints_of(run_dir) / name).string()).read_state().checksums;
   guarded<CheckpointWriteError>(concat_text("state of step ", state.step, " not saved"), [&] {
-    Folder(run_dir).open_folder(kCheckpoints).open_folder(name).replace(kStateFile, to_json(state));
+    Folder(run_dir).open_folder(kCheckpointFolderName).open_folder(name).replace(kStateFile, to_json(state));
   });
 }
 
@@ -172,11 +172,11 @@ void mark_best_checkpoint(const std::string& run_dir, int64_t step) {
   if (!is_real_folder(parent / step_name(step)))
     throw CheckpointError((parent / step_name(step)).string() + ": no such checkpoint to mark as best");
   guarded<CheckpointWriteError>("best checkpoint not marked", [&] {
-    point_link(Folder(run_dir).open_folder(kCheckpoints), "best", step_name(step));
+    point_link(Folder(run_dir).open_folder(kCheckpointFolderName), "best", step_name(step));
   });
 }
 
-std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {
+std::vector<int64_t> list_checkpoint_steps(const std::string& run_dir) {
   std::vector<int64_t> steps;
   const fs::path parent = checkpoints_of(run_dir);
   if (!fs::is_directory(parent)) return steps;
@@ -191,13 +191,13 @@ std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {
 
 void prune_checkpoints(const std::string& run_dir, int64_t keep_last) {
   const fs::path parent = checkpoints_of(run_dir);
-  auto steps = checkpoint_steps(run_dir);
+  auto steps = list_checkpoint_steps(run_dir);
   const auto kept = std::min<size_t>(steps.size(), static_cast<size_t>(std::max<int64_t>(keep_last, 0)));
   steps.resize(steps.size() - kept);
   const auto latest = name_in_link(parent / "latest"), best = name_in_link(parent / "best");
   guarded("old checkpoints not removed", [&] {
     if (steps.empty()) return;
-    const Folder folder = Folder(run_dir).open_folder(kCheckpoints);
+    const Folder folder = Folder(run_dir).open_folder(kCheckpointFolderName);
     for (const int64_t step : steps)
       if (const auto name = step_name(step); name != latest && name != best) remove_checkpoint(folder, name);
   });
@@ -215,7 +215,7 @@ void remove_unfinished_checkpoints(const std::string& run_dir) {
   });
 }
 
-std::optional<std::string> linked_checkpoint(const std::string& run_dir, const std::string& link) {
+std::optional<std::string> resolve_checkpoint_link(const std::string& run_dir, const std::string& link) {
   const fs::path path = checkpoints_of(run_dir) / link;
   std::error_code error;
   if (!fs::is_symlink(fs::symlink_status(path, error))) return std::nullopt;
@@ -238,9 +238,9 @@ std::string find_checkpoint(const std::string& path, bool prefer_best) {
   guarded(path, [&] {
     for (const char* link : {"best", "latest"}) {
       if (!found.empty() || (!prefer_best && link == std::string("best"))) continue;
-      if (const auto folder = linked_checkpoint(path, link)) found = *folder;
+      if (const auto folder = resolve_checkpoint_link(path, link)) found = *folder;
     }
-    if (const auto steps = checkpoint_steps(path); found.empty() && !steps.empty())
+    if (const auto steps = list_checkpoint_steps(path); found.empty() && !steps.empty())
       found = fs::canonical(parent / step_name(steps.back())).string();
   });
   if (found.empty())
@@ -249,11 +249,11 @@ std::string find_checkpoint(const std::string& path, bool prefer_best) {
   return found;
 }
 
-std::string Checkpoint::state_text() const {
+std::string Checkpoint::read_state_text() const {
   return read_text(state_path());
 }
 
-TrainingState Checkpoint::parsed_state(const std::string& text) const {
+TrainingState Checkpoint::parse_state(const std::string& text) const {
   TrainingState state = parse_training_state(text, state_path());
   const auto named = step_of(fs::path(folder_).filename().string());
   if (named && *named != state.step)
@@ -262,24 +262,23 @@ TrainingState Checkpoint::parsed_state(const std::string& text) const {
   return state;
 }
 
-TrainingState Checkpoint::state() const {
-  return parsed_state(state_text());
+TrainingState Checkpoint::read_state() const {
+  return parse_state(read_state_text());
 }
 
 // Returns the checksum of the file `name` in `state`, or std::nullopt if the checkpoint has no checksums at
 // all. Throws CheckpointError if the checkpoint has checksums, but none for this file.
-std::optional<Checksum> Checkpoint::checksum_of_file(const TrainingState& state,
-                                                     const std::string& name) const {
-  if (state.files.empty()) return std::nullopt;
-  const auto found = state.files.find(name);
-  if (found == state.files.end())
+std::optional<Checksum> Checkpoint::find_checksum(const TrainingState& state, const std::string& name) const {
+  if (state.checksums.empty()) return std::nullopt;
+  const auto found = state.checksums.find(name);
+  if (found == state.checksums.end())
     throw CheckpointError(concat_text(state_path(), ": files.", name, ": is missing"));
   return found->second;
 }
 
 void Checkpoint::check_config() const {
   const std::string config = read_text(config_path());
-  const auto expected = checksum_of_file(state(), kConfigFile);
+  const auto expected = find_checksum(read_state(), kConfigFileName);
   if (expected && checksum_of(config) != *expected)
     throw CheckpointError(
         config_path() +
@@ -287,25 +286,25 @@ void Checkpoint::check_config() const {
         "settings instead of editing the file");
 }
 
-SafetensorsFile Checkpoint::model_file() const {
-  return SafetensorsFile(path_of(kModelFile));
+SafetensorsFile Checkpoint::open_model_file() const {
+  return SafetensorsFile(file_path(kModelFile));
 }
 
-void Checkpoint::load(const std::string& name, const NamedTensorList& expected) const {
-  const std::string text = state_text();
-  const TrainingState state = parsed_state(text);
-  check_state_text(text, state, state_path());
-  if (state.files.empty() && name == kModelFile)
+void Checkpoint::load_file(const std::string& name, const NamedTensorList& expected) const {
+  const std::string text = read_state_text();
+  const TrainingState state = parse_state(text);
+  verify_state_text(text, state, state_path());
+  if (state.checksums.empty() && name == kModelFile)
     log_warning(folder_, ": has no checksums, so damaged files are not detected");
-  SafetensorsFile(path_of(name)).load_into(expected, checksum_of_file(state, name));
+  SafetensorsFile(file_path(name)).load_into(expected, find_checksum(state, name));
 }
 
 void Checkpoint::load_model(const NamedTensorList& expected) const {
-  load(kModelFile, expected);
+  load_file(kModelFile, expected);
 }
 
 void Checkpoint::load_optimizer(const NamedTensorList& expected) const {
-  load(kOptimizerFile, expected);
+  load_file(kOptimizerFile, expected);
 }
 
 }  // namespace tapeformer

@@ -16,7 +16,7 @@ std::string checkpoint_at(const std::string& path) try {
 }
 
 void check_weights(const Checkpoint& checkpoint, const NamedTensorList& expected) {
-  const SafetensorsFile file = checkpoint.model_file();
+  const SafetensorsFile file = checkpoint.open_model_file();
   try {
     file.check_tensors(expected);
   } catch (const CheckpointError& error) {

@@ -22,7 +22,7 @@ void add_encoder(const EncoderOptions& encoder, std::vector<SizedTensor>& tensor
 
 }  // namespace
 
-std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options) {
+std::vector<SizedTensor> list_sized_tensors(const AutoregressiveOptions& options) {
   std::vector<SizedTensor> tensors;
   add_encoder(options.encoder, tensors);
   tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.value_width()},
@@ -40,7 +40,7 @@ std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options) {
   return tensors;
 }
 
-std::vector<SizedTensor> sized_tensors(const ClassifierOptions& options) {
+std::vector<SizedTensor> list_sized_tensors(const ClassifierOptions& options) {
   std::vector<SizedTensor> tensors;
   add_encoder(options.encoder, tensors);
   tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.encoder.width()},
@@ -53,7 +53,7 @@ std::vector<SizedTensor> sized_tensors(const ClassifierOptions& options) {
   return tensors;
 }
 
-std::vector<SizedTensor> sized_tensors(const SetTransformerOptions& options) {
+std::vector<SizedTensor> list_sized_tensors(const SetTransformerOptions& options) {
   std::vector<SizedTensor> tensors;
   const int64_t width = options.encoder.width();
   EncoderOptions all_layers = options.encoder;
@@ -65,7 +65,7 @@ std::vector<SizedTensor> sized_tensors(const SetTransformerOptions& options) {
   return tensors;
 }
 
-std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options) {
+std::vector<SizedTensor> list_sized_tensors(const SpeechModelOptions& options) {
   const bool is_lstm = options.kind == SpeechEncoder::lstm;
   const int64_t hidden = options.lstm_hidden, width = options.encoder.width();
   const SubsamplingOptions subsampling{.kind = options.subsampling_kind,
@@ -96,7 +96,7 @@ std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options) {
 }
 
 void check_model_sizes(const Checkpoint& checkpoint, const std::vector<SizedTensor>& expected) {
-  const SafetensorsFile file = checkpoint.model_file();
+  const SafetensorsFile file = checkpoint.open_model_file();
   for (const SizedTensor& tensor : expected) {
     const auto found = file.entries().find(tensor.name);
     const bool there = found != file.entries().end();

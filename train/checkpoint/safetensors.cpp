@@ -60,7 +60,7 @@ Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tens
   const auto order = in_file_order(tensors);
   int64_t offset = 0;
   for (const auto& [name, tensor] : order) {
-    header[name] = {{"dtype", safetensors_dtype(tensor.dtype())},
+    header[name] = {{"dtype", get_safetensors_dtype_name(tensor.dtype())},
                     {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
                     {"data_offsets", {offset, offset + tensor.bytes()}}};
     offset += tensor.bytes();
@@ -102,8 +102,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(open_checked(p
                                         " bytes and the limit is ", kMaxHeaderBytes));
     std::string json(length, '\0');
     file_.read_at(json.data(), length, sizeof length);
-    header_.append(&length, sizeof length);
-    header_.append(json.data(), json.size());
+    header_checksum_.append(&length, sizeof length);
+    header_checksum_.append(json.data(), json.size());
     data_begin_ = sizeof length + length;
     auto header = parse_safetensors_header(json, size - data_begin_);
     entries_ = std::move(header.entries);
@@ -164,7 +164,7 @@ void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>
   });
   // All tensors are read before any is overwritten, so that an error changes no tensor. The tensors cover the
   // data section without gaps, so the checksum of their bytes in file order is the checksum of the section.
-  Checksum found = header_;
+  Checksum found = header_checksum_;
   std::vector<Tensor> values;
   for (const auto& [entry, tensor] : in_file_order) values.push_back(read(*entry, found));
   if (checksum && found != *checksum)

@@ -80,7 +80,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
     }
     if (level_ != Level::tensor || field_ != "dtype") unexpected("a string");
     const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
-                                    [&](DType dtype) { return text == safetensors_dtype(dtype); });
+                                    [&](DType dtype) { return text == get_safetensors_dtype_name(dtype); });
     if (known == std::end(kDTypes))
       fail("tensor ", shown(name_), " has the dtype ", shown(text),
            ", expected F32, F64, BF16, I32, I64 or U8");
@@ -169,7 +169,7 @@ void check_layout(const std::map<std::string, SafetensorsEntry>& entries, uint64
     if (!bytes) fail("tensor ", shown(name), ": the shape ", entry.shape.to_string(), " overflows");
     if (*bytes != entry.end - entry.begin)
       fail("tensor ", shown(name), " of shape ", entry.shape.to_string(), " and type ",
-           safetensors_dtype(entry.dtype), " needs ", *bytes, " bytes, its offsets give ",
+           get_safetensors_dtype_name(entry.dtype), " needs ", *bytes, " bytes, its offsets give ",
            entry.end - entry.begin);
     expected = entry.end;
   }
@@ -179,7 +179,7 @@ void check_layout(const std::map<std::string, SafetensorsEntry>& entries, uint64
 
 }  // namespace
 
-const char* safetensors_dtype(DType dtype) {
+const char* get_safetensors_dtype_name(DType dtype) {
   switch (dtype) {
     case DType::float64:
       return "F64";

@@ -14,7 +14,7 @@ namespace {
 
 CommandSpec list_spec() {
   std::string names;
-  for (const Benchmark& known : benchmarks())
+  for (const Benchmark& known : list_benchmarks())
     names += "  " + known.name + std::string(14 - std::min<size_t>(known.name.size(), 13), ' ') +
              known.summary + "\n";
   return {.name = "bench",
@@ -24,16 +24,16 @@ CommandSpec list_spec() {
           .details = "Benchmarks (\"tapeformer bench NAME --help\" explains one):\n" + names};
 }
 
-int list_benchmarks(const CommonOptions& common) {
+int print_benchmarks(const CommonOptions& common) {
   std::vector<Report> rows;
-  for (const Benchmark& known : benchmarks())
+  for (const Benchmark& known : list_benchmarks())
     rows.push_back(Report().add("name", known.name).add("summary", known.summary));
   print_report(Report().add("benchmarks", rows), common);
   return 0;
 }
 
 bool is_benchmark(const std::string& name) {
-  return std::any_of(benchmarks().begin(), benchmarks().end(),
+  return std::any_of(list_benchmarks().begin(), list_benchmarks().end(),
                      [&](const Benchmark& known) { return known.name == name; });
 }
 
@@ -43,7 +43,7 @@ bool is_benchmark(const std::string& name) {
 Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
   if (chosen.counts_device)
     return common.device == "auto" ? counted_device() : choose_device(common.device).device;
-  if (chosen.on_devices) return use_device(common);
+  if (chosen.runs_on_devices) return use_device(common);
   if (common.device == "auto")
     log_info("device cpu: benchmark \"", chosen.name, "\" measures the CPU only");
   else if (!choose_device(common.device).device.is_cpu())
@@ -54,7 +54,7 @@ Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
 BenchmarkArguments arguments_of(const Benchmark& chosen, const CommandLine& line) {
   return {.options = line.options,
           .device = measured_device(chosen, line.common),
-          .overrides = overrides_of(line.common),
+          .overrides = make_config_overrides(line.common),
           .data = {line.common.data_dir,
                    chosen.has_option("allow-commands") && line.options.get<bool>("allow-commands")}};
 }
@@ -67,16 +67,16 @@ int run_bench(const Arguments& arguments) {
   const auto chosen_name = std::find_if(arguments.begin(), arguments.end(), is_benchmark);
   if (chosen_name == arguments.end()) {
     const auto require = [](const std::string& name) {
-      if (name != "list") benchmark(name);  // throws for an unknown name
+      if (name != "list") find_benchmark(name);  // throws for an unknown name
     };
     if (!arguments.empty() && !arguments.front().starts_with("-")) require(arguments.front());
     const auto line = parse_command(list_spec(), arguments);
     if (!line) return 0;
     require(line->positionals.front());
-    return list_benchmarks(line->common);
+    return print_benchmarks(line->common);
   }
-  const Benchmark& chosen = benchmark(*chosen_name);
-  if (!chosen.several_processes) require_single_process("benchmark \"" + chosen.name + "\"");
+  const Benchmark& chosen = find_benchmark(*chosen_name);
+  if (!chosen.allow_several_processes) require_single_process("benchmark \"" + chosen.name + "\"");
   Arguments rest(arguments.begin(), chosen_name);
   rest.insert(rest.end(), chosen_name + 1, arguments.end());
   const auto line = parse_command({.name = "bench " + chosen.name,

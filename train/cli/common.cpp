@@ -150,8 +150,8 @@ OptionValues values_of(const std::vector<OptionSpec>& specs, const cxxopts::Pars
 std::string usage_line(const CommandSpec& spec) {
   std::string text;
   for (const Positional& p : spec.positionals) {
-    const std::string name = p.name + (p.repeated ? "…" : "");
-    text += (p.required ? name : "[" + name + "]") + " ";
+    const std::string name = p.name + (p.is_repeated ? "…" : "");
+    text += (p.is_required ? name : "[" + name + "]") + " ";
   }
   return text + "[options]";
 }
@@ -197,10 +197,10 @@ void check_positionals(const CommandSpec& spec, const std::vector<std::string>& 
       throw ConfigError("\"tapeformer " + spec.name + "\": " +
                         spec.positionals[std::min(i, spec.positionals.size() - 1)].name + " is empty");
   for (size_t i = words.size(); i < spec.positionals.size(); ++i)
-    if (spec.positionals[i].required)
+    if (spec.positionals[i].is_required)
       throw ConfigError("\"tapeformer " + spec.name + "\" needs " + spec.positionals[i].name + ": " +
                         spec.positionals[i].help);
-  const bool open = !spec.positionals.empty() && spec.positionals.back().repeated;
+  const bool open = !spec.positionals.empty() && spec.positionals.back().is_repeated;
   if (!open && words.size() > spec.positionals.size())
     throw ConfigError("\"tapeformer " + spec.name + "\" does not take the argument \"" +
                       words[spec.positionals.size()] + "\"; usage: tapeformer " + spec.name + " " +
@@ -224,10 +224,10 @@ CommonOptions common_options(const CommandSpec& spec, const cxxopts::ParseResult
   common.threads = values.get<int64_t>("threads");
   if (parsed.count("seed") > 0) common.seed = values.get<int64_t>("seed");
   common.data_dir = values.get<std::string>("data-dir");
-  common.sets = values.get<std::vector<std::string>>("set");
+  common.set_options = values.get<std::vector<std::string>>("set");
   common.json = values.get<bool>("json");
   common.quiet = values.get<bool>("quiet");
-  if (!spec.uses_config && !common.sets.empty())
+  if (!spec.uses_config && !common.set_options.empty())
     throw ConfigError("\"tapeformer " + spec.name + "\" reads no config and does not take --set");
   return common;
 }
@@ -246,9 +246,9 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   try {
     const auto parsed = options.parse(static_cast<int>(words.size()), words.data());
     if (parsed.count("help") > 0) {
-      const Arguments topics = spec.help_on ? help_topics(arguments) : Arguments();
+      const Arguments topics = spec.make_topic_help ? help_topics(arguments) : Arguments();
       if (topics.empty()) print_text(help_text(spec, options));
-      for (const std::string& topic : topics) print_text(spec.help_on(topic));
+      for (const std::string& topic : topics) print_text(spec.make_topic_help(topic));
       return std::nullopt;
     }
     CommandLine line{
@@ -270,15 +270,15 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   }
 }
 
-ConfigOverrides overrides_of(const CommonOptions& common) {
-  return {.sets = common.sets,
+ConfigOverrides make_config_overrides(const CommonOptions& common) {
+  return {.set_options = common.set_options,
           .device = common.device == "auto" ? "" : common.device,
           .threads = common.threads,
           .seed = common.seed};
 }
 
 Device use_device(const CommonOptions& common) {
-  return announced_device(common.device);
+  return select_and_log_device(common.device);
 }
 
 void print_report(const Report& report, const CommonOptions& common) {

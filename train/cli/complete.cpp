@@ -62,9 +62,9 @@ int run_complete(const Arguments& arguments) {
       {.name = "complete",
        .summary = "Completes test images from their first part. Writes a picture with the originals, the "
                   "given parts and the completions.",
-       .positionals = {run_positional()},
+       .positionals = {make_run_argument()},
        .options =
-           {checkpoint_option(),
+           {make_checkpoint_option(),
             {.name = "index",
              .default_value = std::string("0,1,2"),
              .help = "indices of test images, from 0"},
@@ -74,24 +74,24 @@ int run_complete(const Arguments& arguments) {
              .help = "completions per image",
              .min = 1,
              .max = 1000},
-            mode_option(),
-            picture_option()},
+            make_mode_option(),
+            make_picture_option()},
        .uses_config = true},
       arguments);
   if (!line) return 0;
   check_picture_name(*line);
-  const auto indices = index_list("index", line->options.get<std::string>("index"));
+  const auto indices = parse_index_list("index", line->options.get<std::string>("index"));
   const auto samples = line->options.get<int64_t>("samples");
-  const LoadedRun run = load_run(*line, ConfigUse::evaluation);
-  if (!run.draws_images())
+  const LoadedRun run = load_run(*line, ConfigPurpose::evaluation);
+  if (!run.generates_images())
     throw ConfigError(run.config.data.dataset +
                       " has no images to complete; \"tapeformer generate\" continues sequences");
   const auto path = prepare_picture_path(run, *line, "complete");
   const Tensor originals = test_images(run, indices, *line);
-  const int64_t kept = kept_bytes(run.data, line->options.get<double>("keep"));
+  const int64_t kept = kept_bytes(run.dataset_info, line->options.get<double>("keep"));
   GenerationOptions options;
   options.seed = static_cast<uint64_t>(line->common.seed.value_or(0));
-  options.mode = generation_mode(*line, *run.model);
+  options.mode = choose_generation_mode(*line, *run.model);
   options.graphs = run.config.run.cuda_graphs;
   const auto start = std::chrono::steady_clock::now();
   const Tensor completions =

@@ -48,7 +48,7 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
                        .add("of", total)
                        .add("folder", report.folder ? report.folder->string() : "not found")
                        .add("title", std::string(set.title)));
-    const std::string advice = data_advice(set);
+    const std::string advice = make_data_advice(set);
     any_missing = any_missing || missing == total;
     if (!names.empty() && !line.common.json && missing == total)
       log_info(set.name, " was not found; to get it: ", set.how_to_get, advice.empty() ? "" : ", ", advice);
@@ -141,8 +141,8 @@ std::vector<OptionSpec> data_options() {
        .default_value = std::string("kaldi"),
        .help = "verify: layout of folders that are named by path",
        .choices = speech_layouts()},
-      allow_commands_option()};
-  for (OptionSpec& option : prepare_kaldi_options()) options.push_back(std::move(option));
+      make_allow_commands_option()};
+  for (OptionSpec& option : make_prepare_kaldi_options()) options.push_back(std::move(option));
   return options;
 }
 
@@ -158,7 +158,7 @@ std::string action_of(const std::string& option) {
 // Throws ConfigError for options that the action does not read.
 void check_options(const CommandLine& line) {
   std::string action = line.positionals.front();
-  if (action != "verify" && !line.common.sets.empty())
+  if (action != "verify" && !line.common.set_options.empty())
     throw ConfigError("\"tapeformer data " + action + "\" reads no config and does not take --set");
   if (action == "prepare" && line.positionals.size() == 2) action += " " + line.positionals.back();
   for (const std::string& option : line.named_options)

@@ -69,7 +69,7 @@ int64_t most_common_rate(const PrepareReport& report) {
 
 }  // namespace
 
-std::vector<OptionSpec> prepare_kaldi_options() {
+std::vector<OptionSpec> make_prepare_kaldi_options() {
   return {
       {.name = "audio", .default_value = std::string(), .help = "prepare kaldi: folder of the recordings"},
       {.name = "transcripts",

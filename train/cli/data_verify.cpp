@@ -62,12 +62,12 @@ std::string dataset_of(const std::string& layout) {
 Config config_of(const std::string& dataset, const CommandLine& line) {
   std::vector<std::string> sets = {"data.dataset=" + dataset, "data.path=.", "model.type=speech",
                                    "train.epochs=1"};
-  sets.insert(sets.end(), line.common.sets.begin(), line.common.sets.end());
-  const Config config = load_config("", sets, attention_catalogue());
+  sets.insert(sets.end(), line.common.set_options.begin(), line.common.set_options.end());
+  const Config config = load_config("", sets, make_attention_catalogue());
   if (config.data.dataset != dataset)
     throw ConfigError("--set data.dataset: expected \"" + dataset + "\", the set to verify, got \"" +
                       config.data.dataset + "\"");
-  for (const std::string& set : line.common.sets)
+  for (const std::string& set : line.common.set_options)
     if (set.starts_with("data.path="))
       throw ConfigError("--set data.path: name the folder as an argument of \"data verify\"");
   return config;
@@ -88,7 +88,7 @@ void verify_folder(const std::string& name, const std::string& layout, const fs:
   const Config config = config_of(dataset_of(layout), line);
   add_speech(name,
              is_lexicon(layout) ? speech_problems(layout, folder)
-                                : speech_folder_problems(config, folder, data_access(line)),
+                                : find_speech_folder_faults(config, folder, make_data_access(line)),
              line, verified);
 }
 
@@ -104,7 +104,7 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
   try {
     check_set_report(set);
   } catch (const MissingSetError& error) {
-    verified.problems.push_back(text_with_advice(error));
+    verified.problems.push_back(append_data_advice(error));
   } catch (const DataError& error) {
     verified.problems.push_back(error.what());
   }
@@ -112,10 +112,10 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
 
 // Verifies the data that training with the config at `path` reads.
 void verify_config(const std::string& path, const CommandLine& line, Verified& verified) {
-  const Config config = load_config(path, line.common.sets, attention_catalogue());
+  const Config config = load_config(path, line.common.set_options, make_attention_catalogue());
   const std::string& dataset = config.data.dataset;
   if (config.model.type == "speech")
-    add_speech(path, speech_config_problems(config, data_access(line)), line, verified);
+    add_speech(path, find_speech_config_faults(config, make_data_access(line)), line, verified);
   else if (known_set(dataset).type == DatasetType::images)
     verify_published(dataset, line, verified);
   else

@@ -24,7 +24,7 @@ std::string kinds_with_random_evaluation() {
 }
 
 std::vector<OptionSpec> eval_options() {
-  return {checkpoint_option(),
+  return {make_checkpoint_option(),
           {.name = "split",
            .default_value = std::string("test"),
            .help = "part of the data",
@@ -63,7 +63,7 @@ std::vector<OptionSpec> eval_options() {
            .help = "speech: number of most frequent errors to print",
            .min = 0,
            .max = 10000},
-          allow_commands_option()};
+          make_allow_commands_option()};
 }
 
 // Throws ConfigError if the command line has an option that only speech models accept.
@@ -108,9 +108,9 @@ std::string context_text(const TextDataset& text, int64_t memory) {
 // characters.
 void report_text(const Evaluation& result, const std::string& context, Report& report) {
   report.add("context", context)
-      .add("tokens", result.text->tokens)
-      .add("bytes", result.text->bytes)
-      .add("characters", result.text->characters);
+      .add("tokens", result.text_score->token_count)
+      .add("bytes", result.text_score->byte_count)
+      .add("characters", result.text_score->character_count);
 }
 
 int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
@@ -124,7 +124,8 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
     run.model->convert(DType::float64);
   }
   if (run.tokenizer)
-    if (const auto context = context_tokens(line, run.data.length)) run.config.data.eval_context = *context;
+    if (const auto context = context_tokens(line, run.dataset_info.length))
+      run.config.data.eval_context = *context;
   const auto limit = line.options.get<int64_t>("limit");
   const bool carried = line.options.get<std::string>("context") == kCarried;
   const auto dataset = open_split(run.config, run.tokenizer, line.options.get<std::string>("split"),
@@ -135,16 +136,17 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   if (batch == 0) batch = run.config.data.batch_size;
   const auto* const text = dynamic_cast<const TextDataset*>(dataset.get());
   const Evaluation result =
-      carried ? evaluate_carried(*run.model, *text, batch, limit)
+      carried ? evaluate_recurrent(*run.model, *text, batch, limit)
               : evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common.seed.value_or(0)),
                          {}, *join_processes().communicator);
   Report report;
-  report.add("split", result.split).add("examples", result.examples);
-  for (const auto& [name, value] : named_results(result)) report.add(name, value);
+  report.add("split", result.split).add("examples", result.example_count);
+  for (const auto& [name, value] : list_named_results(result)) report.add(name, value);
   if (text)
     report_text(result,
-                carried ? concat_text("state carried through ", result.examples, " equal parts of the split")
-                        : context_text(*text, longest_memory(run.model->options().encoder.attention)),
+                carried
+                    ? concat_text("state carried through ", result.example_count, " equal parts of the split")
+                    : context_text(*text, longest_memory(run.model->options().encoder.attention)),
                 report);
   report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
   print_report(report, line.common);
@@ -158,7 +160,7 @@ int run_eval(const Arguments& arguments) {
       {.name = "eval",
        .summary = "Evaluates a trained model without dropout: nats and bits per predicted byte, character or "
                   "symbol, or the phone error rate.",
-       .positionals = {run_positional()},
+       .positionals = {make_run_argument()},
        .options = eval_options(),
        .details = "--seed selects the random numbers that some attention kinds draw in evaluations: " +
                   kinds_with_random_evaluation() + ".",
@@ -166,11 +168,11 @@ int run_eval(const Arguments& arguments) {
       arguments);
   if (!line) return 0;
   use_processor_share(line->common);
-  const FoundRun found = find_run(*line, ConfigUse::evaluation);
+  const FoundRun found = find_run(*line, ConfigPurpose::evaluation);
   if (found.is_speech()) return evaluate_speech(found, *line);
   refuse_speech_options(*line);
-  return predicts_examples(found.config) ? evaluate_examples(found, *line)
-                                         : evaluate_autoregressive(found, *line);
+  return predicts_one_result_per_example(found.config) ? evaluate_examples(found, *line)
+                                                       : evaluate_autoregressive(found, *line);
 }
 
 }  // namespace tapeformer

@@ -32,10 +32,10 @@ Plan plan_of(const CommandLine& line, const LoadedRun& run) {
   plan.count = line.options.get<int64_t>("count");
   const int64_t processes = join_processes().communicator->size();
   plan.batch = std::min(line.options.get<int64_t>("batch"), (plan.count + processes - 1) / processes);
-  plan.options.mode = generation_mode(line, *run.model);
+  plan.options.mode = choose_generation_mode(line, *run.model);
   plan.options.graphs = run.config.run.cuda_graphs;
   if (line.options.get<std::string>("scale") == "exp") plan.options.scale = SamplingScale::exp;
-  plan.options.sampling = sampling_of(line);
+  plan.options.sampling = parse_sampling(line);
   plan.options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
   return plan;
 }
@@ -68,7 +68,7 @@ int64_t state_bytes(const AutoregressiveModel& model, const Plan& plan) {
 void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   const auto path = prepare_picture_path(run, line, "generate");
   const Tensor first = first_bytes(run, plan, line);
-  const int64_t dims = run.data.length + 1, state = state_bytes(*run.model, plan);
+  const int64_t dims = run.dataset_info.length + 1, state = state_bytes(*run.model, plan);
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);
   Communicator& processes = *join_processes().communicator;
   double seconds = 0;
@@ -91,7 +91,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
                    .add("count", plan.count)
                    .add("batch", plan.batch)
                    .add("processes", processes.size())
-                   .add("mode", name_of(plan.options.mode))
+                   .add("mode", to_string(plan.options.mode))
                    .add("seconds", seconds)
                    .add("images_per_second", static_cast<double>(plan.count) / seconds)
                    .add("state_bytes", state)
@@ -149,7 +149,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
                    .add("count", plan.count)
                    .add("batch", plan.batch)
                    .add("processes", processes.size())
-                   .add("mode", name_of(plan.options.mode))
+                   .add("mode", to_string(plan.options.mode))
                    .add("seconds", seconds)
                    .add("sequences_per_second", static_cast<double>(plan.count) / seconds)
                    .add("state_bytes", state_bytes(*run.model, plan))
@@ -159,7 +159,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
 }
 
 std::vector<OptionSpec> generate_options() {
-  std::vector<OptionSpec> options = {checkpoint_option(),
+  std::vector<OptionSpec> options = {make_checkpoint_option(),
                                      {.name = "count",
                                       .default_value = int64_t{16},
                                       .help = "images, sequences or texts (texts: 1 by default)",
@@ -170,8 +170,8 @@ std::vector<OptionSpec> generate_options() {
                                       .help = "images per batch of a process",
                                       .min = 1,
                                       .max = 1 << 20},
-                                     mode_option()};
-  for (const auto& more : {text_options(), sampling_options()})
+                                     make_mode_option()};
+  for (const auto& more : {make_text_generation_options(), make_sampling_options()})
     options.insert(options.end(), more.begin(), more.end());
   options.push_back(
       {.name = "scale",
@@ -180,7 +180,7 @@ std::vector<OptionSpec> generate_options() {
            "images, without other sampling options: function for the scales of the logistics; elu: as in the "
            "experiments of the paper, exp: as in the loss",
        .choices = {"elu", "exp"}});
-  options.push_back(picture_option());
+  options.push_back(make_picture_option());
   return options;
 }
 
@@ -190,7 +190,7 @@ int run_generate(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "generate",
        .summary = "Samples from a trained model and reports the speed of the generation loop.",
-       .positionals = {run_positional(), {"-", "text: read the prompt from standard input", false}},
+       .positionals = {make_run_argument(), {"-", "text: read the prompt from standard input", false}},
        .options = generate_options(),
        .details =
            "Models of text print the prompt and its continuation while they draw it. Texts are separated by\n"
@@ -202,14 +202,14 @@ int run_generate(const Arguments& arguments) {
   if (!line) return 0;
   check_picture_name(*line);
   use_processor_share(line->common);
-  const LoadedRun run = load_run(*line, ConfigUse::generation);
+  const LoadedRun run = load_run(*line, ConfigPurpose::generation);
   const Plan plan = plan_of(*line, run);
   if (run.tokenizer) {
     generate_text(run, plan.options, *line);
     return 0;
   }
   refuse_text_options(*line);
-  if (run.draws_images())
+  if (run.generates_images())
     sample_images(run, plan, *line);
   else
     continue_sequences(run, plan, *line);

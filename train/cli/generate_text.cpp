@@ -226,7 +226,7 @@ void gather_drawn(Communicator& processes, std::vector<std::string>& texts) {
 
 }  // namespace
 
-std::vector<OptionSpec> sampling_options() {
+std::vector<OptionSpec> make_sampling_options() {
   return {{.name = "temperature",
            .default_value = 1.0,
            .help = "divides the logits; 0: the most probable token",
@@ -245,7 +245,7 @@ std::vector<OptionSpec> sampling_options() {
           {.name = "greedy", .default_value = false, .help = "same as --temperature 0"}};
 }
 
-ClassSampling sampling_of(const CommandLine& line) {
+ClassSampling parse_sampling(const CommandLine& line) {
   const auto temperature = line.options.get<double>("temperature");
   const bool greedy = line.options.get<bool>("greedy");
   if (greedy && is_given(line, "temperature") && temperature != 0)
@@ -256,7 +256,7 @@ ClassSampling sampling_of(const CommandLine& line) {
           .top_p = line.options.get<double>("top-p")};
 }
 
-std::vector<OptionSpec> text_options() {
+std::vector<OptionSpec> make_text_generation_options() {
   return {
       {.name = "prompt", .default_value = std::string(), .help = "text: the text to continue"},
       {.name = "prompt-file",
@@ -281,7 +281,7 @@ void refuse_image_options(const CommandLine& line) {
 }
 
 void refuse_text_options(const CommandLine& line) {
-  for (const OptionSpec& option : text_options())
+  for (const OptionSpec& option : make_text_generation_options())
     if (is_given(line, option.name)) throw ConfigError("--" + option.name + " is for models of text");
   if (line.positionals.size() > 1) throw ConfigError("a prompt on standard input is for models of text");
 }
@@ -329,7 +329,7 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
                    .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
                    .add("length", length.drawn)
                    .add("window", length.window)
-                   .add("mode", name_of(options.mode))
+                   .add("mode", to_string(options.mode))
                    .add("prompt_seconds", speed.prompt_seconds)
                    .add("seconds", speed.seconds)
                    .add("tokens_per_second", drawn / speed.seconds)

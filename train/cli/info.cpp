@@ -52,7 +52,7 @@ int run_info(const Arguments& arguments) {
                 " and not OpenMP, so its threads compete with the threads of Tapeformer; install "
                 "libopenblas-openmp-dev and build again");
   if (const std::string advice = blas_advice(); !advice.empty()) log_warning(advice);
-  if (!join_problem().empty()) log_warning(join_problem());
+  if (!get_join_error().empty()) log_warning(get_join_error());
   const CudaReport cuda = cuda_report();
   Report report;
   report.add("version", build.version)
@@ -68,8 +68,8 @@ int run_info(const Arguments& arguments) {
       .add("cpu_products", cpu_product_library())
       .add("cpu_bfloat16_products", has_bfloat16_products(kCpu))
       .add("threads", threads())
-      .add("processes", join_problem().empty() ? std::to_string(join_processes().communicator->size())
-                                               : "1; other processes cannot be joined: " + join_problem())
+      .add("processes", get_join_error().empty() ? std::to_string(join_processes().communicator->size())
+                                                 : "1; other processes cannot be joined: " + get_join_error())
       .add("cuda", cuda.backend)
       .add("cuda_driver", cuda.driver)
       .add("cuda_architectures", cuda.architectures)

@@ -24,11 +24,12 @@ std::vector<std::string> model_types(const KnownSet& set) {
 void check_data(const Config& config, const KnownSet& set, const Require& require) {
   const DataConfig& data = config.data;
   const bool images = set.type == DatasetType::images;
-  const std::string name = quoted(data.dataset);
+  const std::string name = quote_toml_string(data.dataset);
   const std::vector<std::string> types = model_types(set);
   require(std::find(types.begin(), types.end(), config.model.type) != types.end(), "model.type",
-          "data set " + name + " needs type " + quoted(types.front()) +
-              (types.size() > 1 ? " or " + quoted(types.back()) : "") + ", got " + quoted(config.model.type));
+          "data set " + name + " needs type " + quote_toml_string(types.front()) +
+              (types.size() > 1 ? " or " + quote_toml_string(types.back()) : "") + ", got " +
+              quote_toml_string(config.model.type));
   const bool varied = set.type == DatasetType::expressions || set.type == DatasetType::vectors;
   require(!varied || data.min_length <= data.max_length, "data.min_length",
           concat_text("expected at most data.max_length = ", data.max_length, ", got ", data.min_length));
@@ -62,10 +63,10 @@ void check_data(const Config& config, const KnownSet& set, const Require& requir
 }  // namespace
 
 void check_config(const Config& config, const AttentionCatalogue& catalogue,
-                  const std::function<ConfigPosition(const std::string&)>& where,
+                  const std::function<ConfigPosition(const std::string&)>& find_position,
                   std::vector<ConfigProblem>& problems) {
   const auto require = [&](bool condition, const std::string& name, const std::string& message) {
-    if (!condition) problems.push_back({where(name), name + ": " + message});
+    if (!condition) problems.push_back({find_position(name), name + ": " + message});
   };
   const auto& [run, data, model, attention, optimizer, schedule, train] = config;
 
@@ -76,8 +77,8 @@ void check_config(const Config& config, const AttentionCatalogue& catalogue,
 
   if (const KnownSet* const set = find_set(data.dataset)) check_data(config, *set, require);
 
-  if (catalogue.model_problems)
-    for (const auto& [key, problem] : catalogue.model_problems(config)) require(false, key, problem);
+  if (catalogue.find_model_problems)
+    for (const auto& [key, problem] : catalogue.find_model_problems(config)) require(false, key, problem);
 
   require(optimizer.clip_norm == 0 || optimizer.clip_value == 0, "optimizer.clip_value",
           "both clip_norm and clip_value are set, expected at most one");

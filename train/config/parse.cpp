@@ -219,7 +219,7 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
 // Parses the value of a --set option: a TOML value, or a string if the text is not valid TOML. An invalid
 // text that starts like a list, an inline table or a quoted string contains a typing error. For such a text,
 // returns std::nullopt and sets `problem`.
-std::optional<RawValue> set_value(const std::string& text, std::string& problem) {
+std::optional<RawValue> find_set_option_value(const std::string& text, std::string& problem) {
   try {
     const toml::table parsed = toml::parse(std::string_view("value = " + text));
     if (parsed.size() == 1) return raw_value(*parsed.get("value"));
@@ -241,8 +241,8 @@ ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* rea
   std::string problem;
   const auto text = read_text(path, problem);
   if (!text) {
-    const ConfigPosition where = reached_from ? *reached_from : ConfigPosition{path};
-    problems.push_back({where, reached_from ? "extends: " + path + " " + problem : problem});
+    const ConfigPosition position = reached_from ? *reached_from : ConfigPosition{path};
+    problems.push_back({position, reached_from ? "extends: " + path + " " + problem : problem});
     return {};
   }
   Source source{path};
@@ -256,25 +256,25 @@ ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<
   for (const auto& option : sets) {
     const size_t equals = option.find('=');
     const std::string name = option.substr(0, equals);
-    const ConfigPosition where{"--set " + printable_line(name), 0, ++number};
+    const ConfigPosition position{"--set " + printable_line(name), 0, ++number};
     if (equals == std::string::npos || name.empty()) {
-      problems.push_back({where, "expected table.key=value"});
+      problems.push_back({position, "expected table.key=value"});
       continue;
     }
     if (find_invalid_utf8(option) != std::string::npos) {
-      problems.push_back({where, "is not valid UTF-8, the encoding of a run's files"});
+      problems.push_back({position, "is not valid UTF-8, the encoding of a run's files"});
       continue;
     }
     std::string problem;
-    const auto value = set_value(option.substr(equals + 1), problem);
+    const auto value = find_set_option_value(option.substr(equals + 1), problem);
     if (!value) {
-      problems.push_back({where, problem});
+      problems.push_back({position, problem});
       continue;
     }
     const size_t dot = name.find('.');
     const std::string table = dot == std::string::npos ? "" : name.substr(0, dot);
     const std::string key = dot == std::string::npos ? name : name.substr(dot + 1);
-    layer.settings.push_back({table, key, *value, where, where});
+    layer.settings.push_back({table, key, *value, position, position});
   }
   return layer;
 }

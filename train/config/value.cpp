@@ -32,7 +32,7 @@ std::string range_text(const OptionSpec& spec) {
 
 std::string choices_text(const std::vector<std::string>& choices) {
   std::string text;
-  for (const auto& choice : choices) text += (text.empty() ? "" : ", ") + quoted(choice);
+  for (const auto& choice : choices) text += (text.empty() ? "" : ", ") + quote_toml_string(choice);
   return text;
 }
 
@@ -43,8 +43,8 @@ bool in_range(double value, const OptionSpec& spec) {
 // Returns the number in a raw value, or std::nullopt if the value is not a number. If `integers_only` is
 // true, also returns std::nullopt for floating-point numbers.
 std::optional<double> as_number(const RawValue& raw, bool integers_only) {
-  if (auto integer = std::get_if<int64_t>(&raw.data)) return static_cast<double>(*integer);
-  if (auto number = std::get_if<double>(&raw.data); number && !integers_only) return *number;
+  if (auto integer = std::get_if<int64_t>(&raw.value)) return static_cast<double>(*integer);
+  if (auto number = std::get_if<double>(&raw.value); number && !integers_only) return *number;
   return std::nullopt;
 }
 
@@ -56,18 +56,18 @@ bool is_choice(const std::string& text, const OptionSpec& spec) {
 // Converts a list. If the type, the range or the choices of an element do not match, returns std::nullopt and
 // sets `culprit` to a description of the element.
 std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
-                                      const ListForm& form, std::string& culprit) {
+                                      const ListConstraints& form, std::string& culprit) {
   std::vector<double> numbers;
   std::vector<std::string> texts;
   const bool of_numbers = std::holds_alternative<std::vector<double>>(spec.default_value);
   for (const auto& element : raw) {
-    culprit = element.found + " in the list";
+    culprit = element.description + " in the list";
     if (of_numbers) {
       const auto number = as_number(element, form.integers_only);
       if (!number || !in_range(*number, spec)) return std::nullopt;
       numbers.push_back(*number);
     } else {
-      const auto text = std::get_if<std::string>(&element.data);
+      const auto text = std::get_if<std::string>(&element.value);
       if (!text || !is_choice(*text, spec)) return std::nullopt;
       texts.push_back(*text);
     }
@@ -78,70 +78,70 @@ std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const Op
 
 // Converts a value to the type of the option. Returns std::nullopt if the type, the range or the choices do
 // not match. If a list element does not match, sets `culprit` to a description of the element.
-std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
+std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListConstraints& form,
                                    std::string& culprit) {
   const OptionValue& type = spec.default_value;
   if (std::holds_alternative<bool>(type)) {
-    if (auto value = std::get_if<bool>(&raw.data)) return *value;
+    if (auto value = std::get_if<bool>(&raw.value)) return *value;
   } else if (std::holds_alternative<int64_t>(type)) {
-    auto value = std::get_if<int64_t>(&raw.data);
+    auto value = std::get_if<int64_t>(&raw.value);
     if (value && in_range(static_cast<double>(*value), spec)) return *value;
   } else if (std::holds_alternative<double>(type)) {
     const auto value = as_number(raw, false);
     if (value && in_range(*value, spec)) return *value;
   } else if (std::holds_alternative<std::string>(type)) {
-    auto value = std::get_if<std::string>(&raw.data);
+    auto value = std::get_if<std::string>(&raw.value);
     if (value && is_choice(*value, spec)) return *value;
-  } else if (form.scalar && std::holds_alternative<std::string>(raw.data)) {
-    const auto& text = std::get<std::string>(raw.data);
+  } else if (form.allow_scalar && std::holds_alternative<std::string>(raw.value)) {
+    const auto& text = std::get<std::string>(raw.value);
     if (is_choice(text, spec)) return std::vector<std::string>{text};
-  } else if (auto list = std::get_if<std::vector<RawValue>>(&raw.data)) {
-    if (form.count == 0 || list->size() == form.count) return typed_list(*list, spec, form, culprit);
+  } else if (auto list = std::get_if<std::vector<RawValue>>(&raw.value)) {
+    if (form.length == 0 || list->size() == form.length) return typed_list(*list, spec, form, culprit);
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
-                                       std::string& problem) {
-  std::string culprit = raw.found;
+std::optional<OptionValue> convert_to_typed_value(const RawValue& raw, const OptionSpec& spec,
+                                                  const ListConstraints& form, std::string& problem) {
+  std::string culprit = raw.description;
   auto value = convert(raw, spec, form, culprit);
   if (value) return value;
   problem = "expected " + describe_expected(spec, form) + ", got " + culprit;
   std::vector<RawValue> elements{raw};
-  if (auto list = std::get_if<std::vector<RawValue>>(&raw.data)) elements = *list;
+  if (auto list = std::get_if<std::vector<RawValue>>(&raw.value)) elements = *list;
   for (const RawValue& element : elements) {
-    const auto text = std::get_if<std::string>(&element.data);
+    const auto text = std::get_if<std::string>(&element.value);
     if (!text || is_choice(*text, spec)) continue;
     const std::string near = nearest_name(*text, spec.choices);
-    if (!near.empty()) problem += "; did you mean " + quoted(near) + "?";
+    if (!near.empty()) problem += "; did you mean " + quote_toml_string(near) + "?";
     break;
   }
   return std::nullopt;
 }
 
-std::string describe_expected(const OptionSpec& spec, const ListForm& form) {
+std::string describe_expected(const OptionSpec& spec, const ListConstraints& form) {
   const OptionValue& type = spec.default_value;
   if (std::holds_alternative<bool>(type)) return "true or false";
   if (std::holds_alternative<int64_t>(type)) return "an integer" + range_text(spec);
   if (std::holds_alternative<double>(type)) return "a number" + range_text(spec);
   if (std::holds_alternative<std::string>(type))
     return spec.choices.empty() ? "a string" : "one of " + choices_text(spec.choices);
-  if (form.scalar)
+  if (form.allow_scalar)
     return (spec.choices.empty() ? "a string" : "one of " + choices_text(spec.choices)) +
            " or a list of them";
-  const std::string list = "a list of " + (form.count ? std::to_string(form.count) + " " : "");
+  const std::string list = "a list of " + (form.length ? std::to_string(form.length) + " " : "");
   if (std::holds_alternative<std::vector<double>>(type))
     return list + (form.integers_only ? "integers" : "numbers") + range_text(spec);
   return list + (spec.choices.empty() ? "strings" : "strings out of " + choices_text(spec.choices));
 }
 
-std::string option_text(const OptionValue& value, const ListForm& form) {
+std::string format_option_value(const OptionValue& value, const ListConstraints& form) {
   if (auto flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (auto integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
   if (auto number = std::get_if<double>(&value)) return float_text(*number);
-  if (auto text = std::get_if<std::string>(&value)) return quoted(*text);
+  if (auto text = std::get_if<std::string>(&value)) return quote_toml_string(*text);
   std::string list;
   const auto add = [&list](const std::string& text) { list += (list.empty() ? "" : ", ") + text; };
   if (auto numbers = std::get_if<std::vector<double>>(&value)) {
@@ -149,13 +149,13 @@ std::string option_text(const OptionValue& value, const ListForm& form) {
       add(form.integers_only ? std::to_string(static_cast<int64_t>(number)) : float_text(number));
   } else {
     const auto& texts = std::get<std::vector<std::string>>(value);
-    if (form.scalar && texts.size() == 1) return quoted(texts.front());
-    for (const auto& text : texts) add(quoted(text));
+    if (form.allow_scalar && texts.size() == 1) return quote_toml_string(texts.front());
+    for (const auto& text : texts) add(quote_toml_string(text));
   }
   return "[" + list + "]";
 }
 
-std::string quoted(const std::string& text) {
+std::string quote_toml_string(const std::string& text) {
   constexpr char kHex[] = "0123456789ABCDEF";
   std::string result = "\"";
   for (const char c : text) {

@@ -75,7 +75,7 @@ double all_reduce_max(Communicator& processes, double value) {
   return *std::max_element(first, first + processes.size());
 }
 
-bool on_first_process(Communicator& processes, const std::function<bool()>& f) {
+bool run_on_first_process(Communicator& processes, const std::function<bool()>& f) {
   if (processes.size() == 1) return f();
   // The first character of `outcome` is '0' or '1' for a result, and 'e' for an exception.
   std::string outcome;
@@ -101,7 +101,7 @@ void require_divisible(const std::string& name, int64_t batch, const Communicato
                                 below > 0 ? concat_text(below, " and ") : "", above));
 }
 
-void require_same(Communicator& processes, const SharedSettings& settings) {
+void require_same_settings(Communicator& processes, const SharedSettings& settings) {
   const std::vector<std::string> texts = gather_texts(processes, joined(settings));
   const auto expected = parsed(texts.front());
   std::string differences;

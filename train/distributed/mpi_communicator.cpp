@@ -119,19 +119,19 @@ void initialize() {
 
 }  // namespace
 
-std::unique_ptr<MpiCommunicator> MpiCommunicator::start(const Launch& launch) {
+std::unique_ptr<MpiCommunicator> MpiCommunicator::start(const LaunchInfo& launch) {
 #ifdef OPEN_MPI
   require_pmix(launch, std::getenv);
 #endif
   auto worker = std::make_unique<Worker>();
   int rank = 0, size = 1;
-  worker->start([&] {
+  worker->enqueue([&] {
     initialize();
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
   });
   worker->wait();
-  check_world(launch, rank, size);
+  check_mpi_world(launch, rank, size);
   return std::unique_ptr<MpiCommunicator>(new MpiCommunicator(rank, size, std::move(worker)));
 }
 
@@ -139,26 +139,26 @@ MpiCommunicator::MpiCommunicator(int rank, int size, std::unique_ptr<Worker> wor
     : Communicator(rank, size), worker_(std::move(worker)) {}
 
 MpiCommunicator::~MpiCommunicator() {
-  worker_->start([] { MPI_Finalize(); });
+  worker_->enqueue([] { MPI_Finalize(); });
 }
 
 // Runs a job on the worker thread and waits until all jobs have ended.
 void MpiCommunicator::run(Worker::Job job) {
-  worker_->start(std::move(job));
-  worker_->wait(check_);
+  worker_->enqueue(std::move(job));
+  worker_->wait(wait_check_);
 }
 
 void MpiCommunicator::start_all_reduce(const Tensor& values) {
   check(values.is_contiguous(), "Communicator", "the tensor is not contiguous");
   mpi_type(values.dtype());  // throws for unsupported dtypes
   const Tensor on_host = values.alias().to(kCpu);
-  if (!values.device().is_cpu()) staged_.emplace_back(values, on_host);
-  worker_->start([on_host] { reduce_in(MPI_COMM_WORLD, on_host); });
+  if (!values.device().is_cpu()) staged_reductions_.emplace_back(values, on_host);
+  worker_->enqueue([on_host] { reduce_in(MPI_COMM_WORLD, on_host); });
 }
 
 void MpiCommunicator::wait() {
-  worker_->wait(check_);
-  for (const auto& [on_device, on_host] : std::exchange(staged_, {})) on_device.copy_from(on_host);
+  worker_->wait(wait_check_);
+  for (const auto& [on_device, on_host] : std::exchange(staged_reductions_, {})) on_device.copy_from(on_host);
 }
 
 void MpiCommunicator::broadcast(const Tensor& values) {
@@ -184,12 +184,12 @@ void MpiCommunicator::barrier() {
 bool MpiCommunicator::all_reduce_within(const Tensor& values, double seconds, std::string& problem) {
   struct Timeout {};
   const auto start = std::chrono::steady_clock::now();
-  worker_->start([values] { reduce_in(mpi().shutdown, values); });
+  worker_->enqueue([values] { reduce_in(mpi().shutdown, values); });
   try {
     worker_->wait([&] {
       if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
         throw Timeout{};
-      if (check_) check_();
+      if (wait_check_) wait_check_();
     });
     return true;
   } catch (const Timeout&) {

@@ -14,7 +14,7 @@ std::string advice(const RunState& state) {
          ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm.";
 }
 
-const char* text_of(double number) {
+const char* format_number(double number) {
   return std::isnan(number) ? "not a number" : "infinite";
 }
 
@@ -22,14 +22,14 @@ const char* text_of(double number) {
 
 void check_loss(double loss, int64_t step, const std::string& examples, const RunState& state) {
   if (std::isfinite(loss)) return;
-  throw DivergedError(concat_text("the loss is ", text_of(loss), " at step ", step, ", training examples ",
-                                  examples, advice(state)));
+  throw DivergedError(concat_text("the loss is ", format_number(loss), " at step ", step,
+                                  ", training examples ", examples, advice(state)));
 }
 
 void check_grad_norm(double norm, int64_t step, const RunState& state) {
   if (std::isfinite(norm)) return;
   throw DivergedError(
-      concat_text("the norm of the gradients is ", text_of(norm), " at step ", step, advice(state)));
+      concat_text("the norm of the gradients is ", format_number(norm), " at step ", step, advice(state)));
 }
 
 void check_weights(const NamedTensors& tensors, const RunState& state) {

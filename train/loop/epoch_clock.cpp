@@ -23,8 +23,8 @@ double StepTimer::cpu_seconds() const {
   return processor_seconds() - cpu_start_;
 }
 
-TrainingState::Epochs EpochClock::finish_epoch() {
-  const TrainingState::Epochs finished = times_;
+TrainingState::EpochTimes EpochClock::finish_epoch() {
+  const TrainingState::EpochTimes finished = times_;
   times_ = {.last_seconds = finished.seconds};
   return finished;
 }

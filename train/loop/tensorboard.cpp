@@ -88,7 +88,7 @@ std::string file_name() {
 
 }  // namespace
 
-void EventWriter::write(int64_t step, const std::string& field) {
+void EventWriter::write_event(int64_t step, const std::string& field) {
   const std::string event = double_field(1, seconds_since_1970()) + integer_field(2, step) + field;
   const std::string record =
       with_checksum(bytes_of(static_cast<uint64_t>(event.size()))) + with_checksum(event);
@@ -96,41 +96,41 @@ void EventWriter::write(int64_t step, const std::string& field) {
 }
 
 EventWriter::EventWriter(const Folder& folder) : file_(folder.create_file(file_name())) {
-  write(0, bytes_field(3, "brain.Event:2"));  // field file_version
+  write_event(0, bytes_field(3, "brain.Event:2"));  // field file_version
 }
 
-void EventWriter::start(int64_t step) {
+void EventWriter::write_start(int64_t step) {
   constexpr int kStart = 1;
-  write(step, bytes_field(7, integer_field(1, kStart)));  // field session_log.status
+  write_event(step, bytes_field(7, integer_field(1, kStart)));  // field session_log.status
 }
 
-void EventWriter::scalars(const MetricRecord& record) {
+void EventWriter::write_scalars(const MetricRecord& record) {
   std::string values;
   for (const auto& [field, value] : record) {
-    const double number = metric_number(record, field, NAN);
+    const double number = get_metric_number(record, field, NAN);
     if (field == "step" || !std::isfinite(number)) continue;
-    const std::string name = metric_text(record, "split") + "/" + field;
+    const std::string name = get_metric_text(record, "split") + "/" + field;
     // The fields are value.tag and value.simple_value.
     values += bytes_field(1, bytes_field(1, name) + float_field(2, static_cast<float>(number)));
   }
-  write(static_cast<int64_t>(metric_number(record, "step", 0)), bytes_field(5, values));
+  write_event(static_cast<int64_t>(get_metric_number(record, "step", 0)), bytes_field(5, values));
 }
 
-void EventWriter::image(const std::string& name, int64_t step, std::string_view png, int64_t height,
-                        int64_t width, int64_t channels) {
+void EventWriter::write_image(const std::string& name, int64_t step, std::string_view png, int64_t height,
+                              int64_t width, int64_t channels) {
   // The fields are image.height, image.width, image.colorspace and image.encoded_image_string.
   const std::string image =
       integer_field(1, height) + integer_field(2, width) + integer_field(3, channels) + bytes_field(4, png);
-  write(step, bytes_field(5, bytes_field(1, bytes_field(1, name) + bytes_field(4, image))));
+  write_event(step, bytes_field(5, bytes_field(1, bytes_field(1, name) + bytes_field(4, image))));
 }
 
-void EventWriter::text(const std::string& name, int64_t step, const std::string& markdown) {
+void EventWriter::write_text(const std::string& name, int64_t step, const std::string& markdown) {
   constexpr int kString = 7;
   const std::string shape = bytes_field(2, integer_field(1, 1));  // one dimension of size 1
   const std::string tensor = integer_field(1, kString) + bytes_field(2, shape) + bytes_field(8, markdown);
   const std::string metadata = bytes_field(1, bytes_field(1, "text"));  // field plugin_data.plugin_name
   const std::string value = bytes_field(1, name) + bytes_field(8, tensor) + bytes_field(9, metadata);
-  write(step, bytes_field(5, bytes_field(1, value)));
+  write_event(step, bytes_field(5, bytes_field(1, value)));
 }
 
 }  // namespace tapeformer

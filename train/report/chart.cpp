@@ -40,7 +40,7 @@ std::string line(double x1, double y1, double x2, double y2, const std::string& 
 std::string text(double x, double y, const char* anchor, const std::string& content,
                  const std::string& attributes = "") {
   return fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
-                     attributes, html_escaped(content));
+                     attributes, escape_html(content));
 }
 
 // Returns a marker, whose shape depends on `index`. Markers are not filled, so that coinciding points remain
@@ -75,10 +75,10 @@ const char* colour_of(size_t index) {
 // Returns the stroke of a curve. Later curves are thinner, because they are drawn on top of earlier curves,
 // which must remain visible.
 std::string stroke_of(const Series& series, size_t index) {
-  const double width = series.expected
+  const double width = series.is_reference
                            ? kMinLineWidth
                            : std::max(kMinLineWidth, kMaxLineWidth - 0.25 * static_cast<double>(index));
-  const std::string dashes = series.expected ? "1 2" : kDashes[index % kDashes.size()];
+  const std::string dashes = series.is_reference ? "1 2" : kDashes[index % kDashes.size()];
   return fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"{}", colour_of(index), width,
                      dashes.empty() ? "" : " stroke-dasharray=\"" + dashes + "\"");
 }
@@ -95,12 +95,12 @@ class Plot {
       : chart_(chart),
         right_(chart.width - kRightMargin),
         bottom_(kTop + kPlotHeight * chart.width),
-        x_{.first = kLeft, .last = right_},
-        y_{.first = bottom_, .last = kTop} {
+        x_{.first_position = kLeft, .last_position = right_},
+        y_{.first_position = bottom_, .last_position = kTop} {
     size_t longest = 0;
     for (const Series& series : chart.series) {
       longest = std::max(longest, series.name.size());
-      largest_area_ = std::max(largest_area_, series.area);
+      largest_area_ = std::max(largest_area_, series.circle_area);
     }
     const double needed = kLegendSample + 6 + 0.55 * kFont * static_cast<double>(longest);
     columns_ = std::clamp<size_t>(static_cast<size_t>((right_ - kLeft) / needed), 1, 3);
@@ -124,29 +124,30 @@ class Plot {
  private:
   bool has_circles() const { return !chart_.area_label.empty(); }
   bool drawable(const std::pair<double, double>& point) const {
-    return std::isfinite(transformed(chart_.x.scale, point.first)) &&
-           std::isfinite(transformed(chart_.y.scale, point.second));
+    return std::isfinite(transform_value(chart_.x.scale, point.first)) &&
+           std::isfinite(transform_value(chart_.y.scale, point.second));
   }
   static double error_of(const Series& series, size_t i) {
-    return series.errors.empty() || !std::isfinite(series.errors[i]) ? 0 : std::abs(series.errors[i]);
+    return series.error_bars.empty() || !std::isfinite(series.error_bars[i]) ? 0
+                                                                             : std::abs(series.error_bars[i]);
   }
   // Returns the end of an error bar, transformed by the scale of the axis. On a logarithmic axis, a bar that
   // reaches 0 or below ends at the border of the plot.
   double bar_end(double value) const {
-    const double at = transformed(chart_.y.scale, value);
+    const double at = transform_value(chart_.y.scale, value);
     return std::isfinite(at) ? std::clamp(at, y_.low, y_.high) : y_.low;
   }
   void include_points() {
     for (const Series& series : chart_.series) {
-      if (!series.errors.empty() && series.errors.size() != series.points.size())
+      if (!series.error_bars.empty() && series.error_bars.size() != series.points.size())
         throw std::invalid_argument(fmt::format("chart: series \"{}\" has {} points and {} errors",
-                                                series.name, series.points.size(), series.errors.size()));
+                                                series.name, series.points.size(), series.error_bars.size()));
       for (size_t i = 0; i < series.points.size(); ++i) {
         if (!drawable(series.points[i])) continue;
-        x_.include(transformed(chart_.x.scale, series.points[i].first));
+        x_.include(transform_value(chart_.x.scale, series.points[i].first));
         for (const double side : {-1, 0, 1}) {
           const double end =
-              transformed(chart_.y.scale, series.points[i].second + side * error_of(series, i));
+              transform_value(chart_.y.scale, series.points[i].second + side * error_of(series, i));
           if (std::isfinite(end)) y_.include(end);
         }
       }
@@ -157,8 +158,8 @@ class Plot {
     for (size_t i = 0; i < series.points.size(); ++i) {
       const auto& [x, y] = series.points[i];
       if (!drawable(series.points[i])) continue;
-      PagePoint point{.x = x_.position(transformed(chart_.x.scale, x)),
-                      .y = y_.position(transformed(chart_.y.scale, y))};
+      PagePoint point{.x = x_.position(transform_value(chart_.x.scale, x)),
+                      .y = y_.position(transform_value(chart_.y.scale, y))};
       if (const double error = error_of(series, i); error > 0) {
         point.bar = true;
         point.low = y_.position(bar_end(y - error));
@@ -184,13 +185,13 @@ std::string Plot::axes() const {
   const std::string grid = "stroke=\"#dddddd\" stroke-width=\"0.5\"";
   const std::string small = fmt::format(" font-size=\"{}\"", kTickFont);
   std::string svg;
-  for (const Tick& tick : axis_ticks(x_, chart_.x.scale)) {
+  for (const Tick& tick : make_axis_ticks(x_, chart_.x.scale)) {
     svg += line(x_.position(tick.value), kTop, x_.position(tick.value), bottom_, grid);
-    svg += text(x_.position(tick.value), bottom_ + 9, "middle", tick.text, small);
+    svg += text(x_.position(tick.value), bottom_ + 9, "middle", tick.label, small);
   }
-  for (const Tick& tick : axis_ticks(y_, chart_.y.scale)) {
+  for (const Tick& tick : make_axis_ticks(y_, chart_.y.scale)) {
     svg += line(kLeft, y_.position(tick.value), right_, y_.position(tick.value), grid);
-    svg += text(kLeft - 3, y_.position(tick.value) + 2.3, "end", tick.text, small);
+    svg += text(kLeft - 3, y_.position(tick.value) + 2.3, "end", tick.label, small);
   }
   svg += fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"none\" stroke=\"#444444\" "
@@ -214,7 +215,7 @@ std::string Plot::curve(const Series& series, size_t index) const {
     const PagePoint& p = points[i];
     corners += fmt::format("{:.2f},{:.2f} ", p.x, p.y);
     if (i % every != index % every) continue;
-    if (!series.expected) marks += marker(index, p.x, p.y, colour);
+    if (!series.is_reference) marks += marker(index, p.x, p.y, colour);
     if (!p.bar) continue;
     const std::string stroke = fmt::format("stroke=\"{}\" stroke-width=\"0.7\"", colour);
     marks += line(p.x, p.low, p.x, p.high, stroke);
@@ -234,7 +235,7 @@ std::string Plot::circles() const {
   for (size_t i = 0; i < chart_.series.size(); ++i) {
     const Series& series = chart_.series[i];
     for (const PagePoint& p : page_points(series)) {
-      const double share = largest_area_ > 0 ? std::sqrt(series.area / largest_area_) : 0;
+      const double share = largest_area_ > 0 ? std::sqrt(series.circle_area / largest_area_) : 0;
       const double radius = std::max(kSmallestRadius, kLargestRadius * share);
       svg += fmt::format(
           "<circle cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"{:.2f}\" fill=\"{}\" fill-opacity=\"0.35\" "
@@ -265,7 +266,7 @@ std::string Plot::legend(size_t index) const {
   const double x = kLeft + column * static_cast<double>(index % columns_);
   const double y = bottom_ + kBelowPlot + kLegendRow * static_cast<double>(index / columns_);
   std::string svg = line(x, y, x + kLegendSample, y, stroke_of(series, index));
-  if (!series.expected) svg += marker(index, x + kLegendSample / 2, y, colour_of(index));
+  if (!series.is_reference) svg += marker(index, x + kLegendSample / 2, y, colour_of(index));
   return svg + text(x + kLegendSample + 4, y + 2.6, "start", series.name);
 }
 

@@ -42,7 +42,7 @@ std::vector<Tick> even_ticks(const AxisRange& range, Scale scale) {
   for (double n = first; n * step <= high; ++n) {
     const double value = n * step + 0.0;  // turns -0 into 0
     if (scale == Scale::linear || value > 0)
-      result.push_back({transformed(scale, value), number(value, step)});
+      result.push_back({transform_value(scale, value), number(value, step)});
   }
   return result;
 }
@@ -64,7 +64,7 @@ std::vector<Tick> multiple_ticks(const AxisRange& range, Scale scale) {
     for (const double factor : {1, 2, 5}) {
       const double value = factor * std::pow(10, power);
       if (value >= low && value <= high)
-        result.push_back({transformed(scale, value), fmt::format("{:.6g}", value)});
+        result.push_back({transform_value(scale, value), fmt::format("{:.6g}", value)});
     }
   return result;
 }
@@ -75,13 +75,13 @@ std::string scale_name(Scale scale) {
   return kScaleNames[static_cast<size_t>(scale)];
 }
 
-Scale scale_of(const std::string& name) {
+Scale parse_scale(const std::string& name) {
   const auto found = std::find(kScaleNames.begin(), kScaleNames.end(), name);
   if (found == kScaleNames.end()) throw std::invalid_argument("unknown scale of an axis: " + name);
   return static_cast<Scale>(found - kScaleNames.begin());
 }
 
-double transformed(Scale scale, double value) {
+double transform_value(Scale scale, double value) {
   return scale == Scale::linear ? value : scale == Scale::log2 ? std::log2(value) : std::log10(value);
 }
 
@@ -98,7 +98,7 @@ void AxisRange::widen() {
   high += margin;
 }
 
-std::vector<Tick> axis_ticks(const AxisRange& range, Scale scale) {
+std::vector<Tick> make_axis_ticks(const AxisRange& range, Scale scale) {
   if (scale == Scale::linear) return even_ticks(range, scale);
   const std::vector<Tick> powers = power_ticks(range, scale);
   if (powers.size() >= kMinTicks) return powers;

@@ -14,7 +14,7 @@ constexpr char kStyle[] =
     ".figures img{max-width:480px;image-rendering:pixelated;border:1px solid #ddd}";
 
 std::string tagged(const char* tag, const std::string& text) {
-  return "<" + std::string(tag) + ">" + html_escaped(text) + "</" + tag + ">";
+  return "<" + std::string(tag) + ">" + escape_html(text) + "</" + tag + ">";
 }
 
 std::string row_of(const char* tag, const std::vector<std::string>& cells, bool marked) {
@@ -25,7 +25,7 @@ std::string row_of(const char* tag, const std::vector<std::string>& cells, bool 
 
 }  // namespace
 
-std::string html_escaped(const std::string& text) {
+std::string escape_html(const std::string& text) {
   std::string result;
   for (const char c : text) {
     if (c == '&')
@@ -42,30 +42,30 @@ std::string html_escaped(const std::string& text) {
   return result;
 }
 
-std::string html_heading(const std::string& text) {
+std::string make_html_heading(const std::string& text) {
   return tagged("h2", text) + "\n";
 }
 
-std::string html_paragraph(const std::string& text) {
+std::string make_html_paragraph(const std::string& text) {
   return tagged("p", text) + "\n";
 }
 
 std::string to_html(const HtmlTable& table) {
   std::string html = "<table>\n" + row_of("th", table.header, false);
   for (size_t i = 0; i < table.rows.size(); ++i)
-    html += row_of("td", table.rows[i], !table.marked.empty() && table.marked[i]);
+    html += row_of("td", table.rows[i], !table.highlighted_rows.empty() && table.highlighted_rows[i]);
   return html + "</table>\n";
 }
 
-std::string html_picture(const std::string& source) {
-  return "<img src=\"" + html_escaped(source) + "\" alt=\"\">\n";
+std::string make_html_picture(const std::string& source) {
+  return "<img src=\"" + escape_html(source) + "\" alt=\"\">\n";
 }
 
-std::string html_figures(const std::string& content) {
+std::string make_html_figure_rows(const std::string& content) {
   return "<div class=\"figures\">\n" + content + "</div>\n";
 }
 
-std::string html_page(const std::string& title, const std::string& body, int refresh_seconds) {
+std::string make_html_page(const std::string& title, const std::string& body, int refresh_seconds) {
   std::string html = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   if (refresh_seconds > 0)
     html += "<meta http-equiv=\"refresh\" content=\"" + std::to_string(refresh_seconds) + "\">\n";

@@ -43,10 +43,10 @@ constexpr PlottedField kFields[] = {
     {"Memory", "memory_bytes", "GiB", Scale::linear, true, false}};
 
 bool is_training(const MetricRecord& record) {
-  return metric_text(record, "split") == "train";
+  return get_metric_text(record, "split") == "train";
 }
 bool is_evaluation(const MetricRecord& record) {
-  const std::string split = metric_text(record, "split");
+  const std::string split = get_metric_text(record, "split");
   return !split.empty() && split != "train" && split != "epoch";
 }
 
@@ -75,12 +75,12 @@ Series series_of(const ReportedRun& run, const PlottedField& field, bool by_time
   Series series{.name = run.name, .points = {}};
   double seconds = 0;
   for (const MetricRecord& record : run.metrics) {
-    if (is_training(record)) seconds = metric_number(record, "seconds", seconds);
+    if (is_training(record)) seconds = get_metric_number(record, "seconds", seconds);
     if (field.training ? !is_training(record) : !is_evaluation(record)) continue;
-    double value = metric_number(record, field.field, NAN);
+    double value = get_metric_number(record, field.field, NAN);
     if (std::string(field.field) == "memory_bytes") value /= 1024.0 * 1024 * 1024;
     if (std::isfinite(value))
-      series.points.emplace_back(by_time ? seconds : metric_number(record, "step", 0), value);
+      series.points.emplace_back(by_time ? seconds : get_metric_number(record, "step", 0), value);
   }
   series.points = thinned(series.points);
   return series;
@@ -106,7 +106,7 @@ std::string charts_of(const std::vector<ReportedRun>& runs) {
 // Returns the last value of a field in the records that `select` accepts, or "–" if there is none.
 std::string last_value(const ReportedRun& run, const char* field, bool (*select)(const MetricRecord&)) {
   for (auto record = run.metrics.rbegin(); record != run.metrics.rend(); ++record)
-    if (const double value = metric_number(*record, field, NAN); select(*record) && std::isfinite(value))
+    if (const double value = get_metric_number(*record, field, NAN); select(*record) && std::isfinite(value))
       return fmt::format("{:.6g}", value);
   return "–";
 }
@@ -124,7 +124,7 @@ std::string final_figures(const std::vector<ReportedRun>& runs) {
   HtmlTable table{{"run", "state"}, {}};
   for (const auto& [label, field, select] : columns) table.header.emplace_back(label);
   for (const ReportedRun& run : runs) {
-    std::vector<std::string> row = {run.name, run.running ? "training" : "ended"};
+    std::vector<std::string> row = {run.name, run.is_running ? "training" : "ended"};
     for (const auto& [label, field, select] : columns) row.push_back(last_value(run, field, select));
     table.rows.push_back(row);
   }
@@ -157,7 +157,7 @@ std::string config_table(const std::vector<ReportedRun>& runs) {
     configs.push_back(entries_of(*run.config));
     for (const auto& [key, value] : configs.back()) keys.insert(key);
   }
-  if (configs.empty()) return html_paragraph("No config can be read.");
+  if (configs.empty()) return make_html_paragraph("No config can be read.");
   for (const bool marked : {true, false})
     for (const std::string& key : keys) {
       std::vector<std::string> row = {key};
@@ -166,7 +166,7 @@ std::string config_table(const std::vector<ReportedRun>& runs) {
           std::any_of(row.begin() + 1, row.end(), [&](const std::string& value) { return value != row[1]; });
       if (differs != marked) continue;
       table.rows.push_back(row);
-      table.marked.push_back(differs);
+      table.highlighted_rows.push_back(differs);
     }
   return to_html(table);
 }
@@ -188,9 +188,9 @@ std::string samples_of(const std::vector<ReportedRun>& runs) {
   std::string html;
   for (const ReportedRun& run : runs) {
     std::string pictures;
-    for (const fs::path& picture : run.pictures)
-      pictures += html_picture("data:image/png;base64," + base64(read_file(picture.string())));
-    if (!pictures.empty()) html += html_paragraph(run.name) + html_figures(pictures);
+    for (const fs::path& picture : run.picture_paths)
+      pictures += make_html_picture("data:image/png;base64," + base64(read_file(picture.string())));
+    if (!pictures.empty()) html += make_html_paragraph(run.name) + make_html_figure_rows(pictures);
   }
   return html;
 }
@@ -223,40 +223,41 @@ bool is_locked(const std::string& path) {
 ReportedRun read_reported_run(const std::string& path) {
   ReportedRun run;
   run.name = path;
-  const fs::path folder = path, metrics = folder / kMetricsFile, config = folder / "config.toml";
+  const fs::path folder = path, metrics = folder / kMetricsFileName, config = folder / "config.toml";
   if (!fs::exists(metrics) && !fs::exists(config))
-    throw CheckpointError(path + ": not a run directory; it has neither " + kMetricsFile +
+    throw CheckpointError(path + ": not a run directory; it has neither " + kMetricsFileName +
                           " nor config.toml");
   try {
-    run.config =
-        load_config(config.string(), {}, attention_catalogue(), {.unused = UnusedKeys::ignore_in_file});
+    run.config = load_config(config.string(), {}, make_attention_catalogue(),
+                             {.unused_keys = UnusedKeyPolicy::ignore_in_file});
   } catch (const ConfigError& error) {
-    run.problems.emplace_back(error.what());
+    run.damage_messages.emplace_back(error.what());
   }
   try {
     MetricsFile file = read_metrics_leniently(metrics.string());
     run.metrics = std::move(file.records);
-    run.problems.insert(run.problems.end(), file.problems.begin(), file.problems.end());
+    run.damage_messages.insert(run.damage_messages.end(), file.damage_messages.begin(),
+                               file.damage_messages.end());
   } catch (const FileError& error) {
-    run.problems.emplace_back(error.what());
+    run.damage_messages.emplace_back(error.what());
   }
-  run.pictures = pictures_in(folder / "samples");
-  run.running = is_locked(path);
+  run.picture_paths = pictures_in(folder / "samples");
+  run.is_running = is_locked(path);
   return run;
 }
 
-std::string report_page(const std::vector<ReportedRun>& runs, int refresh_seconds) {
-  std::string body = html_heading("Final figures") + final_figures(runs);
+std::string make_report_page(const std::vector<ReportedRun>& runs, int refresh_seconds) {
+  std::string body = make_html_heading("Final figures") + final_figures(runs);
   for (const ReportedRun& run : runs)
-    for (const std::string& problem : run.problems) body += html_paragraph("Damaged: " + problem);
-  body += html_heading("Curves") + html_figures(charts_of(runs));
+    for (const std::string& problem : run.damage_messages) body += make_html_paragraph("Damaged: " + problem);
+  body += make_html_heading("Curves") + make_html_figure_rows(charts_of(runs));
   const std::string samples = samples_of(runs);
-  if (!samples.empty()) body += html_heading("Samples") + samples;
-  body += html_heading("Configs");
-  if (runs.size() > 1) body += html_paragraph("Keys with different values come first and are marked.");
+  if (!samples.empty()) body += make_html_heading("Samples") + samples;
+  body += make_html_heading("Configs");
+  if (runs.size() > 1) body += make_html_paragraph("Keys with different values come first and are marked.");
   body += config_table(runs);
-  return html_page(runs.size() == 1 ? "Run " + runs.front().name : "Comparison of runs", body,
-                   refresh_seconds);
+  return make_html_page(runs.size() == 1 ? "Run " + runs.front().name : "Comparison of runs", body,
+                        refresh_seconds);
 }
 
 }  // namespace tapeformer

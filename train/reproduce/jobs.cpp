@@ -44,10 +44,11 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
 // Starts the program in a child process. Between fork and exec, the child calls only async-signal-safe
 // functions.
 pid_t start(const Job& job) {
-  const File out = output_file(job.out), log = output_file(job.log), empty("/dev/null", O_RDONLY);
-  std::vector<std::string> arguments = job.words;
+  const File out = output_file(job.output_path), log = output_file(job.log_path),
+             empty("/dev/null", O_RDONLY);
+  std::vector<std::string> arguments = job.arguments;
   arguments.insert(arguments.begin(), "tapeformer");
-  const std::vector<std::string> variables = environment_without_launch();
+  const std::vector<std::string> variables = make_standalone_environment();
   const std::vector<char*> words = pointers_to(arguments), environment = pointers_to(variables);
   const pid_t parent = getpid(), child = fork();
   if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
@@ -75,7 +76,7 @@ std::vector<std::string> lines_of(const std::filesystem::path& log) {
 // Returns the last error in the log of a job, with the lines after it. If the log has no error, returns a
 // description of the exit status.
 std::string problem_in(const Job& job, int status) {
-  const std::vector<std::string> lines = lines_of(job.log);
+  const std::vector<std::string> lines = lines_of(job.log_path);
   const auto error = std::find_if(lines.rbegin(), lines.rend(),
                                   [](const std::string& line) { return line.starts_with(kErrorPrefix); });
   if (error == lines.rend())
@@ -121,7 +122,7 @@ class RunningJobs {
   // Logs the last line of the log of each running job, unless the line was logged before.
   void log_progress() {
     for (const auto& [process, job] : running_) {
-      const auto lines = lines_of(jobs_[job].log);
+      const auto lines = lines_of(jobs_[job].log_path);
       if (lines.empty() || lines.back() == logged_[job]) continue;
       logged_[job] = lines.back();
       log_info(jobs_[job].name, ": ", lines.back());
@@ -147,7 +148,7 @@ void run_jobs(const std::vector<Job>& jobs, int64_t parallel, bool quiet, const 
       running.terminate();
     }
     if (!stopping && next < jobs.size() && running.size() < static_cast<size_t>(parallel)) {
-      log_info("running ", jobs[next].name, "; its log is ", jobs[next].log.string());
+      log_info("running ", jobs[next].name, "; its log is ", jobs[next].log_path.string());
       running.add(next++);
       continue;
     }

@@ -31,7 +31,7 @@ std::string machine_text() {
 
 }  // namespace
 
-nlohmann::ordered_json provenance() {
+nlohmann::ordered_json collect_provenance() {
   return {{"commit", source_commit()},
           {"machine", machine_text()},
           {"threads", threads()},

@@ -24,7 +24,7 @@ std::string init_error_of(const std::string& init, const Config& config) {
 
 std::map<std::string, std::vector<double>> weights_of(const fs::path& run) {
   std::map<std::string, std::vector<double>> weights;
-  for (const auto& [name, tensor] : read_contents(run).model) weights[name] = tensor.to_vector();
+  for (const auto& [name, tensor] : read_contents(run).model_tensors) weights[name] = tensor.to_vector();
   return weights;
 }
 

@@ -91,7 +91,7 @@ TEST_CASE("the second SIGINT ends a process at once, also if SIGTERM came betwee
     const StopSignals signals;
     raise(SIGINT);
     raise(SIGTERM);
-    if (signals.requested() != SIGTERM) _exit(1);
+    if (signals.requested_signal() != SIGTERM) _exit(1);
     raise(SIGINT);
     _exit(2);
   }

@@ -41,7 +41,7 @@ inline void write_run(const std::filesystem::path& run_dir, const Config& config
   const auto parameters = model->parameters();
   std::filesystem::create_directories(run_dir);
   CheckpointContents contents;
-  contents.model = {parameters.begin(), parameters.end()};
+  contents.model_tensors = {parameters.begin(), parameters.end()};
   contents.state.step = step;
   contents.config_toml = to_toml(config);
   save_checkpoint(run_dir.string(), contents);
@@ -52,9 +52,9 @@ inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
   const std::string folder = find_checkpoint(run_dir.string(), false);
   CheckpointContents contents;
   const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
-  for (const auto& [key, entry] : model.entries()) contents.model[key] = model.read(key);
-  for (const auto& [key, entry] : optimizer.entries()) contents.optimizer[key] = optimizer.read(key);
-  contents.state = Checkpoint(folder).state();
+  for (const auto& [key, entry] : model.entries()) contents.model_tensors[key] = model.read(key);
+  for (const auto& [key, entry] : optimizer.entries()) contents.optimizer_tensors[key] = optimizer.read(key);
+  contents.state = Checkpoint(folder).read_state();
   contents.config_toml = read_file(folder + "/config.toml");
   return contents;
 }
@@ -62,7 +62,7 @@ inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
 // Sets all elements of the parameter `name` in the newest checkpoint to `value`.
 inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
   CheckpointContents contents = read_contents(run_dir);
-  contents.model.at(name).fill(value);
+  contents.model_tensors.at(name).fill(value);
   save_checkpoint(run_dir.string(), contents);
 }
 

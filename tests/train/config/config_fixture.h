@@ -42,7 +42,7 @@ inline AttentionCatalogue test_catalogue() {
                     {.name = "labels", .default_value = std::vector<std::string>{"a"}, .help = "of rounds"}};
           },
           nullptr,
-          model_problems};
+          find_model_problems};
 }
 
 // Returns the message of the ConfigError that loading a config file throws, or "" if it does not throw.

@@ -96,8 +96,8 @@ std::vector<double> outcome(const Config& config) {
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
   const TrainResult result = trainer.run();
   std::vector<double> numbers = {result.evaluation->criterion,
-                                 metric_number(result.evaluation->metrics, "loss_nats", 0),
-                                 static_cast<double>(result.evaluation->examples)};
+                                 get_metric_number(result.evaluation->metrics, "loss_nats", 0),
+                                 static_cast<double>(result.evaluation->example_count)};
   for (const auto& [name, parameter] : trainer.model().parameters())
     for (const double weight : parameter.to_vector()) numbers.push_back(weight);
   return numbers;
@@ -122,12 +122,12 @@ void complete(const std::string& name, Config& config) {
 void check_scopes(const Config& config) {
   const std::vector<double> before = outcome(config);
   CHECK(outcome(config) == before);
-  for (const SchemaKey& key : config_schema(attention_catalogue())) {
+  for (const SchemaKey& key : make_config_schema(make_attention_catalogue())) {
     if (kDeciding.contains(key.name())) continue;
     Config changed = config;
     key.set(changed, other_value(key, config));
-    INFO(key.name() << " = " << config_value_text(changed, key.name()));
-    if (key.broken_condition(config)) {
+    INFO(key.name() << " = " << format_config_value(changed, key.name()));
+    if (key.find_unmet_condition(config)) {
       CHECK(outcome(changed) == before);
     } else if (!kNeutral.contains(key.name())) {
       complete(key.name(), changed);

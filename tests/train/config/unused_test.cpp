@@ -39,10 +39,10 @@ using Names = std::set<std::string>;
 
 Names unused_keys(const std::string& text, const std::vector<std::string>& sets = {}) {
   const TempFolder folder;
-  const Config config = load_config(folder.write("a.toml", text), sets, attention_catalogue());
+  const Config config = load_config(folder.write("a.toml", text), sets, make_attention_catalogue());
   Names names;
-  for (const SchemaKey& key : config_schema(attention_catalogue()))
-    if (!why_unused(config, key.name(), attention_catalogue()).empty()) names.insert(key.name());
+  for (const SchemaKey& key : make_config_schema(make_attention_catalogue()))
+    if (!explain_unused_key(config, key.name(), make_attention_catalogue()).empty()) names.insert(key.name());
   return names;
 }
 
@@ -160,20 +160,20 @@ TEST_CASE("configs of earlier versions load, although they contain keys without 
   const TempFolder folder;
   const Config config = load_with(folder.write("a.toml", kLstm));
   std::string text, table;
-  for (const SchemaKey& key : config_schema(AttentionCatalogue{})) {
-    if (key.table != table) text += "[" + key.table + "]\n";
-    table = key.table;
+  for (const SchemaKey& key : make_config_schema(AttentionCatalogue{})) {
+    if (key.table_name != table) text += "[" + key.table_name + "]\n";
+    table = key.table_name;
     // Config files of earlier versions contain inherited values, too.
-    const std::string value = key.name() == "model.heads" ? "6" : config_value_text(config, key.name());
+    const std::string value = key.name() == "model.heads" ? "6" : format_config_value(config, key.name());
     text += key.spec.name + " = " + value + "\n";
     if (key.name() == "data.lexicon") text += "allow_commands = false\n";
   }
   const auto old = folder.write("old.toml", text);
-  CHECK(differing_keys(load_with(old), config).empty());
+  CHECK(find_differing_keys(load_with(old), config).empty());
   // A checkpoint may come from an untrusted source, so its allow_commands is ignored.
   const auto checkpoint =
       folder.write("checkpoint.toml", "data.allow_commands = true\nmodel.hidden = 3\n" + kImages);
-  CHECK(load_with(checkpoint, {}, {.unused = UnusedKeys::ignore_in_file}).model.hidden == 320);
+  CHECK(load_with(checkpoint, {}, {.unused_keys = UnusedKeyPolicy::ignore_in_file}).model.hidden == 320);
   CHECK(contains(config_error(checkpoint),
                  "data.allow_commands: only the command line can allow the commands of wav.scp: use "
                  "--allow-commands"));
@@ -183,37 +183,37 @@ TEST_CASE("configs of earlier versions load, although they contain keys without 
 TEST_CASE("--set of a key that the command does not use is an error") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kSpeech);
-  const auto error = [&](const std::string& set, ConfigUse use) {
+  const auto error = [&](const std::string& set, ConfigPurpose purpose) {
     try {
-      load_with(path, {set}, {.unused = UnusedKeys::ignore_in_file, .use = use});
+      load_with(path, {set}, {.unused_keys = UnusedKeyPolicy::ignore_in_file, .purpose = purpose});
     } catch (const ConfigError& e) {
       return std::string(e.what());
     }
     return std::string();
   };
-  CHECK(error("optimizer.lr=1", ConfigUse::training).empty());
-  CHECK(error("optimizer.lr=1", ConfigUse::evaluation) ==
+  CHECK(error("optimizer.lr=1", ConfigPurpose::training).empty());
+  CHECK(error("optimizer.lr=1", ConfigPurpose::evaluation) ==
         "--set optimizer.lr: has an effect in training only");
-  CHECK(error("run.threads=1", ConfigUse::evaluation) ==
+  CHECK(error("run.threads=1", ConfigPurpose::evaluation) ==
         "--set run.threads: has an effect in training only; use --threads");
-  CHECK(error("data.limit=3", ConfigUse::evaluation).empty());
-  CHECK(error("data.path=/corpus", ConfigUse::transcription) ==
+  CHECK(error("data.limit=3", ConfigPurpose::evaluation).empty());
+  CHECK(error("data.path=/corpus", ConfigPurpose::transcription) ==
         "--set data.path: belongs to data sets, and this command reads no data set");
-  CHECK(error("data.cmvn=global", ConfigUse::transcription).empty());
-  CHECK(error("model.layers=2", ConfigUse::generation).empty());
-  CHECK(contains(error("data.limit=2", ConfigUse::generation), "this command reads no data set"));
+  CHECK(error("data.cmvn=global", ConfigPurpose::transcription).empty());
+  CHECK(error("model.layers=2", ConfigPurpose::generation).empty());
+  CHECK(contains(error("data.limit=2", ConfigPurpose::generation), "this command reads no data set"));
 }
 
 TEST_CASE("settings that several configs share are ignored where they have no effect") {
   const TempFolder folder;
-  const ConfigLoadOptions shared{.unused = UnusedKeys::ignore};
+  const ConfigLoadOptions shared{.unused_keys = UnusedKeyPolicy::ignore};
   const auto path = folder.write("a.toml", kLstm);
   CHECK(load_with(path, {"model.heads=2", "model.hidden=4", "attention.rounds=3"}, shared).model.hidden == 4);
   CHECK_THROWS_AS(load_with(path, {"model.hiden=4"}, shared), ConfigError);
   const auto softmax = folder.write("b.toml", kImages + "[model]\nattention = \"softmax\"\n");
   CHECK(load_with(softmax, {"attention.rounds=3"}, shared).attention.at("softmax").all().empty());
   CHECK_THROWS_AS(load_with(softmax, {"attention.ronds=3"}, shared), ConfigError);
-  CHECK(why_unused(load_with(softmax), "attention.rounds", test_catalogue()) ==
+  CHECK(explain_unused_key(load_with(softmax), "attention.rounds", test_catalogue()) ==
         "attention kind \"softmax\" has no such key");
 }
 
@@ -332,7 +332,8 @@ TEST_CASE(
     "files") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", "[data]\nfeature_cache = \"/cache\"\n" + kSpeech.substr(7));
-  const ConfigLoadOptions checkpoint{.unused = UnusedKeys::ignore_in_file, .use = ConfigUse::evaluation};
+  const ConfigLoadOptions checkpoint{.unused_keys = UnusedKeyPolicy::ignore_in_file,
+                                     .purpose = ConfigPurpose::evaluation};
   CHECK(load_with(path).data.feature_cache == "/cache");
   CHECK(load_with(path, {}, checkpoint).data.feature_cache.empty());
   CHECK(load_with(path, {"data.feature_cache=/cache"}, checkpoint).data.feature_cache == "/cache");
@@ -351,7 +352,7 @@ TEST_CASE("the error for model.attention_dropout names the attention kinds that 
   const auto error = [&](const std::string& attention) {
     return message_of<ConfigError>([&] {
       load_config(path, {"model.attention=" + attention, "model.attention_dropout=0.1"},
-                  attention_catalogue());
+                  make_attention_catalogue());
     });
   };
   const std::string text = error("[\"softmax\",\"linear\"]");

@@ -62,7 +62,7 @@ TEST_CASE("after SIGTERM to any process, process 0 writes a checkpoint and all p
     const ProgramResult result = job.result();
     CAPTURE(result.err);
     CHECK(result.code == 75);
-    CHECK(checkpoint_steps((dir / "run").string()).size() == 1);
+    CHECK(list_checkpoint_steps((dir / "run").string()).size() == 1);
   }
 }
 

@@ -61,8 +61,8 @@ std::vector<std::string> train_words(const TempDir& dir, const std::string& conf
 
 double largest_difference(const CheckpointContents& a, const CheckpointContents& b) {
   double largest = 0;
-  for (const auto& [name, tensor] : a.model) {
-    const auto expected = tensor.to_vector(), found = b.model.at(name).to_vector();
+  for (const auto& [name, tensor] : a.model_tensors) {
+    const auto expected = tensor.to_vector(), found = b.model_tensors.at(name).to_vector();
     for (size_t i = 0; i < expected.size(); ++i)
       largest = std::max(largest, std::abs(expected[i] - found[i]));
   }
@@ -149,9 +149,9 @@ TEST_CASE("a run on speech resumes within an epoch with other numbers of process
   write_file(dir / "config.toml", to_toml(config));
   const auto task = make_task(config, {""}, kCpu);
   constexpr int64_t kSaved = 8;  // in the middle of an epoch
-  const int64_t epochs = task->epochs_done(kSaved);
+  const int64_t epochs = task->count_complete_epochs(kSaved);
   REQUIRE(epochs > 0);
-  REQUIRE(task->epochs_done(kSaved - 1) == epochs);
+  REQUIRE(task->count_complete_epochs(kSaved - 1) == epochs);
   check_resumes(dir, (dir / "config.toml").string(), kSaved, 15);
 }
 
@@ -262,8 +262,8 @@ TEST_CASE("several processes train on an emulated CUDA device") {
              cpu = read_metrics((dir / "cpu/metrics.jsonl").string());
   REQUIRE(device.size() == cpu.size());
   for (size_t i = 0; i < cpu.size(); ++i)
-    CHECK(metric_number(device[i], "loss_nats", -1) ==
-          doctest::Approx(metric_number(cpu[i], "loss_nats", -2)).epsilon(1e-4));
+    CHECK(get_metric_number(device[i], "loss_nats", -1) ==
+          doctest::Approx(get_metric_number(cpu[i], "loss_nats", -2)).epsilon(1e-4));
 }
 
 TEST_CASE("only process 0 writes the log, which contains the number of threads") {
