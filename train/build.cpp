@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-Positions positions_of(const std::string& name) {
+Positions parse_positions(const std::string& name) {
   if (name == "none" || name == "rotary") return Positions::none;
   if (name == "axial") return Positions::axial;
   return name == "grid" ? Positions::grid : Positions::sinusoidal;
@@ -31,7 +31,7 @@ Options split_options(const DataConfig& d) {
   return options;
 }
 
-ImageFolderOptions image_folder_options(const DataConfig& d) {
+ImageFolderOptions make_image_folder_options(const DataConfig& d) {
   auto options = split_options<ImageFolderOptions>(d);
   options.size = d.image_size;
   options.channels = d.color == "gray" ? 1 : 3;
@@ -40,7 +40,7 @@ ImageFolderOptions image_folder_options(const DataConfig& d) {
   return options;
 }
 
-TextOptions text_options(const DataConfig& d) {
+TextOptions make_text_options(const DataConfig& d) {
   auto text = split_options<TextOptions>(d);
   text.tokenizer = d.tokenizer;
   text.sentencepiece_model = d.sentencepiece_model;
@@ -51,7 +51,7 @@ TextOptions text_options(const DataConfig& d) {
   return text;
 }
 
-DatasetOptions dataset_options(const Config& config, const std::string& split, const SplitOptions& use) {
+DatasetOptions make_dataset_options(const Config& config, const std::string& split, const SplitOptions& use) {
   const DataConfig& d = config.data;
   DatasetOptions options;
   options.name = d.dataset;
@@ -68,8 +68,8 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   options.max_depth = d.max_depth;
   options.max_args = d.max_args;
   options.components = d.components;
-  options.image_folder = image_folder_options(d);
-  options.text = text_options(d);
+  options.image_folder = make_image_folder_options(d);
+  options.text = make_text_options(d);
   options.text.random_windows = use.random_windows && !d.streams;
   options.tokenizer = use.tokenizer;
   return options;
@@ -92,7 +92,7 @@ struct SplitPath {
   std::string key, path;
 };
 
-SplitPath path_of_split(const DataConfig& data, const std::string& split) {
+SplitPath find_split_path(const DataConfig& data, const std::string& split) {
   if (split == "valid" && !data.valid_path.empty()) return {"data.valid_path", data.valid_path};
   if (split == "test" && !data.test_path.empty()) return {"data.test_path", data.test_path};
   return {"data.path", data.path};
@@ -101,8 +101,8 @@ SplitPath path_of_split(const DataConfig& data, const std::string& split) {
 // Returns f(). If f() throws a DataError whose message begins with the path of the split, throws a DataError
 // whose message begins with the config key.
 template <class F>
-auto with_path_key(const DataConfig& data, const std::string& split, F&& f) {
-  const SplitPath files = path_of_split(data, split);
+auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f) {
+  const SplitPath files = find_split_path(data, split);
   try {
     return std::forward<F>(f)();
   } catch (const DataError& error) {
@@ -132,7 +132,7 @@ constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
                                      {"tied_embeddings", "model.tied_embeddings"},
                                      {"value_dim", "model.value_dim"}};
 
-KeyProblem key_problem(const OptionProblem& problem) {
+KeyProblem make_key_problem(const OptionProblem& problem) {
   const std::string attention = "attention_options.";
   if (problem.option.starts_with(attention))
     return {"attention." + problem.option.substr(attention.size()), problem.problem};
@@ -151,13 +151,13 @@ SetTransformerOptions set_options_without_data(const Config& config) {
 
 // Returns the options of an autoregressive model. Options that depend on the sizes of the data keep their
 // defaults.
-AutoregressiveOptions options_without_data(const Config& config) {
+AutoregressiveOptions make_options_without_data(const Config& config) {
   AutoregressiveOptions options;
   options.encoder = encoder_options(config);
   options.head = config.model.type == "image" ? Head::logistic_mixture : Head::categorical;
   options.mixtures = config.model.mixtures;
   options.value_dim = config.model.value_dim;
-  options.positions = positions_of(config.model.positions);
+  options.positions = parse_positions(config.model.positions);
   options.axial = {config.model.axial_shape, config.model.axial_dims};
   options.loss_chunks = config.model.loss_chunks;
   options.tied_embeddings = config.model.tied_embeddings;
@@ -171,13 +171,13 @@ std::vector<KeyProblem> find_model_problems(const Config& config) {
   std::vector<OptionProblem> found;
   const std::string& type = config.model.type;
   if (type == "image" || type == "sequence")
-    found = option_problems(options_without_data(config));
+    found = option_problems(make_options_without_data(config));
   else if (type == "set")
     found = option_problems(set_options_without_data(config));
   else if (type == "classification" || config.model.encoder == "transformer")
     found = option_problems(encoder_options(config));
   std::vector<KeyProblem> problems;
-  for (const OptionProblem& problem : found) problems.push_back(key_problem(problem));
+  for (const OptionProblem& problem : found) problems.push_back(make_key_problem(problem));
   const AttentionPattern attention = encoder_options(config).attention;
   for (const AttentionChoice& choice : attention) {
     const int64_t memory = attention_kind(choice.kind).memory_of(choice.options).span();
@@ -193,7 +193,7 @@ std::vector<KeyProblem> find_model_problems(const Config& config) {
 }
 
 std::string format_option_problem(const OptionProblem& problem) {
-  const auto [key, text] = key_problem(problem);
+  const auto [key, text] = make_key_problem(problem);
   return key + ": " + text;
 }
 
@@ -235,16 +235,16 @@ bool is_text_dataset(const Config& config) {
 
 DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer,
                           const std::string& data_dir) {
-  return describe_dataset(dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
+  return describe_dataset(make_dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
 }
 
 void check_evaluation_files(const Config& config) {
   const KnownSet& set = known_set(config.data.dataset);
   if (!splits_by_share(config.data.dataset)) return;
   for (const std::string split : {"valid", "test"}) {
-    const auto [key, path] = path_of_split(config.data, split);
+    const auto [key, path] = find_split_path(config.data, split);
     if (key == "data.path") continue;
-    with_path_key(config.data, split, [&, &files = path] {
+    call_with_path_key(config.data, split, [&, &files = path] {
       if (set.type == DatasetType::text)
         require_text(files);
       else if (list_pictures(files).pictures.empty())
@@ -255,12 +255,12 @@ void check_evaluation_files(const Config& config) {
 
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& use) {
-  const DatasetOptions options = dataset_options(config, split, use);
+  const DatasetOptions options = make_dataset_options(config, split, use);
   const DatasetType type = known_set(options.name).type;
   if (split == "valid" && type == DatasetType::images && !holds_out_examples(config.data))
     throw ConfigError(options.name + ": no validation split; hold out training examples with " +
                       (splits_by_share(options.name) ? "data.valid_share" : "data.validation"));
-  auto dataset = with_path_key(config.data, split, [&] { return make_dataset(options); });
+  auto dataset = call_with_path_key(config.data, split, [&] { return make_dataset(options); });
   if (type == DatasetType::text) return dataset;
   const DatasetInfo expected = describe_dataset(options), &found = dataset->info();
   if (!(found == expected))
@@ -282,7 +282,7 @@ AutoregressiveOptions make_model_options(const Config& config, const DatasetInfo
   if (image && data.channels == 0)
     throw ConfigError("model.type = \"image\" needs images, and data.dataset = \"" + config.data.dataset +
                       "\" has none; use model.type = \"sequence\"");
-  AutoregressiveOptions options = options_without_data(config);
+  AutoregressiveOptions options = make_options_without_data(config);
   options.vocabulary = data.vocabulary;
   options.max_length = data.length;
   options.layout = {data.height, data.width, data.channels};

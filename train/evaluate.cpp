@@ -14,7 +14,7 @@ namespace tapeformer {
 namespace {
 
 // Counts the predicted tokens of a batch, and the bytes and characters of these tokens.
-TextScore text_counts(const Batch& batch, const Tokenizer& tokenizer) {
+TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
   const int64_t rows = batch.tokens.size(0), width = batch.tokens.size(1);
   const auto tokens = batch.tokens.to_vector();
   const uint8_t* const mask = batch.mask.defined() ? batch.mask.data<uint8_t>() : nullptr;
@@ -68,10 +68,10 @@ struct ScoredExamples {
 
 // Calls score(batch) for each batch of the examples and returns the sums of all batches. score() returns
 // `results` sums over the examples of the batch. The first sum is the sum of the losses. If this sum is not
-// finite, batch_sums() throws DivergedError.
+// finite, sum_over_batches() throws DivergedError.
 template <class Score>
-BatchSums batch_sums(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
-                     const Score& score, const StopCheck& stop, Communicator& processes) {
+BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
+                           const Score& score, const StopCheck& stop, Communicator& processes) {
   const int64_t batches = (examples.count + examples.batch_size - 1) / examples.batch_size;
   const int64_t workers = examples.in_streams ? 1 : processes.size();
   BatchSums sums(results, batches);
@@ -91,7 +91,7 @@ BatchSums batch_sums(const Dataset& dataset, const ScoredExamples& examples, int
   return sums;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
+double measure_seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -140,7 +140,7 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
     if (memory) memory->start_segment(segments++ * dataset.info().length);
     const AutoregressiveModel::Scores scores = model.score(batch, seed, memory.get());
     const double count = count_unmasked_tokens(batch);
-    const TextScore text = tokenizer ? text_counts(batch, *tokenizer) : TextScore();
+    const TextScore text = tokenizer ? count_text_units(batch, *tokenizer) : TextScore();
     return std::vector<double>{scores.nats * count,
                                scores.accuracy * count,
                                count,
@@ -151,8 +151,8 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
   Evaluation result;
   result.split = dataset.info().split;
   result.example_count = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
-  const BatchSums sums =
-      batch_sums(dataset, {result.example_count, batch_size, memory != nullptr}, 6, score, stop, processes);
+  const BatchSums sums = sum_over_batches(dataset, {result.example_count, batch_size, memory != nullptr}, 6,
+                                          score, stop, processes);
   const double nats = sums.total(0), correct = sums.total(1), tokens = sums.total(2);
   result.nats_per_dim = tokens > 0 ? nats / tokens : 0;
   result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
@@ -161,7 +161,7 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
   if (tokenizer)
     result.text_score = {
         .token_count = count_of(3), .byte_count = count_of(4), .character_count = count_of(5), .nats = nats};
-  result.seconds = seconds_since(start);
+  result.seconds = measure_seconds_since(start);
   return result;
 }
 
@@ -179,11 +179,11 @@ ExampleEvaluation evaluate(const ExampleModel& model, const Dataset& dataset, in
                            .example_count = limit > 0 ? std::min(limit, dataset.size()) : dataset.size(),
                            .scores = {},
                            .seconds = 0};
-  const BatchSums sums = batch_sums(dataset, {result.example_count, batch_size},
-                                    static_cast<int64_t>(names.size()), score, stop, processes);
+  const BatchSums sums = sum_over_batches(dataset, {result.example_count, batch_size},
+                                          static_cast<int64_t>(names.size()), score, stop, processes);
   const auto count = static_cast<double>(std::max<int64_t>(result.example_count, 1));
   for (size_t i = 0; i < names.size(); ++i) result.scores.emplace_back(names[i], sums.total(i) / count);
-  result.seconds = seconds_since(start);
+  result.seconds = measure_seconds_since(start);
   return result;
 }
 

@@ -21,7 +21,7 @@ void for_each_line(const std::string& text, F&& f) {
     f(std::string_view(text).substr(begin, end - begin), ++number);
 }
 
-MetricValue value_of(const Json& json, const std::string& where) {
+MetricValue parse_metric_value(const Json& json, const std::string& where) {
   if (json.is_null()) return std::numeric_limits<double>::quiet_NaN();
   if (json.is_number_integer()) return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
@@ -33,7 +33,7 @@ MetricRecord record_of(std::string_view line, const std::string& where) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object()) throw DataError(where + ": expected a JSON object");
   MetricRecord record;
-  for (const auto& [name, value] : json.items()) record.emplace_back(name, value_of(value, where));
+  for (const auto& [name, value] : json.items()) record.emplace_back(name, parse_metric_value(value, where));
   return record;
 }
 

@@ -120,7 +120,7 @@ void check_precisions(const std::string& device) {
 }
 
 Config short_speech_config(const std::filesystem::path& corpus, const std::string& encoder) {
-  Config config = tiny_speech_config(corpus, encoder);
+  Config config = make_tiny_speech_config(corpus, encoder);
   config.model.layers = 2;
   config.train.epochs = 4;
   return config;
@@ -138,8 +138,8 @@ void check_speech_precision(const std::string& device, Config config, const std:
 }  // namespace
 
 TEST_CASE("cuda: 20 steps of training have the same losses as on the CPU") {
-  if (other_devices().empty()) {
-    MESSAGE("skipped: " << why_no_device());
+  if (list_cuda_devices().empty()) {
+    MESSAGE("skipped: " << explain_missing_device());
     return;
   }
   for (const std::string& attention : causal_kinds()) {
@@ -158,7 +158,7 @@ TEST_CASE("cuda: 20 steps of training have the same losses as on the CPU") {
 }
 
 TEST_CASE("cuda: steps with axial positions can be captured as a graph") {
-  if (other_devices().empty()) return;
+  if (list_cuda_devices().empty()) return;
   Config config = small_config("linear", false);
   config.model.positions = "axial";
   config.model.axial_shape = {4, describe_data(config).length / 4 + 1};
@@ -170,7 +170,7 @@ TEST_CASE("cuda: steps with axial positions can be captured as a graph") {
 }
 
 TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit") {
-  if (other_devices().empty()) return;
+  if (list_cuda_devices().empty()) return;
   for (const std::string& attention : causal_kinds())
     for (const int64_t accumulate : {1, 3}) {
       const bool is_first_kind = attention == causal_kinds().front();
@@ -198,7 +198,7 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
 
 TEST_CASE(
     "cuda: steps of one layout are captured once and then replayed, and a new layout is captured again") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     StepGraphs graphs(device, 2);
     const Tensor sum = Tensor::zeros({}, DType::float64, device);
     const auto work = [&](double amount) {
@@ -229,7 +229,7 @@ TEST_CASE(
 }
 
 TEST_CASE("cuda: a step of training does not wait for the device") {
-  if (other_devices().empty()) return;
+  if (list_cuda_devices().empty()) return;
   for (const int64_t chunks : {1, 3}) {
     CAPTURE(chunks);
     const auto waits_of = [&](int64_t steps) {
@@ -250,7 +250,7 @@ TEST_CASE("cuda: a step of training does not wait for the device") {
 }
 
 TEST_CASE("cuda: the error about a loss that is not finite has the same step and examples as on the CPU") {
-  if (other_devices().empty()) return;
+  if (list_cuda_devices().empty()) return;
   Config config = small_config("linear", false);
   config.optimizer.kind = "sgd";
   config.optimizer.lr = 1e25;
@@ -280,7 +280,7 @@ TEST_CASE("cuda: the error about a loss that is not finite has the same step and
 }
 
 TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
-  if (!other_devices().empty()) check_precisions(device_name());
+  if (!list_cuda_devices().empty()) check_precisions(device_name());
 }
 TEST_CASE("training in bfloat16 on the CPU stays near float32") {
   check_precisions("cpu");
@@ -288,7 +288,7 @@ TEST_CASE("training in bfloat16 on the CPU stays near float32") {
 }
 
 TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free all memory") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const auto used = [&](const std::string& precision, int64_t steps) {
       Config config = small_config("linear", false);
       config.data.batch_size = 4;
@@ -310,8 +310,8 @@ TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free a
 }
 
 TEST_CASE("cuda: speech models have the same losses and phone error rates as on the CPU") {
-  if (other_devices().empty()) {
-    MESSAGE("skipped: " << why_no_device());
+  if (list_cuda_devices().empty()) {
+    MESSAGE("skipped: " << explain_missing_device());
     return;
   }
   const TempDir dir;

@@ -87,7 +87,7 @@ TEST_CASE("learning: a Set Transformer learns the maximum of a set") {
 TEST_CASE("learning: a CTC model recognizes its training sentences") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
-  Config config = tiny_speech_config(dir / "an4", "transformer");
+  Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.train.epochs = 25;
   train(config, dir / "run");
   const LoadedSpeechRun run =

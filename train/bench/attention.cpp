@@ -19,8 +19,8 @@ constexpr const char* kCausalMask = "causal";
 // - Bytes, a lower bound: forward reads q, k and v and writes the result. Backward reads these four tensors
 //   and the gradient of the result, and writes three gradients.
 // If queries and keys are shared, q and k are one tensor.
-MeasuredWork attention_work(const AttentionKind& kind, const OptionValues& options,
-                            const AttentionTimingOptions& sizes, int64_t length) {
+MeasuredWork count_attention_work(const AttentionKind& kind, const OptionValues& options,
+                                  const AttentionTimingOptions& sizes, int64_t length) {
   const double tensors = kind.capabilities.shared_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
   const auto sequences = static_cast<double>(sizes.batch * sizes.heads);
   return {3 * 2 * kind.multiply_adds(options, {length, sizes.head_dim}) * sequences,
@@ -29,7 +29,7 @@ MeasuredWork attention_work(const AttentionKind& kind, const OptionValues& optio
 
 // Returns the dtype that --dtype or --precision selects, or float32 if both are empty. Throws ConfigError if
 // the two options differ.
-DType chosen_dtype(const OptionValues& options) {
+DType select_dtype(const OptionValues& options) {
   const auto& precision = options.get<std::string>("precision");
   const auto& dtype = options.get<std::string>("dtype");
   if (!dtype.empty() && !precision.empty() && dtype != precision)
@@ -44,7 +44,7 @@ struct MeasuredKind {
 };
 
 // Returns the kind `only`, or all causal kinds if `only` is empty, with their default options.
-std::vector<MeasuredKind> default_kinds(const std::string& only) {
+std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
   if (!only.empty()) find_attention_kind("--kind", only);
   std::vector<MeasuredKind> kinds;
   for (const AttentionKind& kind : attention_kinds())
@@ -54,8 +54,8 @@ std::vector<MeasuredKind> default_kinds(const std::string& only) {
 }
 
 // Returns the attention kinds of a config, and sets `heads`, `head_dim` and `dtype` in `lengths`.
-std::vector<MeasuredKind> configured_kinds(const BenchmarkArguments& arguments,
-                                           AttentionTimingOptions& lengths) {
+std::vector<MeasuredKind> list_configured_kinds(const BenchmarkArguments& arguments,
+                                                AttentionTimingOptions& lengths) {
   const Config config =
       load_config(arguments.options.get<std::string>("config"), arguments.overrides.set_options,
                   make_attention_catalogue(),
@@ -79,13 +79,13 @@ Report run_attention(const BenchmarkArguments& arguments) {
       .repeats = number("repeats"),
       .max_pass_seconds = arguments.options.get<double>("patience"),
       .device = arguments.device,
-      .dtype = chosen_dtype(arguments.options),
+      .dtype = select_dtype(arguments.options),
       .use_causal_mask = arguments.options.get<std::string>("mask") == kCausalMask};
   const bool has_config = !arguments.options.get<std::string>("config").empty();
   if (!has_config && !arguments.overrides.set_options.empty()) throw ConfigError("--set needs --config");
-  const std::vector<MeasuredKind> measured = has_config
-                                                 ? configured_kinds(arguments, lengths)
-                                                 : default_kinds(arguments.options.get<std::string>("kind"));
+  const std::vector<MeasuredKind> measured =
+      has_config ? list_configured_kinds(arguments, lengths)
+                 : list_default_kinds(arguments.options.get<std::string>("kind"));
   RunConfig run;
   run.precision = name_of(lengths.dtype);
   use_precision(run, lengths.device);
@@ -114,8 +114,8 @@ Report run_attention(const BenchmarkArguments& arguments) {
                          .add("peak_bytes", sample.peak_bytes)
                          .add("bytes_per_token", sample.peak_bytes / tokens));
       if (!rates.empty())
-        add_roofline(rows.back(), attention_work(kind, options, lengths, sample.length), {sample.seconds},
-                     rates);
+        add_roofline(rows.back(), count_attention_work(kind, options, lengths, sample.length),
+                     {sample.seconds}, rates);
     }
     if (spread.ratio() > 0) report.add(kind.name + "_spread_from_4096", spread.ratio());
   }

@@ -15,7 +15,7 @@ struct OptionName {
 };
 constexpr OptionName kOptionNames[] = {{"reversible", "attention"}, {"value_dim", "head-dim"}};
 
-std::string text_with_option(const Benchmark& benchmark, const OptionProblem& problem) {
+std::string format_problem_with_option(const Benchmark& benchmark, const OptionProblem& problem) {
   const std::string attention = "attention_options.";
   const bool of_kind = problem.option.starts_with(attention);
   const std::string option = of_kind ? problem.option.substr(attention.size()) : problem.option;
@@ -96,7 +96,7 @@ Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& argum
   try {
     return benchmark.run(arguments);
   } catch (const OptionError& error) {
-    throw ConfigError(text_with_option(benchmark, error.problem()));
+    throw ConfigError(format_problem_with_option(benchmark, error.problem()));
   }
 }
 

@@ -54,7 +54,7 @@ class Replica {
 
 // Returns the seconds that f() takes on the slowest process. All processes start at the same time.
 template <class F>
-double slowest_seconds(Communicator& processes, F&& f) {
+double measure_slowest_process(Communicator& processes, F&& f) {
   processes.barrier();
   return all_reduce_max(processes, measure_seconds(f));
 }
@@ -88,11 +88,11 @@ StepTimes measure(const ModelChoice& choice, int64_t repeats, Communicator& proc
   StepTimes times;
   for (int64_t i = -1; i < repeats; ++i) {  // the first round is a warm-up and is not recorded
     StepTimes round;
-    round.together = {slowest_seconds(processes, [&] { replica.step(true); })};
-    round.alone = {slowest_seconds(processes, [&] { replica.step(false); })};
-    round.one_process = {slowest_seconds(processes, one_process)};
-    round.reduce = {slowest_seconds(processes, [&] { processes.all_reduce(buffer); })};
-    round.copy = {slowest_seconds(processes, [&] { copied.copy_from(buffer); })};
+    round.together = {measure_slowest_process(processes, [&] { replica.step(true); })};
+    round.alone = {measure_slowest_process(processes, [&] { replica.step(false); })};
+    round.one_process = {measure_slowest_process(processes, one_process)};
+    round.reduce = {measure_slowest_process(processes, [&] { processes.all_reduce(buffer); })};
+    round.copy = {measure_slowest_process(processes, [&] { copied.copy_from(buffer); })};
     if (i < 0) continue;
     for (const auto list : {&StepTimes::together, &StepTimes::alone, &StepTimes::one_process,
                             &StepTimes::reduce, &StepTimes::copy})

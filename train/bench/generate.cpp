@@ -55,7 +55,7 @@ double read_seconds(const NamedTensors& weights, DType stored) {
 // - State of constant size: read and written once.
 // - Key/value cache: has room for max_length tokens. A token reads the cache up to its position. On average,
 //   this is half of the `tokens` generated tokens.
-MeasuredWork token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
+MeasuredWork count_token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
   const AutoregressiveOptions& options = model.options();
   const auto state = static_cast<double>(Decoder(model, batch).state_bytes());
   const bool constant = supports(options.encoder.attention, &AttentionCapabilities::constant_state);
@@ -65,7 +65,7 @@ MeasuredWork token_work(const AutoregressiveModel& model, int64_t batch, int64_t
           static_cast<double>(parameter_count(model) * size_of(stored)) + passes * state};
 }
 
-std::vector<GemmShape> repeated(std::vector<GemmShape> products, int64_t times) {
+std::vector<GemmShape> repeat_products(std::vector<GemmShape> products, int64_t times) {
   for (GemmShape& product : products) product.product_count *= times;
   return products;
 }
@@ -82,10 +82,10 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   };
   const auto weights = model.parameters();
   const DType stored = get_operand_dtype(device);
-  const MeasuredWork work = token_work(model, batch, tokens, stored);
+  const MeasuredWork work = count_token_work(model, batch, tokens, stored);
   draw(tokens);
   const int64_t resident = peak_resident_bytes();
-  const GemmRunner products(repeated(list_forward_products(model.options(), batch), tokens), device);
+  const GemmRunner products(repeat_products(list_forward_products(model.options(), batch), tokens), device);
   std::optional<CopyBenchmark> copy;
   if (!device.is_cpu()) copy.emplace(device);
   products.run();
@@ -146,7 +146,7 @@ Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_
 
 // Returns whether the option "mode" selects recomputation. "auto" selects the recurrent form if all attention
 // kinds have a recurrent form.
-bool recomputes(const OptionValues& options, const AttentionPattern& attention) {
+bool uses_recomputation(const OptionValues& options, const AttentionPattern& attention) {
   const auto& mode = options.get<std::string>("mode");
   const bool recurrent = supports(attention, &AttentionCapabilities::recurrent);
   if (mode == "recurrent" && !recurrent)
@@ -168,7 +168,7 @@ Report run_generate(const BenchmarkArguments& arguments) {
   if (tokens > choice.model.max_length)
     throw ConfigError(
         concat_text("--tokens ", tokens, ": the model's sequences have ", choice.model.max_length));
-  const bool recompute = recomputes(arguments.options, choice.model.encoder.attention);
+  const bool recompute = uses_recomputation(arguments.options, choice.model.encoder.attention);
   const auto row = [&](int64_t batch) {
     return recompute ? measure_recompute(model, batch, tokens, repeats)
                      : measure(model, batch, tokens, repeats, choice.run.cuda_graphs);

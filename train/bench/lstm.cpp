@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-Tensor random_frames(const Shape& shape, Device device) {
+Tensor make_random_frames(const Shape& shape, Device device) {
   const Tensor x = Tensor::empty(shape);
   const RandomStream stream(kSeed, "bench lstm");
   for (int64_t i = 0; i < x.numel(); ++i)
@@ -44,7 +44,7 @@ std::vector<GemmShape> list_training_products(const LstmStack& model, int64_t ro
 // - The products of backward read the gradients of the gates twice, and the input and the output once. They
 //   write the gradient of the input.
 // - Each weight is read twice. Each gradient of a weight is written once, in float32.
-MeasuredWork training_work(const LstmStack& model, int64_t rows, DType stored) {
+MeasuredWork count_training_work(const LstmStack& model, int64_t rows, DType stored) {
   const LstmOptions& options = model.options();
   const auto hidden = static_cast<double>(options.hidden);
   double frame = 0, weights = 0;
@@ -74,8 +74,8 @@ Report run_lstm(const BenchmarkArguments& arguments) {
   use_precision(run, device);
   model.initialize(kSeed);
   model.move(device);
-  const Tensor x = random_frames({batch, frames, in}, device);
-  const Tensor cotangent = random_frames({batch, frames, model.options().output_width()}, device);
+  const Tensor x = make_random_frames({batch, frames, in}, device);
+  const Tensor cotangent = make_random_frames({batch, frames, model.options().output_width()}, device);
   const auto train = [&] {
     for (const auto& [name, parameter] : model.parameters()) set_gradient(parameter, {});
     backward(model.forward(x, {}, {}), cotangent);
@@ -96,7 +96,7 @@ Report run_lstm(const BenchmarkArguments& arguments) {
         model.forward(x, {}, {});
       },
       device);
-  const MeasuredWork work = training_work(model, batch * frames, get_operand_dtype(device));
+  const MeasuredWork work = count_training_work(model, batch * frames, get_operand_dtype(device));
   constexpr double kForwardShare = 1.0 / 3;  // share of the operations in the forward pass
   Report report;
   report.add("device", device.to_string())

@@ -117,7 +117,7 @@ Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
 
 // Returns the labels of phones. Phones that do not occur in the training data get the label -1, which differs
 // from every prediction.
-Labels labels_of(const Words& phones, const PhoneTable& table) {
+Labels find_labels(const Words& phones, const PhoneTable& table) {
   Labels labels;
   for (const std::string& phone : phones)
     labels.push_back(table.contains(phone) ? table.number(phone) : int64_t{-1});
@@ -139,7 +139,7 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
     std::optional<CommandOutput> output;
     if (!u.command.empty()) output.emplace(u.command);
     const Audio audio = read_audio(output ? output->path() : u.path, options);
-    Clip clip{to_samples(audio.samples), labels_of(u.phones, run.description.phone_table)};
+    Clip clip{to_samples(audio.samples), find_labels(u.phones, run.description.phone_table)};
     clip.errors = count_errors(clip.labels, transcribe(run, *decoder, {&clip.samples})).errors;
     clips.push_back(std::move(clip));
   }
@@ -147,7 +147,7 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
   return clips;
 }
 
-Samples pause_samples(double seconds, double decibels, int64_t rate) {
+Samples make_pause(double seconds, double decibels, int64_t rate) {
   const RandomStream noise(kSeed, "bench stream pause");
   std::vector<float> values(static_cast<size_t>(std::llround(seconds * static_cast<double>(rate))));
   for (size_t i = 0; i < values.size(); ++i)
@@ -196,8 +196,8 @@ Report run_stream(const BenchmarkArguments& arguments) {
   const auto decoder = make_stream_decoder(run, arguments.options.get<double>("window"));
   const std::vector<Clip> clips = read_clips(run, arguments);
   const Samples pause =
-      pause_samples(arguments.options.get<double>("pause"), arguments.options.get<double>("noise-db"),
-                    make_feature_options(run.config, false).filterbank.rate);
+      make_pause(arguments.options.get<double>("pause"), arguments.options.get<double>("noise-db"),
+                 make_feature_options(run.config, false).filterbank.rate);
   std::vector<Report> rows;
   for (const int64_t seconds : lengths)
     rows.push_back(measure(run, *decoder, clips, pause, static_cast<double>(seconds)));

@@ -27,7 +27,8 @@ constexpr int64_t kWarmUp = 2;
 //   the branch, and writes the sum. The backward pass of a branch reads the gradient and the sum, and writes
 //   a gradient.
 // - Optimizer, float32: reads the weight, the gradient and two moments; writes the weight and two moments.
-MeasuredWork work_of(const ModelChoice& choice, double attention_flops, int64_t parameters, Device device) {
+MeasuredWork count_step_work(const ModelChoice& choice, double attention_flops, int64_t parameters,
+                             Device device) {
   constexpr double kAttentionTensors = 4 + 8, kStreamTensors = 2 * (3 + 3), kOptimizerTensors = 4 + 3;
   const EncoderOptions& encoder = choice.model.encoder;
   const int64_t tokens = choice.batch * choice.model.max_length;
@@ -57,7 +58,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
 
   const double in_attention =
       3 * count_attention_flops(choice.model, length) * static_cast<double>(choice.batch);
-  const MeasuredWork work = work_of(choice, in_attention, parameter_count(step.model()), device);
+  const MeasuredWork work = count_step_work(choice, in_attention, parameter_count(step.model()), device);
   const RateProbe probe(list_training_products(choice.model, choice.batch * length), device);
   std::vector<double> times;
   std::vector<Rates> rates;

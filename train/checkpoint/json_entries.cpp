@@ -18,7 +18,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kMaxShownText = 60;
 constexpr int kMaxDepth = 32;
 
-std::string shown(const Json& value) {
+std::string format_json_value(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return concat_text("a list of ", value.size());
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -60,12 +60,13 @@ JsonObjectReader::JsonObjectReader(const std::string& text, const std::string& p
 
 JsonObjectReader::JsonObjectReader(std::shared_ptr<const Object> object) : object_(std::move(object)) {
   if (!object_->json.is_object())
-    throw CheckpointError(concat_text(object_->prefix, "expected an object, got ", shown(object_->json)));
+    throw CheckpointError(
+        concat_text(object_->prefix, "expected an object, got ", format_json_value(object_->json)));
 }
 
 void JsonObjectReader::fail(const std::string& key, const std::string& expected) const {
-  throw CheckpointError(
-      concat_text(object_->prefix, key, ": expected ", expected, ", got ", shown(object_->at(key))));
+  throw CheckpointError(concat_text(object_->prefix, key, ": expected ", expected, ", got ",
+                                    format_json_value(object_->at(key))));
 }
 
 bool JsonObjectReader::has_entry(const std::string& key) const {

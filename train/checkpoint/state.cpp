@@ -25,7 +25,7 @@ std::map<std::string, Checksum> parse_files(const JsonObjectReader& entries) {
   return files;
 }
 
-std::string without_end(const Json& json) {
+std::string dump_without_closing_brace(const Json& json) {
   std::string text = json.dump(2);
   text.resize(text.size() - 2);  // removes "\n}"
   return text;
@@ -50,7 +50,7 @@ std::string to_json(const TrainingState& state) {
   if (!state.task_json.empty()) json["task"] = Json::parse(state.task_json);
   for (const auto& [name, checksum] : state.checksums)
     json["files"][name] = {{"bytes", checksum.bytes}, {"crc32", crc32_text(checksum.crc32)}};
-  const std::string text = without_end(json);
+  const std::string text = dump_without_closing_brace(json);
   return text + kEntry + crc32_text(checksum_of(text).crc32) + kEnd;
 }
 

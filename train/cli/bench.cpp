@@ -40,7 +40,7 @@ bool is_benchmark(const std::string& name) {
 // Returns the device that the benchmark measures. If `counts_device` is true, returns the device whose
 // launches and bytes the benchmark counts. Throws ConfigError if the benchmark measures only the CPU and
 // --device names another device.
-Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
+Device select_measured_device(const Benchmark& chosen, const CommonOptions& common) {
   if (chosen.counts_device)
     return common.device == "auto" ? counted_device() : choose_device(common.device).device;
   if (chosen.runs_on_devices) return use_device(common);
@@ -51,9 +51,9 @@ Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
   return kCpu;
 }
 
-BenchmarkArguments arguments_of(const Benchmark& chosen, const CommandLine& line) {
+BenchmarkArguments make_benchmark_arguments(const Benchmark& chosen, const CommandLine& line) {
   return {.options = line.options,
-          .device = measured_device(chosen, line.common),
+          .device = select_measured_device(chosen, line.common),
           .overrides = make_config_overrides(line.common),
           .data = {line.common.data_dir,
                    chosen.has_option("allow-commands") && line.options.get<bool>("allow-commands")}};
@@ -86,7 +86,7 @@ int run_bench(const Arguments& arguments) {
                                    .uses_config = chosen.has_option("config")},
                                   rest);
   if (!line) return 0;
-  const BenchmarkArguments benchmark_arguments = arguments_of(chosen, *line);
+  const BenchmarkArguments benchmark_arguments = make_benchmark_arguments(chosen, *line);
   if (!blas_info().shares_threads())
     log_warning("OpenBLAS is not the OpenMP build, so its threads compete with the threads of Tapeformer");
   Report report;

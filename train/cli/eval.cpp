@@ -16,14 +16,14 @@
 namespace tapeformer {
 namespace {
 
-std::string kinds_with_random_evaluation() {
+std::string list_kinds_with_random_evaluation() {
   std::string names;
   for (const AttentionKind& kind : attention_kinds())
     if (kind.capabilities.random_evaluation) names += (names.empty() ? "" : ", ") + kind.name;
   return names;
 }
 
-std::vector<OptionSpec> eval_options() {
+std::vector<OptionSpec> make_eval_options() {
   return {make_checkpoint_option(),
           {.name = "split",
            .default_value = std::string("test"),
@@ -80,7 +80,7 @@ constexpr char kCarried[] = "carried";
 
 // Returns the number of tokens in --context, or std::nullopt if --context is empty or "carried". Throws
 // ConfigError unless the number is from 0 to `length` - 1.
-std::optional<int64_t> context_tokens(const CommandLine& line, int64_t length) {
+std::optional<int64_t> parse_context_length(const CommandLine& line, int64_t length) {
   const auto& text = line.options.get<std::string>("context");
   if (text.empty() || text == kCarried) return std::nullopt;
   int64_t tokens = -1;
@@ -93,7 +93,7 @@ std::optional<int64_t> context_tokens(const CommandLine& line, int64_t length) {
   return tokens;
 }
 
-std::string context_text(const TextDataset& text, int64_t memory) {
+std::string describe_context(const TextDataset& text, int64_t memory) {
   const int64_t length = text.info().length, context = text.eval_context();
   if (memory > 0)
     return concat_text("segments of ", length, " predictions after a memory of at most ", memory,
@@ -124,7 +124,7 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
     run.model->convert(DType::float64);
   }
   if (run.tokenizer)
-    if (const auto context = context_tokens(line, run.dataset_info.length))
+    if (const auto context = parse_context_length(line, run.dataset_info.length))
       run.config.data.eval_context = *context;
   const auto limit = line.options.get<int64_t>("limit");
   const bool carried = line.options.get<std::string>("context") == kCarried;
@@ -146,7 +146,7 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
     report_text(result,
                 carried
                     ? concat_text("state carried through ", result.example_count, " equal parts of the split")
-                    : context_text(*text, longest_memory(run.model->options().encoder.attention)),
+                    : describe_context(*text, longest_memory(run.model->options().encoder.attention)),
                 report);
   report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
   print_report(report, line.common);
@@ -161,9 +161,9 @@ int run_eval(const Arguments& arguments) {
        .summary = "Evaluates a trained model without dropout: nats and bits per predicted byte, character or "
                   "symbol, or the phone error rate.",
        .positionals = {make_run_argument()},
-       .options = eval_options(),
+       .options = make_eval_options(),
        .details = "--seed selects the random numbers that some attention kinds draw in evaluations: " +
-                  kinds_with_random_evaluation() + ".",
+                  list_kinds_with_random_evaluation() + ".",
        .uses_config = true},
       arguments);
   if (!line) return 0;

@@ -15,7 +15,7 @@ struct CudaReport {
   std::vector<std::string> architectures, devices = {"cpu"};
 };
 
-CudaReport cuda_report() {
+CudaReport make_cuda_report() {
   CudaReport report;
   if constexpr (kHasCuda) {
     report.backend =
@@ -53,7 +53,7 @@ int run_info(const Arguments& arguments) {
                 "libopenblas-openmp-dev and build again");
   if (const std::string advice = blas_advice(); !advice.empty()) log_warning(advice);
   if (!get_join_error().empty()) log_warning(get_join_error());
-  const CudaReport cuda = cuda_report();
+  const CudaReport cuda = make_cuda_report();
   Report report;
   report.add("version", build.version)
       .add("build_type", build.build_type)

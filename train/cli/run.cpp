@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kFailureExitStatus = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5;
 
-std::string help_text() {
+std::string format_help_text() {
   std::string kinds;
   for (const AttentionKind& kind : attention_kinds()) kinds += (kinds.empty() ? "" : ", ") + kind.name;
   std::string text = "tapeformer " + build_info().version +
@@ -67,7 +67,7 @@ int run_command(const std::string& name, Arguments arguments) {
     return run_command(command, arguments);
   }
   if (name == "--help" || name == "-h" || name == "help") {
-    print_text(help_text());
+    print_text(format_help_text());
     return 0;
   }
   if (name == "--version") {
@@ -138,12 +138,12 @@ void join(const Arguments& words) {
   }
 }
 
-int guarded(const Arguments& words) {
+int run_and_report_errors(const Arguments& words) {
   try {
     // join() must be called first. Otherwise, every process would print the help and errors that all
     // processes have.
     join(words);
-    if (words.empty()) throw ConfigError("which command?\n" + help_text());
+    if (words.empty()) throw ConfigError("which command?\n" + format_help_text());
     require_same_command(words);
     return leave_processes(run_command(words.front(), Arguments(words.begin() + 1, words.end())), "",
                            print_error);
@@ -180,7 +180,7 @@ int run(int argc, char** argv) {
   log_to_terminal();
   // Commands that train replace these handlers while they train, so that a signal first saves a checkpoint.
   end_on_signals();
-  return guarded(Arguments(argv + 1, argv + argc));
+  return run_and_report_errors(Arguments(argv + 1, argv + argc));
 }
 
 }  // namespace tapeformer::cli

@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kMaxLineBytes = size_t{1} << 24;
 
-std::vector<int64_t> tokens_of_line(const Tokenizer& tokenizer, std::string_view line,
-                                    const std::string& location) {
+std::vector<int64_t> encode_line(const Tokenizer& tokenizer, std::string_view line,
+                                 const std::string& location) {
   try {
     const auto tokens = tokenizer.encode(line);
     return {tokens.begin(), tokens.end()};
@@ -24,9 +24,9 @@ std::vector<int64_t> tokens_of_line(const Tokenizer& tokenizer, std::string_view
 }
 
 // Returns the tokens of a line end, or an empty list if the vocabulary has no line end.
-std::vector<int64_t> line_end(const Tokenizer& tokenizer) {
+std::vector<int64_t> encode_line_end(const Tokenizer& tokenizer) {
   try {
-    return tokens_of_line(tokenizer, "\n", "line end");
+    return encode_line(tokenizer, "\n", "line end");
   } catch (const DataError&) {
     return {};
   }
@@ -36,7 +36,7 @@ std::vector<int64_t> line_end(const Tokenizer& tokenizer) {
 class LineScorer {
  public:
   LineScorer(const LoadedRun& run, std::string name, bool json)
-      : run_(run), name_(std::move(name)), json_(json), end_(line_end(*run.tokenizer)) {}
+      : run_(run), name_(std::move(name)), json_(json), end_(encode_line_end(*run.tokenizer)) {}
 
   void add(std::string_view line) {
     const std::string location = concat_text(name_, ":", ++number_);
@@ -44,7 +44,7 @@ class LineScorer {
       throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
                                   kMaxLineBytes, "; divide the line"));
     std::vector<int64_t> tokens = end_;
-    const auto own = tokens_of_line(*run_.tokenizer, line, location);
+    const auto own = encode_line(*run_.tokenizer, line, location);
     tokens.insert(tokens.end(), own.begin(), own.end());
     tokens.insert(tokens.end(), end_.begin(), end_.end());
     TextScore score;

@@ -53,7 +53,7 @@ Config load_config(const std::string& path, const CommonOptions& common) {
 
 // Returns the device model for the estimated times of a dry run, or null if `device` is not an emulated
 // device.
-const DeviceModel* modelled_device(const std::string& device) {
+const DeviceModel* find_modelled_device(const std::string& device) {
   if constexpr (kHasCuda)
     if (cuda::emulated() && !choose_device(device).device.is_cpu()) return &device_model("h200");
   return nullptr;
@@ -61,7 +61,8 @@ const DeviceModel* modelled_device(const std::string& device) {
 
 // Makes a dry run on an emulated device. The device counts the work of the steps, but does not compute their
 // results. The estimated times are for the device that `model` describes.
-DryRunResult counted_dry_run(const Config& config, const TrainerOptions& options, const DeviceModel& model) {
+DryRunResult run_counted_dry_run(const Config& config, const TrainerOptions& options,
+                                 const DeviceModel& model) {
   if constexpr (kHasCuda) {
     const WorkCounter counter(choose_device(config.run.device).device, model.memory_bytes);
     return Trainer(config, options).dry_run([&](const std::function<void()>& step) {
@@ -75,9 +76,9 @@ DryRunResult counted_dry_run(const Config& config, const TrainerOptions& options
 }
 
 int dry_run(const Config& config, const TrainerOptions& options, const CommonOptions& common) {
-  const DeviceModel* model = modelled_device(config.run.device);
+  const DeviceModel* model = find_modelled_device(config.run.device);
   const DryRunResult r =
-      model ? counted_dry_run(config, options, *model) : Trainer(config, options).dry_run();
+      model ? run_counted_dry_run(config, options, *model) : Trainer(config, options).dry_run();
   Report report;
   report.add("parameters", r.parameter_count)
       .add("training_examples", r.training_example_count)

@@ -21,7 +21,7 @@ bool has_one_kind(const Kinds& kinds) {
 
 // Returns the value of model.attention in a config layer, or std::nullopt if the layer does not set
 // model.attention. For a value of the wrong type, returns an empty list; LayerApplier reports the wrong type.
-std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
+std::optional<Kinds> read_kinds(const ConfigLayer& layer) {
   std::optional<Kinds> kinds;
   for (const auto& setting : layer.settings) {
     if (setting.name() != "model.attention") continue;
@@ -36,14 +36,14 @@ std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
 
 // Returns, for each config layer, the attention kinds to which the [attention] tables of this layer apply;
 // see apply_attention().
-std::vector<Kinds> kinds_of(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
+std::vector<Kinds> list_kinds_of_layers(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
   std::optional<Kinds> first;
   for (const auto& layer : layers)
-    if (!first) first = kinds_in(layer);
+    if (!first) first = read_kinds(layer);
   Kinds kinds = first.value_or(default_kinds);
   std::vector<Kinds> all;
   for (const auto& layer : layers) {
-    kinds = kinds_in(layer).value_or(kinds);
+    kinds = read_kinds(layer).value_or(kinds);
     all.push_back(kinds);
   }
   return all;
@@ -55,7 +55,7 @@ struct KindOption {
   std::string option;
 };
 
-KindOption kind_option(const std::string& key) {
+KindOption split_kind_option(const std::string& key) {
   const size_t dot = key.find('.');
   if (dot == std::string::npos) return {"", key};
   return {key.substr(0, dot), key.substr(dot + 1)};
@@ -79,7 +79,7 @@ class AttentionApplier {
     std::map<std::string, std::string> names;  // name of the setting, by "KIND.OPTION"
     for (const auto& setting : layer.settings) {
       if (setting.table_name != "attention") continue;
-      auto [kind, option] = kind_option(setting.key);
+      auto [kind, option] = split_kind_option(setting.key);
       if (kind.empty() && has_one_kind(kinds)) kind = kinds.front();
       const std::string& name = names.try_emplace(kind + "." + option, setting.name()).first->second;
       if (name != setting.name())
@@ -178,7 +178,7 @@ AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogu
 void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
                      const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema, Config& config,
                      std::vector<ConfigProblem>& problems) {
-  const std::vector<Kinds> kinds = kinds_of(layers, config.model.attention);
+  const std::vector<Kinds> kinds = list_kinds_of_layers(layers, config.model.attention);
   const auto are_known = [&](const Kinds& names) {
     return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
       return contains(catalogue.kind_names, name);

@@ -12,7 +12,7 @@ namespace {
 using Require = std::function<void(bool, const std::string&, const std::string&)>;
 
 // Returns the values of model.type that a data set supports.
-std::vector<std::string> model_types(const KnownSet& set) {
+std::vector<std::string> list_model_types(const KnownSet& set) {
   if (set.type == DatasetType::sequences || set.type == DatasetType::text) return {"sequence"};
   if (set.type == DatasetType::expressions) return {"classification"};
   if (set.type == DatasetType::vectors) return {"set"};
@@ -25,7 +25,7 @@ void check_data(const Config& config, const KnownSet& set, const Require& requir
   const DataConfig& data = config.data;
   const bool images = set.type == DatasetType::images;
   const std::string name = quote_toml_string(data.dataset);
-  const std::vector<std::string> types = model_types(set);
+  const std::vector<std::string> types = list_model_types(set);
   require(std::find(types.begin(), types.end(), config.model.type) != types.end(), "model.type",
           "data set " + name + " needs type " + quote_toml_string(types.front()) +
               (types.size() > 1 ? " or " + quote_toml_string(types.back()) : "") + ", got " +

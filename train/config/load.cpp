@@ -30,8 +30,8 @@ void name_after_file(const std::string& path, Config& config, std::vector<Config
 
 // Returns the position of a problem with a key that no layer sets: the table of the key in the file `path`,
 // or the start of the file if the file has no such table. If `path` is empty, the position is "--set KEY".
-ConfigPosition table_position(const std::string& key, const std::string& path,
-                              const std::vector<ConfigLayer>& layers) {
+ConfigPosition find_table_position(const std::string& key, const std::string& path,
+                                   const std::vector<ConfigLayer>& layers) {
   const std::string table = key.substr(0, key.find('.'));
   for (const auto& layer : layers)
     for (const auto& candidate : layer.tables)
@@ -68,7 +68,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
     reset_unused_keys(config, catalogue, schema);
     const auto position = [&](const std::string& key) {
       const ConfigPosition* set = applier.find_position(key);
-      return set ? *set : table_position(key, path, layers);
+      return set ? *set : find_table_position(key, path, layers);
     };
     check_config(config, catalogue, position, problems);
   }

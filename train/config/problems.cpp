@@ -10,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-std::optional<std::string> table_with_key(const std::string& key, const std::vector<SchemaKey>& schema) {
+std::optional<std::string> find_table_with_key(const std::string& key, const std::vector<SchemaKey>& schema) {
   for (const auto& candidate : schema)
     if (candidate.spec.name == key) return candidate.table_name;
   return std::nullopt;
@@ -40,7 +40,7 @@ std::string format_problems(std::vector<ConfigProblem> problems, const std::vect
 std::string describe_unknown_key(const Setting& setting, const std::vector<std::string>& names,
                                  const std::string& context, const std::vector<SchemaKey>& schema) {
   const std::string text = "unknown key " + setting.name() + context;
-  if (const auto table = table_with_key(setting.key, schema))
+  if (const auto table = find_table_with_key(setting.key, schema))
     return text + "; did you mean " + *table + "." + setting.key + "?";
   const std::string near = nearest_name(setting.key, names);
   return text + (near.empty() ? "" : "; did you mean " + setting.table_name + "." + near + "?");
@@ -49,8 +49,9 @@ std::string describe_unknown_key(const Setting& setting, const std::vector<std::
 std::string describe_key_without_table(const Setting& setting, const std::vector<SchemaKey>& schema) {
   std::vector<std::string> names = {"extends"};
   for (const auto& key : schema) names.push_back(key.spec.name);
-  std::string near = table_with_key(setting.key, schema) ? setting.key : nearest_name(setting.key, names);
-  if (const auto table = table_with_key(near, schema)) near = *table + "." + near;
+  std::string near =
+      find_table_with_key(setting.key, schema) ? setting.key : nearest_name(setting.key, names);
+  if (const auto table = find_table_with_key(near, schema)) near = *table + "." + near;
   return "unknown key " + setting.key + " outside of all tables" +
          (near.empty() ? "" : "; did you mean " + near + "?");
 }

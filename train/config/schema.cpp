@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-std::string device_problem(const OptionValue& value) {
+std::string find_device_error(const OptionValue& value) {
   const auto& device = std::get<std::string>(value);
   if (device == "auto" || device == "cpu" || device == "cuda" || device == "cuda-emulated") return "";
   const std::string index = device.starts_with("cuda:") ? device.substr(5) : "";
@@ -18,7 +18,7 @@ std::string device_problem(const OptionValue& value) {
 }
 
 // Returns the problem with a run name, which becomes the name of a folder, or "" for a valid name.
-std::string name_problem(const OptionValue& value) {
+std::string find_name_error(const OptionValue& value) {
   const auto& name = std::get<std::string>(value);
   const bool bad = name == "." || name == ".." || name.size() > 200 ||
                    std::any_of(name.begin(), name.end(), [](unsigned char c) { return c == '/' || c < 32; });
@@ -30,10 +30,10 @@ void add_run(std::vector<SchemaKey>& keys) {
   table.set_scope(make_unrestricted_scope(), KeyRole::process);
   table.add("name", &RunConfig::name, "name of the run and of its folder; empty: the name of the config file")
       .may_change_on_resume()
-      .find_error = name_problem;
+      .find_error = find_name_error;
   table.add("seed", &RunConfig::seed, "seed of all random numbers").at_least(0);
   table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").may_change_on_resume().find_error =
-      device_problem;
+      find_device_error;
   table.set_scope(make_unrestricted_scope(), KeyRole::model);
   table
       .add("precision", &RunConfig::precision,

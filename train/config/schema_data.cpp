@@ -12,7 +12,7 @@ namespace {
 // such as "16000 (fsdd: 8000)". `member` points to the default of the key in a KnownSet. Data sets without a
 // default are skipped.
 template <class T>
-std::string defaults_text(T KnownSet::*member) {
+std::string describe_defaults(T KnownSet::*member) {
   std::vector<T> values;
   for (const KnownSet& set : known_sets())
     if (set.*member != T{}) values.push_back(set.*member);
@@ -139,11 +139,12 @@ void add_speech_keys(std::vector<SchemaKey>& keys) {
       .range(1, 1e9);
   table.set_scope(make_corpus_part_scope(), KeyRole::data);
   table.add("train_part", &DataConfig::train_part,
-            "folder of the training part in data.path; empty: " + defaults_text(&KnownSet::train_part));
-  table.add("valid_part", &DataConfig::valid_part,
-            "folder of the part that training evaluates on; empty: " + defaults_text(&KnownSet::valid_part));
+            "folder of the training part in data.path; empty: " + describe_defaults(&KnownSet::train_part));
+  table.add(
+      "valid_part", &DataConfig::valid_part,
+      "folder of the part that training evaluates on; empty: " + describe_defaults(&KnownSet::valid_part));
   table.add("test_part", &DataConfig::test_part,
-            "folder of the test part; empty: " + defaults_text(&KnownSet::test_part));
+            "folder of the test part; empty: " + describe_defaults(&KnownSet::test_part));
   table.set_scope(make_lexicon_scope(), KeyRole::data);
   table
       .add("lexicon", &DataConfig::lexicon,
@@ -168,7 +169,7 @@ void add_speech_feature_keys(std::vector<SchemaKey>& keys) {
   table.set_scope(make_recording_scope(), KeyRole::features);
   table
       .add("sample_rate", &DataConfig::sample_rate,
-           "samples per second; 0: " + defaults_text(&KnownSet::sample_rate))
+           "samples per second; 0: " + describe_defaults(&KnownSet::sample_rate))
       .range(0, 192000);
   table.add("resample", &DataConfig::resample,
             "convert recordings of another rate; by default they are refused");

@@ -16,7 +16,7 @@ bool contains(const Names& names, const std::string& name) {
 }
 
 // Returns a list of the names in quotes, such as `"a", "b" and "c"`.
-std::string listed(const Names& names) {
+std::string join_names(const Names& names) {
   std::string text;
   for (size_t i = 0; i < names.size(); ++i)
     text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + quote_toml_string(names[i]);
@@ -28,7 +28,7 @@ std::string listed(const Names& names) {
 KeyScope make_dataset_scope(const SetFilter& filter, std::string owner = "") {
   if (owner.empty()) {
     const Names names = set_names(filter);
-    owner = (names.size() > 1 ? "the data sets " : "the data set ") + listed(names);
+    owner = (names.size() > 1 ? "the data sets " : "the data set ") + join_names(names);
   }
   return {{owner, "data.dataset", [filter](const Config& c) {
              const KnownSet* const set = find_set(c.data.dataset);
@@ -46,12 +46,12 @@ bool has_varied_lengths(const KnownSet& set) {
 }
 
 KeyScope make_model_type_scope(const Names& types) {
-  return {{"models of type " + listed(types), "model.type",
+  return {{"models of type " + join_names(types), "model.type",
            [types](const Config& c) { return contains(types, c.model.type); }}};
 }
 
 KeyScope make_optimizer_scope(const Names& kinds) {
-  return {{std::string(kinds.size() > 1 ? "the optimizers " : "the optimizer ") + listed(kinds),
+  return {{std::string(kinds.size() > 1 ? "the optimizers " : "the optimizer ") + join_names(kinds),
            "optimizer.kind", [kinds](const Config& c) { return contains(kinds, c.optimizer.kind); }}};
 }
 
@@ -267,7 +267,7 @@ KeyScope make_attention_dropout_scope(const AttentionCatalogue& catalogue) {
   Names kinds;
   std::copy_if(catalogue.kind_names.begin(), catalogue.kind_names.end(), std::back_inserter(kinds),
                [&](const std::string& kind) { return drops && drops(kind); });
-  const std::string list = kinds.empty() ? "" : " (" + listed(kinds) + ")";
+  const std::string list = kinds.empty() ? "" : " (" + join_names(kinds) + ")";
   return combine_scopes(make_transformer_scope(),
                         {{"models whose attention kinds all have dropout of attention weights" + list,
                           "model.attention", [drops](const Config& c) {
@@ -307,7 +307,7 @@ KeyScope make_clipping_scope() {
 }
 
 KeyScope make_schedule_scope(const Names& kinds) {
-  return {{std::string(kinds.size() > 1 ? "the schedules " : "the schedule ") + listed(kinds),
+  return {{std::string(kinds.size() > 1 ? "the schedules " : "the schedule ") + join_names(kinds),
            "schedule.kind", [kinds](const Config& c) { return contains(kinds, c.schedule.kind); }}};
 }
 

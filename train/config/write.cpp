@@ -19,7 +19,7 @@ bool has_several_kinds(const Config& config) {
 
 // Returns the options of all attention kinds by the names of their keys: "attention.OPTION", or
 // "attention.KIND.OPTION" if there are several kinds.
-std::map<std::string, OptionValue> attention_entries(const Config& config) {
+std::map<std::string, OptionValue> list_attention_entries(const Config& config) {
   std::map<std::string, OptionValue> entries;
   if (!uses_attention(config)) return entries;
   for (const auto& [kind, options] : config.attention)
@@ -30,7 +30,7 @@ std::map<std::string, OptionValue> attention_entries(const Config& config) {
 
 // Returns the [attention] tables as TOML text. Options of attention kinds need no ListConstraints, because
 // they are never lists of integers.
-std::string attention_text(const Config& config) {
+std::string format_attention_tables(const Config& config) {
   std::string text;
   for (const auto& [kind, options] : config.attention) {
     text += has_several_kinds(config) ? "\n[attention." + kind + "]\n" : "\n[attention]\n";
@@ -41,7 +41,8 @@ std::string attention_text(const Config& config) {
 }
 
 // Returns the keys of a table as TOML text.
-std::string table_text(const Config& config, const std::string& table, const std::vector<SchemaKey>& schema) {
+std::string format_table(const Config& config, const std::string& table,
+                         const std::vector<SchemaKey>& schema) {
   std::string text;
   for (const auto& key : schema)
     if (key.table_name == table && !key.find_unmet_condition(config))
@@ -49,7 +50,7 @@ std::string table_text(const Config& config, const std::string& table, const std
   return text;
 }
 
-std::string help_line(const OptionSpec& spec, const ListConstraints& form, const KeyScope& scope) {
+std::string format_help_line(const OptionSpec& spec, const ListConstraints& form, const KeyScope& scope) {
   std::string owners;
   for (const KeyCondition& condition : scope) owners += (owners.empty() ? "; for " : ", ") + condition.owner;
   return "  " + spec.name + " = " + format_option_value(spec.default_value, form) + "\n      " + spec.help +
@@ -67,9 +68,9 @@ std::string to_toml(const Config& config) {
   std::string text;
   for (const auto& table : list_config_tables()) {
     if (table == "attention")
-      text += uses_attention(config) ? attention_text(config) : "";
+      text += uses_attention(config) ? format_attention_tables(config) : "";
     else
-      text += (text.empty() ? "[" : "\n[") + table + "]\n" + table_text(config, table, schema);
+      text += (text.empty() ? "[" : "\n[") + table + "]\n" + format_table(config, table, schema);
   }
   return text;
 }
@@ -82,7 +83,7 @@ std::string format_config_help(const AttentionCatalogue& catalogue, const std::s
     names.push_back(table + "." + spec.name);
     const bool found = table == word || names.back().find(word) != std::string::npos ||
                        (!kind.empty() && (kind + "." + spec.name).find(word) != std::string::npos);
-    if (found) text += std::exchange(heading, "") + help_line(spec, form, scope);
+    if (found) text += std::exchange(heading, "") + format_help_line(spec, form, scope);
   };
   const auto schema = make_config_schema(catalogue);
   for (const auto& table : list_config_tables()) {
@@ -114,7 +115,7 @@ std::vector<std::string> find_differing_keys(const Config& a, const Config& b) {
       if (key.get(a) != key.get(b)) names.push_back(key.name());
     }
     if (table != "attention") continue;
-    const auto entries_a = attention_entries(a), entries_b = attention_entries(b);
+    const auto entries_a = list_attention_entries(a), entries_b = list_attention_entries(b);
     auto all_entries = entries_a;
     all_entries.insert(entries_b.begin(), entries_b.end());
     for (const auto& [name, value] : all_entries) {
@@ -131,7 +132,7 @@ std::string explain_unused_key(const Config& config, const std::string& name,
                                const AttentionCatalogue& catalogue) {
   if (name.starts_with(kAttentionTable)) {
     if (!uses_attention(config)) return explain_unused_key(config, "model.attention", catalogue);
-    if (attention_entries(config).contains(name)) return "";
+    if (list_attention_entries(config).contains(name)) return "";
     if (has_several_kinds(config)) return "no kind of model.attention has such a key";
     return "attention kind " + quote_toml_string(config.model.attention.front()) + " has no such key";
   }
@@ -153,8 +154,8 @@ std::string format_config_value(const Config& config, const std::string& name) {
   for (const auto& key : make_config_schema(AttentionCatalogue{}))
     if (key.name() == name) return format_option_value(key.get(config), key.list_constraints());
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
-  // attention_entries() has no entry for keys of attention kinds that the config does not use.
-  const auto entries = attention_entries(config);
+  // list_attention_entries() has no entry for keys of attention kinds that the config does not use.
+  const auto entries = list_attention_entries(config);
   const auto found = entries.find(name);
   return found == entries.end() ? "none" : format_option_value(found->second);
 }

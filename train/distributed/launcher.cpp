@@ -28,7 +28,7 @@ constexpr const char* kStartWithPmix = "start with srun --mpi=pmix";
 constexpr const char* kAdvice =
     "; start all processes with one mpirun or srun, and unset variables of other launchers";
 
-std::optional<int> number_in(const EnvironmentLookup& environment, const char* name) {
+std::optional<int> read_number(const EnvironmentLookup& environment, const char* name) {
   const char* const text = environment(name);
   if (!text || !*text) return std::nullopt;
   int number = 0;
@@ -43,7 +43,7 @@ std::optional<int> number_in(const EnvironmentLookup& environment, const char* n
 // the launcher has set neither.
 std::optional<LaunchInfo> launch_of(const LauncherVariables& variables,
                                     const EnvironmentLookup& environment) {
-  const auto rank = number_in(environment, variables.rank), size = number_in(environment, variables.size);
+  const auto rank = read_number(environment, variables.rank), size = read_number(environment, variables.size);
   if (!rank && !size) return std::nullopt;
   if (!rank || !size)
     throw ConfigError(concat_text("environment variable ", rank ? variables.rank : variables.size,
@@ -55,7 +55,7 @@ std::optional<LaunchInfo> launch_of(const LauncherVariables& variables,
 }
 
 void check_same(const LaunchInfo& launch, const char* rank_name, const EnvironmentLookup& environment) {
-  const auto rank = number_in(environment, rank_name);
+  const auto rank = read_number(environment, rank_name);
   if (rank && *rank != launch.rank)
     throw ConfigError(concat_text("environment variable ", rank_name, "=", *rank, ", but ",
                                   launch.launcher_name, " started process ", launch.rank, kAdvice));
@@ -81,7 +81,7 @@ LaunchInfo read_launch_info(const EnvironmentLookup& environment) {
     return *launch;
   }
   if (!is_srun_task(srun, environment)) {
-    if (const auto rank = number_in(environment, kPmixRank))
+    if (const auto rank = read_number(environment, kPmixRank))
       throw ConfigError(concat_text("environment variable ", kPmixRank, "=", *rank,
                                     " is set, but no variable gives the number of processes", kAdvice));
     return {};

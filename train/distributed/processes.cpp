@@ -33,7 +33,7 @@ const std::string* join_failure = nullptr;  // message of the exception of join_
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
 constexpr int kAbortStatus = 1;  // exit status of a process without an error that aborts the run
 
-ProcessLocation this_location() {
+ProcessLocation find_own_location() {
   ProcessLocation location{.host = {}, .pid = getpid(), .processors = {}};
   char host[256] = "";
   gethostname(host, sizeof host - 1);
@@ -60,7 +60,7 @@ ProcessLocation parse_location(const std::string& text) {
   return location;
 }
 
-int local_rank_of(const std::vector<ProcessLocation>& locations, int rank) {
+int compute_local_rank(const std::vector<ProcessLocation>& locations, int rank) {
   const auto own = locations.begin() + rank;
   return static_cast<int>(std::count_if(
       locations.begin(), own, [&](const ProcessLocation& other) { return other.host == own->host; }));
@@ -105,10 +105,10 @@ Processes start_processes(const LaunchInfo& launch) {
   processes.communicator = std::move(communicator);
   const int rank = processes.communicator->rank();
   if (rank != 0) set_log_level(LogLevel::error);
-  for (const std::string& text : gather_texts(*processes.communicator, to_text(this_location())))
+  for (const std::string& text : gather_texts(*processes.communicator, to_text(find_own_location())))
     processes.locations.push_back(parse_location(text));
   mpi_communicator->set_wait_check(Watch(processes.locations, rank));
-  processes.local_rank = local_rank_of(processes.locations, rank);
+  processes.local_rank = compute_local_rank(processes.locations, rank);
   processes.processor_share = processor_share(processes.locations, rank);
   return processes;
 }

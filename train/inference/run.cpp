@@ -11,14 +11,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string listed_steps(const std::string& run_dir) {
+std::string describe_steps(const std::string& run_dir) {
   std::string text;
   for (const int64_t step : list_checkpoint_steps(run_dir))
     text += (text.empty() ? "" : ", ") + std::to_string(step);
   return text.empty() ? "none" : text;
 }
 
-fs::path checkpoint_folder(const RunChoice& choice) {
+fs::path find_checkpoint_folder(const RunChoice& choice) {
   fs::path path = fs::path(choice.path).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   std::error_code ignored;
@@ -37,7 +37,7 @@ fs::path checkpoint_folder(const RunChoice& choice) {
       fs::exists(named / "model.safetensors", ignored))
     return fs::canonical(named);
   throw CheckpointError(path.string() + ": no checkpoint \"" + choice.checkpoint + "\"; the steps are " +
-                        listed_steps(path.string()));
+                        describe_steps(path.string()));
 }
 
 // Reads the config of the checkpoint, with and without the settings in `choice.set_options`. Throws
@@ -108,7 +108,7 @@ fs::path LoadedRun::samples_folder() const {
 FoundRun find_run(const RunChoice& choice) {
   FoundRun found;
   found.device = choice.device;
-  found.checkpoint = checkpoint_folder(choice);
+  found.checkpoint = find_checkpoint_folder(choice);
   read_configs(choice, found);
   return found;
 }

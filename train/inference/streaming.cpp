@@ -28,7 +28,7 @@ void check_model(const LoadedSpeechRun& run) {
   if (!text.empty()) throw ConfigError(text);
 }
 
-int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
+int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
   if (seconds == 0) return 0;
   if (seconds == kTrainedWindow) {
     const int64_t longest = run.description.max_frame_count;
@@ -75,7 +75,7 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
         "data.cmvn = \"", run.config.data.cmvn,
         "\" normalizes over the whole recording, which is read first; with \"global\" or \"none\", a model "
         "needs no later frames");
-  StreamDecoderOptions options{.window = window_frames(run, window_seconds)};
+  StreamDecoderOptions options{.window = compute_window_frames(run, window_seconds)};
   // The decoder finds pauses by the energies of filterbank features. Features that are read from files are
   // not filterbank energies, so restarts at pauses are disabled.
   if (known_set(run.config.data.dataset).sample_rate == 0) options.pause = 0;

@@ -14,8 +14,8 @@ namespace tapeformer {
 namespace {
 
 // Returns the losses of tokens[1:], which the model predicts from tokens[:-1] and from the memory.
-std::vector<double> window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens,
-                                SegmentMemory* memory) {
+std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens,
+                                        SegmentMemory* memory) {
   const auto length = static_cast<int64_t>(tokens.size()) - 1;
   const Tensor inputs = Tensor::from(std::vector<int64_t>(tokens.begin(), tokens.end() - 1), {1, length});
   const Tensor logits =
@@ -60,7 +60,7 @@ std::vector<double> compute_token_nats(const AutoregressiveModel& model, std::sp
     if (memory) memory->start_segment(first);
     const int64_t length = std::min(longest, count - 1 - first);
     const auto part = tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(length + 1));
-    const auto window = window_nats(model, part, memory.get());
+    const auto window = compute_window_nats(model, part, memory.get());
     nats.insert(nats.end(), window.begin() + (done - first), window.end());
   }
   return nats;

@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-std::map<std::string, Tensor> by_name(const NamedTensors& list) {
+std::map<std::string, Tensor> map_by_name(const NamedTensors& list) {
   return {list.begin(), list.end()};
 }
 
@@ -37,8 +37,9 @@ bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const
   std::exception_ptr failure;
   std::string text;
   try {
-    save_checkpoint(run_dir_, {by_name(task_.model().saved_tensors()),
-                               by_name(collect_training_tensors(optimizer_, task_)), state, config_toml_});
+    save_checkpoint(run_dir_,
+                    {map_by_name(task_.model().saved_tensors()),
+                     map_by_name(collect_training_tensors(optimizer_, task_)), state, config_toml_});
   } catch (const CheckpointError& error) {
     failure = std::current_exception();
     text = error.what();

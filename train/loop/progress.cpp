@@ -18,7 +18,7 @@ namespace {
 constexpr double kTerminalInterval = 0.1;  // seconds between updates on a terminal
 constexpr double kPlainInterval = 10;      // seconds between lines on other outputs
 
-double steady_seconds() {
+double read_steady_clock() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -31,7 +31,7 @@ std::string format(const char* pattern, Args... args) {
 
 // Returns the maximum width of a progress line: one character less than the terminal, because a line that
 // wraps cannot be rewritten.
-size_t terminal_width() {
+size_t find_terminal_width() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 120u;
 }
@@ -49,7 +49,7 @@ Progress::Progress(std::ostream& out, ProgressStyle style, int64_t first_step, i
       style_(style),
       first_step_(first_step),
       total_steps_(total_steps),
-      clock_(clock ? std::move(clock) : Clock(steady_seconds)),
+      clock_(clock ? std::move(clock) : Clock(read_steady_clock)),
       unit_(std::move(unit)),
       start_time_(clock_()) {}
 
@@ -82,7 +82,7 @@ void Progress::update(const ProgressSample& sample) {
   if (now - last_shown_time_ < interval && sample.step != total_steps_) return;
   last_shown_time_ = now;
   if (style_ == ProgressStyle::terminal) {
-    const size_t width = terminal_width();
+    const size_t width = find_terminal_width();
     line_ = format_line(sample, now, width).substr(0, width);
     out_ << "\r" << line_ << "\x1b[K" << std::flush;
   } else {

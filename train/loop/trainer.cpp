@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kReplicaInterval = 100;  // steps between comparisons of the weights of the processes
 
-int64_t total_steps(const Config& config, const Task& task) {
+int64_t count_total_steps(const Config& config, const Task& task) {
   const TrainConfig& t = config.train;
   if (t.steps > 0) return t.steps;
   const double steps = task.count_batches(t.epochs) / static_cast<double>(t.accumulate);
@@ -54,7 +54,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
     if (!config_.model.init.empty() && !resumes) load_initial_weights(config_.model.init, task_->model());
     return true;
   });
-  state_.total_steps = total_steps(config_, *task_);
+  state_.total_steps = count_total_steps(config_, *task_);
   description_ = make_checked_description(*task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, state_.total_steps);

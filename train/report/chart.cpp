@@ -32,20 +32,20 @@ constexpr std::array<const char*, 5> kDashes = {"", "5 2", "2 1.5", "6 2 1.5 2",
 constexpr int kMarkerShapes = 6;
 constexpr double kLargestRadius = 16, kSmallestRadius = 1.5;  // radii of circles in points
 
-std::string line(double x1, double y1, double x2, double y2, const std::string& stroke) {
+std::string draw_line(double x1, double y1, double x2, double y2, const std::string& stroke) {
   return fmt::format("<line x1=\"{:.2f}\" y1=\"{:.2f}\" x2=\"{:.2f}\" y2=\"{:.2f}\" {}/>\n", x1, y1, x2, y2,
                      stroke);
 }
 
-std::string text(double x, double y, const char* anchor, const std::string& content,
-                 const std::string& attributes = "") {
+std::string draw_text(double x, double y, const char* anchor, const std::string& content,
+                      const std::string& attributes = "") {
   return fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
                      attributes, escape_html(content));
 }
 
 // Returns a marker, whose shape depends on `index`. Markers are not filled, so that coinciding points remain
 // visible.
-std::string marker(size_t index, double x, double y, const char* colour) {
+std::string draw_marker(size_t index, double x, double y, const char* colour) {
   const double r = kMarker;
   const std::string style = fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"0.9\"", colour);
   const auto path = [&](const std::string& d) { return fmt::format("<path d=\"{}\" {}/>\n", d, style); };
@@ -68,18 +68,18 @@ std::string marker(size_t index, double x, double y, const char* colour) {
   }
 }
 
-const char* colour_of(size_t index) {
+const char* select_colour(size_t index) {
   return kColours[index % kColours.size()];
 }
 
 // Returns the stroke of a curve. Later curves are thinner, because they are drawn on top of earlier curves,
 // which must remain visible.
-std::string stroke_of(const Series& series, size_t index) {
+std::string select_stroke(const Series& series, size_t index) {
   const double width = series.is_reference
                            ? kMinLineWidth
                            : std::max(kMinLineWidth, kMaxLineWidth - 0.25 * static_cast<double>(index));
   const std::string dashes = series.is_reference ? "1 2" : kDashes[index % kDashes.size()];
-  return fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"{}", colour_of(index), width,
+  return fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"{}", select_colour(index), width,
                      dashes.empty() ? "" : " stroke-dasharray=\"" + dashes + "\"");
 }
 
@@ -186,26 +186,26 @@ std::string Plot::axes() const {
   const std::string small = fmt::format(" font-size=\"{}\"", kTickFont);
   std::string svg;
   for (const Tick& tick : make_axis_ticks(x_, chart_.x.scale)) {
-    svg += line(x_.position(tick.value), kTop, x_.position(tick.value), bottom_, grid);
-    svg += text(x_.position(tick.value), bottom_ + 9, "middle", tick.label, small);
+    svg += draw_line(x_.position(tick.value), kTop, x_.position(tick.value), bottom_, grid);
+    svg += draw_text(x_.position(tick.value), bottom_ + 9, "middle", tick.label, small);
   }
   for (const Tick& tick : make_axis_ticks(y_, chart_.y.scale)) {
-    svg += line(kLeft, y_.position(tick.value), right_, y_.position(tick.value), grid);
-    svg += text(kLeft - 3, y_.position(tick.value) + 2.3, "end", tick.label, small);
+    svg += draw_line(kLeft, y_.position(tick.value), right_, y_.position(tick.value), grid);
+    svg += draw_text(kLeft - 3, y_.position(tick.value) + 2.3, "end", tick.label, small);
   }
   svg += fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"none\" stroke=\"#444444\" "
       "stroke-width=\"0.6\"/>\n",
       kLeft, kTop, right_ - kLeft, bottom_ - kTop);
-  svg += text((kLeft + right_) / 2, bottom_ + 19, "middle", chart_.x.label);
+  svg += draw_text((kLeft + right_) / 2, bottom_ + 19, "middle", chart_.x.label);
   const double middle = (kTop + bottom_) / 2;
-  return svg + text(8, middle, "middle", chart_.y.label,
-                    fmt::format(" transform=\"rotate(-90 8 {:.2f})\"", middle));
+  return svg + draw_text(8, middle, "middle", chart_.y.label,
+                         fmt::format(" transform=\"rotate(-90 8 {:.2f})\"", middle));
 }
 
 std::string Plot::curve(const Series& series, size_t index) const {
   const std::vector<PagePoint> points = page_points(series);
-  const char* const colour = colour_of(index);
+  const char* const colour = select_colour(index);
   std::string corners, marks;
   // A curve with more than kMaxMarkers points has markers and error bars only at every `every`-th point. The
   // first of these points depends on the index of the curve, so that markers of coinciding curves do not
@@ -215,13 +215,13 @@ std::string Plot::curve(const Series& series, size_t index) const {
     const PagePoint& p = points[i];
     corners += fmt::format("{:.2f},{:.2f} ", p.x, p.y);
     if (i % every != index % every) continue;
-    if (!series.is_reference) marks += marker(index, p.x, p.y, colour);
+    if (!series.is_reference) marks += draw_marker(index, p.x, p.y, colour);
     if (!p.bar) continue;
     const std::string stroke = fmt::format("stroke=\"{}\" stroke-width=\"0.7\"", colour);
-    marks += line(p.x, p.low, p.x, p.high, stroke);
-    for (const double end : {p.low, p.high}) marks += line(p.x - 2, end, p.x + 2, end, stroke);
+    marks += draw_line(p.x, p.low, p.x, p.high, stroke);
+    for (const double end : {p.low, p.high}) marks += draw_line(p.x - 2, end, p.x + 2, end, stroke);
   }
-  return fmt::format("<polyline points=\"{}\" {}/>\n", corners, stroke_of(series, index)) + marks;
+  return fmt::format("<polyline points=\"{}\" {}/>\n", corners, select_stroke(series, index)) + marks;
 }
 
 // Returns the points as circles with the names of their series. A name moves down until it overlaps no other
@@ -240,8 +240,8 @@ std::string Plot::circles() const {
       svg += fmt::format(
           "<circle cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"{:.2f}\" fill=\"{}\" fill-opacity=\"0.35\" "
           "stroke=\"#444444\" stroke-width=\"0.5\"/>\n",
-          p.x, p.y, radius, colour_of(i));
-      if (p.bar) svg += line(p.x, p.low, p.x, p.high, "stroke=\"#444444\" stroke-width=\"0.5\"");
+          p.x, p.y, radius, select_colour(i));
+      if (p.bar) svg += draw_line(p.x, p.low, p.x, p.high, "stroke=\"#444444\" stroke-width=\"0.5\"");
       Label label{p.x + radius + 2, p.y, 0.6 * kTickFont * static_cast<double>(series.name.size())};
       if (label.x + label.width > right_) label.x = p.x - radius - 4 - label.width;
       const auto covers = [&](const Label& other) {
@@ -250,14 +250,14 @@ std::string Plot::circles() const {
       };
       while (std::any_of(labels.begin(), labels.end(), covers)) label.y += 1;
       labels.push_back(label);
-      svg += line(p.x, p.y, label.x, label.y, "stroke=\"#999999\" stroke-width=\"0.4\"");
-      svg +=
-          text(label.x + 1, label.y + 2, "start", series.name, fmt::format(" font-size=\"{}\"", kTickFont));
+      svg += draw_line(p.x, p.y, label.x, label.y, "stroke=\"#999999\" stroke-width=\"0.4\"");
+      svg += draw_text(label.x + 1, label.y + 2, "start", series.name,
+                       fmt::format(" font-size=\"{}\"", kTickFont));
     }
   }
   const std::string note =
       fmt::format("area of the largest circle: {:.3g} {}", largest_area_, chart_.area_label);
-  return svg + text(right_, bottom_ + 19, "end", note, fmt::format(" font-size=\"{}\"", kTickFont));
+  return svg + draw_text(right_, bottom_ + 19, "end", note, fmt::format(" font-size=\"{}\"", kTickFont));
 }
 
 std::string Plot::legend(size_t index) const {
@@ -265,9 +265,9 @@ std::string Plot::legend(size_t index) const {
   const double column = (right_ - kLeft) / static_cast<double>(columns_);
   const double x = kLeft + column * static_cast<double>(index % columns_);
   const double y = bottom_ + kBelowPlot + kLegendRow * static_cast<double>(index / columns_);
-  std::string svg = line(x, y, x + kLegendSample, y, stroke_of(series, index));
-  if (!series.is_reference) svg += marker(index, x + kLegendSample / 2, y, colour_of(index));
-  return svg + text(x + kLegendSample + 4, y + 2.6, "start", series.name);
+  std::string svg = draw_line(x, y, x + kLegendSample, y, select_stroke(series, index));
+  if (!series.is_reference) svg += draw_marker(index, x + kLegendSample / 2, y, select_colour(index));
+  return svg + draw_text(x + kLegendSample + 4, y + 2.6, "start", series.name);
 }
 
 }  // namespace
@@ -279,8 +279,9 @@ std::string to_svg(const Chart& chart) {
       "{1:.0f}\" font-family=\"sans-serif\" font-size=\"{2}\">\n<rect width=\"{0}\" height=\"{1:.0f}\" "
       "fill=\"white\"/>\n",
       chart.width, plot.height(), kFont);
-  svg += text(chart.width / 2, 13, "middle", chart.title, fmt::format(" font-size=\"{}\"", kTitleFont));
-  svg += plot.empty() ? text(chart.width / 2, plot.height() / 2, "middle", "nothing measured") : plot.draw();
+  svg += draw_text(chart.width / 2, 13, "middle", chart.title, fmt::format(" font-size=\"{}\"", kTitleFont));
+  svg += plot.empty() ? draw_text(chart.width / 2, plot.height() / 2, "middle", "nothing measured")
+                      : plot.draw();
   return svg + "</svg>\n";
 }
 

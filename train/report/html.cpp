@@ -13,13 +13,13 @@ constexpr char kStyle[] =
     ".figures svg{width:480px;height:auto;border:1px solid #ddd}"
     ".figures img{max-width:480px;image-rendering:pixelated;border:1px solid #ddd}";
 
-std::string tagged(const char* tag, const std::string& text) {
+std::string wrap_in_tag(const char* tag, const std::string& text) {
   return "<" + std::string(tag) + ">" + escape_html(text) + "</" + tag + ">";
 }
 
-std::string row_of(const char* tag, const std::vector<std::string>& cells, bool marked) {
+std::string make_row(const char* tag, const std::vector<std::string>& cells, bool marked) {
   std::string html = marked ? "<tr class=\"marked\">" : "<tr>";
-  for (const std::string& cell : cells) html += tagged(tag, cell);
+  for (const std::string& cell : cells) html += wrap_in_tag(tag, cell);
   return html + "</tr>\n";
 }
 
@@ -43,17 +43,17 @@ std::string escape_html(const std::string& text) {
 }
 
 std::string make_html_heading(const std::string& text) {
-  return tagged("h2", text) + "\n";
+  return wrap_in_tag("h2", text) + "\n";
 }
 
 std::string make_html_paragraph(const std::string& text) {
-  return tagged("p", text) + "\n";
+  return wrap_in_tag("p", text) + "\n";
 }
 
 std::string to_html(const HtmlTable& table) {
-  std::string html = "<table>\n" + row_of("th", table.header, false);
+  std::string html = "<table>\n" + make_row("th", table.header, false);
   for (size_t i = 0; i < table.rows.size(); ++i)
-    html += row_of("td", table.rows[i], !table.highlighted_rows.empty() && table.highlighted_rows[i]);
+    html += make_row("td", table.rows[i], !table.highlighted_rows.empty() && table.highlighted_rows[i]);
   return html + "</table>\n";
 }
 
@@ -69,8 +69,8 @@ std::string make_html_page(const std::string& title, const std::string& body, in
   std::string html = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   if (refresh_seconds > 0)
     html += "<meta http-equiv=\"refresh\" content=\"" + std::to_string(refresh_seconds) + "\">\n";
-  return html + tagged("title", title) + "\n<style>" + kStyle + "</style>\n</head>\n<body>\n" +
-         tagged("h1", title) + "\n" + body + "</body>\n</html>\n";
+  return html + wrap_in_tag("title", title) + "\n<style>" + kStyle + "</style>\n</head>\n<body>\n" +
+         wrap_in_tag("h1", title) + "\n" + body + "</body>\n</html>\n";
 }
 
 }  // namespace tapeformer

@@ -52,7 +52,7 @@ bool is_evaluation(const MetricRecord& record) {
 
 // Returns at most kMaxPoints points: means over groups of successive points. The groups limit the size of the
 // page.
-std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<double, double>>& points) {
+std::vector<std::pair<double, double>> thin_points(const std::vector<std::pair<double, double>>& points) {
   const size_t group = (points.size() + kMaxPoints - 1) / kMaxPoints;
   if (group <= 1) return points;
   std::vector<std::pair<double, double>> result;
@@ -71,7 +71,7 @@ std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<doubl
 
 // Returns the values of a field by step or by training time. The time of an evaluation is the time of the
 // last training record before it.
-Series series_of(const ReportedRun& run, const PlottedField& field, bool by_time) {
+Series make_series(const ReportedRun& run, const PlottedField& field, bool by_time) {
   Series series{.name = run.name, .points = {}};
   double seconds = 0;
   for (const MetricRecord& record : run.metrics) {
@@ -82,11 +82,11 @@ Series series_of(const ReportedRun& run, const PlottedField& field, bool by_time
     if (std::isfinite(value))
       series.points.emplace_back(by_time ? seconds : get_metric_number(record, "step", 0), value);
   }
-  series.points = thinned(series.points);
+  series.points = thin_points(series.points);
   return series;
 }
 
-std::string charts_of(const std::vector<ReportedRun>& runs) {
+std::string make_charts(const std::vector<ReportedRun>& runs) {
   std::string svg;
   for (const PlottedField& field : kFields)
     for (const bool by_time : {false, true}) {
@@ -96,7 +96,7 @@ std::string charts_of(const std::vector<ReportedRun>& runs) {
                   .y = {field.label, field.scale},
                   .series = {}};
       for (const ReportedRun& run : runs)
-        if (Series series = series_of(run, field, by_time); !series.points.empty())
+        if (Series series = make_series(run, field, by_time); !series.points.empty())
           chart.series.push_back(std::move(series));
       if (!chart.series.empty()) svg += to_svg(chart);
     }
@@ -104,14 +104,14 @@ std::string charts_of(const std::vector<ReportedRun>& runs) {
 }
 
 // Returns the last value of a field in the records that `select` accepts, or "–" if there is none.
-std::string last_value(const ReportedRun& run, const char* field, bool (*select)(const MetricRecord&)) {
+std::string find_last_value(const ReportedRun& run, const char* field, bool (*select)(const MetricRecord&)) {
   for (auto record = run.metrics.rbegin(); record != run.metrics.rend(); ++record)
     if (const double value = get_metric_number(*record, field, NAN); select(*record) && std::isfinite(value))
       return fmt::format("{:.6g}", value);
   return "–";
 }
 
-std::string final_figures(const std::vector<ReportedRun>& runs) {
+std::string make_final_results(const std::vector<ReportedRun>& runs) {
   const std::vector<std::tuple<const char*, const char*, bool (*)(const MetricRecord&)>> columns = {
       {"step", "step", is_training},
       {"training, s", "seconds", is_training},
@@ -125,14 +125,14 @@ std::string final_figures(const std::vector<ReportedRun>& runs) {
   for (const auto& [label, field, select] : columns) table.header.emplace_back(label);
   for (const ReportedRun& run : runs) {
     std::vector<std::string> row = {run.name, run.is_running ? "training" : "ended"};
-    for (const auto& [label, field, select] : columns) row.push_back(last_value(run, field, select));
+    for (const auto& [label, field, select] : columns) row.push_back(find_last_value(run, field, select));
     table.rows.push_back(row);
   }
   return to_html(table);
 }
 
 // Returns the keys ("table.key") of a config with their values as TOML text.
-std::map<std::string, std::string> entries_of(const Config& config) {
+std::map<std::string, std::string> list_entries(const Config& config) {
   std::map<std::string, std::string> entries;
   std::istringstream lines(to_toml(config));
   std::string table;
@@ -147,14 +147,14 @@ std::map<std::string, std::string> entries_of(const Config& config) {
 }
 
 // Returns a table of all keys of the configs. Rows with different values come first and are marked.
-std::string config_table(const std::vector<ReportedRun>& runs) {
+std::string make_config_table(const std::vector<ReportedRun>& runs) {
   HtmlTable table{{"key"}, {}};
   std::vector<std::map<std::string, std::string>> configs;
   std::set<std::string> keys;
   for (const ReportedRun& run : runs) {
     if (!run.config) continue;
     table.header.push_back(run.name);
-    configs.push_back(entries_of(*run.config));
+    configs.push_back(list_entries(*run.config));
     for (const auto& [key, value] : configs.back()) keys.insert(key);
   }
   if (configs.empty()) return make_html_paragraph("No config can be read.");
@@ -171,7 +171,7 @@ std::string config_table(const std::vector<ReportedRun>& runs) {
   return to_html(table);
 }
 
-std::string base64(const std::string& bytes) {
+std::string encode_base64(const std::string& bytes) {
   constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
   for (size_t i = 0; i < bytes.size(); i += 3) {
@@ -184,18 +184,18 @@ std::string base64(const std::string& bytes) {
   return text;
 }
 
-std::string samples_of(const std::vector<ReportedRun>& runs) {
+std::string make_samples(const std::vector<ReportedRun>& runs) {
   std::string html;
   for (const ReportedRun& run : runs) {
     std::string pictures;
     for (const fs::path& picture : run.picture_paths)
-      pictures += make_html_picture("data:image/png;base64," + base64(read_file(picture.string())));
+      pictures += make_html_picture("data:image/png;base64," + encode_base64(read_file(picture.string())));
     if (!pictures.empty()) html += make_html_paragraph(run.name) + make_html_figure_rows(pictures);
   }
   return html;
 }
 
-std::vector<fs::path> pictures_in(const fs::path& folder) {
+std::vector<fs::path> list_pictures(const fs::path& folder) {
   std::vector<fs::path> pictures;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error))
@@ -241,21 +241,21 @@ ReportedRun read_reported_run(const std::string& path) {
   } catch (const FileError& error) {
     run.damage_messages.emplace_back(error.what());
   }
-  run.picture_paths = pictures_in(folder / "samples");
+  run.picture_paths = list_pictures(folder / "samples");
   run.is_running = is_locked(path);
   return run;
 }
 
 std::string make_report_page(const std::vector<ReportedRun>& runs, int refresh_seconds) {
-  std::string body = make_html_heading("Final figures") + final_figures(runs);
+  std::string body = make_html_heading("Final figures") + make_final_results(runs);
   for (const ReportedRun& run : runs)
     for (const std::string& problem : run.damage_messages) body += make_html_paragraph("Damaged: " + problem);
-  body += make_html_heading("Curves") + make_html_figure_rows(charts_of(runs));
-  const std::string samples = samples_of(runs);
+  body += make_html_heading("Curves") + make_html_figure_rows(make_charts(runs));
+  const std::string samples = make_samples(runs);
   if (!samples.empty()) body += make_html_heading("Samples") + samples;
   body += make_html_heading("Configs");
   if (runs.size() > 1) body += make_html_paragraph("Keys with different values come first and are marked.");
-  body += config_table(runs);
+  body += make_config_table(runs);
   return make_html_page(runs.size() == 1 ? "Run " + runs.front().name : "Comparison of runs", body,
                         refresh_seconds);
 }

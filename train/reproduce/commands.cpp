@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-std::string replaced(std::string text, const std::string& name, const std::string& value) {
+std::string replace_placeholder(std::string text, const std::string& name, const std::string& value) {
   for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size())
     text.replace(at, name.size(), value);
   return text;
@@ -23,20 +23,20 @@ void add_common_options(const ReproductionOptions& options, const CommandContext
   if (options.data.allow_commands && reads_corpora) words.emplace_back("--allow-commands");
 }
 
-std::filesystem::path config_file(const CommandContext& context, const Trial& trial) {
+std::filesystem::path make_config_path(const CommandContext& context, const Trial& trial) {
   return context.log_folder / (make_run_name(trial.row, trial.config.run.seed) + ".toml");
 }
 
-Words words_of(const Words& command, const ReproductionOptions& options, const CommandContext& context,
-               const Trial& trial) {
+Words make_arguments(const Words& command, const ReproductionOptions& options, const CommandContext& context,
+                     const Trial& trial) {
   const std::pair<const char*, std::string> names[] = {
       {"{run}", trial.run_dir},
-      {"{config}", config_file(context, trial).string()},
+      {"{config}", make_config_path(context, trial).string()},
       {"{limit}", std::to_string(trial.config.data.eval_limit)},
       {"{file}", (context.output_folder / make_run_name(trial.row, trial.config.run.seed)).string()}};
   Words words = command;
   for (std::string& word : words)
-    for (const auto& [name, value] : names) word = replaced(word, name, value);
+    for (const auto& [name, value] : names) word = replace_placeholder(word, name, value);
   add_common_options(options, context, words);
   return words;
 }
@@ -56,9 +56,9 @@ Trial make_trial(const ReproductionOptions& options, const CommandContext& conte
 Job make_training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
                       bool dry_run) {
   const std::string name = make_run_name(trial.row, trial.config.run.seed);
-  replace_file(config_file(context, trial).string(), to_toml(trial.config));
+  replace_file(make_config_path(context, trial).string(), to_toml(trial.config));
   Job job{.name = name,
-          .arguments = {"train", config_file(context, trial).string(), "--run-dir", trial.run_dir},
+          .arguments = {"train", make_config_path(context, trial).string(), "--run-dir", trial.run_dir},
           .output_path = context.log_folder / (name + ".out"),
           .log_path = context.log_folder / (name + ".log")};
   job.arguments.emplace_back(dry_run ? "--dry-run" : "--resume");
@@ -69,14 +69,14 @@ Job make_training_job(const ReproductionOptions& options, const CommandContext& 
 MeasurementResults run_measurement(const Measurement& measurement, const ReproductionOptions& options,
                                    const CommandContext& context, const Trial& trial,
                                    const StopSignals& signals) {
-  replace_file(config_file(context, trial).string(), to_toml(trial.config));
+  replace_file(make_config_path(context, trial).string(), to_toml(trial.config));
   const std::string name = make_run_name(trial.row, trial.config.run.seed) + "." + measurement.name;
   const std::vector<Words> commands =
       measurement.make_trial_commands ? measurement.make_trial_commands(trial) : measurement.commands;
   std::vector<Json> outputs;
   for (size_t i = 0; i < commands.size(); ++i) {
     const Job job{.name = name,
-                  .arguments = words_of(commands[i], options, context, trial),
+                  .arguments = make_arguments(commands[i], options, context, trial),
                   .output_path = context.log_folder / concat_text(name, ".", i, ".out"),
                   .log_path = context.log_folder / concat_text(name, ".", i, ".log")};
     JobResult result;

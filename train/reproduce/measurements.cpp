@@ -12,13 +12,13 @@ namespace {
 
 constexpr size_t kFittedPoints = 3;
 
-std::string name_at(const char* prefix, int64_t length) {
+std::string make_length_name(const char* prefix, int64_t length) {
   return concat_text(prefix, "_", length);
 }
 
 // Returns the estimated number of examples of an evaluation. Without data.eval_limit, assumes 10,000, the
 // size of the test sets of MNIST and CIFAR-10.
-double evaluated_examples(const Config& config) {
+double count_evaluated_examples(const Config& config) {
   return static_cast<double>(config.data.eval_limit > 0 ? config.data.eval_limit : 10000);
 }
 
@@ -44,7 +44,7 @@ Measurement make_test_evaluation(const std::string& name, const std::vector<Fiel
   for (const std::string& set : settings) command.insert(command.end(), {"--set", set});
   Measurement measurement = make_command_measurement(name, command, fields);
   measurement.estimate_seconds = [](double forward, const Trial& trial) {
-    return forward * evaluated_examples(trial.config);
+    return forward * count_evaluated_examples(trial.config);
   };
   return measurement;
 }
@@ -130,7 +130,7 @@ std::vector<Column> make_scaling_columns(const std::vector<int64_t>& lengths) {
     for (size_t i = 0; i < lengths.size(); ++i) {
       const bool printed = i == 0 || i + 1 == lengths.size() || i == lengths.size() / 2;
       columns.push_back(
-          {name_at(prefix, lengths[i]), concat_text(unit, " at ", lengths[i]), digits, printed});
+          {make_length_name(prefix, lengths[i]), concat_text(unit, " at ", lengths[i]), digits, printed});
     }
     columns.push_back({std::string(prefix) + "_exponent", unit + ", exponent", 2});
   };
@@ -147,8 +147,8 @@ MeasurementResults read_scaling_results(const Json& rows, const std::string& cur
     const auto x = static_cast<double>(length);
     time.points.emplace_back(x, 1e3 * row["seconds"].get<double>());
     memory.points.emplace_back(x, row["peak_bytes"].get<double>() / kMebi);
-    measured.values.emplace_back(name_at("milliseconds", length), time.points.back().second);
-    measured.values.emplace_back(name_at("mebibytes", length), memory.points.back().second);
+    measured.values.emplace_back(make_length_name("milliseconds", length), time.points.back().second);
+    measured.values.emplace_back(make_length_name("mebibytes", length), memory.points.back().second);
   }
   measured.values.emplace_back("milliseconds_exponent", fit_power_law_exponent(time.points));
   measured.values.emplace_back("mebibytes_exponent", fit_power_law_exponent(memory.points));

@@ -15,7 +15,7 @@ namespace {
 
 // Returns the number of available cores, the name of the processor, and its extensions out of AVX2, AVX-512
 // and AMX.
-std::string machine_text() {
+std::string describe_machine() {
   const MachineInfo machine = machine_info();
   std::string name = machine.processor;
   for (const std::string mark : {"(R)", "(TM)"})
@@ -33,7 +33,7 @@ std::string machine_text() {
 
 nlohmann::ordered_json collect_provenance() {
   return {{"commit", source_commit()},
-          {"machine", machine_text()},
+          {"machine", describe_machine()},
           {"threads", threads()},
           {"date", fmt::format("{:%Y-%m-%dT%H:%MZ}", fmt::gmtime(std::time(nullptr)))}};
 }

@@ -10,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-std::string markdown_line(const Json& cells) {
+std::string format_markdown_line(const Json& cells) {
   std::string line = "|";
   for (const Json& cell : cells) {
     line += " ";
@@ -91,10 +91,10 @@ std::string origin_table(const Json& table) {
 
 std::string to_markdown(const Json& table) {
   std::string text = "# " + table["title"].get<std::string>() + "\n\n" + table["source"].get<std::string>() +
-                     "\n\n" + markdown_line(table["printed"]["header"]) + "|";
+                     "\n\n" + format_markdown_line(table["printed"]["header"]) + "|";
   for (size_t i = 0; i < table["printed"]["header"].size(); ++i) text += "---|";
   text += "\n";
-  for (const Json& row : table["printed"]["rows"]) text += markdown_line(row);
+  for (const Json& row : table["printed"]["rows"]) text += format_markdown_line(row);
   text += "\n`" + table["command"].get<std::string>() + "`. " + origin_text(table) + "\n";
   for (const Json& note : table["notes"]) text += "\n- " + note.get<std::string>();
   if (!table["notes"].empty()) text += "\n";

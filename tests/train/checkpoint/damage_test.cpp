@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 Config short_training() {
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data.eval_limit = 4;
   config.train.steps = 2;
   config.train.checkpoint_every = 1;
@@ -160,7 +160,7 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
   write_tiny_an4(dir / "an4", 12, 3);
   for (const std::string encoder : {"lstm", "transformer"}) {
     CAPTURE(encoder);
-    Config config = tiny_speech_config(dir / "an4", encoder);
+    Config config = make_tiny_speech_config(dir / "an4", encoder);
     config.train.epochs = 0;
     config.train.steps = 1;
     const fs::path run = dir / encoder;
@@ -197,7 +197,7 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
 
 TEST_CASE("parameters of an attention kind that do not match the tensors are not allocated") {
   const TempDir dir;
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.model.attention = {"synthesizer"};
   config.attention = {
       {"synthesizer", attention_kind("synthesizer").values({{"terms", std::vector<std::string>{"random"}}})}};
@@ -223,7 +223,7 @@ TEST_CASE("list_sized_tensors() agrees with the names and the shapes of the para
       if (tensor.shape) CHECK(found->second.shape() == *tensor.shape);
     }
   };
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data.max_length = 16;
   config.model.layers = 2;
   config.model.norm = "pre";
@@ -231,7 +231,7 @@ TEST_CASE("list_sized_tensors() agrees with the names and the shapes of the para
   config.model.positions = "axial";
   config.model.axial_shape = {4, 4};
   config.model.axial_dims = {8, 8};
-  for (const Config& model_config : {config, tiny_image_config()}) {
+  for (const Config& model_config : {config, make_tiny_image_config()}) {
     const DatasetInfo data = describe_data(model_config);
     check_against(*make_model(model_config, data),
                   list_sized_tensors(make_model_options(model_config, data)));
@@ -241,7 +241,7 @@ TEST_CASE("list_sized_tensors() agrees with the names and the shapes of the para
   for (const std::string encoder : {"lstm", "transformer"})
     for (const int64_t subsampling : {1, 2, 4})
       for (const std::string kind : {"stack", "conv"}) {
-        Config speech = tiny_speech_config("none", encoder);
+        Config speech = make_tiny_speech_config("none", encoder);
         speech.model.layers = 2;
         speech.model.subsampling = subsampling;
         speech.model.subsampling_kind = kind;

@@ -13,7 +13,7 @@ namespace tapeformer::test {
 
 // Returns a config for images of 7 x 7 pixels. `dataset` is Fashion-MNIST or another data set of 28 x 28
 // pixels.
-inline Config tiny_image_config(const std::string& dataset = "fashion-mnist") {
+inline Config make_tiny_image_config(const std::string& dataset = "fashion-mnist") {
   Config config;
   config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
   config.data = {.dataset = dataset, .batch_size = 4, .downscale = 4};
@@ -27,8 +27,8 @@ inline Config tiny_image_config(const std::string& dataset = "fashion-mnist") {
   return config;
 }
 
-inline Config tiny_sequence_config() {
-  Config config = tiny_image_config("copy");
+inline Config make_tiny_sequence_config() {
+  Config config = make_tiny_image_config("copy");
   config.data.downscale = 1;
   config.data.max_length = 16;
   config.model.type = "sequence";
@@ -48,7 +48,7 @@ inline void write_run(const std::filesystem::path& run_dir, const Config& config
 }
 
 // Returns the contents of the newest checkpoint of the run.
-inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
+inline CheckpointContents read_checkpoint_contents(const std::filesystem::path& run_dir) {
   const std::string folder = find_checkpoint(run_dir.string(), false);
   CheckpointContents contents;
   const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
@@ -61,7 +61,7 @@ inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
 
 // Sets all elements of the parameter `name` in the newest checkpoint to `value`.
 inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
-  CheckpointContents contents = read_contents(run_dir);
+  CheckpointContents contents = read_checkpoint_contents(run_dir);
   contents.model_tensors.at(name).fill(value);
   save_checkpoint(run_dir.string(), contents);
 }

@@ -11,7 +11,7 @@ namespace {
 const std::string kMinimal = "[train]\nsteps = 5\n";
 
 Config load(const std::string& path, const std::vector<std::string>& sets = {}) {
-  return load_config(path, sets, test_catalogue());
+  return load_config(path, sets, make_test_catalogue());
 }
 
 }  // namespace
@@ -177,7 +177,7 @@ TEST_CASE("--set parses TOML values and bare words, and the last value applies")
 }
 
 TEST_CASE("help lists every key with its default, range and choices") {
-  const std::string help = format_config_help(test_catalogue());
+  const std::string help = format_config_help(make_test_catalogue());
   CHECK(help.find("batch_size = 10\n      sequences per batch, summed over all processes (an integer from 1 "
                   "to 1048576)") != std::string::npos);
   CHECK(help.find("betas = [0.9, 0.999]") != std::string::npos);

@@ -194,7 +194,7 @@ TEST_CASE("config keys in scope change a training on speech, and other keys do n
   const QuietLog quiet;
   const TempDir dir;
   write_tiny_an4(dir / "an4", 9, 6);
-  Config config = tiny_speech_config(dir / "an4", "transformer");
+  Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.data.batch_size = 3;
   config.data.eval_limit = 4;
   config.train.epochs = 0;

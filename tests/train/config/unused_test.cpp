@@ -27,12 +27,12 @@ const std::string kLstm =
 
 std::string set_error(const std::string& text, const std::vector<std::string>& sets) {
   const TempFolder folder;
-  return config_error(folder.write("a.toml", text), sets);
+  return find_config_error(folder.write("a.toml", text), sets);
 }
 
 Config load_with(const std::string& path, const std::vector<std::string>& sets = {},
                  const ConfigLoadOptions& options = {}) {
-  return load_config(path, sets, test_catalogue(), options);
+  return load_config(path, sets, make_test_catalogue(), options);
 }
 
 using Names = std::set<std::string>;
@@ -116,12 +116,12 @@ TEST_CASE("a key in the file that the config does not use is an error") {
   const TempFolder folder;
   const auto path =
       folder.write("a.toml", "[train]\nsteps = 5\n[data]\ndownscale = 2\npath = \"x\"\nsymbols = 3\n");
-  CHECK(config_error(path) == path +
-                                  ":5:1: data.path: belongs to data sets of speech and the data sets "
-                                  "\"images\" and \"text\", and data.dataset is \"mnist\"\n" +
-                                  path +
-                                  ":6:1: data.symbols: belongs to the data sets \"copy\" and "
-                                  "\"duplication\", and data.dataset is \"mnist\"");
+  CHECK(find_config_error(path) == path +
+                                       ":5:1: data.path: belongs to data sets of speech and the data sets "
+                                       "\"images\" and \"text\", and data.dataset is \"mnist\"\n" +
+                                       path +
+                                       ":6:1: data.symbols: belongs to the data sets \"copy\" and "
+                                       "\"duplication\", and data.dataset is \"mnist\"");
 }
 
 TEST_CASE("inherited keys and defaults in files may be without effect") {
@@ -152,8 +152,9 @@ TEST_CASE("a key of the file that loses its effect through --set is allowed") {
   CHECK(load_with(devices).run.tf32);
   CHECK_FALSE(load_with(devices, {}, {.device = "cpu"}).run.tf32);
   // --set may set the default value of a key without effect, but no other value.
-  CHECK(config_error(devices, {"run.device=cpu", "run.tf32=false"}) == "");
-  CHECK(contains(config_error(devices, {"run.device=cpu", "run.tf32=true"}), "--set run.tf32: belongs to"));
+  CHECK(find_config_error(devices, {"run.device=cpu", "run.tf32=false"}) == "");
+  CHECK(contains(find_config_error(devices, {"run.device=cpu", "run.tf32=true"}),
+                 "--set run.tf32: belongs to"));
 }
 
 TEST_CASE("configs of earlier versions load, although they contain keys without effect") {
@@ -174,7 +175,7 @@ TEST_CASE("configs of earlier versions load, although they contain keys without 
   const auto checkpoint =
       folder.write("checkpoint.toml", "data.allow_commands = true\nmodel.hidden = 3\n" + kImages);
   CHECK(load_with(checkpoint, {}, {.unused_keys = UnusedKeyPolicy::ignore_in_file}).model.hidden == 320);
-  CHECK(contains(config_error(checkpoint),
+  CHECK(contains(find_config_error(checkpoint),
                  "data.allow_commands: only the command line can allow the commands of wav.scp: use "
                  "--allow-commands"));
   CHECK(contains(set_error(kImages, {"data.allow_commands=false"}), "use --allow-commands"));
@@ -213,7 +214,7 @@ TEST_CASE("settings that several configs share are ignored where they have no ef
   const auto softmax = folder.write("b.toml", kImages + "[model]\nattention = \"softmax\"\n");
   CHECK(load_with(softmax, {"attention.rounds=3"}, shared).attention.at("softmax").all().empty());
   CHECK_THROWS_AS(load_with(softmax, {"attention.ronds=3"}, shared), ConfigError);
-  CHECK(explain_unused_key(load_with(softmax), "attention.rounds", test_catalogue()) ==
+  CHECK(explain_unused_key(load_with(softmax), "attention.rounds", make_test_catalogue()) ==
         "attention kind \"softmax\" has no such key");
 }
 
@@ -342,7 +343,7 @@ TEST_CASE(
 TEST_CASE("a key of the file that has an effect through --set is allowed") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kImages + "[schedule]\npatience = 3\n");
-  CHECK(config_error(path, {}) != "");
+  CHECK(find_config_error(path, {}) != "");
   CHECK(load_with(path, {"schedule.kind=plateau", "train.eval_every=1"}).schedule.patience == 3);
 }
 

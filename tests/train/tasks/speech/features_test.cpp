@@ -41,7 +41,7 @@ TEST_CASE("features of a stream equal the features of the file, to the bit") {
   write_wav(dir / "a.wav", rustle(2), 8000);
   for (const std::string cmvn : {"none", "global", "utterance"})
     for (const int64_t deltas : {0, 1, 2}) {
-      Config config = tiny_recordings_config("");
+      Config config = make_tiny_recordings_config("");
       config.data.cmvn = cmvn;
       config.data.deltas = deltas;
       SpeechDescription description = rustle_description(config);
@@ -62,7 +62,7 @@ TEST_CASE("features of a stream equal the features of the file, to the bit") {
 
 TEST_CASE("streams of 100 and of 10 seconds need the same memory") {
   const TempDir dir;
-  const Config config = tiny_recordings_config("");
+  const Config config = make_tiny_recordings_config("");
   const SpeechDescription description = rustle_description(config);
   const auto model = make_speech_model(config, description);
   std::vector<int64_t> peaks, steps, heaps;

@@ -39,7 +39,7 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
   write_tiny_an4(dir / "an4", 36, 9);
   for (const std::string encoder : {"lstm", "transformer"}) {
     CAPTURE(encoder);
-    Config config = tiny_speech_config(dir / "an4", encoder);
+    Config config = make_tiny_speech_config(dir / "an4", encoder);
     config.train.epochs = 20;
     config.schedule.kind = "plateau";
     config.schedule.factor = 0.5;
@@ -72,7 +72,7 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
 TEST_CASE("speech: an interrupted run continues exactly, also within an epoch") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
-  Config config = tiny_speech_config(dir / "an4", "transformer");
+  Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.data.deltas = 1;
   config.data.cmvn = "global";
   config.data.spec_augment = true;
@@ -131,7 +131,7 @@ TEST_CASE("speech: each epoch has each utterance once, also if epochs differ in 
 TEST_CASE("speech: all utterances of a speaker are in the same split") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);  // 12 training speakers
-  Config config = tiny_speech_config(dir / "an4");
+  Config config = make_tiny_speech_config(dir / "an4");
   config.data.validation = 4;
   const auto train_part = read_speech_part(config, "train", ""),
              valid = read_speech_part(config, "valid", "");
@@ -151,7 +151,7 @@ TEST_CASE("speech: all utterances of a speaker are in the same split") {
 TEST_CASE("speech: errors about bad data name the file and a remedy") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
-  const Config config = tiny_speech_config(dir / "an4");
+  const Config config = make_tiny_speech_config(dir / "an4");
   const fs::path bad = dir / "an4/feat/clstk/train0/train-1.mfc";
   write_file(bad, std::string("no features"));
   const SpeechPart part = make_speech_part(config, "train", "", nullptr);
@@ -218,13 +218,14 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
   write_tiny_an4(dir / "an4", 12, 9);
   write_file(dir / "an4/etc/an4.dic",
              read_file(dir / "an4/etc/an4.dic") + "LONG A B C A B C A B C\nUNSEEN A X\nSHORT A B C A B C\n");
-  add_test_utterance(dir / "an4", "LONG", mfc_bytes("ABCABCABC", 1));  // nine phones of 6 frames, 54 frames
-  add_test_utterance(dir / "an4", "UNSEEN", mfc_bytes("AB", 2));
-  Bytes three_frames = mfc_bytes("A", 3);
+  add_test_utterance(dir / "an4", "LONG",
+                     make_mfc_file("ABCABCABC", 1));  // nine phones of 6 frames, 54 frames
+  add_test_utterance(dir / "an4", "UNSEEN", make_mfc_file("AB", 2));
+  Bytes three_frames = make_mfc_file("A", 3);
   three_frames.resize(4 + 3 * 13 * 4);
   three_frames[2] = 0, three_frames[3] = 3 * 13;
   const std::string brief = add_test_utterance(dir / "an4", "SHORT", three_frames);
-  const Config trained_with = tiny_speech_config(dir / "an4", "transformer");
+  const Config trained_with = make_tiny_speech_config(dir / "an4", "transformer");
   const SpeechDescription description =
       describe_speech_part(make_speech_part(trained_with, "train", "", nullptr));
   int64_t phones = -1;
@@ -237,7 +238,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     const auto& encoder = encoder_bound;        // clang 14 cannot capture structured bindings
     CAPTURE(encoder);
     CAPTURE(max_frames);
-    Config config = tiny_speech_config(dir / "an4", encoder);
+    Config config = make_tiny_speech_config(dir / "an4", encoder);
     config.model.max_frames = max_frames;
     config.model.subsampling = subsampling;
     const auto model = make_speech_model(config, description);
