@@ -17,9 +17,9 @@ namespace tapeformer {
 
 // The loss of a language model on a text. A token may consist of several bytes and characters.
 struct TextScore {
-  int64_t token_count = 0, byte_count = 0,
-          character_count = 0;  // numbers of predicted tokens, bytes and characters
-  double nats = 0;              // sum of the negative log-likelihoods of the tokens
+  // Numbers of predicted tokens, bytes and characters.
+  int64_t token_count = 0, byte_count = 0, character_count = 0;
+  double nats = 0;  // sum of the negative log-likelihoods of the tokens
 
   // Adds a predicted token to the counts.
   void add_token(std::string_view token_text);
@@ -42,8 +42,8 @@ struct Evaluation {
 // predictions.
 double count_unmasked_tokens(const Batch& batch);
 
-// Returns the results of an evaluation by name: nats_per_dim, bits_per_dim, the scores in `text` if it is
-// set, and the accuracy unless it is -1.
+// Returns the results of an evaluation by name: nats_per_dim, bits_per_dim, the scores in `text_score` if it
+// is set, and the accuracy unless it is -1.
 std::vector<std::pair<std::string, double>> list_named_results(const Evaluation& evaluation);
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have equal

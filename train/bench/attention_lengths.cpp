@@ -97,7 +97,8 @@ std::vector<AttentionTiming> measure_attention(const AttentionKind& kind, const 
   std::vector<LengthMeasurement> measurements;
   for (int64_t length = lengths.shortest; length <= lengths.longest; length *= 2) {
     measurements.emplace_back(kind, options, lengths, length).run();
-    // Doubling the length multiplies the time by at most four, so the next length could exceed `patience`.
+    // Doubling the length multiplies the time by at most four, so the next length could exceed
+    // `max_pass_seconds`.
     if (4 * measurements.back().last_seconds() > lengths.max_pass_seconds) break;
   }
   for (LengthMeasurement& measurement : measurements) measurement.clear_times();

@@ -104,18 +104,18 @@ std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, 
 }  // namespace
 
 std::optional<OptionValue> convert_to_typed_value(const RawValue& raw, const OptionSpec& spec,
-                                                  const ListConstraints& form, std::string& problem) {
+                                                  const ListConstraints& form, std::string& error) {
   std::string culprit = raw.description;
   auto value = convert(raw, spec, form, culprit);
   if (value) return value;
-  problem = "expected " + describe_expected(spec, form) + ", got " + culprit;
+  error = "expected " + describe_expected(spec, form) + ", got " + culprit;
   std::vector<RawValue> elements{raw};
   if (auto list = std::get_if<std::vector<RawValue>>(&raw.value)) elements = *list;
   for (const RawValue& element : elements) {
     const auto text = std::get_if<std::string>(&element.value);
     if (!text || is_choice(*text, spec)) continue;
     const std::string near = nearest_name(*text, spec.choices);
-    if (!near.empty()) problem += "; did you mean " + quote_toml_string(near) + "?";
+    if (!near.empty()) error += "; did you mean " + quote_toml_string(near) + "?";
     break;
   }
   return std::nullopt;

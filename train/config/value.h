@@ -29,9 +29,9 @@ struct ListConstraints {
 
 // Converts a value to the type of spec.default_value. An integer is converted to a floating-point number if
 // the type requires it. A floating-point number is not converted to an integer. If the type, the range or the
-// choices do not match, returns std::nullopt and sets `problem` to "expected …, got …".
+// choices do not match, returns std::nullopt and sets `error` to "expected …, got …".
 std::optional<OptionValue> convert_to_typed_value(const RawValue& raw, const OptionSpec& spec,
-                                                  const ListConstraints& form, std::string& problem);
+                                                  const ListConstraints& form, std::string& error);
 
 // Returns the type and range of an option, such as `an integer of at least 1` or `one of "post", "pre"`.
 std::string describe_expected(const OptionSpec& spec, const ListConstraints& form);

@@ -41,8 +41,8 @@ inline constexpr int kFailureExitStatus = 1;  // exit status of a failure at run
 
 class CommandFailed : public std::runtime_error {
  public:
-  CommandFailed(const std::string& problem, int exit_status)
-      : std::runtime_error(problem), exit_status_(exit_status) {}
+  CommandFailed(const std::string& message, int exit_status)
+      : std::runtime_error(message), exit_status_(exit_status) {}
   int exit_status() const { return exit_status_; }
 
  private:

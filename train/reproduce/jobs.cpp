@@ -105,8 +105,8 @@ class RunningJobs {
   void terminate() const {
     for (const auto& [process, job] : running_) kill(process, SIGTERM);
   }
-  // Calls `finished` for each job that has ended.
-  void collect(const std::function<void(size_t, const JobResult&)>& finished) {
+  // Calls `on_finish` for each job that has ended.
+  void collect(const std::function<void(size_t, const JobResult&)>& on_finish) {
     for (auto each = running_.begin(); each != running_.end();) {
       int state = 0;
       if (waitpid(each->first, &state, WNOHANG) != each->first) {
@@ -116,7 +116,7 @@ class RunningJobs {
       const size_t job = each->second;
       each = running_.erase(each);
       const int status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
-      finished(job, {status, status == 0 ? "" : find_job_error(jobs_[job], status)});
+      on_finish(job, {status, status == 0 ? "" : find_job_error(jobs_[job], status)});
     }
   }
   // Logs the last line of the log of each running job, unless the line was logged before.
@@ -137,22 +137,23 @@ class RunningJobs {
 
 }  // namespace
 
-void run_jobs(const std::vector<Job>& jobs, int64_t parallel, bool quiet, const std::function<int()>& signal,
-              const std::function<void(size_t job, const JobResult&)>& finished) {
+void run_jobs(const std::vector<Job>& jobs, int64_t max_parallel, bool quiet,
+              const std::function<int()>& get_signal,
+              const std::function<void(size_t job, const JobResult&)>& on_finish) {
   RunningJobs running(jobs);
   auto shown = Clock::now();
   bool stopping = false;
   for (size_t next = 0; (next < jobs.size() && !stopping) || running.size() > 0;) {
-    if (!stopping && signal() != 0) {
+    if (!stopping && get_signal() != 0) {
       stopping = true;
       running.terminate();
     }
-    if (!stopping && next < jobs.size() && running.size() < static_cast<size_t>(parallel)) {
+    if (!stopping && next < jobs.size() && running.size() < static_cast<size_t>(max_parallel)) {
       log_info("running ", jobs[next].name, "; its log is ", jobs[next].log_path.string());
       running.add(next++);
       continue;
     }
-    running.collect(finished);
+    running.collect(on_finish);
     if (!quiet && Clock::now() - shown > kProgress) {
       running.log_progress();
       shown = Clock::now();

@@ -52,8 +52,7 @@ std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int siz
 
 // Shapes of the tensors of a batch. Batches of equal layout cause equal launches on a device.
 struct BatchLayout {
-  std::vector<int64_t> token_shape,
-      mask_shape;                  // shapes of the tensors; `mask_shape` is empty if there is no mask
+  std::vector<int64_t> token_shape, mask_shape;  // `mask_shape` is empty if there is no mask
   int64_t memory_token_count = 0;  // number of tokens that the model reads from its segment memory
   auto operator<=>(const BatchLayout&) const = default;
 };

@@ -173,23 +173,23 @@ std::vector<int64_t> SpeechPart::frame_counts() const {
 }
 
 SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
-                            const SpeechDescription* trained) {
+                            const SpeechDescription* trained_description) {
   const DataConfig& d = config.data;
   const Corpus corpus = read_speech_part(config, split, data);
   SpeechOptions options;
-  options.features = make_feature_options(config, !trained);
+  options.features = make_feature_options(config, !trained_description);
   options.normalization = make_normalization(config);
   options.normalize_variance = d.cmvn_variance;
   options.delta_order = d.deltas;
   options.subsampling = config.model.subsampling;
   options.refuse_bad = d.bad_utterances == "refuse";
-  options.use = trained ? SpeechUse::scoring : SpeechUse::training;
+  options.use = trained_description ? SpeechUse::scoring : SpeechUse::training;
   options.limit = split == "train" ? d.limit : d.eval_limit;
   PhoneTable phones;
-  if (trained) {
-    phones = trained->phone_table;
-    options.global = trained->global_statistics;
-    if (options.normalization == Normalization::global) get_global_statistics(*trained);
+  if (trained_description) {
+    phones = trained_description->phone_table;
+    options.global = trained_description->global_statistics;
+    if (options.normalization == Normalization::global) get_global_statistics(*trained_description);
   } else if (known_set(d.dataset).format == DatasetFormat::timit) {
     phones = PhoneTable(timit_phones(timit_set(d.phone_set)));
   } else {
@@ -200,9 +200,10 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   SpeechPart part;
   part.split = split;
   part.set = std::make_shared<const SpeechDataset>(corpus, std::move(phones), options);
-  if (trained && part.set->dims() != trained->feature_dim) {
-    const std::string text = concat_text(corpus.name, ": features of ", part.set->dims(),
-                                         " dims, but the model was trained on ", trained->feature_dim);
+  if (trained_description && part.set->dims() != trained_description->feature_dim) {
+    const std::string text =
+        concat_text(corpus.name, ": features of ", part.set->dims(), " dims, but the model was trained on ",
+                    trained_description->feature_dim);
     // The dims of features in archives are a property of the data. The config determines the dims of other
     // features.
     if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
@@ -219,7 +220,7 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
                  : part.usable_indices)
         .push_back(i);
   }
-  if (part.usable_indices.empty() && !trained)
+  if (part.usable_indices.empty() && !trained_description)
     throw DataError(concat_text(
         corpus.name, ": all utterances are longer than model.max_frames = ", config.model.max_frames));
   return part;

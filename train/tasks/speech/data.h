@@ -57,11 +57,12 @@ struct SpeechPart {
 };
 
 // Reads the part "train", "valid" or "test". data.limit and data.eval_limit select utterances that are spread
-// evenly over the part. If `trained` is null, the phone table and the statistics are computed from the part.
-// Otherwise, both come from `trained`, and the part is for scoring (SpeechUse::scoring). A part for scoring
-// also contains utterances that the model cannot process. Their phones count as deletions.
+// evenly over the part. If `trained_description` is null, the phone table and the statistics are computed
+// from the part. Otherwise, both come from `trained_description`, and the part is for scoring
+// (SpeechUse::scoring). A part for scoring also contains utterances that the model cannot process. Their
+// phones count as deletions.
 SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
-                            const SpeechDescription* trained);
+                            const SpeechDescription* trained_description);
 // Returns the metadata of a training part.
 SpeechDescription describe_speech_part(const SpeechPart& part);
 

@@ -11,11 +11,11 @@
 
 namespace tapeformer {
 
-std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam) {
-  if (beam == 0) return ctc_greedy(output.logits, output.lengths, kSpeechBlank);
+std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam_size) {
+  if (beam_size == 0) return ctc_greedy(output.logits, output.lengths, kSpeechBlank);
   std::vector<CtcLabels> result;
   for (auto& hypotheses :
-       ctc_beam_search(output.logits, output.lengths, {.blank = kSpeechBlank, .beam = beam}))
+       ctc_beam_search(output.logits, output.lengths, {.blank = kSpeechBlank, .beam = beam_size}))
     result.push_back(hypotheses.empty() ? CtcLabels{} : std::move(hypotheses.front().labels));
   return result;
 }

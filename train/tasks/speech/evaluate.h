@@ -54,8 +54,8 @@ SpeechEvaluationOptions make_evaluation_options(const Config& config);
 // model processes all utterances.
 std::string describe_processed_score(const SpeechEvaluation& evaluation);
 
-// Returns the decoded labels of each utterance of a batch. `beam` is the number of prefixes of the beam
+// Returns the decoded labels of each utterance of a batch. `beam_size` is the number of prefixes of the beam
 // search; 0: decodes the most probable class of every frame.
-std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam);
+std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam_size);
 
 }  // namespace tapeformer
