@@ -16,15 +16,15 @@ constexpr double kTraxEpsilon = 1e-30;       // added to squared gradients if th
 enum Coefficient : int64_t { kMix, kRate, kShrink, kCoefficients };
 
 // Returns the elementwise maximum of x and `low`.
-Tensor at_least(const Tensor& x, double low) {
+Tensor clamp_to_minimum(const Tensor& x, double low) {
   return add(relu(add(x, -low)), low);
 }
 
-Tensor root_mean_square(const Tensor& x) {
+Tensor compute_root_mean_square(const Tensor& x) {
   return sqrt(mean(square(x)));
 }
 
-double epsilon_of(DType dtype) {
+double get_epsilon(DType dtype) {
   return dtype == DType::float64 ? std::numeric_limits<double>::epsilon()
                                  : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
@@ -69,17 +69,17 @@ Tensor Adafactor::update(const Moments& moments, const Tensor& g) const {
   const auto move = [&](const Tensor& moment, const Tensor& target) {
     moment.copy_from(add(moment, mul(sub(target, moment), mix)));
   };
-  const double epsilon = epsilon_of(g.dtype());
+  const double epsilon = get_epsilon(g.dtype());
   if (moments.second.defined()) {
     move(moments.second, squares);
-    return div(g, sqrt(trax ? moments.second : at_least(moments.second, epsilon * epsilon)));
+    return div(g, sqrt(trax ? moments.second : clamp_to_minimum(moments.second, epsilon * epsilon)));
   }
   move(moments.row, mean(squares, -1, true));
   move(moments.column, mean(squares, -2, true));
   const Tensor row_mean = mean(moments.row, -2, true);
   if (trax) return div(div(g, sqrt(div(moments.row, row_mean))), sqrt(moments.column));
-  const Tensor second = div(mul(moments.row, moments.column), at_least(row_mean, epsilon));
-  return div(g, sqrt(at_least(second, epsilon * epsilon)));
+  const Tensor second = div(mul(moments.row, moments.column), clamp_to_minimum(row_mean, epsilon));
+  return div(g, sqrt(clamp_to_minimum(second, epsilon * epsilon)));
 }
 
 void Adafactor::apply(size_t index, const Tensor& parameter, const Tensor& gradient,
@@ -87,8 +87,8 @@ void Adafactor::apply(size_t index, const Tensor& parameter, const Tensor& gradi
   const Tensor p = detach(parameter);
   if (p.numel() == 0) return;
   const Tensor g = mul(gradient, scale.to(p.dtype())), u = update(moments_[index], g);
-  const Tensor clip = at_least(mul(root_mean_square(u), 1 / config_.update_clip), 1);
-  const Tensor size = at_least(root_mean_square(p), kMinRootMeanSquare);
+  const Tensor clip = clamp_to_minimum(mul(compute_root_mean_square(u), 1 / config_.update_clip), 1);
+  const Tensor size = clamp_to_minimum(compute_root_mean_square(p), kMinRootMeanSquare);
   const Tensor rate = div(mul(size, coefficient(kRate)), clip);
   parameter.copy_from(sub(mul(p, coefficient(kShrink)), mul(u, rate)));
 }

@@ -13,7 +13,7 @@
 namespace tapeformer {
 namespace {
 
-Positions positions_of(const std::string& name) {
+Positions parse_positions(const std::string& name) {
   if (name == "none" || name == "rotary") return Positions::none;
   if (name == "axial") return Positions::axial;
   return name == "grid" ? Positions::grid : Positions::sinusoidal;
@@ -32,7 +32,7 @@ Options split_options(const DataConfig& d) {
   return options;
 }
 
-ImageFolderOptions image_folder_options(const DataConfig& d) {
+ImageFolderOptions make_image_folder_options(const DataConfig& d) {
   auto options = split_options<ImageFolderOptions>(d);
   options.size = d.image_size;
   options.channels = d.color == "gray" ? 1 : 3;
@@ -41,7 +41,7 @@ ImageFolderOptions image_folder_options(const DataConfig& d) {
   return options;
 }
 
-TextOptions text_options(const DataConfig& d) {
+TextOptions make_text_options(const DataConfig& d) {
   auto text = split_options<TextOptions>(d);
   text.tokenizer = d.tokenizer;
   text.sentencepiece_model = d.sentencepiece_model;
@@ -52,7 +52,7 @@ TextOptions text_options(const DataConfig& d) {
   return text;
 }
 
-DatasetOptions dataset_options(const Config& config, const std::string& split, const SplitOptions& use) {
+DatasetOptions make_dataset_options(const Config& config, const std::string& split, const SplitOptions& use) {
   const DataConfig& d = config.data;
   DatasetOptions options;
   options.name = d.dataset;
@@ -69,8 +69,8 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   options.max_depth = d.max_depth;
   options.max_args = d.max_args;
   options.components = d.components;
-  options.image_folder = image_folder_options(d);
-  options.text = text_options(d);
+  options.image_folder = make_image_folder_options(d);
+  options.text = make_text_options(d);
   options.text.random_windows = use.random_windows && !d.streams;
   options.tokenizer = use.tokenizer;
   return options;
@@ -93,7 +93,7 @@ struct SplitPath {
   std::string key, path;
 };
 
-SplitPath path_of_split(const DataConfig& data, const std::string& split) {
+SplitPath find_split_path(const DataConfig& data, const std::string& split) {
   if (split == "valid" && !data.valid_path.empty()) return {"data.valid_path", data.valid_path};
   if (split == "test" && !data.test_path.empty()) return {"data.test_path", data.test_path};
   return {"data.path", data.path};
@@ -102,8 +102,8 @@ SplitPath path_of_split(const DataConfig& data, const std::string& split) {
 // Returns f(). If f() throws a DataError whose message begins with the path of the split, throws a DataError
 // whose message begins with the config key.
 template <class F>
-auto with_path_key(const DataConfig& data, const std::string& split, F&& f) {
-  const SplitPath files = path_of_split(data, split);
+auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f) {
+  const SplitPath files = find_split_path(data, split);
   try {
     return std::forward<F>(f)();
   } catch (const DataError& error) {
@@ -133,7 +133,7 @@ constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
                                      {"tied_embeddings", "model.tied_embeddings"},
                                      {"value_dim", "model.value_dim"}};
 
-KeyProblem key_problem(const OptionProblem& problem) {
+KeyProblem make_key_problem(const OptionProblem& problem) {
   const std::string attention = "attention_options.";
   if (problem.option.starts_with(attention))
     return {"attention." + problem.option.substr(attention.size()), problem.problem};
@@ -152,13 +152,13 @@ SetTransformerOptions set_options_without_data(const Config& config) {
 
 // Returns the options of an autoregressive model. Options that depend on the sizes of the data keep their
 // defaults.
-AutoregressiveOptions options_without_data(const Config& config) {
+AutoregressiveOptions make_options_without_data(const Config& config) {
   AutoregressiveOptions options;
   options.encoder = encoder_options(config);
   options.head = config.model.type == "image" ? Head::logistic_mixture : Head::categorical;
   options.mixtures = config.model.mixtures;
   options.value_dim = config.model.value_dim;
-  options.positions = positions_of(config.model.positions);
+  options.positions = parse_positions(config.model.positions);
   options.axial = {config.model.axial_shape, config.model.axial_dims};
   options.loss_chunks = config.model.loss_chunks;
   options.tied_embeddings = config.model.tied_embeddings;
@@ -168,17 +168,17 @@ AutoregressiveOptions options_without_data(const Config& config) {
 
 }  // namespace
 
-std::vector<KeyProblem> model_problems(const Config& config) {
+std::vector<KeyProblem> find_model_problems(const Config& config) {
   std::vector<OptionProblem> found;
   const std::string& type = config.model.type;
   if (type == "image" || type == "sequence")
-    found = find_option_problems(options_without_data(config));
+    found = find_option_problems(make_options_without_data(config));
   else if (type == "set")
     found = find_option_problems(set_options_without_data(config));
   else if (type == "classification" || config.model.encoder == "transformer")
     found = find_option_problems(encoder_options(config));
   std::vector<KeyProblem> problems;
-  for (const OptionProblem& problem : found) problems.push_back(key_problem(problem));
+  for (const OptionProblem& problem : found) problems.push_back(make_key_problem(problem));
   const AttentionPattern attention = encoder_options(config).attention;
   for (const AttentionChoice& choice : attention) {
     const int64_t memory = find_attention_kind(choice.kind).memory_of(choice.options).span();
@@ -193,8 +193,8 @@ std::vector<KeyProblem> model_problems(const Config& config) {
   return problems;
 }
 
-std::string text_with_key(const OptionProblem& problem) {
-  const auto [key, text] = key_problem(problem);
+std::string format_option_problem(const OptionProblem& problem) {
+  const auto [key, text] = make_key_problem(problem);
   return key + ": " + text;
 }
 
@@ -209,8 +209,8 @@ EncoderOptions encoder_options(const Config& config) {
   for (const std::string& kind : m.attention) options.attention.push_back({kind, config.attention.at(kind)});
   options.rotary = m.positions == "rotary";
   options.dropout = m.dropout;
-  const bool drops_weights = supports(options.attention, &AttentionCapabilities::weight_dropout);
-  options.attention_dropout = drops_weights ? m.attention_dropout : 0;
+  const bool supports_weight_dropout = supports(options.attention, &AttentionCapabilities::weight_dropout);
+  options.attention_dropout = supports_weight_dropout ? m.attention_dropout : 0;
   options.pre_norm = m.norm == "pre";
   options.activation = m.activation == "gelu" ? Activation::gelu : Activation::relu;
   options.recompute = m.recompute;
@@ -219,33 +219,33 @@ EncoderOptions encoder_options(const Config& config) {
   return options;
 }
 
-AttentionCatalogue attention_catalogue() {
+AttentionCatalogue make_attention_catalogue() {
   AttentionCatalogue catalogue;
-  for (const AttentionKind& kind : list_attention_kinds()) catalogue.names.push_back(kind.name);
-  catalogue.options = [](const std::string& name) { return find_attention_kind(name).options; };
-  catalogue.drops_weights = [](const std::string& name) {
+  for (const AttentionKind& kind : list_attention_kinds()) catalogue.kind_names.push_back(kind.name);
+  catalogue.list_options = [](const std::string& name) { return find_attention_kind(name).options; };
+  catalogue.supports_weight_dropout = [](const std::string& name) {
     return static_cast<bool>(find_attention_kind(name).capabilities.weight_dropout);
   };
-  catalogue.model_problems = model_problems;
+  catalogue.find_model_problems = find_model_problems;
   return catalogue;
 }
 
-bool is_text(const Config& config) {
+bool is_text_dataset(const Config& config) {
   return require_catalogue_entry(config.data.dataset).type == DatasetType::text;
 }
 
 DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer,
                           const std::string& data_dir) {
-  return describe_dataset(dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
+  return describe_dataset(make_dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
 }
 
 void check_evaluation_files(const Config& config) {
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
   if (!splits_by_share(config.data.dataset)) return;
   for (const std::string split : {"valid", "test"}) {
-    const auto [key, path] = path_of_split(config.data, split);
+    const auto [key, path] = find_split_path(config.data, split);
     if (key == "data.path") continue;
-    with_path_key(config.data, split, [&, &files = path] {
+    call_with_path_key(config.data, split, [&, &files = path] {
       if (set.type == DatasetType::text)
         require_text_files(files);
       else if (list_pictures(files).pictures.empty())
@@ -256,12 +256,12 @@ void check_evaluation_files(const Config& config) {
 
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& use) {
-  const DatasetOptions options = dataset_options(config, split, use);
+  const DatasetOptions options = make_dataset_options(config, split, use);
   const DatasetType type = require_catalogue_entry(options.name).type;
   if (split == "valid" && type == DatasetType::images && !holds_out_examples(config.data))
     throw ConfigError(options.name + ": no validation split; hold out training examples with " +
                       (splits_by_share(options.name) ? "data.valid_share" : "data.validation"));
-  auto dataset = with_path_key(config.data, split, [&] { return make_dataset(options); });
+  auto dataset = call_with_path_key(config.data, split, [&] { return make_dataset(options); });
   if (type == DatasetType::text) return dataset;
   const DatasetInfo expected = describe_dataset(options), &found = dataset->info();
   if (!(found == expected))
@@ -271,19 +271,19 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
   return dataset;
 }
 
-std::string evaluation_split(const Config& config) {
+std::string choose_evaluation_split(const Config& config) {
   const DatasetType type = require_catalogue_entry(config.data.dataset).type;
   if (type == DatasetType::expressions || type == DatasetType::vectors) return "valid";
   const bool can_hold_out = type == DatasetType::images || type == DatasetType::text;
   return can_hold_out && holds_out_examples(config.data) ? "valid" : "test";
 }
 
-AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data) {
+AutoregressiveOptions make_model_options(const Config& config, const DatasetInfo& data) {
   const bool image = config.model.type == "image";
   if (image && data.channels == 0)
     throw ConfigError("model.type = \"image\" needs images, and data.dataset = \"" + config.data.dataset +
                       "\" has none; use model.type = \"sequence\"");
-  AutoregressiveOptions options = options_without_data(config);
+  AutoregressiveOptions options = make_options_without_data(config);
   options.vocabulary = data.vocabulary;
   options.max_length = data.length;
   options.layout = {data.height, data.width, data.channels};
@@ -292,14 +292,14 @@ AutoregressiveOptions model_options(const Config& config, const DatasetInfo& dat
 
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device) {
-  auto model =
-      with_config_keys([&] { return std::make_unique<AutoregressiveModel>(model_options(config, data)); });
+  auto model = call_with_config_keys(
+      [&] { return std::make_unique<AutoregressiveModel>(make_model_options(config, data)); });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;
 }
 
-ClassifierOptions classifier_options(const Config& config, const DatasetInfo& data) {
+ClassifierOptions make_classifier_options(const Config& config, const DatasetInfo& data) {
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
   return {.encoder = encoder_options(config),
           .vocabulary = data.vocabulary,
@@ -309,30 +309,30 @@ ClassifierOptions classifier_options(const Config& config, const DatasetInfo& da
           .has_varied_lengths = set.type == DatasetType::expressions};
 }
 
-SetTransformerOptions set_transformer_options(const Config& config, const DatasetInfo& data) {
+SetTransformerOptions make_set_transformer_options(const Config& config, const DatasetInfo& data) {
   SetTransformerOptions options = set_options_without_data(config);
   options.features = data.features;
   options.max_length = data.length + 1;
   return options;
 }
 
-bool predicts_examples(const Config& config) {
+bool predicts_one_result_per_example(const Config& config) {
   return config.model.type == "classification" || config.model.type == "set";
 }
 
 std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,
                                                  Device device) {
-  auto model = with_config_keys([&]() -> std::unique_ptr<ExampleModel> {
+  auto model = call_with_config_keys([&]() -> std::unique_ptr<ExampleModel> {
     if (config.model.type == "set")
-      return std::make_unique<SetTransformer>(set_transformer_options(config, data));
-    return std::make_unique<Classifier>(classifier_options(config, data));
+      return std::make_unique<SetTransformer>(make_set_transformer_options(config, data));
+    return std::make_unique<Classifier>(make_classifier_options(config, data));
   });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;
 }
 
-Device announced_device(const std::string& name) {
+Device select_and_log_device(const std::string& name) {
   const DeviceChoice choice = choose_device(name);
   static std::atomic<bool> announced = false;
   if (!choice.reason.empty() && !announced.exchange(true))
@@ -342,7 +342,7 @@ Device announced_device(const std::string& name) {
 
 Device prepare_device(const RunConfig& run) {
   set_thread_count(static_cast<int>(run.threads));
-  const Device device = announced_device(run.device);
+  const Device device = select_and_log_device(run.device);
   if (device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");
   if (run.precision == "bfloat16" && !has_bfloat16_products(device))
     log_warning(

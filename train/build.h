@@ -22,27 +22,27 @@ class TimedProducts;
 
 // Returns an argument of load_config(): the registered attention kinds, their options, and the checks of
 // model options.
-AttentionCatalogue attention_catalogue();
+AttentionCatalogue make_attention_catalogue();
 
 // Returns the problems of the model options in a config, such as options that contradict each other. Each
 // problem names its config key.
-std::vector<KeyProblem> model_problems(const Config& config);
+std::vector<KeyProblem> find_model_problems(const Config& config);
 
 // Returns "key: problem" with the config key that sets the option, or "option: problem" if no key sets it.
-std::string text_with_key(const OptionProblem& problem);
+std::string format_option_problem(const OptionProblem& problem);
 
 // Calls f() and returns its result. Converts an OptionError into a ConfigError that names the config key.
 template <class F>
-auto with_config_keys(F&& f) {
+auto call_with_config_keys(F&& f) {
   try {
     return std::forward<F>(f)();
   } catch (const OptionError& error) {
-    throw ConfigError(text_with_key(error.problem()));
+    throw ConfigError(format_option_problem(error.problem()));
   }
 }
 
 // Returns whether data.dataset names a data set of type DatasetType::text.
-bool is_text(const Config& config);
+bool is_text_dataset(const Config& config);
 
 // Returns the sizes of the data set in the config. Reads files only if the data set is a text, its vocabulary
 // depends on the text, and `tokenizer` is null.
@@ -69,13 +69,13 @@ void check_evaluation_files(const Config& config);
 
 // Returns the split that training evaluates on: "valid" for expressions, for sets of vectors, and for images
 // and texts with held-out examples. Returns "test" for other data sets.
-std::string evaluation_split(const Config& config);
+std::string choose_evaluation_split(const Config& config);
 
 // Returns the options of the encoder of a Transformer.
 EncoderOptions encoder_options(const Config& config);
 
 // Returns the options of an autoregressive model. Throws ConfigError if the model does not support the data.
-AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data);
+AutoregressiveOptions make_model_options(const Config& config, const DatasetInfo& data);
 
 // Returns an autoregressive model with weights initialized from run.seed. Throws ConfigError if an option of
 // the model is invalid or the model does not support the data.
@@ -83,14 +83,14 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
                                                 Device device = kCpu);
 
 // Returns the options of a classifier of the data set in the config.
-ClassifierOptions classifier_options(const Config& config, const DatasetInfo& data);
+ClassifierOptions make_classifier_options(const Config& config, const DatasetInfo& data);
 
 // Returns the options of a Set Transformer for the data set in the config.
-SetTransformerOptions set_transformer_options(const Config& config, const DatasetInfo& data);
+SetTransformerOptions make_set_transformer_options(const Config& config, const DatasetInfo& data);
 
 // Returns whether the model predicts one result for each example, that is, whether model.type is
 // "classification" or "set".
-bool predicts_examples(const Config& config);
+bool predicts_one_result_per_example(const Config& config);
 
 // Returns a classifier or a Set Transformer with weights initialized from run.seed. Throws ConfigError if an
 // option of the model is invalid, for example if the model does not support the attention kind.
@@ -99,7 +99,7 @@ std::unique_ptr<ExampleModel> make_example_model(const Config& config, const Dat
 
 // Returns the device with this name. For "auto", logs the chosen device and the reason, once per process.
 // Throws DeviceError if the device is unavailable, and ConfigError for invalid names.
-Device announced_device(const std::string& name);
+Device select_and_log_device(const std::string& name);
 
 // Sets the number of CPU threads to run.threads and the precision of the device run.device, and returns the
 // device. Throws DeviceError if the device is unavailable, and ConfigError if its name is invalid.

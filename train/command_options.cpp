@@ -12,13 +12,13 @@ void ConfigOverrides::apply(Config& config) const {
   if (seed) config.run.seed = *seed;
 }
 
-OptionSpec allow_commands_option() {
+OptionSpec make_allow_commands_option() {
   return {.name = "allow-commands",
           .default_value = false,
           .help = "run the shell commands in wav.scp of Kaldi directories; by default they are refused"};
 }
 
-std::vector<int64_t> index_list(const std::string& option, const std::string& text) {
+std::vector<int64_t> parse_index_list(const std::string& option, const std::string& text) {
   std::vector<int64_t> list;
   for (size_t first = 0; first <= text.size();) {
     const size_t comma = std::min(text.find(',', first), text.size());

@@ -12,22 +12,22 @@ namespace tapeformer {
 
 // Values from the command line that override a config.
 struct ConfigOverrides {
-  std::vector<std::string> sets = {};  // "table.key=value"
-  std::string device = {};             // overrides run.device, unless empty
-  int64_t threads = 0;                 // overrides run.threads, unless 0
-  std::optional<int64_t> seed = {};    // overrides run.seed
+  std::vector<std::string> set_options = {};  // "table.key=value"
+  std::string device = {};                    // overrides run.device, unless empty
+  int64_t threads = 0;                        // overrides run.threads, unless 0
+  std::optional<int64_t> seed = {};           // overrides run.seed
 
-  // Overrides run.threads unless `threads` is 0, and run.seed if `seed` is set. Does not apply `sets` and
-  // `device`, which load_config() takes as arguments.
+  // Overrides run.threads unless `threads` is 0, and run.seed if `seed` is set. Does not apply `set_options`
+  // and `device`, which load_config() takes as arguments.
   void apply(Config& config) const;
 };
 
 // Returns the option --allow-commands, which permits the shell commands in wav.scp of Kaldi directories.
-OptionSpec allow_commands_option();
+OptionSpec make_allow_commands_option();
 
 // Parses integers of at least 0 that are separated by commas, such as "0,3,7". Throws ConfigError with the
 // name of the option for any other text.
-std::vector<int64_t> index_list(const std::string& option, const std::string& text);
+std::vector<int64_t> parse_index_list(const std::string& option, const std::string& text);
 
 // Returns `unknown KIND "WORD"; did you mean "NAME"?`, or a list of all names if none is similar.
 std::string unknown_text(const std::string& kind, const std::string& word,

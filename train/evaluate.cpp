@@ -14,7 +14,7 @@ namespace tapeformer {
 namespace {
 
 // Counts the predicted tokens of a batch, and the bytes and characters of these tokens.
-TextScore text_counts(const Batch& batch, const Tokenizer& tokenizer) {
+TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
   const int64_t rows = batch.tokens.size(0), width = batch.tokens.size(1);
   const auto tokens = batch.tokens.to_vector();
   const uint8_t* const mask = batch.mask.defined() ? batch.mask.data<uint8_t>() : nullptr;
@@ -22,7 +22,7 @@ TextScore text_counts(const Batch& batch, const Tokenizer& tokenizer) {
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t t = 1; t < width; ++t) {
       if (mask && !mask[row * (width - 1) + t - 1]) continue;
-      score.count(tokenizer.text_of(static_cast<int64_t>(tokens[static_cast<size_t>(row * width + t)])));
+      score.add_token(tokenizer.text_of(static_cast<int64_t>(tokens[static_cast<size_t>(row * width + t)])));
     }
   return score;
 }
@@ -68,10 +68,10 @@ struct ScoredExamples {
 
 // Calls score(batch) for each batch of the examples and returns the sums of all batches. score() returns
 // `results` sums over the examples of the batch. The first sum is the sum of the losses. If this sum is not
-// finite, batch_sums() throws DivergedError.
+// finite, sum_over_batches() throws DivergedError.
 template <class Score>
-BatchSums batch_sums(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
-                     const Score& score, const StopCheck& stop, Communicator& processes) {
+BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
+                           const Score& score, const StopCheck& stop, Communicator& processes) {
   const int64_t batches = (examples.count + examples.batch_size - 1) / examples.batch_size;
   const int64_t workers = examples.in_streams ? 1 : processes.size();
   BatchSums sums(results, batches);
@@ -91,37 +91,37 @@ BatchSums batch_sums(const Dataset& dataset, const ScoredExamples& examples, int
   return sums;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
+double measure_seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
 
-double unmasked_tokens(const Batch& batch) {
+double count_unmasked_tokens(const Batch& batch) {
   if (!batch.mask.defined()) return static_cast<double>(batch.tokens.size(0) * (batch.tokens.size(1) - 1));
   const auto mask = batch.mask.to_vector();
   return static_cast<double>(std::count_if(mask.begin(), mask.end(), [](double m) { return m != 0; }));
 }
 
-void TextScore::count(std::string_view token_text) {
-  ++tokens;
-  bytes += static_cast<int64_t>(token_text.size());
-  characters += count_characters(token_text);
+void TextScore::add_token(std::string_view token_text) {
+  ++token_count;
+  byte_count += static_cast<int64_t>(token_text.size());
+  character_count += count_characters(token_text);
 }
 double TextScore::bits_per_byte() const {
-  return bytes > 0 ? nats / std::numbers::ln2 / static_cast<double>(bytes) : 0;
+  return byte_count > 0 ? nats / std::numbers::ln2 / static_cast<double>(byte_count) : 0;
 }
 double TextScore::bits_per_character() const {
-  return characters > 0 ? nats / std::numbers::ln2 / static_cast<double>(characters) : 0;
+  return character_count > 0 ? nats / std::numbers::ln2 / static_cast<double>(character_count) : 0;
 }
 double TextScore::perplexity() const {
-  return tokens > 0 ? std::exp(nats / static_cast<double>(tokens)) : 1;
+  return token_count > 0 ? std::exp(nats / static_cast<double>(token_count)) : 1;
 }
 
-std::vector<std::pair<std::string, double>> named_results(const Evaluation& evaluation) {
+std::vector<std::pair<std::string, double>> list_named_results(const Evaluation& evaluation) {
   std::vector<std::pair<std::string, double>> results{{"nats_per_dim", evaluation.nats_per_dim},
                                                       {"bits_per_dim", evaluation.bits_per_dim}};
-  if (const auto& text = evaluation.text) {
+  if (const auto& text = evaluation.text_score) {
     results.emplace_back("bits_per_byte", text->bits_per_byte());
     results.emplace_back("bits_per_character", text->bits_per_character());
     results.emplace_back("perplexity", text->perplexity());
@@ -139,28 +139,29 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
   const auto score = [&](const Batch& batch) {
     if (memory) memory->start_segment(segments++ * dataset.info().length);
     const AutoregressiveModel::Scores scores = model.score(batch, seed, memory.get());
-    const double count = unmasked_tokens(batch);
-    const TextScore text = tokenizer ? text_counts(batch, *tokenizer) : TextScore();
+    const double count = count_unmasked_tokens(batch);
+    const TextScore text = tokenizer ? count_text_units(batch, *tokenizer) : TextScore();
     return std::vector<double>{scores.nats * count,
                                scores.accuracy * count,
                                count,
-                               static_cast<double>(text.tokens),
-                               static_cast<double>(text.bytes),
-                               static_cast<double>(text.characters)};
+                               static_cast<double>(text.token_count),
+                               static_cast<double>(text.byte_count),
+                               static_cast<double>(text.character_count)};
   };
   Evaluation result;
   result.split = dataset.info().split;
-  result.examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
-  const BatchSums sums =
-      batch_sums(dataset, {result.examples, batch_size, memory != nullptr}, 6, score, stop, processes);
+  result.example_count = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
+  const BatchSums sums = sum_over_batches(dataset, {result.example_count, batch_size, memory != nullptr}, 6,
+                                          score, stop, processes);
   const double nats = sums.total(0), correct = sums.total(1), tokens = sums.total(2);
   result.nats_per_dim = tokens > 0 ? nats / tokens : 0;
   result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
   if (model.options().head == Head::categorical) result.accuracy = tokens > 0 ? correct / tokens : 0;
   const auto count_of = [&](size_t i) { return static_cast<int64_t>(sums.total(i)); };
   if (tokenizer)
-    result.text = {.tokens = count_of(3), .bytes = count_of(4), .characters = count_of(5), .nats = nats};
-  result.seconds = seconds_since(start);
+    result.text_score = {
+        .token_count = count_of(3), .byte_count = count_of(4), .character_count = count_of(5), .nats = nats};
+  result.seconds = measure_seconds_since(start);
   return result;
 }
 
@@ -175,14 +176,14 @@ ExampleEvaluation evaluate(const ExampleModel& model, const Dataset& dataset, in
     return sums;
   };
   ExampleEvaluation result{.split = dataset.info().split,
-                           .examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size(),
+                           .example_count = limit > 0 ? std::min(limit, dataset.size()) : dataset.size(),
                            .scores = {},
                            .seconds = 0};
-  const BatchSums sums = batch_sums(dataset, {result.examples, batch_size},
-                                    static_cast<int64_t>(names.size()), score, stop, processes);
-  const auto count = static_cast<double>(std::max<int64_t>(result.examples, 1));
+  const BatchSums sums = sum_over_batches(dataset, {result.example_count, batch_size},
+                                          static_cast<int64_t>(names.size()), score, stop, processes);
+  const auto count = static_cast<double>(std::max<int64_t>(result.example_count, 1));
   for (size_t i = 0; i < names.size(); ++i) result.scores.emplace_back(names[i], sums.total(i) / count);
-  result.seconds = seconds_since(start);
+  result.seconds = measure_seconds_since(start);
   return result;
 }
 

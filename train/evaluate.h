@@ -17,11 +17,12 @@ namespace tapeformer {
 
 // The loss of a language model on a text. A token may consist of several bytes and characters.
 struct TextScore {
-  int64_t tokens = 0, bytes = 0, characters = 0;  // numbers of predicted tokens, bytes and characters
-  double nats = 0;                                // sum of the negative log-likelihoods of the tokens
+  // Numbers of predicted tokens, bytes and characters.
+  int64_t token_count = 0, byte_count = 0, character_count = 0;
+  double nats = 0;  // sum of the negative log-likelihoods of the tokens
 
   // Adds a predicted token to the counts.
-  void count(std::string_view token_text);
+  void add_token(std::string_view token_text);
   double bits_per_byte() const;
   double bits_per_character() const;
   double perplexity() const;  // exp of the mean nats per token
@@ -29,21 +30,21 @@ struct TextScore {
 
 struct Evaluation {
   std::string split;
-  int64_t examples = 0;
+  int64_t example_count = 0;
   double nats_per_dim = 0;  // mean negative log-likelihood of the unmasked tokens
   double bits_per_dim = 0;  // nats_per_dim / ln 2
   double accuracy = -1;     // share of correctly predicted tokens; -1 for models of images
   double seconds = 0;
-  std::optional<TextScore> text;  // set only for texts
+  std::optional<TextScore> text_score;  // set only for texts
 };
 
 // Returns the number of unmasked predictions in a batch. The loss of a model is the mean over these
 // predictions.
-double unmasked_tokens(const Batch& batch);
+double count_unmasked_tokens(const Batch& batch);
 
-// Returns the results of an evaluation by name: nats_per_dim, bits_per_dim, the scores in `text` if it is
-// set, and the accuracy unless it is -1.
-std::vector<std::pair<std::string, double>> named_results(const Evaluation& evaluation);
+// Returns the results of an evaluation by name: nats_per_dim, bits_per_dim, the scores in `text_score` if it
+// is set, and the accuracy unless it is -1.
+std::vector<std::pair<std::string, double>> list_named_results(const Evaluation& evaluation);
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have equal
 // weights. Attention kinds with the capability has_random_evaluation use `seed`. If the model has a segment
@@ -53,11 +54,11 @@ std::vector<std::pair<std::string, double>> named_results(const Evaluation& eval
 // processes call `stop` equally often.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
-                    Communicator& processes = *single_process());
+                    Communicator& processes = *get_single_process_communicator());
 
 struct ExampleEvaluation {
   std::string split;
-  int64_t examples = 0;
+  int64_t example_count = 0;
   std::vector<std::pair<std::string, double>> scores;  // means over the examples; the first is the loss
   double seconds = 0;
 };
@@ -66,6 +67,6 @@ struct ExampleEvaluation {
 // of an AutoregressiveModel.
 ExampleEvaluation evaluate(const ExampleModel& model, const Dataset& dataset, int64_t batch_size,
                            int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
-                           Communicator& processes = *single_process());
+                           Communicator& processes = *get_single_process_communicator());
 
 }  // namespace tapeformer

@@ -21,7 +21,7 @@ void for_each_line(const std::string& text, F&& f) {
     f(std::string_view(text).substr(begin, end - begin), ++number);
 }
 
-MetricValue value_of(const Json& json, const std::string& where) {
+MetricValue parse_metric_value(const Json& json, const std::string& where) {
   if (json.is_null()) return std::numeric_limits<double>::quiet_NaN();
   if (json.is_number_integer()) return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
@@ -33,7 +33,7 @@ MetricRecord record_of(std::string_view line, const std::string& where) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object()) throw DataError(where + ": expected a JSON object");
   MetricRecord record;
-  for (const auto& [name, value] : json.items()) record.emplace_back(name, value_of(value, where));
+  for (const auto& [name, value] : json.items()) record.emplace_back(name, parse_metric_value(value, where));
   return record;
 }
 
@@ -46,38 +46,38 @@ bool is_evaluation(const Json& record) {
 }  // namespace
 
 MetricsWriter::MetricsWriter(const Folder& run_dir)
-    : file_(run_dir.open_file(kMetricsFile, O_WRONLY | O_CREAT | O_APPEND)) {}
+    : file_(run_dir.open_file(kMetricsFileName, O_WRONLY | O_CREAT | O_APPEND)) {}
 
 void MetricsWriter::write(const MetricRecord& record) {
   Json json = Json::object();
   for (const auto& [name, value] : record)
     std::visit([&, &key = name](const auto& v) { json[key] = v; }, value);
-  lines_ += json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  ++waiting_;
+  waiting_lines_ += json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  ++waiting_record_count_;
   flush();
 }
 
 void MetricsWriter::flush() {
-  if (lines_.empty()) return;
+  if (waiting_lines_.empty()) return;
   try {
     const size_t before = file_.size();
     try {
-      file_.write(lines_.data(), lines_.size());
+      file_.write(waiting_lines_.data(), waiting_lines_.size());
     } catch (const FileError&) {
       file_.truncate(before);  // removes an incomplete line
       throw;
     }
-    lines_.clear();
-    waiting_ = 0;
-    problem_.clear();
+    waiting_lines_.clear();
+    waiting_record_count_ = 0;
+    last_error_.clear();
   } catch (const FileError& error) {
-    problem_ = error.what();
+    last_error_ = error.what();
   }
 }
 
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated) {
-  if (run_dir.kind_of(kMetricsFile) == Folder::Kind::none) return;
-  const File file = run_dir.open_file(kMetricsFile, O_RDONLY);
+  if (run_dir.kind_of(kMetricsFileName) == Folder::Kind::none) return;
+  const File file = run_dir.open_file(kMetricsFileName, O_RDONLY);
   std::string text(file.size(), '\0');
   file.read_at(text.data(), text.size(), 0);
   const auto is_dropped = [&](const Json& record) {
@@ -91,7 +91,7 @@ void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated) {
     const Json json = Json::parse(line, nullptr, false);
     if (json.is_object() && !is_dropped(json)) kept.append(line).append("\n");
   });
-  if (kept != text) run_dir.replace(kMetricsFile, kept);
+  if (kept != text) run_dir.replace(kMetricsFileName, kept);
 }
 
 MetricsFile read_metrics_leniently(const std::string& path) {
@@ -100,7 +100,7 @@ MetricsFile read_metrics_leniently(const std::string& path) {
     try {
       file.records.push_back(record_of(line, path + ":" + std::to_string(number)));
     } catch (const DataError& error) {
-      file.problems.emplace_back(error.what());
+      file.damage_messages.emplace_back(error.what());
     }
   });
   return file;
@@ -108,11 +108,11 @@ MetricsFile read_metrics_leniently(const std::string& path) {
 
 std::vector<MetricRecord> read_metrics(const std::string& path) {
   MetricsFile file = read_metrics_leniently(path);
-  if (!file.problems.empty()) throw DataError(file.problems.front());
+  if (!file.damage_messages.empty()) throw DataError(file.damage_messages.front());
   return std::move(file.records);
 }
 
-double metric_number(const MetricRecord& record, const std::string& field, double fallback) {
+double get_metric_number(const MetricRecord& record, const std::string& field, double fallback) {
   for (const auto& [name, value] : record) {
     if (name != field) continue;
     if (auto integer = std::get_if<int64_t>(&value)) return static_cast<double>(*integer);
@@ -121,7 +121,7 @@ double metric_number(const MetricRecord& record, const std::string& field, doubl
   return fallback;
 }
 
-std::string metric_text(const MetricRecord& record, const std::string& field) {
+std::string get_metric_text(const MetricRecord& record, const std::string& field) {
   for (const auto& [name, value] : record)
     if (const auto* text = std::get_if<std::string>(&value); text && name == field) return *text;
   return "";

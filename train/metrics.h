@@ -13,7 +13,7 @@
 namespace tapeformer {
 
 using MetricValue = std::variant<int64_t, double, std::string>;
-inline constexpr char kMetricsFile[] = "metrics.jsonl";
+inline constexpr char kMetricsFileName[] = "metrics.jsonl";
 
 using MetricRecord = std::vector<std::pair<std::string, MetricValue>>;
 
@@ -29,16 +29,16 @@ class MetricsWriter {
   void write(const MetricRecord& record);
   // Writes the waiting records. If the file cannot be written, the records continue to wait.
   void flush();
-  // waiting() returns the number of waiting records, and problem() the error of the last attempt to write
-  // them. If no records are waiting, the functions return 0 and "".
-  int64_t waiting() const { return waiting_; }
-  const std::string& problem() const { return problem_; }
+  // waiting_record_count() returns the number of waiting records, and last_error() the error of the last
+  // attempt to write them. If no records are waiting, the functions return 0 and "".
+  int64_t waiting_record_count() const { return waiting_record_count_; }
+  const std::string& last_error() const { return last_error_; }
 
  private:
   File file_;
-  std::string lines_;  // records that are not yet in the file
-  int64_t waiting_ = 0;
-  std::string problem_;
+  std::string waiting_lines_;  // records that are not yet in the file
+  int64_t waiting_record_count_ = 0;
+  std::string last_error_;
 };
 
 // Prepares metrics.jsonl for a resume from a checkpoint of `step`: removes incomplete lines and the records
@@ -53,14 +53,14 @@ std::vector<MetricRecord> read_metrics(const std::string& path);
 
 struct MetricsFile {
   std::vector<MetricRecord> records;
-  std::vector<std::string> problems;  // "PATH:LINE: problem" for each line that is no valid record
+  std::vector<std::string> damage_messages;  // "PATH:LINE: problem" for each line that is no valid record
 };
 // Like read_metrics(), but collects the problems of damaged lines and returns the other lines.
 MetricsFile read_metrics_leniently(const std::string& path);
 
 // Returns the value of a field, or `fallback` if the field is missing or is a string.
-double metric_number(const MetricRecord& record, const std::string& field, double fallback);
+double get_metric_number(const MetricRecord& record, const std::string& field, double fallback);
 // Returns the text of a field, or "" if the field is missing or is a number.
-std::string metric_text(const MetricRecord& record, const std::string& field);
+std::string get_metric_text(const MetricRecord& record, const std::string& field);
 
 }  // namespace tapeformer

@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-StepRule radam_rule(const OptimizerConfig& config, double lr, double t) {
+StepRule make_radam_rule(const OptimizerConfig& config, double lr, double t) {
   const double beta1 = config.betas[0], beta2 = config.betas[1];
   StepRule rule{.momentum = beta1,
                 .gain = 1 - beta1,
@@ -27,7 +27,7 @@ StepRule radam_rule(const OptimizerConfig& config, double lr, double t) {
 
 // Returns the update rule of Adam or, if `decoupled` is true, of AdamW. Adam adds L2 weight decay to the
 // gradient, and AdamW multiplies the weights by 1 - lr * weight_decay.
-StepRule adam_rule(const OptimizerConfig& config, double lr, double t, bool decoupled) {
+StepRule make_adam_rule(const OptimizerConfig& config, double lr, double t, bool decoupled) {
   const double beta1 = config.betas[0], beta2 = config.betas[1];
   StepRule rule{.momentum = beta1, .gain = 1 - beta1, .beta2 = beta2, .eps = config.eps, .adaptive = true};
   (decoupled ? rule.shrink : rule.l2) = decoupled ? 1 - lr * config.weight_decay : config.weight_decay;
@@ -36,17 +36,17 @@ StepRule adam_rule(const OptimizerConfig& config, double lr, double t, bool deco
   return rule;
 }
 
-StepRule rule_of(const OptimizerConfig& config, double lr, int64_t step) {
+StepRule make_step_rule(const OptimizerConfig& config, double lr, int64_t step) {
   const auto t = static_cast<double>(step);
-  if (config.kind == "radam") return radam_rule(config, lr, t);
+  if (config.kind == "radam") return make_radam_rule(config, lr, t);
   if (config.kind == "adam" || config.kind == "adamw")
-    return adam_rule(config, lr, t, config.kind == "adamw");
+    return make_adam_rule(config, lr, t, config.kind == "adamw");
   if (config.kind == "sgd") return {.momentum = config.momentum, .l2 = config.weight_decay, .step_size = lr};
   if (config.kind == "adafactor") return {};
   throw ConfigError("unknown optimizer \"" + config.kind + "\"");
 }
 
-Clipping clipping_of(const OptimizerConfig& config, double gradient_scale) {
+Clipping make_clipping(const OptimizerConfig& config, double gradient_scale) {
   Clipping clipping{.gradient_scale = gradient_scale,
                     .max_norm = config.clip_norm,
                     .per_tensor = config.clip == "per_tensor"};
@@ -56,9 +56,9 @@ Clipping clipping_of(const OptimizerConfig& config, double gradient_scale) {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
+Optimizer::Optimizer(const OptimizerConfig& config, NamedParameters parameters)
     : config_(config), parameters_(std::move(parameters)) {
-  rule_of(config_, config_.lr, 1);  // throws for an unknown kind
+  make_step_rule(config_, config_.lr, 1);  // throws for an unknown kind
   const bool is_adafactor = config_.kind == "adafactor", has_second = config_.kind != "sgd" && !is_adafactor;
   if (is_adafactor) {
     std::vector<Tensor> tensors;
@@ -81,15 +81,15 @@ const RoundedWeights& Optimizer::round_weights() const {
 }
 
 void Optimizer::prepare(double lr) {
-  StepRule rule = rule_of(config_, lr, ++steps_);
+  StepRule rule = make_step_rule(config_, lr, ++steps_);
   // A smaller decay in early steps reduces the influence of the initial weights on the moving average.
   const auto t = static_cast<double>(steps_);
   rule.average_decay = std::min(config_.ema, (1 + t) / (10 + t));
   if (adafactor_) adafactor_->prepare(lr, steps_);
-  if (rule_.defined())
-    overwrite_rule(rule_, rule);
+  if (coefficients_.defined())
+    overwrite_rule(coefficients_, rule);
   else
-    rule_ = copy_rule_to_device(parameters_.empty() ? kCpu : parameters_[0].second.device(), rule);
+    coefficients_ = copy_rule_to_device(parameters_.empty() ? kCpu : parameters_[0].second.device(), rule);
 }
 
 Tensor Optimizer::apply(double gradient_scale) {
@@ -104,10 +104,11 @@ Tensor Optimizer::apply(double gradient_scale) {
     indices.push_back(i);
     slots.push_back({parameter, gradients.back(), first_moments_[i], second_moments_[i]});
   }
-  const Clipping clipping = clipping_of(config_, gradient_scale);
-  const Tensor norm =
-      adafactor_ ? apply_adafactor(indices, gradients, clipping) : optimizer_step(slots, rule_, clipping);
-  for (size_t i = 0; i < averages_.size(); ++i) average_into(averages_[i], parameters_[i].second, rule_);
+  const Clipping clipping = make_clipping(config_, gradient_scale);
+  const Tensor norm = adafactor_ ? apply_adafactor(indices, gradients, clipping)
+                                 : optimizer_step(slots, coefficients_, clipping);
+  for (size_t i = 0; i < averages_.size(); ++i)
+    average_into(averages_[i], parameters_[i].second, coefficients_);
   for (const auto& [name, parameter] : parameters_) set_gradient(parameter, {});
   return norm;
 }
@@ -136,8 +137,8 @@ void Optimizer::swap_average() {
   }
 }
 
-Optimizer::Named Optimizer::state() const {
-  Named state;
+Optimizer::NamedParameters Optimizer::state() const {
+  NamedParameters state;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = parameters_[i].first;
     if (first_moments_[i].defined()) state.emplace_back("first." + name, first_moments_[i]);

@@ -17,9 +17,9 @@ namespace tapeformer {
 
 class Optimizer {
  public:
-  using Named = std::vector<std::pair<std::string, Tensor>>;
+  using NamedParameters = std::vector<std::pair<std::string, Tensor>>;
 
-  Optimizer(const OptimizerConfig& config, Named parameters);
+  Optimizer(const OptimizerConfig& config, NamedParameters parameters);
 
   // Updates each parameter that has a gradient, and removes the gradients. Gradients are multiplied by
   // `gradient_scale` and then clipped. If clip_norm > 0, clipping multiplies each gradient by min(1,
@@ -42,7 +42,7 @@ class Optimizer {
   // apply() can therefore be replayed after prepare() has set the coefficients of the next step.
   void prepare(double lr);
   Tensor apply(double gradient_scale = 1);
-  int64_t steps() const { return steps_; }
+  int64_t step_count() const { return steps_; }
 
   // Returns copies of the current weights that are rounded to bfloat16 for matrix products; see
   // RoundedWeights. A forward and backward pass uses the copies within a RoundedWeights::Scope, which must
@@ -58,19 +58,19 @@ class Optimizer {
   // "second." for moments, "row." and "column." for the moments of Adafactor, and "average." for moving
   // averages. The result has only the tensors that this optimizer uses. The tensors share storage with the
   // optimizer, so that a checkpoint can be loaded into them.
-  Named state() const;
-  void set_steps(int64_t steps) { steps_ = steps; }
+  NamedParameters state() const;
+  void set_step_count(int64_t steps) { steps_ = steps; }
 
  private:
   OptimizerConfig config_;
-  Named parameters_;
+  NamedParameters parameters_;
   Tensor apply_adafactor(const std::vector<size_t>& indices, const std::vector<Tensor>& gradients,
                          const Clipping& clipping);
 
   std::vector<Tensor> first_moments_, second_moments_, averages_;
   std::unique_ptr<Adafactor> adafactor_;  // null unless the optimizer is "adafactor"
   RoundedWeights rounded_weights_;
-  Tensor rule_;  // coefficients of the step, on the device of the parameters
+  Tensor coefficients_;  // coefficients of the step, on the device of the parameters
   int64_t steps_ = 0;
 };
 

@@ -12,9 +12,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const Report& report);
+Json convert_to_json(const Report& report);
 
-Json json_of(const Report::Value& value) {
+Json convert_to_json(const Report::Value& value) {
   return std::visit(
       [](const auto& v) -> Json {
         using T = std::decay_t<decltype(v)>;
@@ -22,7 +22,7 @@ Json json_of(const Report::Value& value) {
           return nullptr;
         } else if constexpr (std::is_same_v<T, std::vector<Report>>) {
           Json rows = Json::array();
-          for (const Report& row : v) rows.push_back(json_of(row));
+          for (const Report& row : v) rows.push_back(convert_to_json(row));
           return rows;
         } else {
           return v;
@@ -31,22 +31,22 @@ Json json_of(const Report::Value& value) {
       value);
 }
 
-Json json_of(const Report& report) {
+Json convert_to_json(const Report& report) {
   Json object = Json::object();
-  for (const auto& [name, value] : report.fields()) object[name] = json_of(value);
+  for (const auto& [name, value] : report.fields()) object[name] = convert_to_json(value);
   return object;
 }
 
 // Significant digits of numbers: kTableDigits in tables, and kDigits elsewhere.
 constexpr int kDigits = 6, kTableDigits = 4;
 
-std::string number_text(double number, int digits) {
+std::string format_number(double number, int digits) {
   char text[32];
   std::snprintf(text, sizeof text, "%.*g", digits, number);
   return text;
 }
 
-std::string bytes_text(int64_t bytes) {
+std::string format_bytes(int64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto size = static_cast<double>(bytes);
   size_t unit = 0;
@@ -74,16 +74,16 @@ std::string list_text(const std::vector<T>& list) {
   return text.empty() ? "-" : text;
 }
 
-std::string text_of(const std::string& name, const Report::Value& value, int digits) {
+std::string format_value(const std::string& name, const Report::Value& value, int digits) {
   return std::visit(
       [&](const auto& v) -> std::string {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, bool>)
           return v ? "yes" : "no";
         else if constexpr (std::is_same_v<T, int64_t>)
-          return name.ends_with("bytes") ? bytes_text(v) : std::to_string(v);
+          return name.ends_with("bytes") ? format_bytes(v) : std::to_string(v);
         else if constexpr (std::is_same_v<T, double>)
-          return number_text(v, digits);
+          return format_number(v, digits);
         else if constexpr (std::is_same_v<T, std::string>)
           return v.empty() ? "-" : escape_line(v);
         else if constexpr (std::is_same_v<T, std::vector<int64_t>> ||
@@ -96,7 +96,7 @@ std::string text_of(const std::string& name, const Report::Value& value, int dig
 }
 
 // Returns the title of a field, without "_bytes" because the values have units: "peak" for "peak_bytes".
-std::string title_of(std::string name) {
+std::string make_title(std::string name) {
   if (name.ends_with("_bytes")) name.resize(name.size() - std::string_view("_bytes").size());
   std::replace(name.begin(), name.end(), '_', ' ');
   return name;
@@ -106,19 +106,20 @@ bool is_number(const Report::Value& value) {
   return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
 }
 
-std::string padded(const std::string& text, size_t width, bool align_right) {
+std::string pad(const std::string& text, size_t width, bool align_right) {
   const std::string blanks(width - std::min(width, text.size()), ' ');
   return align_right ? blanks + text : text + blanks;
 }
 
 // Returns the rows as a text table. Each column has the width of its widest cell, and numbers are aligned to
 // the right.
-std::string table_text(const std::vector<Report>& rows) {
+std::string format_table_text(const std::vector<Report>& rows) {
   std::vector<std::vector<std::string>> lines(1);
-  for (const auto& [name, value] : rows.front().fields()) lines[0].push_back(title_of(name));
+  for (const auto& [name, value] : rows.front().fields()) lines[0].push_back(make_title(name));
   for (const Report& row : rows) {
     lines.emplace_back();
-    for (const auto& [name, value] : row.fields()) lines.back().push_back(text_of(name, value, kTableDigits));
+    for (const auto& [name, value] : row.fields())
+      lines.back().push_back(format_value(name, value, kTableDigits));
   }
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
@@ -129,7 +130,7 @@ std::string table_text(const std::vector<Report>& rows) {
     std::string printed;
     for (size_t c = 0; c < std::min(line.size(), widths.size()); ++c) {
       if (c > 0) printed += "  ";
-      printed += padded(line[c], widths[c], is_number(rows.front().fields()[c].second));
+      printed += pad(line[c], widths[c], is_number(rows.front().fields()[c].second));
     }
     text += printed.substr(0, printed.find_last_not_of(' ') + 1) + "\n";
   }
@@ -145,7 +146,7 @@ Report& Report::add(std::string name, Value value) {
 
 std::string to_json(const Report& report) {
   // Paths and messages of the system may be invalid UTF-8, which JSON does not allow.
-  return json_of(report).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return convert_to_json(report).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string to_text(const Report& report) {
@@ -156,9 +157,9 @@ std::string to_text(const Report& report) {
   for (const auto& [name, value] : report.fields()) {
     const auto* rows = std::get_if<std::vector<Report>>(&value);
     if (!rows)
-      text += padded(title_of(name), width, false) + "  " + text_of(name, value, kDigits) + "\n";
+      text += pad(make_title(name), width, false) + "  " + format_value(name, value, kDigits) + "\n";
     else if (!rows->empty())
-      tables += (text.empty() && tables.empty() ? "" : "\n") + table_text(*rows);
+      tables += (text.empty() && tables.empty() ? "" : "\n") + format_table_text(*rows);
   }
   return text + tables;
 }

@@ -15,7 +15,7 @@ double Schedule::factor(int64_t step) const {
     return std::pow(config_.factor, static_cast<double>(drops));
   }
   if (config_.kind == "cosine") {
-    const auto span = static_cast<double>(std::max<int64_t>(total_ - warmup, 1));
+    const auto span = static_cast<double>(std::max<int64_t>(total_steps_ - warmup, 1));
     const double done = std::min(static_cast<double>(step - warmup) / span, 1.0);
     return config_.final_lr_ratio +
            (1 - config_.final_lr_ratio) * 0.5 * (1 + std::cos(std::numbers::pi * done));
@@ -25,7 +25,7 @@ double Schedule::factor(int64_t step) const {
   return config_.kind == "plateau" ? state.plateau_factor : 1;
 }
 
-void Schedule::observe(double loss) {
+void Schedule::observe_loss(double loss) {
   if (config_.kind != "plateau") return;
   if (loss < state.best_loss * (1 - config_.threshold)) {
     state.best_loss = loss;

@@ -21,12 +21,12 @@ namespace tapeformer {
 //   threshold_mode "rel" and cooldown 0.
 class Schedule {
  public:
-  Schedule(const ScheduleConfig& config, int64_t total_steps) : config_(config), total_(total_steps) {}
+  Schedule(const ScheduleConfig& config, int64_t total_steps) : config_(config), total_steps_(total_steps) {}
 
   // Returns the factor of step `step`, counted from 0.
   double factor(int64_t step) const;
   // Updates a plateau schedule with the loss of an evaluation. Other schedules ignore the loss.
-  void observe(double loss);
+  void observe_loss(double loss);
 
   // The state of a plateau schedule, which checkpoints contain.
   struct State {
@@ -37,7 +37,7 @@ class Schedule {
 
  private:
   ScheduleConfig config_;
-  int64_t total_;
+  int64_t total_steps_;
 };
 
 }  // namespace tapeformer

@@ -68,7 +68,7 @@ StopSignals::~StopSignals() {
   sigaction(SIGTERM, &old_terminate, nullptr);
 }
 
-int StopSignals::requested() const {
+int StopSignals::requested_signal() const {
   return stop_signal;
 }
 

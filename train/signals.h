@@ -29,7 +29,7 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   // Returns the last recorded signal, SIGINT or SIGTERM, or 0 if there was none.
-  int requested() const;
+  int requested_signal() const;
 };
 
 // A function that long computations call between batches. If the function returns true, the computation

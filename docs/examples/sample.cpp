@@ -25,7 +25,7 @@ int main(int argc, char** argv) try {
   options.seed = 1;
   if (!supports(run.model->options().encoder.attention, &AttentionCapabilities::recurrent))
     options.mode = GenerationMode::recompute;
-  const Tensor sequences = generate(*run.model, first, run.data.length + 1, options);
+  const Tensor sequences = generate(*run.model, first, run.dataset_info.length + 1, options);
   std::cout << sequences << "\n";
   return 0;
 } catch (const std::exception& error) {

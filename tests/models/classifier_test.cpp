@@ -16,7 +16,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-ClassifierOptions classifier_options(const std::string& attention) {
+ClassifierOptions make_classifier_options(const std::string& attention) {
   ClassifierOptions options{
       .encoder = small_encoder(attention), .vocabulary = 7, .classes = 3, .max_length = 12};
   options.encoder.activation = Activation::gelu;  // finite differences fail at the kink of relu
@@ -33,7 +33,7 @@ Batch labelled_batch() {
 }  // namespace
 
 TEST_CASE("classifier: only sequences of different lengths need length masks") {
-  ClassifierOptions options = classifier_options("big-bird");
+  ClassifierOptions options = make_classifier_options("big-bird");
   CHECK_THROWS_WITH_AS(Classifier{options}, doctest::Contains("has no length masks"), OptionError);
   options.has_varied_lengths = false;
   const Classifier classifier(options);
@@ -43,7 +43,7 @@ TEST_CASE("classifier: only sequences of different lengths need length masks") {
 TEST_CASE("classifier: logits do not depend on padding, with every attention kind with length masks") {
   for (const std::string& attention : length_mask_kinds()) {
     CAPTURE(attention);
-    Classifier model(classifier_options(attention));
+    Classifier model(make_classifier_options(attention));
     model.initialize(3);
     model.convert(DType::float64);
     const Batch batch = labelled_batch();
@@ -61,7 +61,7 @@ TEST_CASE("classifier: gradients of all parameters pass the gradient check, with
   for (const std::string& attention : length_mask_kinds()) {
     CAPTURE(attention);
     Decisions decisions;  // keeps hash buckets while parameters change
-    Classifier model(classifier_options(attention));
+    Classifier model(make_classifier_options(attention));
     model.initialize(3);
     model.convert(DType::float64);
     const Batch batch = labelled_batch();
@@ -71,7 +71,7 @@ TEST_CASE("classifier: gradients of all parameters pass the gradient check, with
 }
 
 TEST_CASE("classifier: with summary tokens, padding has no effect and gradients pass the gradient check") {
-  ClassifierOptions options = classifier_options("etc");
+  ClassifierOptions options = make_classifier_options("etc");
   options.summary_tokens = 2;
   Classifier model(options);
   model.initialize(3);
@@ -81,12 +81,12 @@ TEST_CASE("classifier: with summary tokens, padding has no effect and gradients 
   const Tensor alone = slice(slice(batch.tokens, 0, 1, 2), 1, 0, 5).clone();
   CHECK(max_difference(model.forward(alone, {}, {}), slice(logits, 0, 1, 2)) < 1e-10);
   check_parameter_gradients(model, [&] { return model.loss(batch, {}); });
-  Classifier without(classifier_options("etc"));
+  Classifier without(make_classifier_options("etc"));
   CHECK(parameter_count(model) == parameter_count(without) + 2 * options.encoder.width());
 }
 
 TEST_CASE("classifier: the loss is the mean cross entropy, and the accuracy counts the largest logits") {
-  Classifier model(classifier_options("softmax"));
+  Classifier model(make_classifier_options("softmax"));
   model.initialize(3);
   model.convert(DType::float64);
   const Batch batch = labelled_batch();
@@ -105,12 +105,12 @@ TEST_CASE("classifier: the loss is the mean cross entropy, and the accuracy coun
 }
 
 TEST_CASE("classifier: invalid options and arguments are errors") {
-  Classifier model(classifier_options("linformer"));
+  Classifier model(make_classifier_options("linformer"));
   model.initialize(1);
   CHECK_THROWS_WITH_AS(model.forward(random_tokens(1, 13, 7), {}, {}),
                        "classifier: tokens (1, 13) must be (batch, length) with length at most 12",
                        ShapeError);
-  ClassifierOptions options = classifier_options("linformer");
+  ClassifierOptions options = make_classifier_options("linformer");
   options.encoder.attention.front().options.set("rank", int64_t{13});
   CHECK_THROWS_WITH_AS(
       Classifier{options},

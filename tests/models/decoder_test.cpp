@@ -201,8 +201,8 @@ TEST_CASE("the windows of a token stream give the distributions of their tokens 
 }
 
 TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits only at the end") {
-  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
-  for (const Device device : other_devices())
+  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
+  for (const Device device : list_cuda_devices())
     for (const AutoregressiveOptions& options : recurrent_models()) {
       CAPTURE(kinds_text(options.encoder.attention));
       AutoregressiveModel model(options);
@@ -226,7 +226,7 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
 // No other test of this program samples from float32 logits on a device. So this test launches the sampling
 // kernels for the first time.
 TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the first tokens are given") {
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const Head head : {Head::logistic_mixture, Head::categorical}) {
       AutoregressiveModel model(small_options("linear", head));
       model.initialize(3);
@@ -240,7 +240,7 @@ TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the
 }
 
 TEST_CASE("cuda: replayed decoding steps continue prefixes of any length") {
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const std::string& attention : recurrent_kinds()) {
       AutoregressiveModel model(small_options(attention));
       model.initialize(3);

@@ -126,7 +126,7 @@ double routing_error(const Attention& attention, const RoutingInputs& in, int64_
           for (size_t d = 0; d < row.size(); ++d) expected[d] += row[d];
         }
         for (int64_t d = 0; d < kRoutingDim; ++d)
-          worst = larger_error(
+          worst = max_error(
               worst, std::abs(out.data<double>()[((b * length + i) * kRoutingHeads + h) * kRoutingDim + d] -
                               expected[static_cast<size_t>(d)] / std::max(found, 1.0)));
       }

@@ -187,7 +187,7 @@ double sinkhorn_error(const Attention& attention, const SinkhornInputs& in, cons
       for (int64_t i = 0; i < valid; ++i) {
         const std::vector<double> expected = reference.result(i);
         for (int64_t d = 0; d < kSinkhornDim; ++d)
-          worst = larger_error(
+          worst = max_error(
               worst,
               std::abs(out.data<double>()[((b * in.q.size(1) + i) * kSinkhornHeads + h) * kSinkhornDim + d] -
                        expected[static_cast<size_t>(d)]));

@@ -43,7 +43,7 @@ double tolerance(DType dtype) {
 }  // namespace
 
 TEST_CASE("cuda: steps of linear attention give the state and the outputs of the CPU") {
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const DType dtype : {DType::float64, DType::float32})
       for (const StepSizes& s : kStepSizes)
         for (const FeatureMap map : {FeatureMap::elu_plus_one, FeatureMap::squared_relu}) {
@@ -64,7 +64,7 @@ TEST_CASE("cuda: steps of linear attention give the state and the outputs of the
 }
 
 TEST_CASE("steps of linear attention can write bfloat16 results") {
-  for (const Device device : all_devices())
+  for (const Device device : list_devices())
     for (const StepSizes& s : kStepSizes) {
       const auto run = [&](DType dtype) {
         const LinearAttentionState state =
@@ -80,7 +80,7 @@ TEST_CASE("steps of linear attention can write bfloat16 results") {
 }
 
 TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of the CPU") {
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const DType dtype : {DType::float64, DType::float32})
       for (const StepSizes& s : kStepSizes) {
         CAPTURE(s.value_dim);

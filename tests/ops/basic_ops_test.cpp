@@ -80,8 +80,8 @@ TEST_CASE("argmax and max select the first of equal elements") {
 }
 
 TEST_CASE("cuda: rows that are too long for one block are summed correctly") {
-  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
-  for (const Device device : other_devices())
+  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
+  for (const Device device : list_cuda_devices())
     for (const Shape& shape : {Shape{2, 40003}, Shape{1, 16385}}) {
       const Tensor x = normal(shape);
       CHECK(max_difference(sum(x.to(device), 1), sum(x, 1)) < 1e-11);

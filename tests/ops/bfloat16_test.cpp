@@ -73,7 +73,7 @@ void check_layer_norm(Device device) {
 // then rounds only probabilities, states, features and results.
 std::vector<OpCase> attention_cases() {
   std::vector<OpCase> table;
-  add_attention(table);
+  add_attention_cases(table);
   for (OpCase& op : table)
     for (Tensor& input : op.inputs) input = exact_in_bfloat16(input);
   return table;
@@ -100,8 +100,9 @@ void check_errors(const Tensor& expected, const Tensor& found) {
 void check_attention(Device device) {
   for (const OpCase& op : attention_cases()) {
     CAPTURE(op.name);
-    const auto exact = outcome_of(op, kCpu, DType::float64), found = outcome_of(op, device, DType::bfloat16),
-               again = outcome_of(op, device, DType::bfloat16);
+    const auto exact = compute_result_and_gradients(op, kCpu, DType::float64),
+               found = compute_result_and_gradients(op, device, DType::bfloat16),
+               again = compute_result_and_gradients(op, device, DType::bfloat16);
     for (size_t i = 0; i < found.size(); ++i) {
       CAPTURE(i);  // 0 is the result, and the other indices are gradients of inputs
       check_errors(exact[i], found[i]);
@@ -128,7 +129,8 @@ void check_common_values(Device device) {
         "",
         [causal](const auto& in) { return linear_attention(in[0], in[1], in[2], {.causal = causal}); },
         {with_common(1), with_common(2), with_common(3)}};
-    const auto exact = outcome_of(op, kCpu, DType::float64), found = outcome_of(op, device, DType::bfloat16);
+    const auto exact = compute_result_and_gradients(op, kCpu, DType::float64),
+               found = compute_result_and_gradients(op, device, DType::bfloat16);
     for (size_t i = 0; i < exact.size(); ++i) {
       CAPTURE(i);
       const auto a = exact[i].to_vector(), b = found[i].to_vector();
@@ -158,7 +160,7 @@ TEST_CASE("layer norm with a bfloat16 branch agrees with float64 and is determin
   check_layer_norm(kCpu);
 }
 TEST_CASE("cuda: layer norm with a bfloat16 branch agrees with float64 and is deterministic") {
-  for (const Device device : other_devices()) check_layer_norm(device);
+  for (const Device device : list_cuda_devices()) check_layer_norm(device);
 }
 
 TEST_CASE("layer norm rounds the gradient of a bfloat16 branch once, with the statistics of float32") {
@@ -179,14 +181,14 @@ TEST_CASE("errors of attention in bfloat16 have the size of rounding errors, and
 }
 TEST_CASE(
     "cuda: attention in bfloat16 on tensor cores has errors of the size of rounding and is deterministic") {
-  for (const Device device : other_devices()) check_attention(device);
+  for (const Device device : list_cuda_devices()) check_attention(device);
 }
 TEST_CASE("cuda: attention in bfloat16 gives the results and gradients of the CPU up to rounding") {
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const OpCase& op : attention_cases()) {
       CAPTURE(op.name);
-      const auto expected = outcome_of(op, kCpu, DType::bfloat16),
-                 found = outcome_of(op, device, DType::bfloat16);
+      const auto expected = compute_result_and_gradients(op, kCpu, DType::bfloat16),
+                 found = compute_result_and_gradients(op, device, DType::bfloat16);
       for (size_t i = 0; i < found.size(); ++i) {
         CAPTURE(i);
         check_errors(expected[i], found[i]);
@@ -201,7 +203,7 @@ TEST_CASE(
 TEST_CASE(
     "cuda: linear attention in bfloat16: gradients of queries are accurate for values with a large common "
     "part") {
-  for (const Device device : other_devices()) check_common_values(device);
+  for (const Device device : list_cuda_devices()) check_common_values(device);
 }
 
 TEST_CASE("cuda: attention in bfloat16 has the same bits with and without 16-byte loads") {
@@ -220,7 +222,7 @@ TEST_CASE("cuda: attention in bfloat16 has the same bits with and without 16-byt
     for (const Tensor& leaf : leaves) all.push_back(gradient(leaf).to_vector());
     return all;
   };
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const int64_t length : {30, 128, 195})
       for (const int64_t dim : {16, 32, 40, 72})
         for (const bool softmax : {false, true})

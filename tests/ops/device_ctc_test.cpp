@@ -31,7 +31,8 @@ Case random_case(int64_t batch, int64_t frames, int64_t classes, int64_t longest
   return made;
 }
 
-std::vector<Tensor> outcome_of(const Case& c, DType dtype, Device device, CtcReduction reduction) {
+std::vector<Tensor> compute_result_and_gradients(const Case& c, DType dtype, Device device,
+                                                 CtcReduction reduction) {
   const Tensor x = require_grad(c.logits.to(dtype).to(device).alias());
   const CtcLoss loss = ctc_loss(x, c.frame_lengths, c.labels, c.label_lengths, {.reduction = reduction});
   backward(loss.loss, Tensor::full({}, 1.5, dtype, device));
@@ -43,7 +44,7 @@ std::vector<Tensor> outcome_of(const Case& c, DType dtype, Device device, CtcRed
 }  // namespace
 
 TEST_CASE("cuda: the CTC loss and its gradient equal the CPU and are bit-identical in every run") {
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const auto& size : {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 2, 1},
                              {7, 40, 5, 17},
                              {3, 33, 131, 0},
@@ -55,9 +56,9 @@ TEST_CASE("cuda: the CTC loss and its gradient equal the CPU and are bit-identic
           CAPTURE(frames);
           CAPTURE(name_of(dtype));
           const Case c = random_case(batch, frames, classes, longest, static_cast<int>(frames));
-          const std::vector<Tensor> expected = outcome_of(c, dtype, kCpu, reduction),
-                                    found = outcome_of(c, dtype, device, reduction);
-          const std::vector<Tensor> again = outcome_of(c, dtype, device, reduction);
+          const std::vector<Tensor> expected = compute_result_and_gradients(c, dtype, kCpu, reduction),
+                                    found = compute_result_and_gradients(c, dtype, device, reduction);
+          const std::vector<Tensor> again = compute_result_and_gradients(c, dtype, device, reduction);
           const double losses = static_cast<double>(frames) * 10,
                        error = dtype == DType::float64 ? 1e-12 : 3e-6;
           CHECK(max_difference(found[0], expected[0]) < error * losses);
@@ -69,7 +70,7 @@ TEST_CASE("cuda: the CTC loss and its gradient equal the CPU and are bit-identic
 }
 
 TEST_CASE("cuda: CTC with infeasible labels and with logits that are not finite equals the CPU") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     Case c = random_case(4, 12, 5, 3, 1);
     for (int64_t b = 0; b < 4; ++b)
       c.frame_lengths.data<int64_t>()[b] = 12, c.label_lengths.data<int64_t>()[b] = 2;
@@ -79,8 +80,10 @@ TEST_CASE("cuda: CTC with infeasible labels and with logits that are not finite 
       logits[60 + 5 * t + c.labels.data<int64_t>()[3]] = -INFINITY;
     c.frame_lengths.data<int64_t>()[2] = 1;  // utterance 2 has too few frames for its labels
     logits[2 * 60 + 5] = NAN;                // frame 1 of utterance 2 is padding
-    const std::vector<Tensor> expected = outcome_of(c, DType::float64, kCpu, CtcReduction::per_utterance);
-    const std::vector<Tensor> found = outcome_of(c, DType::float64, device, CtcReduction::per_utterance);
+    const std::vector<Tensor> expected =
+        compute_result_and_gradients(c, DType::float64, kCpu, CtcReduction::per_utterance);
+    const std::vector<Tensor> found =
+        compute_result_and_gradients(c, DType::float64, device, CtcReduction::per_utterance);
     for (const size_t i : {1, 2}) {
       const auto a = expected[i].to_vector(), b = found[i].to_vector();
       for (size_t k = 0; k < a.size(); ++k)

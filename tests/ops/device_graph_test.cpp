@@ -25,9 +25,9 @@ DropoutMask mask_at(uint64_t step) {
 TEST_CASE(
     "cuda: a graph replays the recorded ops with the current contents of memory and the random numbers of "
     "the step") {
-  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
+  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   if constexpr (kHasCuda)
-    for (const Device device : other_devices()) {
+    for (const Device device : list_cuda_devices()) {
       const Tensor x = normal({7, 9}).to(device), w = normal({9, 5}).to(device);
       Tensor out;
       const auto work = [&](uint64_t step) { return matmul(dropout(x, mask_at(step)), w); };
@@ -45,7 +45,7 @@ TEST_CASE(
 
 TEST_CASE("cuda: no other tensor uses the memory of a graph before the graph is destroyed") {
   if constexpr (kHasCuda)
-    for (const Device device : other_devices()) {
+    for (const Device device : list_cuda_devices()) {
       const Tensor x = normal({1000}).to(device);
       Tensor out;
       const auto work = [&] { return add(mul(x, 3), mul(exp(x), 2)); };
@@ -67,7 +67,7 @@ TEST_CASE("cuda: no other tensor uses the memory of a graph before the graph is 
 
 TEST_CASE("cuda: an op that a graph cannot repeat is an error with its name, and the device remains usable") {
   if constexpr (kHasCuda)
-    for (const Device device : other_devices()) {
+    for (const Device device : list_cuda_devices()) {
       const Tensor x = normal({4, 4}).to(device), rule = copy_rule_to_device(device, {});
       const auto message_of = [&](const std::function<void()>& work) {
         try {

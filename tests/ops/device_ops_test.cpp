@@ -20,7 +20,7 @@ using namespace tapeformer::test;
 
 TEST_CASE("cuda: ops of decoding give the results of the CPU") {
   const NoGrad no_grad;
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{1, 5, 3}, {4, 32, 8}, {37, 33, 70}}) {
       const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
       CAPTURE(rows);
@@ -57,7 +57,7 @@ TEST_CASE("cuda: ops of decoding give the results of the CPU") {
 }
 
 TEST_CASE("cuda: samples of the mixture of logistics equal the samples on the CPU") {
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const int64_t mixtures : {1, 10, 64})
       for (const SamplingScale scale : {SamplingScale::elu, SamplingScale::exp}) {
         constexpr int64_t kRows = 131;
@@ -70,7 +70,7 @@ TEST_CASE("cuda: samples of the mixture of logistics equal the samples on the CP
 }
 
 TEST_CASE("cuda: sampled classes equal the classes on the CPU, and ties select the first class") {
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const int64_t classes : {1, 11, 32, 33, 256})
       for (const bool greedy : {false, true})
         for (const DType dtype : {DType::float32, DType::float64}) {
@@ -91,7 +91,7 @@ TEST_CASE("cuda: sampled classes equal the classes on the CPU, and ties select t
 }
 
 TEST_CASE("cuda: sampling with top-k, top-p and temperature gives the classes of the CPU") {
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const int64_t classes : {2, 33, 300})
       for (const ClassSampling& sampling :
            {ClassSampling{.temperature = 0.5}, ClassSampling{.top_k = 1}, ClassSampling{.top_k = 7},
@@ -109,7 +109,7 @@ TEST_CASE("cuda: sampling with top-k, top-p and temperature gives the classes of
 }
 
 TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and gives NaN on the device") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const Tensor table = normal({4, 3}).to(device), bad = Tensor::from<int64_t>({1, 4, -1, 0}, {4});
     CHECK_THROWS_AS(embedding(table, bad), ShapeError);
     CHECK_THROWS_AS(cross_entropy(table, bad), ShapeError);
@@ -171,7 +171,7 @@ TEST_CASE(
                       .eps = 1e-8,
                       .adaptive = true};
   const StepRule sgd{.momentum = 0.9, .shrink = 0.99, .step_size = 0.1};
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const DType dtype : {DType::float64, DType::float32})
       for (const Clipping& clipping : {Clipping{.gradient_scale = -0.5}, Clipping{.max_norm = 3},
                                        Clipping{.gradient_scale = 2, .max_norm = 10, .per_tensor = true}})

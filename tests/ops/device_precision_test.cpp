@@ -45,8 +45,9 @@ class PrecisionScope {
 
 // Returns the result of a linear layer and the gradients of x, weight and bias, in float64 on the CPU.
 // `inputs` are x, weight and bias, `dtype` is the dtype of x, and `result` is the dtype of the result.
-std::vector<Tensor> outcome_of(const std::vector<Tensor>& inputs, Device device, DType dtype,
-                               Activation activation, double dropout, std::optional<DType> result = {}) {
+std::vector<Tensor> compute_result_and_gradients(const std::vector<Tensor>& inputs, Device device,
+                                                 DType dtype, Activation activation, double dropout,
+                                                 std::optional<DType> result = {}) {
   std::vector<Tensor> leaves;
   for (const Tensor& input : inputs) {
     // The weight and the bias are never bfloat16.
@@ -83,8 +84,8 @@ void check_rounding(Device device) {
       CAPTURE(rows);
       const PrecisionScope scope(device, precision);
       const std::vector<Tensor> inputs = inputs_of(rows, in, out);
-      const auto exact = outcome_of(inputs, kCpu, DType::float64, Activation::none, 0),
-                 found = outcome_of(inputs, device, DType::float32, Activation::none, 0);
+      const auto exact = compute_result_and_gradients(inputs, kCpu, DType::float64, Activation::none, 0),
+                 found = compute_result_and_gradients(inputs, device, DType::float32, Activation::none, 0);
       // The bounds of the errors are relative to the sums of the absolute values of the terms. The same
       // products with absolute values as inputs compute these sums.
       std::vector<Tensor> sizes;
@@ -129,9 +130,9 @@ void check_bfloat16_precision(Device device) {
         inputs[0] = mul(inputs[0], 1 / std::sqrt(static_cast<double>(in)));
         // Rounds the inputs to bfloat16, so that relu sets the same elements to 0 as in float64.
         for (Tensor& input : inputs) input = input.to(DType::bfloat16).to(DType::float64);
-        const auto exact = outcome_of(inputs, kCpu, DType::float64, activation, dropout),
-                   found = outcome_of(inputs, device, DType::float32, activation, dropout),
-                   again = outcome_of(inputs, device, DType::float32, activation, dropout);
+        const auto exact = compute_result_and_gradients(inputs, kCpu, DType::float64, activation, dropout),
+                   found = compute_result_and_gradients(inputs, device, DType::float32, activation, dropout),
+                   again = compute_result_and_gradients(inputs, device, DType::float32, activation, dropout);
         for (size_t i = 0; i < found.size(); ++i) {
           CAPTURE(i);
           double largest = 1;
@@ -158,9 +159,11 @@ void check_bfloat16_inputs(Device device) {
           std::vector<Tensor> inputs = inputs_of(rows, in, out);
           inputs[0] = mul(inputs[0], 1 / std::sqrt(static_cast<double>(in)));
           for (Tensor& input : inputs) input = input.to(DType::bfloat16).to(DType::float64);
-          const auto exact = outcome_of(inputs, kCpu, DType::float64, activation, dropout),
-                     found = outcome_of(inputs, device, DType::bfloat16, activation, dropout, result),
-                     again = outcome_of(inputs, device, DType::bfloat16, activation, dropout, result);
+          const auto exact = compute_result_and_gradients(inputs, kCpu, DType::float64, activation, dropout),
+                     found = compute_result_and_gradients(inputs, device, DType::bfloat16, activation,
+                                                          dropout, result),
+                     again = compute_result_and_gradients(inputs, device, DType::bfloat16, activation,
+                                                          dropout, result);
           for (size_t i = 0; i < found.size(); ++i) {
             CAPTURE(i);
             double largest = 1;
@@ -216,10 +219,10 @@ void check_lstm(Device device) {
       CAPTURE(directions);
       CAPTURE(name_of(rounding));
       const OpCase op = lstm_case(lstm_inputs(directions, rounding));
-      const auto exact = outcome_of(op, kCpu, DType::float64);
+      const auto exact = compute_result_and_gradients(op, kCpu, DType::float64);
       const PrecisionScope scope(device, Precision::bfloat16);
-      const auto found = outcome_of(op, device, DType::float32),
-                 again = outcome_of(op, device, DType::float32);
+      const auto found = compute_result_and_gradients(op, device, DType::float32),
+                 again = compute_result_and_gradients(op, device, DType::float32);
       for (size_t i = 0; i < found.size(); ++i) {
         CAPTURE(i);  // 0 is the result, 1 the gradient of x, and the other indices are gradients of weights
         const bool is_product = i == 1 || (i >= 2 && (i - 2) % 4 < 2);
@@ -244,17 +247,17 @@ void check_conv1d(Device device) {
                     return conv1d(in[0], in[1], in[2], {}, {2, 1, 1});
                   },
                   {normal({3, 40, 12}, 1), normal({24, 3, 12}, 2), normal({24}, 3)}};
-  const auto expected = outcome_of(op, device, DType::float32);
+  const auto expected = compute_result_and_gradients(op, device, DType::float32);
   const PrecisionScope scope(device, Precision::bfloat16);
-  const auto found = outcome_of(op, device, DType::float32);
+  const auto found = compute_result_and_gradients(op, device, DType::float32);
   for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].to_vector() == expected[i].to_vector());
 }
 
 }  // namespace
 
 TEST_CASE("cuda: errors of linear layers and of their gradients correspond to the rounding of operands") {
-  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
-  for (const Device device : other_devices()) check_rounding(device);
+  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
+  for (const Device device : list_cuda_devices()) check_rounding(device);
 }
 TEST_CASE(
     "errors of linear layers on the CPU, and of their gradients, correspond to the rounding of operands") {
@@ -262,28 +265,28 @@ TEST_CASE(
 }
 
 TEST_CASE("cuda: bfloat16 layers with activation and dropout agree with float64 and are deterministic") {
-  for (const Device device : other_devices()) check_bfloat16_precision(device);
+  for (const Device device : list_cuda_devices()) check_bfloat16_precision(device);
 }
 TEST_CASE("bfloat16 layers on the CPU with activation and dropout agree with float64 and are deterministic") {
   check_bfloat16_precision(kCpu);
 }
 
 TEST_CASE("cuda: layers with bfloat16 inputs agree with float64 for both dtypes of the result") {
-  for (const Device device : other_devices()) check_bfloat16_inputs(device);
+  for (const Device device : list_cuda_devices()) check_bfloat16_inputs(device);
 }
 TEST_CASE("layers on the CPU with bfloat16 inputs agree with float64 for both dtypes of the result") {
   check_bfloat16_inputs(kCpu);
 }
 
 TEST_CASE("cuda: errors of an LSTM in bfloat16 correspond to the rounding of operands") {
-  for (const Device device : other_devices()) check_lstm(device);
+  for (const Device device : list_cuda_devices()) check_lstm(device);
 }
 TEST_CASE("errors of an LSTM in bfloat16 on the CPU correspond to the rounding of operands") {
   check_lstm(kCpu);
 }
 
 TEST_CASE("convolutions are computed in float32 in the precision bfloat16") {
-  for (const Device device : all_devices()) check_conv1d(device);
+  for (const Device device : list_devices()) check_conv1d(device);
 }
 
 TEST_CASE("a cast rounds its result and its gradient, and wrong dtypes of linear layers are errors") {
@@ -302,7 +305,7 @@ TEST_CASE("a cast rounds its result and its gradient, and wrong dtypes of linear
 
 TEST_CASE("cuda: bfloat16 products are summed in float32 for sums of any length") {
   constexpr int64_t kLong = 70001;
-  for (const Device device : all_devices()) {
+  for (const Device device : list_devices()) {
     const PrecisionScope scope(device, Precision::bfloat16);
     const auto ones = [](int64_t a, int64_t b) { return Tensor::full({a, b}, 1, DType::float32); };
     const Tensor wide = linear(ones(1, kLong).to(device), ones(1, kLong).to(device), {});
@@ -321,7 +324,7 @@ TEST_CASE("cuda: results in bfloat16 are rounded once: parts of a long sum stay 
   const Tensor rows = Tensor::full({kSize, 2 * kHalf}, 1);
   rows.view({kSize, kHalf - 1}, {2 * kHalf, 1}, kHalf).fill(-1);
   rows.view({kSize, 1}, {2 * kHalf, 1}, 2 * kHalf - 1).fill(0);
-  for (const Device device : all_devices()) {
+  for (const Device device : list_devices()) {
     const Tensor x = rows.to(DType::bfloat16).to(device),
                  weight = Tensor::full({kSize, 2 * kHalf}, 1, DType::float32, device);
     for (const Tensor& bias : {Tensor{}, Tensor::zeros({kSize}, DType::float32, device)})

@@ -314,7 +314,7 @@ void add_lstm(std::vector<OpCase>& table) {
 
 }  // namespace
 
-std::vector<OpCase> op_table() {
+std::vector<OpCase> make_op_table() {
   std::vector<OpCase> table;
   add_elementwise(table);
   add_views(table);
@@ -325,12 +325,12 @@ std::vector<OpCase> op_table() {
   add_linear_sizes(table);
   add_mixtures(table);
   add_lstm(table);
-  add_attention(table);
-  add_float_attention(table);
+  add_attention_cases(table);
+  add_float_attention_cases(table);
   return table;
 }
 
-std::vector<Tensor> outcome_of(const OpCase& op, Device device, DType dtype) {
+std::vector<Tensor> compute_result_and_gradients(const OpCase& op, Device device, DType dtype) {
   std::vector<Tensor> inputs, leaves;
   for (const Tensor& input : op.inputs) {
     if (is_floating(input.dtype())) leaves.push_back(require_grad(input.to(dtype).to(device).alias()));

@@ -274,7 +274,7 @@ void add_lsh_attention(std::vector<OpCase>& table) {
 
 }  // namespace
 
-void add_attention(std::vector<OpCase>& table) {
+void add_attention_cases(std::vector<OpCase>& table) {
   add_linear_attention(table);
   add_softmax_attention(table);
   add_rotary(table);
@@ -282,7 +282,7 @@ void add_attention(std::vector<OpCase>& table) {
   add_lsh_dropout(table);
 }
 
-void add_float_attention(std::vector<OpCase>& table) {
+void add_float_attention_cases(std::vector<OpCase>& table) {
   add_relative_scores(table);
   for (const int64_t features : {1, 7, 33, 300})
     for (const RandomFeatureMap map : {RandomFeatureMap::softmax_key, RandomFeatureMap::relu})

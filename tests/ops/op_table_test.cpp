@@ -33,7 +33,7 @@ double largest(const Tensor& tensor) {
 // Returns the cases of a part of the table: "2/16" selects every 16th case from the second. An empty text
 // selects all cases. Throws std::invalid_argument for other texts.
 std::vector<OpCase> table_part(const std::string& text) {
-  std::vector<OpCase> table = op_table();
+  std::vector<OpCase> table = make_op_table();
   if (text.empty()) return table;
   size_t part = 0, parts = 0;
   char slash = 0;
@@ -55,8 +55,8 @@ std::vector<OpCase> table_part_of_environment() {
 }  // namespace
 
 TEST_CASE("every op passes the gradient check in float64") {
-  for (const OpCase& op : op_table()) {
-    if (op.large) continue;
+  for (const OpCase& op : make_op_table()) {
+    if (op.is_large) continue;
     CAPTURE(op.name);
     const GradcheckResult result = gradcheck(op.function, op.inputs, 1e-4);
     CHECK(result.message == "");
@@ -65,7 +65,7 @@ TEST_CASE("every op passes the gradient check in float64") {
 }
 
 TEST_CASE("float32 results and gradients of every op are near float64") {
-  for (const OpCase& op : op_table()) {
+  for (const OpCase& op : make_op_table()) {
     CAPTURE(op.name);
     std::vector<Tensor> singles;
     for (const Tensor& input : op.inputs)
@@ -74,41 +74,42 @@ TEST_CASE("float32 results and gradients of every op are near float64") {
     CHECK(single.dtype() == DType::float32);
     double largest = 1;
     for (const double value : exact.to_vector()) largest = std::max(largest, std::abs(value));
-    CHECK(max_difference(exact, single.to(DType::float64)) < op.roundings * 32 * 1.2e-7 * largest);
+    CHECK(max_difference(exact, single.to(DType::float64)) < op.tolerance_factor * 32 * 1.2e-7 * largest);
   }
 }
 
 TEST_CASE("results and gradients of every op are bit-identical in every run") {
-  for (const OpCase& op : op_table()) {
+  for (const OpCase& op : make_op_table()) {
     CAPTURE(op.name);
-    CHECK(joined(outcome_of(op, kCpu, DType::float64)) == joined(outcome_of(op, kCpu, DType::float64)));
+    CHECK(joined(compute_result_and_gradients(op, kCpu, DType::float64)) ==
+          joined(compute_result_and_gradients(op, kCpu, DType::float64)));
   }
 }
 
 TEST_CASE("cuda: every op gives the results and gradients of the CPU and is bit-identical in every run") {
-  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
-  for (const Device device : other_devices())
+  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
+  for (const Device device : list_cuda_devices())
     for (const OpCase& op : table_part_of_environment()) {
       CAPTURE(op.name);
       for (const DType dtype : {DType::float64, DType::float32}) {
         CAPTURE(name_of(dtype));
-        const std::vector<Tensor> expected = outcome_of(op, kCpu, dtype),
-                                  found = outcome_of(op, device, dtype);
+        const std::vector<Tensor> expected = compute_result_and_gradients(op, kCpu, dtype),
+                                  found = compute_result_and_gradients(op, device, dtype);
         REQUIRE(found.size() == expected.size());
         for (size_t i = 0; i < found.size(); ++i) {
           CAPTURE(i);  // 0 is the result, and the other indices are gradients of inputs
           CHECK(found[i].dtype() == dtype);
           CHECK(max_difference(found[i], expected[i]) <
-                (dtype == DType::float64 ? 1e-12 : op.roundings * 32 * 1.2e-7) * largest(expected[i]));
+                (dtype == DType::float64 ? 1e-12 : op.tolerance_factor * 32 * 1.2e-7) * largest(expected[i]));
         }
-        CHECK(joined(found) == joined(outcome_of(op, device, dtype)));
+        CHECK(joined(found) == joined(compute_result_and_gradients(op, device, dtype)));
       }
     }
 }
 
 TEST_CASE("the parts of the op table contain each case once") {
   std::vector<std::string> all, found;
-  for (const OpCase& op : op_table()) all.push_back(op.name);
+  for (const OpCase& op : make_op_table()) all.push_back(op.name);
   for (int part = 1; part <= 7; ++part)
     for (const OpCase& op : table_part(std::to_string(part) + "/7")) found.push_back(op.name);
   CHECK(found != all);  // the parts are interleaved
@@ -120,7 +121,7 @@ TEST_CASE("the parts of the op table contain each case once") {
 }
 
 TEST_CASE("an undefined required input of any op throws an error with the name of the op") {
-  for (const OpCase& op : op_table()) {
+  for (const OpCase& op : make_op_table()) {
     CAPTURE(op.name);
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       CAPTURE(i);

@@ -141,8 +141,8 @@ TEST_CASE("the CPU is always synchronised, and has the precisions float32 and bf
 }
 
 TEST_CASE("cuda: the precision of a device can be set, and the host can wait for a device") {
-  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
-  for (const Device device : other_devices()) {
+  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
+  for (const Device device : list_cuda_devices()) {
     CHECK(precision(device) == Precision::float32);
     set_precision(device, Precision::tf32);
     CHECK(precision(device) == Precision::tf32);

@@ -41,7 +41,7 @@ double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transpos
       }
       const double error =
           std::abs(sum - static_cast<double>(out[static_cast<size_t>(i * stride + j)])) / magnitude;
-      worst = test::larger_error(worst, error);
+      worst = test::max_error(worst, error);
     }
   return worst;
 }
@@ -67,7 +67,7 @@ double transposed_error(int64_t rows, int64_t m, int64_t n, bool add) {
       }
       const double error =
           std::abs(sum - static_cast<double>(out[static_cast<size_t>(i * n + j)])) / magnitude;
-      worst = test::larger_error(worst, error);
+      worst = test::max_error(worst, error);
     }
   return worst;
 }

@@ -36,7 +36,7 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
       for (int64_t k = 0; k < depth; ++k)
         sum += static_cast<double>(a.data<T>()[i * (depth + 3) + k]) * b.data<T>()[k * columns + j];
       const double error = std::abs(sum - static_cast<double>(c[static_cast<size_t>(i * (columns + 1) + j)]));
-      worst = test::larger_error(worst, error);
+      worst = test::max_error(worst, error);
     }
     if (c[static_cast<size_t>(i * (columns + 1) + columns)] != T{7}) return INFINITY;
   }
@@ -82,7 +82,7 @@ double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t 
           sum += static_cast<double>(static_cast<float>(a.data<BFloat16>()[i * depth + k])) *
                  static_cast<double>(static_cast<float>(b_at(k, column + j)));
         const double error = std::abs(sum - static_cast<double>(c[static_cast<size_t>(i * kWidth + j)]));
-        worst = test::larger_error(worst, error);
+        worst = test::max_error(worst, error);
       }
   }
   return worst;

@@ -24,7 +24,7 @@ Layer layer_on(Device device) {
 }
 
 // Returns the result of a layer and the gradients of x, weight and bias.
-std::vector<Tensor> outcome_of(const Layer& layer) {
+std::vector<Tensor> compute_result_and_gradients(const Layer& layer) {
   const Tensor y = linear(layer.x, layer.weight, layer.bias, Activation::relu);
   backward(y, normal(y.shape(), 4).to(y.dtype()).to(y.device()));
   std::vector<Tensor> all{detach(y).clone()};
@@ -44,34 +44,34 @@ bool equal(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 }  // namespace
 
 TEST_CASE("cuda: layers with weights that are rounded once have the same results") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const Bfloat16Scope precision(device);
     const Layer layer = layer_on(device);
-    const std::vector<Tensor> expected = outcome_of(layer);
+    const std::vector<Tensor> expected = compute_result_and_gradients(layer);
     const RoundedWeights rounded({layer.weight, layer.bias});
     rounded.update();
     {
       const RoundedWeights::Scope scope(rounded);
-      CHECK(equal(outcome_of(layer), expected));
+      CHECK(equal(compute_result_and_gradients(layer), expected));
       // The layer reads the rounded copies, so a change of the weight has no effect before update().
       detach(layer.weight).fill(0);
-      CHECK(equal({outcome_of(layer)[0]}, {expected[0]}));
+      CHECK(equal({compute_result_and_gradients(layer)[0]}, {expected[0]}));
     }
-    CHECK(!equal({outcome_of(layer)[0]}, {expected[0]}));
+    CHECK(!equal({compute_result_and_gradients(layer)[0]}, {expected[0]}));
     rounded.update();
     const RoundedWeights::Scope scope(rounded);
-    CHECK(!equal({outcome_of(layer)[0]}, {expected[0]}));
+    CHECK(!equal({compute_result_and_gradients(layer)[0]}, {expected[0]}));
   }
 }
 
 #ifdef TAPEFORMER_CUDA
 TEST_CASE("cuda: layers with weights that are rounded once need fewer launches") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const Bfloat16Scope precision(device);
     const Layer layer = layer_on(device);
     const auto launches = [&] {
       const cuda::WorkLog log;
-      outcome_of(layer);
+      compute_result_and_gradients(layer);
       return log.records().size();
     };
     const size_t before = launches();
@@ -84,7 +84,7 @@ TEST_CASE("cuda: layers with weights that are rounded once need fewer launches")
 #endif
 
 TEST_CASE("cuda: a layer with concatenated adjacent weights uses their rounded copies") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const Bfloat16Scope precision(device);
     const Tensor all = normal({48, 24}, 2, DType::float32).to(device);
     const Tensor first = slice(all, 0, 0, 32), second = slice(all, 0, 32, 48);

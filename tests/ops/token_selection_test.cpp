@@ -31,7 +31,7 @@ std::vector<int64_t> largest_of(const std::vector<double>& row, int64_t count) {
 TEST_CASE(
     "select_top_positions returns the positions of the largest elements in increasing order, on all "
     "devices") {
-  for (const Device device : all_devices())
+  for (const Device device : list_devices())
     for (const DType dtype : {DType::float32, DType::float64})
       for (const int64_t length : {1, 2, 31, 300, 1025}) {
         // Rounds the elements, so that many are equal.
@@ -53,7 +53,7 @@ TEST_CASE(
 }
 
 TEST_CASE("select_top_positions selects NaN first, -inf last, and the first of equal zeros") {
-  for (const Device device : all_devices()) {
+  for (const Device device : list_devices()) {
     const Tensor x = Tensor::from<double>({-INFINITY, 0.0, -0.0, NAN, INFINITY, -1}, {6}).to(device);
     const auto top = [&](int64_t count) { return select_top_positions(x, count).to_vector(); };
     CHECK(top(1) == std::vector<double>{3});
@@ -87,7 +87,7 @@ TEST_CASE("selections of tokens throw ShapeError for mismatched shapes") {
 
 TEST_CASE(
     "scatter_mean_tokens sums bfloat16 rows in float32, and gather_tokens copies them, on all devices") {
-  for (const Device device : all_devices()) {
+  for (const Device device : list_devices()) {
     const Tensor selection = Tensor::from<int64_t>({0, 2, 4, 1, 2, 4, 0, 2, 3}, {1, 1, 3, 3}).to(device);
     const Tensor x = normal({1, 3, 3, 1, 33}, 1, DType::bfloat16).to(device);
     const Tensor sums = scatter_mean_tokens(x.to(DType::float32), selection, 5);

@@ -28,7 +28,7 @@ std::vector<cuda::WorkRecord> records_of(F&& f) {
 }  // namespace
 
 TEST_CASE("cuda: the work log counts each array of a kernel once") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const BlockRecording recording;
     const Tensor x = Tensor::full({10, 10}, 1, DType::float32, device);
     const auto records = records_of([&] { mul(x, 2.0); });
@@ -46,7 +46,7 @@ TEST_CASE("cuda: the work log counts each array of a kernel once") {
 }
 
 TEST_CASE("cuda: the work log counts updates in place, parts of arrays and copies") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const BlockRecording recording;
     const Tensor x = Tensor::full({8, 12}, 1, DType::float32, device), y = x.clone();
     CHECK(records_of([&] { x.add_from(y); })[0].bytes == 3 * 96 * 4);
@@ -60,7 +60,7 @@ TEST_CASE("cuda: the work log counts updates in place, parts of arrays and copie
 }
 
 TEST_CASE("cuda: the work log counts the operations of products") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const Tensor x = Tensor::full({5, 16}, 1, DType::float32, device),
                  weight = Tensor::full({8, 16}, 1, DType::float32, device),
                  bias = Tensor::full({8}, 1, DType::float32, device);
@@ -79,7 +79,7 @@ TEST_CASE("cuda: skipped work is logged and not computed") {
     MESSAGE("skipped: only the emulation skips work");
     return;
   }
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const Tensor x = Tensor::full({4}, 1, DType::float32, device);
     const auto records = records_of([&] {
       const cuda::SkippedWork skipped;

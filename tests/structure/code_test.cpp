@@ -15,9 +15,9 @@ namespace {
 // Returns the names of all config keys, including the options of the attention kinds.
 std::vector<std::string> config_keys() {
   std::vector<std::string> names;
-  for (const SchemaKey& key : config_schema(attention_catalogue())) names.push_back(key.name());
-  for (const std::string& kind : attention_catalogue().names)
-    for (const OptionSpec& option : attention_catalogue().options(kind))
+  for (const SchemaKey& key : make_config_schema(make_attention_catalogue())) names.push_back(key.name());
+  for (const std::string& kind : make_attention_catalogue().kind_names)
+    for (const OptionSpec& option : make_attention_catalogue().list_options(kind))
       names.push_back("attention." + option.name);
   return names;
 }

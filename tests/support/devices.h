@@ -11,22 +11,22 @@
 namespace tapeformer::test {
 
 // Returns a list with the first CUDA device, real or emulated, or an empty list if there is none.
-inline std::vector<Device> other_devices() {
+inline std::vector<Device> list_cuda_devices() {
   if constexpr (kHasCuda) {
     if (cuda::problem_with(0).empty()) return {{DeviceType::cuda, 0}};
   }
   return {};
 }
 
-// Returns the CPU and other_devices().
-inline std::vector<Device> all_devices() {
-  std::vector<Device> devices = other_devices();
+// Returns the CPU and list_cuda_devices().
+inline std::vector<Device> list_devices() {
+  std::vector<Device> devices = list_cuda_devices();
   devices.insert(devices.begin(), kCpu);
   return devices;
 }
 
-// Returns the reason why other_devices() is empty.
-inline std::string why_no_device() {
+// Returns the reason why list_cuda_devices() is empty.
+inline std::string explain_missing_device() {
   if constexpr (kHasCuda)
     return cuda::problem_with(0);
   else

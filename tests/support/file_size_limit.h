@@ -10,21 +10,21 @@ namespace tapeformer::test {
 
 class FileSizeLimit {
  public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
+  explicit FileSizeLimit(rlim_t bytes) : previous_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &previous_limit_);
+    const rlimit limit{bytes, previous_limit_.rlim_max};
     setrlimit(RLIMIT_FSIZE, &limit);
   }
   ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
+    setrlimit(RLIMIT_FSIZE, &previous_limit_);
+    std::signal(SIGXFSZ, previous_handler_);
   }
   FileSizeLimit(const FileSizeLimit&) = delete;
   FileSizeLimit& operator=(const FileSizeLimit&) = delete;
 
  private:
-  rlimit before_{};
-  void (*handler_)(int);
+  rlimit previous_limit_{};
+  void (*previous_handler_)(int);
 };
 
 }  // namespace tapeformer::test

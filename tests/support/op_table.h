@@ -17,21 +17,21 @@ struct OpCase {
   // Floating-point inputs are float64. outcome_of() converts them, and copies all inputs to the device,
   // including integers such as indices.
   std::vector<Tensor> inputs;
-  bool large = false;  // too large for the gradient check
+  bool is_large = false;  // too large for the gradient check
   // The float32 tolerance is multiplied by `roundings`. It is sqrt(n) if the result depends on sums of n
   // terms that are larger than the result. With high probability, the rounding errors of such sums grow like
   // sqrt(n) (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis").
-  double roundings = 1;
+  double tolerance_factor = 1;
 };
 
-std::vector<OpCase> op_table();
+std::vector<OpCase> make_op_table();
 // Adds the cases of the attention ops.
-void add_attention(std::vector<OpCase>& table);
+void add_attention_cases(std::vector<OpCase>& table);
 // Adds the cases of the attention ops that do not support bfloat16.
-void add_float_attention(std::vector<OpCase>& table);
+void add_float_attention_cases(std::vector<OpCase>& table);
 
 // Returns the result of an op on a device and then the gradients of its floating inputs, all copied to the
 // CPU. The floating inputs are converted to `dtype`.
-std::vector<Tensor> outcome_of(const OpCase& op, Device device, DType dtype);
+std::vector<Tensor> compute_result_and_gradients(const OpCase& op, Device device, DType dtype);
 
 }  // namespace tapeformer::test

@@ -39,7 +39,7 @@ inline Tensor away_from_zero(const Shape& shape, int salt = 0) {
 }
 
 // Returns the larger of `worst` and `error`, or infinity if `error` is NaN.
-inline double larger_error(double worst, double error) {
+inline double max_error(double worst, double error) {
   if (std::isnan(error)) return INFINITY;
   return std::max(worst, error);
 }
@@ -50,7 +50,7 @@ inline double max_difference(const Tensor& a, const Tensor& b) {
   if (!(a.shape() == b.shape())) return INFINITY;
   const auto x = a.to_vector(), y = b.to_vector();
   double worst = 0;
-  for (size_t i = 0; i < x.size(); ++i) worst = larger_error(worst, x[i] == y[i] ? 0 : std::abs(x[i] - y[i]));
+  for (size_t i = 0; i < x.size(); ++i) worst = max_error(worst, x[i] == y[i] ? 0 : std::abs(x[i] - y[i]));
   return worst;
 }
 

@@ -73,11 +73,12 @@ Outcome outcome_on(const std::string& device, Config config) {
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
   trainer.run();
   Outcome outcome;
-  if (trainer.graphs()) outcome.replayed = trainer.graphs()->replayed();
+  if (trainer.graphs()) outcome.replayed = trainer.graphs()->replayed_step_count();
   for (const MetricRecord& record : read_metrics((dir / "run" / "metrics.jsonl").string())) {
-    if (const double loss = metric_number(record, "loss_nats", -1); loss != -1)
+    if (const double loss = get_metric_number(record, "loss_nats", -1); loss != -1)
       outcome.losses.push_back(loss);
-    if (const double rate = metric_number(record, "per", -1); rate != -1) outcome.error_rates.push_back(rate);
+    if (const double rate = get_metric_number(record, "per", -1); rate != -1)
+      outcome.error_rates.push_back(rate);
   }
   return outcome;
 }
@@ -122,7 +123,7 @@ void check_precisions(const std::string& device) {
 }
 
 Config short_speech_config(const std::filesystem::path& corpus, const std::string& encoder) {
-  Config config = tiny_speech_config(corpus, encoder);
+  Config config = make_tiny_speech_config(corpus, encoder);
   config.model.layers = 2;
   config.train.epochs = 4;
   return config;
@@ -141,8 +142,8 @@ void check_speech_precision(const std::string& device, Config config, const std:
 }  // namespace
 
 TEST_CASE("cuda: 20 steps of training have the same losses as on the CPU") {
-  if (other_devices().empty()) {
-    MESSAGE("skipped: " << why_no_device());
+  if (list_cuda_devices().empty()) {
+    MESSAGE("skipped: " << explain_missing_device());
     return;
   }
   for (const std::string& attention : causal_kinds()) {
@@ -161,7 +162,7 @@ TEST_CASE("cuda: 20 steps of training have the same losses as on the CPU") {
 }
 
 TEST_CASE("cuda: steps with axial positions can be captured as a graph") {
-  if (other_devices().empty()) return;
+  if (list_cuda_devices().empty()) return;
   Config config = small_config("linear", false);
   config.model.positions = "axial";
   config.model.axial_shape = {4, describe_data(config).length / 4 + 1};
@@ -205,7 +206,7 @@ TEST_CASE("cuda: a resumed training uses the product algorithms of its run direc
 }
 
 TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit") {
-  if (other_devices().empty()) return;
+  if (list_cuda_devices().empty()) return;
   for (const std::string& attention : causal_kinds())
     for (const int64_t accumulate : {1, 3}) {
       const bool is_first_kind = attention == causal_kinds().front();
@@ -233,7 +234,7 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
 
 TEST_CASE(
     "cuda: steps of one layout are captured once and then replayed, and a new layout is captured again") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     StepGraphs graphs(device, 2);
     const Tensor sum = Tensor::zeros({}, DType::float64, device);
     const auto work = [&](double amount) {
@@ -245,26 +246,26 @@ TEST_CASE(
     };
     // Returns the layout of a step with one batch of `length` tokens.
     const auto layout = [](int64_t length) {
-      return StepLayout{.dropout = true, .batches = {{.tokens = {1, length}, .mask = {}}}};
+      return StepLayout{.dropout = true, .batches = {{.token_shape = {1, length}, .mask_shape = {}}}};
     };
     for (int64_t step = 0; step < 5; ++step)
       CHECK(graphs.run(layout(1), step, work(1)).losses[0].item() == static_cast<double>(step + 1));
-    CHECK(graphs.captured() == 1);
-    CHECK(graphs.replayed() == 4);
+    CHECK(graphs.captured_step_count() == 1);
+    CHECK(graphs.replayed_step_count() == 4);
     for (int64_t step = 5; step < 8; ++step) graphs.run(layout(2), step, work(10));
     graphs.run(layout(1), 8, work(1));
     CHECK(sum.item() == 36);
-    CHECK(graphs.captured() == 2);
+    CHECK(graphs.captured_step_count() == 2);
     // StepGraphs keeps the graphs of at most four layouts. The last of these five layouts is not captured
     // again.
     for (const int64_t length : {3, 4, 5, 1, 1}) graphs.run(layout(length), 9, work(100));
     CHECK(sum.item() == 536);
-    CHECK(graphs.captured() == 3);
+    CHECK(graphs.captured_step_count() == 3);
   }
 }
 
 TEST_CASE("cuda: a step of training does not wait for the device") {
-  if (other_devices().empty()) return;
+  if (list_cuda_devices().empty()) return;
   for (const int64_t chunks : {1, 3}) {
     CAPTURE(chunks);
     const auto waits_of = [&](int64_t steps) {
@@ -285,7 +286,7 @@ TEST_CASE("cuda: a step of training does not wait for the device") {
 }
 
 TEST_CASE("cuda: the error about a loss that is not finite has the same step and examples as on the CPU") {
-  if (other_devices().empty()) return;
+  if (list_cuda_devices().empty()) return;
   Config config = small_config("linear", false);
   config.optimizer.kind = "sgd";
   config.optimizer.lr = 1e25;
@@ -315,7 +316,7 @@ TEST_CASE("cuda: the error about a loss that is not finite has the same step and
 }
 
 TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
-  if (!other_devices().empty()) check_precisions(device_name());
+  if (!list_cuda_devices().empty()) check_precisions(device_name());
 }
 TEST_CASE("training in bfloat16 on the CPU stays near float32") {
   check_precisions("cpu");
@@ -323,7 +324,7 @@ TEST_CASE("training in bfloat16 on the CPU stays near float32") {
 }
 
 TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free all memory") {
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const auto used = [&](const std::string& precision, int64_t steps) {
       Config config = small_config("linear", false);
       config.data.batch_size = 4;
@@ -345,8 +346,8 @@ TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free a
 }
 
 TEST_CASE("cuda: speech models have the same losses and phone error rates as on the CPU") {
-  if (other_devices().empty()) {
-    MESSAGE("skipped: " << why_no_device());
+  if (list_cuda_devices().empty()) {
+    MESSAGE("skipped: " << explain_missing_device());
     return;
   }
   const TempDir dir;

@@ -8,7 +8,7 @@
 
 namespace tapeformer::test {
 
-inline SafetensorsFile golden(const std::string& name) {
+inline SafetensorsFile open_golden_file(const std::string& name) {
   return SafetensorsFile(SOURCE_DIR "/tests/golden/" + name + ".safetensors");
 }
 

@@ -58,7 +58,7 @@ AutoregressiveOptions golden_options(const std::string& name) {
 }  // namespace
 
 TEST_CASE("the mixture of logistics equals PyTorch in value and gradient, in every branch") {
-  const SafetensorsFile file = golden("mixture");
+  const SafetensorsFile file = open_golden_file("mixture");
   for (const char* group : {"made", "random", "single"}) {
     CAPTURE(group);
     auto read = [&](const char* key) { return file.read(std::string(group) + "." + key); };
@@ -72,7 +72,7 @@ TEST_CASE("the mixture of logistics equals PyTorch in value and gradient, in eve
 }
 
 TEST_CASE("optimizers compute the parameters of PyTorch for twelve steps") {
-  const SafetensorsFile file = golden("optimizers");
+  const SafetensorsFile file = open_golden_file("optimizers");
   struct Run {
     const char* name;
     OptimizerConfig config;
@@ -119,10 +119,10 @@ TEST_CASE("optimizers compute the parameters of PyTorch for twelve steps") {
 TEST_CASE(
     "whole models agree with PyTorch: outputs, loss, the gradient of every parameter, and eight steps of "
     "training") {
-  const SafetensorsFile weights = golden("model_weights");
+  const SafetensorsFile weights = open_golden_file("model_weights");
   for (const char* name : {"linear", "softmax", "linear_pre_gelu"}) {
     CAPTURE(name);
-    const SafetensorsFile file = golden(std::string("model_") + name);
+    const SafetensorsFile file = open_golden_file(std::string("model_") + name);
     AutoregressiveModel model(golden_options(name));
     model.convert(DType::float64);
     model.positions.copy_from(sinusoidal_positions(11, 8));  // the converted positions are rounded to float32
@@ -156,7 +156,7 @@ TEST_CASE(
 }
 
 TEST_CASE("positions and single functions equal PyTorch") {
-  const SafetensorsFile positions = golden("positions"), file = golden("functions");
+  const SafetensorsFile positions = open_golden_file("positions"), file = open_golden_file("functions");
   CHECK(max_difference(sinusoidal_positions(11, 8), positions.read("width_8")) < 1e-12);
   const Tensor wide = sinusoidal_positions(784, 128), expected = positions.read("width_128");
   const int64_t rows[] = {0, 1, 2, 100, 783};
@@ -205,7 +205,7 @@ TEST_CASE("positions and single functions equal PyTorch") {
 }
 
 TEST_CASE("LSH attention equals trax and fast_transformers") {
-  const SafetensorsFile file = golden("lsh");
+  const SafetensorsFile file = open_golden_file("lsh");
   for (const std::string preset : {"trax", "fast_transformers"})
     for (const bool causal : {false, true}) {
       CAPTURE(preset);
@@ -230,7 +230,7 @@ TEST_CASE("LSH attention equals trax and fast_transformers") {
 }
 
 TEST_CASE("attention of transformer-xl equals PyTorch with the published shift, in value and gradients") {
-  const SafetensorsFile file = golden("transformer_xl");
+  const SafetensorsFile file = open_golden_file("transformer_xl");
   for (const auto& [memory_bound, clamp] : {std::pair<int64_t, int64_t>{0, 0}, {3, 0}, {7, 4}}) {
     const int64_t memory = memory_bound;  // clang 14 cannot capture structured bindings
     CAPTURE(memory);
@@ -260,7 +260,7 @@ TEST_CASE("attention of transformer-xl equals PyTorch with the published shift, 
 
 TEST_CASE("a layer of a compressive model equals PyTorch over five segments, in value and gradients") {
   constexpr int64_t kSegment = 4;
-  const SafetensorsFile file = golden("compressive");
+  const SafetensorsFile file = open_golden_file("compressive");
   EncoderOptions options{.layers = 1, .heads = 2, .head_dim = 4, .max_length = kSegment};
   const OptionValues values =
       find_attention_kind("compressive")
@@ -298,7 +298,7 @@ TEST_CASE("a layer of a compressive model equals PyTorch over five segments, in 
 
 TEST_CASE("attention of etc equals PyTorch with all pairs of tokens, in value and gradients") {
   constexpr int64_t kLength = 23;
-  const SafetensorsFile file = golden("etc");
+  const SafetensorsFile file = open_golden_file("etc");
   const Tensor lengths = file.read("lengths");
   for (const bool segment_mask : {false, true}) {
     CAPTURE(segment_mask);
@@ -334,7 +334,7 @@ TEST_CASE("attention of etc equals PyTorch with all pairs of tokens, in value an
 }
 
 TEST_CASE("the Set Transformer equals PyTorch in its outputs, the loss of a mixture and all gradients") {
-  const SafetensorsFile file = golden("set_transformer");
+  const SafetensorsFile file = open_golden_file("set_transformer");
   SetTransformerOptions options{.encoder = {.layers = 1, .heads = 2, .head_dim = 4, .feedforward = 6},
                                 .features = 2,
                                 .components = 2,

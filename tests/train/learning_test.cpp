@@ -32,7 +32,7 @@ std::vector<int64_t> indices_below(int64_t count) {
 }
 
 double figure_of(const TrainResult& result, const std::string& figure) {
-  for (const auto& [name, value] : result.evaluation->figures)
+  for (const auto& [name, value] : result.evaluation->printed_results)
     if (name == figure) return std::get<double>(value);
   throw std::runtime_error("the evaluation has no " + figure);
 }
@@ -48,7 +48,7 @@ double accuracy(const std::string& task, const Settings& kind) {
                        "train.checkpoint_every=0"};
   settings.insert(settings.end(), kind.begin(), kind.end());
   const Config config = load_config(std::string(SOURCE_DIR) + "/configs/copy/linear.toml", settings,
-                                    attention_catalogue(), {.unused = UnusedKeys::ignore});
+                                    make_attention_catalogue(), {.unused_keys = UnusedKeyPolicy::ignore});
   const TempDir dir;
   return 100 * figure_of(train(config, dir / "run"), "accuracy");
 }
@@ -75,7 +75,7 @@ TEST_CASE("learning: a Set Transformer learns the maximum of a set") {
   const Config config =
       load_config(std::string(SOURCE_DIR) + "/configs/survey/set-maximum.toml",
                   {"data.eval_limit=500", "run.device=cpu", "run.threads=1", "train.eval_every=0"},
-                  attention_catalogue());
+                  make_attention_catalogue());
   const auto targets = make_split(config, "valid")->batch(indices_below(500)).targets.to_vector();
   const double mean = std::accumulate(targets.begin(), targets.end(), 0.0) / 500;
   double error_of_mean = 0;
@@ -87,11 +87,11 @@ TEST_CASE("learning: a Set Transformer learns the maximum of a set") {
 TEST_CASE("learning: a CTC model recognizes its training sentences") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
-  Config config = tiny_speech_config(dir / "an4", "transformer");
+  Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.train.epochs = 25;
   train(config, dir / "run");
   const LoadedSpeechRun run =
-      load_speech_run(find_run({.path = (dir / "run").string(), .checkpoint = "best", .sets = {}}));
+      load_speech_run(find_run({.path = (dir / "run").string(), .checkpoint = "best", .set_options = {}}));
   const SpeechPart sentences = make_speech_part(run.config, "train", "", &run.description);
-  CHECK(evaluate(*run.model, sentences, evaluation_options(run.config)).score.error_rate() < 10);
+  CHECK(evaluate(*run.model, sentences, make_evaluation_options(run.config)).score.error_rate() < 10);
 }

@@ -23,9 +23,9 @@ TEST_CASE("metrics: a record is a line with its fields in order, and is read bac
   REQUIRE(records.size() == 3);
   CHECK(std::get<double>(records[0][2].second) == 0.1 + 0.2);
   CHECK(std::get<std::string>(records[0][1].second) == "train");
-  CHECK(std::isnan(metric_number(records[1], "grad_norm", 0)));
-  CHECK(metric_number(records[2], "step", -1) == 3);
-  CHECK(metric_number(records[2], "loss_nats", -1) == -1);
+  CHECK(std::isnan(get_metric_number(records[1], "grad_norm", 0)));
+  CHECK(get_metric_number(records[2], "step", -1) == 3);
+  CHECK(get_metric_number(records[2], "loss_nats", -1) == -1);
 }
 
 TEST_CASE("metrics: a resume removes only later steps and incomplete lines") {
@@ -61,13 +61,13 @@ TEST_CASE("metrics: records that do not fit on the disk wait in memory and are w
     const test::FileSizeLimit limit(first.size() + 5);
     writer.write({{"step", int64_t{2}}});
     writer.write({{"step", int64_t{3}}});
-    CHECK(writer.waiting() == 2);
-    CHECK(writer.problem() == "cannot write " + path + ": File too large");
+    CHECK(writer.waiting_record_count() == 2);
+    CHECK(writer.last_error() == "cannot write " + path + ": File too large");
     CHECK(read_file(path) == first);  // the file has no incomplete line
   }
   writer.flush();
-  CHECK(writer.waiting() == 0);
-  CHECK(writer.problem() == "");
+  CHECK(writer.waiting_record_count() == 0);
+  CHECK(writer.last_error() == "");
   CHECK(read_file(path) == first + "{\"step\":2}\n{\"step\":3}\n");
 }
 

@@ -164,12 +164,12 @@ TEST_CASE("the plateau schedule equals ReduceLROnPlateau of PyTorch, including m
         {.kind = "plateau", .step_at = {}, .factor = 0.5, .final_lr_ratio = 0.2, .patience = patience}, 100);
     for (size_t i = 0; i < losses.size(); ++i) {
       CAPTURE(i);
-      plateau.observe(losses[i]);
+      plateau.observe_loss(losses[i]);
       CHECK(plateau.factor(5) == by_patience[patience][i]);
     }
   }
   Schedule strict({.kind = "plateau", .step_at = {}, .factor = 0.5, .patience = 0, .threshold = 0}, 100);
-  strict.observe(1);
-  strict.observe(0.99999);  // with threshold 0, every decrease is an improvement
+  strict.observe_loss(1);
+  strict.observe_loss(0.99999);  // with threshold 0, every decrease is an improvement
   CHECK(strict.factor(5) == 1);
 }

@@ -28,7 +28,7 @@ double share_of_largest(const Tensor& actual, const Tensor& expected) {
 // A case of packages.safetensors: inputs, the result of a package, and its gradients.
 class PackageCase {
  public:
-  explicit PackageCase(const std::string& name) : name_(name), file_(golden("packages")) {}
+  explicit PackageCase(const std::string& name) : name_(name), file_(open_golden_file("packages")) {}
 
   // Returns an input, whose gradient compare() checks.
   Tensor input(const std::string& key) {

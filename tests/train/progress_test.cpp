@@ -29,7 +29,7 @@ TEST_CASE("progress: a terminal line is rewritten and stays below messages") {
   {
     Progress progress(out, ProgressStyle::terminal, 0, 0, [] { return 0.0; });
     progress.update({1});
-    progress.message("checkpoint written");
+    progress.print_message("checkpoint written");
   }
   const std::string line = "step 1  loss 0.0000  0 tokens/s  0 B";
   CHECK(out.str() == "\r" + line + "\x1b[K\rcheckpoint written\x1b[K\n" + line + "\n");
@@ -63,7 +63,7 @@ TEST_CASE("progress: a narrow terminal shows neither learning rate nor epoch") {
 TEST_CASE("progress: control characters in messages are escaped") {
   std::ostringstream out;
   Progress progress(out, ProgressStyle::plain, 0, 10);
-  progress.message("cannot write a\x1b[31m\nerror: forged");
+  progress.print_message("cannot write a\x1b[31m\nerror: forged");
   CHECK(out.str() == "cannot write a\\u001b[31m\n  error: forged\n");
 }
 
@@ -84,20 +84,20 @@ TEST_CASE("progress: a silent display prints nothing") {
   {
     Progress progress(out, ProgressStyle::silent, 0, 10);
     progress.update({10});
-    progress.message("x");
+    progress.print_message("x");
   }
   CHECK(out.str().empty());
-  CHECK(progress_style(true) == ProgressStyle::silent);
+  CHECK(choose_progress_style(true) == ProgressStyle::silent);
 }
 
 TEST_CASE("durations, counts and bytes are printed with suitable units") {
-  CHECK(duration_text(7.4) == "7s");
-  CHECK(duration_text(185) == "3:05");
-  CHECK(duration_text(3723) == "1:02:03");
-  CHECK(duration_text(2 * 86400 + 3 * 3600) == "2d 03:00:00");
-  CHECK(duration_text(1.0 / 0.0) == "?");
-  CHECK(count_text(950) == "950");
-  CHECK(count_text(4.5e6) == "4.5M");
-  CHECK(bytes_text(512) == "512 B");
-  CHECK(bytes_text(int64_t{5} << 40) == "5.0 TiB");
+  CHECK(format_duration(7.4) == "7s");
+  CHECK(format_duration(185) == "3:05");
+  CHECK(format_duration(3723) == "1:02:03");
+  CHECK(format_duration(2 * 86400 + 3 * 3600) == "2d 03:00:00");
+  CHECK(format_duration(1.0 / 0.0) == "?");
+  CHECK(format_count(950) == "950");
+  CHECK(format_count(4.5e6) == "4.5M");
+  CHECK(format_bytes(512) == "512 B");
+  CHECK(format_bytes(int64_t{5} << 40) == "5.0 TiB");
 }

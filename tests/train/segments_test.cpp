@@ -148,7 +148,7 @@ TEST_CASE("a memory improves bits/byte in training and at evaluation") {
   // The recurrent form carries the same memory.
   const auto model = model_with_option(config, text.dir / "run", "memory", kMemoryTokens, dataset->info());
   const auto& tokens = dynamic_cast<const TextDataset&>(*dataset);
-  CHECK(evaluate_carried(*model, tokens, 1, 0).nats_per_dim ==
+  CHECK(evaluate_recurrent(*model, tokens, 1, 0).nats_per_dim ==
         doctest::Approx(nats(kMemoryTokens, 1)).epsilon(1e-5));
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("a compressed memory improves bits/byte in training and at evaluation"
     CHECK(evaluate(*model, *dataset, 8).nats_per_dim == with_memory);
     CHECK(with_memory < std::log(8));  // the loss of the best predictions without the compressed memory
     CHECK(without > 1.05 * with_memory);
-    CHECK(evaluate_carried(*model, dynamic_cast<const TextDataset&>(*dataset), 1, 0).nats_per_dim ==
+    CHECK(evaluate_recurrent(*model, dynamic_cast<const TextDataset&>(*dataset), 1, 0).nats_per_dim ==
           doctest::Approx(evaluate(*model, *dataset, 1).nats_per_dim).epsilon(1e-5));
   }
 }
@@ -187,12 +187,13 @@ TEST_CASE("lines that are longer than a segment are scored with the memory, like
     const TokenSequence& all = dynamic_cast<const TextDataset&>(*dataset).tokens();
     std::vector<int64_t> tokens(static_cast<size_t>(all.size()));
     all.read(0, all.size(), tokens.data());
-    const auto nats = token_nats(*model, tokens);
+    const auto nats = compute_token_nats(*model, tokens);
     REQUIRE(nats.size() == tokens.size() - 1);
     const double mean = std::accumulate(nats.begin(), nats.end(), 0.0) / static_cast<double>(nats.size());
-    CHECK(mean == doctest::Approx(
-                      evaluate_carried(*model, dynamic_cast<const TextDataset&>(*dataset), 1, 0).nats_per_dim)
-                      .epsilon(1e-5));
+    CHECK(mean ==
+          doctest::Approx(
+              evaluate_recurrent(*model, dynamic_cast<const TextDataset&>(*dataset), 1, 0).nats_per_dim)
+              .epsilon(1e-5));
   }
 }
 
@@ -227,7 +228,8 @@ TEST_CASE("the terms that layers add to the loss are in metrics.jsonl beside the
   const auto values = [&](const char* run) {
     std::vector<double> found;
     for (const MetricRecord& record : read_metrics((text.dir / run / "metrics.jsonl").string()))
-      if (metric_number(record, "lr", -1) >= 0) found.push_back(metric_number(record, "auxiliary_loss", -1));
+      if (get_metric_number(record, "lr", -1) >= 0)
+        found.push_back(get_metric_number(record, "auxiliary_loss", -1));
     return found;
   };
   const auto terms = values("run");
@@ -240,15 +242,15 @@ TEST_CASE("the terms that layers add to the loss are in metrics.jsonl beside the
 TEST_CASE("a segment memory needs consecutive segments and no other positions") {
   const PeriodicText text;
   Config config = text.config(1);
-  CHECK(model_problems(config).empty());
+  CHECK(find_model_problems(config).empty());
   config.data.streams = false;
-  REQUIRE(model_problems(config).size() == 1);
-  CHECK(model_problems(config)[0].key == "attention.memory");
-  CHECK(model_problems(config)[0].problem ==
+  REQUIRE(find_model_problems(config).size() == 1);
+  CHECK(find_model_problems(config)[0].key == "attention.memory");
+  CHECK(find_model_problems(config)[0].problem ==
         "a memory of 10 tokens needs the consecutive segments of a text, data.streams = true; expected 0 for "
         "other data");
   config.data.streams = true;
   config.model.positions = "rotary";
-  REQUIRE(model_problems(config).size() == 1);
-  CHECK(model_problems(config)[0].key == "model.positions");
+  REQUIRE(find_model_problems(config).size() == 1);
+  CHECK(find_model_problems(config)[0].key == "model.positions");
 }

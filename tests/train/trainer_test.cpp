@@ -99,7 +99,7 @@ TEST_CASE(
   REQUIRE(whole.size() == parts.size());
   for (size_t i = 0; i < whole.size(); ++i)
     for (const char* field : {"step", "loss_nats", "grad_norm", "lr"})
-      CHECK(metric_number(whole[i], field, -1) == metric_number(parts[i], field, -1));
+      CHECK(get_metric_number(whole[i], field, -1) == get_metric_number(parts[i], field, -1));
 }
 
 TEST_CASE("a run that was killed after a checkpoint continues from it") {
@@ -192,8 +192,8 @@ TEST_CASE("accumulating two micro-batches equals one batch") {
   const auto a = read_metrics((dir.path() / "whole/metrics.jsonl").string());
   const auto b = read_metrics((dir.path() / "halves/metrics.jsonl").string());
   for (size_t i = 0; i < 3; ++i)
-    CHECK(metric_number(a[i], "loss_nats", -1) ==
-          doctest::Approx(metric_number(b[i], "loss_nats", -2)).epsilon(1e-5));
+    CHECK(get_metric_number(a[i], "loss_nats", -1) ==
+          doctest::Approx(get_metric_number(b[i], "loss_nats", -2)).epsilon(1e-5));
 }
 
 TEST_CASE("accumulation weights micro-batches by their numbers of unmasked tokens, which equals one batch") {
@@ -214,7 +214,8 @@ TEST_CASE("accumulation weights micro-batches by their numbers of unmasked token
   REQUIRE(a.size() == b.size());
   for (size_t i = 0; i < 4; ++i)
     for (const char* field : {"loss_nats", "grad_norm"})
-      CHECK(metric_number(a[i], field, -1) == doctest::Approx(metric_number(b[i], field, -2)).epsilon(2e-6));
+      CHECK(get_metric_number(a[i], field, -1) ==
+            doctest::Approx(get_metric_number(b[i], field, -2)).epsilon(2e-6));
   const auto weights = [&](const char* run) {
     return SafetensorsFile((dir.path() / run / "checkpoints/latest/model.safetensors").string());
   };
@@ -268,11 +269,12 @@ TEST_CASE("resuming from a checkpoint with NaN names the tensor and gives no adv
   const SafetensorsFile model((dir.path() / "run/checkpoints/latest/model.safetensors").string()),
       optimizer((dir.path() / "run/checkpoints/latest/optimizer.safetensors").string());
   CheckpointContents contents;
-  for (const auto& [name, entry] : model.entries()) contents.model[name] = model.read(name);
-  for (const auto& [name, entry] : optimizer.entries()) contents.optimizer[name] = optimizer.read(name);
-  contents.state = Checkpoint((dir.path() / "run/checkpoints/latest").string()).state();
+  for (const auto& [name, entry] : model.entries()) contents.model_tensors[name] = model.read(name);
+  for (const auto& [name, entry] : optimizer.entries())
+    contents.optimizer_tensors[name] = optimizer.read(name);
+  contents.state = Checkpoint((dir.path() / "run/checkpoints/latest").string()).read_state();
   contents.config_toml = to_toml(config);
-  contents.model.at("predictor.bias").data<float>()[2] = INFINITY;
+  contents.model_tensors.at("predictor.bias").data<float>()[2] = INFINITY;
   save_checkpoint((dir.path() / "run").string(), contents);
   Config longer = config;
   longer.train.steps = 9;
@@ -286,8 +288,8 @@ TEST_CASE("a dry run writes no files and reports memory and time") {
   const TempDir dir;
   Trainer trainer(tiny_config(1),
                   {.run_dir = dir.path() / "run", .data_dir = "", .resume = false, .quiet = true});
-  const DryRun report = trainer.dry_run();
-  CHECK(report.parameters == parameter_count(trainer.model()));
+  const DryRunResult report = trainer.dry_run();
+  CHECK(report.parameter_count == parameter_count(trainer.model()));
   CHECK(report.memory_bytes > 0);
   REQUIRE(report.loss);
   CHECK(std::isfinite(*report.loss));
@@ -353,13 +355,13 @@ TEST_CASE("a run writes a checkpoint at its time limit") {
   config.train.eval_every = 0;
   config.train.checkpoint_every = 0;
   const TrainResult result = train(config, dir.path() / "run");
-  CHECK(result.time_is_up);
+  CHECK(result.is_time_up);
   CHECK(result.step > 0);
   CHECK(fs::exists(dir.path() / "run/checkpoints/latest/state.json"));
 
   // A resumed run has no time left, so it takes no step.
   const TrainResult resumed = train(config, dir.path() / "run", true);
-  CHECK(resumed.time_is_up);
+  CHECK(resumed.is_time_up);
   CHECK(resumed.step == result.step);
 }
 

@@ -19,8 +19,8 @@ constexpr const char* kCausalMask = "causal";
 // - Bytes, a lower bound: forward reads q, k and v and writes the result. Backward reads these four tensors
 //   and the gradient of the result, and writes three gradients.
 // If queries and keys are shared, q and k are one tensor.
-Work attention_work(const AttentionKind& kind, const OptionValues& options, const AttentionLengths& sizes,
-                    int64_t length) {
+MeasuredWork count_attention_work(const AttentionKind& kind, const OptionValues& options,
+                                  const AttentionTimingOptions& sizes, int64_t length) {
   const double tensors = kind.capabilities.shares_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
   const auto sequences = static_cast<double>(sizes.batch * sizes.heads);
   return {3 * 2 * kind.multiply_adds(options, {length, sizes.head_dim}) * sequences,
@@ -29,7 +29,7 @@ Work attention_work(const AttentionKind& kind, const OptionValues& options, cons
 
 // Returns the dtype that --dtype or --precision selects, or float32 if both are empty. Throws ConfigError if
 // the two options differ.
-DType chosen_dtype(const OptionValues& options) {
+DType select_dtype(const OptionValues& options) {
   const auto& precision = options.get<std::string>("precision");
   const auto& dtype = options.get<std::string>("dtype");
   if (!dtype.empty() && !precision.empty() && dtype != precision)
@@ -44,8 +44,8 @@ struct MeasuredKind {
 };
 
 // Returns the kind `only`, or all causal kinds if `only` is empty, with their default options.
-std::vector<MeasuredKind> default_kinds(const std::string& only) {
-  if (!only.empty()) kind_of_option("--kind", only);
+std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
+  if (!only.empty()) find_attention_kind("--kind", only);
   std::vector<MeasuredKind> kinds;
   for (const AttentionKind& kind : list_attention_kinds())
     if (only.empty() ? static_cast<bool>(kind.capabilities.causal) : kind.name == only)
@@ -54,10 +54,12 @@ std::vector<MeasuredKind> default_kinds(const std::string& only) {
 }
 
 // Returns the attention kinds of a config, and sets `heads`, `head_dim` and `dtype` in `lengths`.
-std::vector<MeasuredKind> configured_kinds(const BenchmarkArguments& arguments, AttentionLengths& lengths) {
+std::vector<MeasuredKind> list_configured_kinds(const BenchmarkArguments& arguments,
+                                                AttentionTimingOptions& lengths) {
   const Config config =
-      load_config(arguments.options.get<std::string>("config"), arguments.overrides.sets,
-                  attention_catalogue(), {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+      load_config(arguments.options.get<std::string>("config"), arguments.overrides.set_options,
+                  make_attention_catalogue(),
+                  {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
   lengths.heads = config.model.heads;
   lengths.head_dim = config.model.head_dim;
   if (config.run.precision == "bfloat16") lengths.dtype = DType::bfloat16;
@@ -68,21 +70,22 @@ std::vector<MeasuredKind> configured_kinds(const BenchmarkArguments& arguments, 
 
 Report run_attention(const BenchmarkArguments& arguments) {
   const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
-  AttentionLengths lengths{.shortest = number("shortest"),
-                           .longest = number("longest"),
-                           .batch = number("batch"),
-                           .heads = number("heads"),
-                           .head_dim = number("head-dim"),
-                           .repeats = number("repeats"),
-                           .patience = arguments.options.get<double>("patience"),
-                           .device = arguments.device,
-                           .dtype = chosen_dtype(arguments.options),
-                           .causal = arguments.options.get<std::string>("mask") == kCausalMask};
+  AttentionTimingOptions lengths{
+      .shortest = number("shortest"),
+      .longest = number("longest"),
+      .batch = number("batch"),
+      .heads = number("heads"),
+      .head_dim = number("head-dim"),
+      .repeats = number("repeats"),
+      .max_pass_seconds = arguments.options.get<double>("patience"),
+      .device = arguments.device,
+      .dtype = select_dtype(arguments.options),
+      .use_causal_mask = arguments.options.get<std::string>("mask") == kCausalMask};
   const bool has_config = !arguments.options.get<std::string>("config").empty();
-  if (!has_config && !arguments.overrides.sets.empty()) throw ConfigError("--set needs --config");
-  const std::vector<MeasuredKind> measured = has_config
-                                                 ? configured_kinds(arguments, lengths)
-                                                 : default_kinds(arguments.options.get<std::string>("kind"));
+  if (!has_config && !arguments.overrides.set_options.empty()) throw ConfigError("--set needs --config");
+  const std::vector<MeasuredKind> measured =
+      has_config ? list_configured_kinds(arguments, lengths)
+                 : list_default_kinds(arguments.options.get<std::string>("kind"));
   RunConfig run;
   run.precision = name_of(lengths.dtype);
   use_precision(run, lengths.device);
@@ -96,11 +99,11 @@ Report run_attention(const BenchmarkArguments& arguments) {
     const AttentionKind& kind = *measured_kind;
     const auto samples = measure_attention(kind, options, lengths);
     std::vector<Rates> rates;
-    if (kind.multiply_adds && lengths.causal)
-      rates.push_back(
-          median_rates(RateProbe(square_product(lengths.longest), lengths.device), lengths.repeats));
-    Spread spread;
-    for (const AttentionSample& sample : samples) {
+    if (kind.multiply_adds && lengths.use_causal_mask)
+      rates.push_back(measure_median_rates(RateProbe(make_square_product(lengths.longest), lengths.device),
+                                           lengths.repeats));
+    TimeSpread spread;
+    for (const AttentionTiming& sample : samples) {
       spread.add(sample.length, sample.seconds / static_cast<double>(sample.length));
       const int64_t tokens = lengths.batch * sample.length;
       rows.push_back(Report()
@@ -111,18 +114,18 @@ Report run_attention(const BenchmarkArguments& arguments) {
                          .add("peak_bytes", sample.peak_bytes)
                          .add("bytes_per_token", sample.peak_bytes / tokens));
       if (!rates.empty())
-        add_roofline(rows.back(), attention_work(kind, options, lengths, sample.length), {sample.seconds},
-                     rates);
+        add_roofline(rows.back(), count_attention_work(kind, options, lengths, sample.length),
+                     {sample.seconds}, rates);
     }
-    if (spread.value() > 0) report.add(kind.name + "_spread_from_4096", spread.value());
+    if (spread.ratio() > 0) report.add(kind.name + "_spread_from_4096", spread.ratio());
   }
   return report.add("lengths", rows);
 }
 
 }  // namespace
 
-Benchmark attention_benchmark() {
-  std::vector<OptionSpec> options = attention_size_options();
+Benchmark make_attention_benchmark() {
+  std::vector<OptionSpec> options = make_attention_size_options();
   for (OptionSpec& option : options)
     if (option.name == "heads" || option.name == "head-dim") option.used_if = kWithoutConfig;
   options.insert(options.begin(), {.name = "kind",
@@ -133,7 +136,7 @@ Benchmark attention_benchmark() {
                                    .default_value = std::string(),
                                    .help = "file with the kind, its options, the heads and the precision; "
                                            "replaces --kind, --heads, --head-dim and --precision"});
-  options.push_back(precision_option("", "dtype of queries, keys and values; empty: float32"));
+  options.push_back(make_precision_option("", "dtype of queries, keys and values; empty: float32"));
   options.back().used_if = kWithoutConfig;
   options.push_back({.name = "dtype",
                      .default_value = std::string(),
@@ -155,7 +158,7 @@ Benchmark attention_benchmark() {
               "memory per token, and shares of the matrix rate and the memory bandwidth",
           .options = options,
           .run = run_attention,
-          .on_devices = true};
+          .runs_on_devices = true};
 }
 
 }  // namespace tapeformer

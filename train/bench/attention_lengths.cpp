@@ -13,18 +13,19 @@ namespace {
 // The inputs of attention at one length, and the times measured with these inputs.
 class LengthMeasurement {
  public:
-  LengthMeasurement(const AttentionKind& kind, const OptionValues& options, const AttentionLengths& all,
+  LengthMeasurement(const AttentionKind& kind, const OptionValues& options, const AttentionTimingOptions& all,
                     int64_t length)
       : length_(length),
-        calls_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
-        q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device, all.dtype, all.seed)),
+        calls_(std::max<int64_t>(kTimedTokenCount / (length * all.batch), 1)),
+        q_(make_random_tensor({all.batch, length, all.heads, all.head_dim}, "q", all.device, all.dtype,
+                              all.seed)),
         k_(kind.capabilities.shares_query_key
                ? q_
-               : random_rows(q_.shape(), "k", all.device, all.dtype, all.seed)),
-        v_(random_rows(q_.shape(), "v", all.device, all.dtype, all.seed)),
+               : make_random_tensor(q_.shape(), "k", all.device, all.dtype, all.seed)),
+        v_(make_random_tensor(q_.shape(), "v", all.device, all.dtype, all.seed)),
         seed_(all.seed),
         cotangent_(Tensor::full(q_.shape(), 1, all.dtype, all.device)),
-        mask_{.causal = all.causal && kind.capabilities.causal, .key_lengths = {}},
+        mask_{.causal = all.use_causal_mask && kind.capabilities.causal, .key_lengths = {}},
         attention_(kind.make(options, {.heads = all.heads, .dim = all.head_dim, .max_length = length})) {
     attention_->initialize(all.seed);
     attention_->move(all.device);
@@ -34,7 +35,7 @@ class LengthMeasurement {
     CachingAllocator& memory = device_allocator(q_.device());
     memory.reset_peak();
     const int64_t before = memory.stats().active;
-    const double seconds = seconds_of(
+    const double seconds = measure_seconds(
         [&] {
           for (int64_t i = 0; i < calls_; ++i) {
             backward(attention_->forward(q_, k_, v_, mask_, {.seed = seed_}, "bench"), cotangent_);
@@ -49,7 +50,7 @@ class LengthMeasurement {
   }
   void clear_times() { times_.clear(); }
   double last_seconds() const { return times_.back(); }
-  AttentionSample sample() const { return {length_, median(times_), peak_}; }
+  AttentionTiming sample() const { return {length_, compute_median(times_), peak_}; }
 
  private:
   int64_t length_, calls_;  // number of tokens, and number of calls per measurement
@@ -64,7 +65,7 @@ class LengthMeasurement {
 
 }  // namespace
 
-std::vector<OptionSpec> attention_size_options() {
+std::vector<OptionSpec> make_attention_size_options() {
   const auto count = [](const char* name, int64_t value, const char* help, double max) {
     return OptionSpec{.name = name, .default_value = value, .help = help, .min = 1, .max = max};
   };
@@ -76,7 +77,7 @@ std::vector<OptionSpec> attention_size_options() {
           {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}};
 }
 
-Tensor random_rows(const Shape& shape, const char* name, Device device, DType dtype, uint64_t seed) {
+Tensor make_random_tensor(const Shape& shape, const char* name, Device device, DType dtype, uint64_t seed) {
   const Tensor x = Tensor::empty(shape);
   const RandomStream stream(seed, name);
   for (int64_t i = 0; i < x.numel(); ++i)
@@ -84,25 +85,26 @@ Tensor random_rows(const Shape& shape, const char* name, Device device, DType dt
   return require_grad(x.to(dtype).to(device));
 }
 
-void Spread::add(int64_t length, double seconds_per_token) {
-  if (length < kSpreadFrom) return;
+void TimeSpread::add(int64_t length, double seconds_per_token) {
+  if (length < kMinSpreadLength) return;
   fastest_ = count_ == 0 ? seconds_per_token : std::min(fastest_, seconds_per_token);
   slowest_ = std::max(slowest_, seconds_per_token);
   ++count_;
 }
 
-std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const OptionValues& options,
-                                               const AttentionLengths& lengths) {
+std::vector<AttentionTiming> measure_attention(const AttentionKind& kind, const OptionValues& options,
+                                               const AttentionTimingOptions& lengths) {
   std::vector<LengthMeasurement> measurements;
   for (int64_t length = lengths.shortest; length <= lengths.longest; length *= 2) {
     measurements.emplace_back(kind, options, lengths, length).run();
-    // Doubling the length multiplies the time by at most four, so the next length could exceed `patience`.
-    if (4 * measurements.back().last_seconds() > lengths.patience) break;
+    // Doubling the length multiplies the time by at most four, so the next length could exceed
+    // `max_pass_seconds`.
+    if (4 * measurements.back().last_seconds() > lengths.max_pass_seconds) break;
   }
   for (LengthMeasurement& measurement : measurements) measurement.clear_times();
   for (int64_t i = 0; i < lengths.repeats; ++i)
     for (LengthMeasurement& measurement : measurements) measurement.run();
-  std::vector<AttentionSample> samples;
+  std::vector<AttentionTiming> samples;
   for (const LengthMeasurement& measurement : measurements) samples.push_back(measurement.sample());
   return samples;
 }

@@ -23,7 +23,8 @@ constexpr double kAttended = 1e-6;
 // random queries and keys. The weight of key j for query i is |change of result i| / |value j| if value j
 // changes from 0 to a random vector and all other values are 0. If the kind computes only weighted sums of
 // the values, this ratio is the magnitude of the attention weight.
-std::vector<double> measured_weights(const AttentionKind& kind, const OptionValues& options, int64_t length) {
+std::vector<double> measure_attention_weights(const AttentionKind& kind, const OptionValues& options,
+                                              int64_t length) {
   const NoGrad no_grad;
   const std::unique_ptr<Attention> attention =
       kind.make(options, {.heads = 1, .dim = kHeadDim, .max_length = length});
@@ -62,7 +63,7 @@ std::vector<double> measured_weights(const AttentionKind& kind, const OptionValu
 // Returns a picture of length x length pixels, as a tensor of shape (1, length * length), with a row for each
 // query. The largest weight of a row is black, and weight 0 is white. The darkness of a weight is the square
 // root of its ratio to the largest weight of the row.
-Tensor picture_of(const std::vector<double>& weights, int64_t length) {
+Tensor make_picture(const std::vector<double>& weights, int64_t length) {
   const Tensor picture = Tensor::empty({1, length * length}, DType::uint8);
   for (int64_t row = 0; row < length; ++row) {
     const double* const row_weights = weights.data() + row * length;
@@ -76,7 +77,7 @@ Tensor picture_of(const std::vector<double>& weights, int64_t length) {
 
 // Returns the mean number of keys per query with a weight above kAttended times the largest weight of the
 // query.
-double attended_keys(const std::vector<double>& weights, int64_t length) {
+double count_attended_keys(const std::vector<double>& weights, int64_t length) {
   int64_t attended = 0;
   for (int64_t row = 0; row < length; ++row) {
     const double* const row_weights = weights.data() + row * length;
@@ -93,15 +94,16 @@ Report run_attention_pattern(const BenchmarkArguments& arguments) {
   if (arguments.options.get<std::string>("config").empty())
     throw ConfigError("attention-pattern needs --config");
   const Config config =
-      load_config(arguments.options.get<std::string>("config"), arguments.overrides.sets,
-                  attention_catalogue(), {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+      load_config(arguments.options.get<std::string>("config"), arguments.overrides.set_options,
+                  make_attention_catalogue(),
+                  {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
   const auto& [name, options] = *config.attention.find(config.model.attention.front());
   check_attention_length(name, options, length);
-  const std::vector<double> weights = measured_weights(find_attention_kind(name), options, length);
+  const std::vector<double> weights = measure_attention_weights(find_attention_kind(name), options, length);
   if (!out.empty())
-    write_png(out, make_image_grid(picture_of(weights, length), length, length, 1,
+    write_png(out, make_image_grid(make_picture(weights, length), length, length, 1,
                                    {.scale = arguments.options.get<int64_t>("scale"), .gap = 1}));
-  const double keys = attended_keys(weights, length);
+  const double keys = count_attended_keys(weights, length);
   return Report()
       .add("kind", name)
       .add("causal", static_cast<bool>(find_attention_kind(name).capabilities.causal))
@@ -112,7 +114,7 @@ Report run_attention_pattern(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark attention_pattern_benchmark() {
+Benchmark make_attention_pattern_benchmark() {
   return {.name = "attention-pattern",
           .summary =
               "the attention weights of a kind with random queries and keys, as a picture with a row "

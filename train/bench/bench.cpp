@@ -15,7 +15,7 @@ struct OptionName {
 };
 constexpr OptionName kOptionNames[] = {{"reversible", "attention"}, {"value_dim", "head-dim"}};
 
-std::string text_with_option(const Benchmark& benchmark, const OptionProblem& problem) {
+std::string format_problem_with_option(const Benchmark& benchmark, const OptionProblem& problem) {
   const std::string attention = "attention_options.";
   const bool of_kind = problem.option.starts_with(attention);
   const std::string option = of_kind ? problem.option.substr(attention.size()) : problem.option;
@@ -36,7 +36,7 @@ bool Benchmark::has_option(const std::string& option) const {
                      [&](const OptionSpec& known) { return known.name == option; });
 }
 
-OptionSpec precision_option(std::string default_value, std::string help) {
+OptionSpec make_precision_option(std::string default_value, std::string help) {
   return {.name = "precision",
           .default_value = std::move(default_value),
           .help = std::move(help),
@@ -52,7 +52,7 @@ void use_precision(const RunConfig& run, Device device) {
   }
 }
 
-const AttentionKind& kind_of_option(const std::string& option, const std::string& name) {
+const AttentionKind& find_attention_kind(const std::string& option, const std::string& name) {
   try {
     return find_attention_kind(name);
   } catch (const ConfigError& error) {
@@ -60,30 +60,30 @@ const AttentionKind& kind_of_option(const std::string& option, const std::string
   }
 }
 
-const std::vector<Benchmark>& benchmarks() {
-  static const auto* const list = new std::vector<Benchmark>{sgemm_benchmark(),
-                                                             small_op_benchmark(),
-                                                             train_step_benchmark(),
-                                                             attention_benchmark(),
-                                                             attention_pattern_benchmark(),
-                                                             lsh_attention_benchmark(),
-                                                             generate_benchmark(),
-                                                             reversible_benchmark(),
-                                                             ctc_benchmark(),
-                                                             lstm_benchmark(),
-                                                             filterbank_benchmark(),
-                                                             stream_benchmark(),
-                                                             distributed_benchmark(),
-                                                             text_benchmark(),
-                                                             speech_step_benchmark(),
-                                                             device_cost_benchmark(),
-                                                             kernel_accesses_benchmark()};
+const std::vector<Benchmark>& list_benchmarks() {
+  static const auto* const list = new std::vector<Benchmark>{make_sgemm_benchmark(),
+                                                             make_small_op_benchmark(),
+                                                             make_train_step_benchmark(),
+                                                             make_attention_benchmark(),
+                                                             make_attention_pattern_benchmark(),
+                                                             make_lsh_attention_benchmark(),
+                                                             make_generate_benchmark(),
+                                                             make_reversible_benchmark(),
+                                                             make_ctc_benchmark(),
+                                                             make_lstm_benchmark(),
+                                                             make_filterbank_benchmark(),
+                                                             make_stream_benchmark(),
+                                                             make_distributed_benchmark(),
+                                                             make_text_benchmark(),
+                                                             make_speech_step_benchmark(),
+                                                             make_device_cost_benchmark(),
+                                                             make_kernel_accesses_benchmark()};
   return *list;
 }
 
-const Benchmark& benchmark(const std::string& name) {
+const Benchmark& find_benchmark(const std::string& name) {
   std::vector<std::string> names = {"list"};
-  for (const Benchmark& known : benchmarks()) {
+  for (const Benchmark& known : list_benchmarks()) {
     if (known.name == name) return known;
     names.push_back(known.name);
   }
@@ -93,11 +93,11 @@ const Benchmark& benchmark(const std::string& name) {
 Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& arguments) {
   const bool uses_config =
       benchmark.has_option("config") && !arguments.options.get<std::string>("config").empty();
-  if (uses_config) return with_config_keys([&] { return benchmark.run(arguments); });
+  if (uses_config) return call_with_config_keys([&] { return benchmark.run(arguments); });
   try {
     return benchmark.run(arguments);
   } catch (const OptionError& error) {
-    throw ConfigError(text_with_option(benchmark, error.problem()));
+    throw ConfigError(format_problem_with_option(benchmark, error.problem()));
   }
 }
 

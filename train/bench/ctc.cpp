@@ -7,7 +7,7 @@
 namespace tapeformer {
 namespace {
 
-Tensor random_logits(int64_t batch, int64_t frames, int64_t classes) {
+Tensor make_random_logits(int64_t batch, int64_t frames, int64_t classes) {
   const Tensor logits = Tensor::empty({batch, frames, classes});
   const RandomStream stream(kSeed, "bench ctc logits");
   for (int64_t i = 0; i < logits.numel(); ++i)
@@ -15,7 +15,7 @@ Tensor random_logits(int64_t batch, int64_t frames, int64_t classes) {
   return logits;
 }
 
-Tensor random_labels(int64_t batch, int64_t labels, int64_t classes) {
+Tensor make_random_labels(int64_t batch, int64_t labels, int64_t classes) {
   const Tensor result = Tensor::empty({batch, labels}, DType::int64);
   const RandomStream stream(kSeed, "bench ctc labels");
   for (int64_t i = 0; i < result.numel(); ++i)
@@ -31,16 +31,16 @@ Report run_ctc(const BenchmarkArguments& arguments) {
   // An alignment needs at most two frames per label: one for the label, and one for a blank between equal
   // labels.
   if (2 * labels > frames) throw ConfigError("--labels must be at most half of --frames");
-  const Tensor logits = require_grad(random_logits(batch, frames, classes));
-  const Tensor targets = random_labels(batch, labels, classes);
+  const Tensor logits = require_grad(make_random_logits(batch, frames, classes));
+  const Tensor targets = make_random_labels(batch, labels, classes);
   const Tensor frame_counts = Tensor::full({batch}, static_cast<double>(frames), DType::int64);
   const Tensor label_counts = Tensor::full({batch}, static_cast<double>(labels), DType::int64);
   const auto loss = [&] { return ctc_loss(logits, frame_counts, targets, label_counts).loss; };
-  const double both = median_seconds(number("repeats"), [&] {
+  const double both = measure_median_seconds(number("repeats"), [&] {
     backward(loss());
     set_gradient(logits, {});
   });
-  const double forward = median_seconds(number("repeats"), [&] {
+  const double forward = measure_median_seconds(number("repeats"), [&] {
     const NoGrad no_grad;
     loss();
   });
@@ -57,7 +57,7 @@ Report run_ctc(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark ctc_benchmark() {
+Benchmark make_ctc_benchmark() {
   return {.name = "ctc",
           .summary = "CTC loss with and without its gradient",
           .options =

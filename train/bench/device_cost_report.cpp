@@ -131,7 +131,7 @@ std::vector<std::string> model_names() {
 
 }  // namespace
 
-Benchmark device_cost_benchmark() {
+Benchmark make_device_cost_benchmark() {
   std::vector<OptionSpec> options = model_option_specs();
   options.push_back({.name = "batch",
                      .default_value = int64_t{0},

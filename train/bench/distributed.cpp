@@ -20,11 +20,11 @@ namespace {
 class Replica {
  public:
   Replica(const ModelChoice& choice, int64_t batch, Communicator& processes, bool bfloat16)
-      : choice_(choice), model_(choice.model), batch_(random_batch(choice.model, batch, choice.seed)) {
+      : choice_(choice), model_(choice.model), batch_(make_random_batch(choice.model, batch, choice.seed)) {
     model_.initialize(choice.seed);
     optimizer_ = std::make_unique<Optimizer>(choice.optimizer, model_.parameters());
     reducer_ = std::make_unique<GradientReducer>(processes, strip_names(model_.parameters()),
-                                                 ReducerOptions{.bfloat16 = bfloat16});
+                                                 ReducerOptions{.use_bfloat16 = bfloat16});
   }
 
   // Runs a training step. If `together` is true, sums the gradients over all processes.
@@ -32,9 +32,9 @@ class Replica {
     const Tensor loss = model_.loss(
         batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_++)});
     if (together) {
-      reducer_->begin();
-      backward(loss, {}, {.on_complete = [this](const Tensor& leaf) { reducer_->complete(leaf); }});
-      reducer_->finish();
+      reducer_->begin_step();
+      backward(loss, {}, {.on_complete = [this](const Tensor& leaf) { reducer_->mark_complete(leaf); }});
+      reducer_->finish_step();
     } else {
       backward(loss);
     }
@@ -54,9 +54,9 @@ class Replica {
 
 // Returns the seconds that f() takes on the slowest process. All processes start at the same time.
 template <class F>
-double slowest_seconds(Communicator& processes, F&& f) {
+double measure_slowest_process(Communicator& processes, F&& f) {
   processes.barrier();
-  return all_reduce_max(processes, seconds_of(f));
+  return all_reduce_max(processes, measure_seconds(f));
 }
 
 struct StepTimes {
@@ -88,11 +88,11 @@ StepTimes measure(const ModelChoice& choice, int64_t repeats, Communicator& proc
   StepTimes times;
   for (int64_t i = -1; i < repeats; ++i) {  // the first round is a warm-up and is not recorded
     StepTimes round;
-    round.together = {slowest_seconds(processes, [&] { replica.step(true); })};
-    round.alone = {slowest_seconds(processes, [&] { replica.step(false); })};
-    round.one_process = {slowest_seconds(processes, one_process)};
-    round.reduce = {slowest_seconds(processes, [&] { processes.all_reduce(buffer); })};
-    round.copy = {slowest_seconds(processes, [&] { copied.copy_from(buffer); })};
+    round.together = {measure_slowest_process(processes, [&] { replica.step(true); })};
+    round.alone = {measure_slowest_process(processes, [&] { replica.step(false); })};
+    round.one_process = {measure_slowest_process(processes, one_process)};
+    round.reduce = {measure_slowest_process(processes, [&] { processes.all_reduce(buffer); })};
+    round.copy = {measure_slowest_process(processes, [&] { copied.copy_from(buffer); })};
     if (i < 0) continue;
     for (const auto list : {&StepTimes::together, &StepTimes::alone, &StepTimes::one_process,
                             &StepTimes::reduce, &StepTimes::copy})
@@ -118,7 +118,7 @@ Report run_distributed(const BenchmarkArguments& arguments) {
   const StepTimes times =
       measure(choice, arguments.options.get<int64_t>("repeats"), processes, bfloat16, all_threads);
   const Replica replica(choice, 1, processes, bfloat16);
-  const double together = median(times.together), reduce = median(times.reduce);
+  const double together = compute_median(times.together), reduce = compute_median(times.reduce);
   const std::vector<double> ratios = times.ratios();
   const auto bytes = static_cast<double>(replica.reducer().bytes_per_step());
   Report report;
@@ -129,31 +129,31 @@ Report run_distributed(const BenchmarkArguments& arguments) {
       .add("batch", choice.batch)
       .add("reduce_dtype", bfloat16 ? "bfloat16" : "float32")
       .add("seconds_together", together)
-      .add("seconds_alone", median(times.alone))
-      .add("ratio_to_limit", median(ratios))
+      .add("seconds_alone", compute_median(times.alone))
+      .add("ratio_to_limit", compute_median(ratios))
       .add("lowest_ratio", ratios.front())
       .add("highest_ratio", ratios.back());
   // The time of one process on all threads is reported only if mpirun has bound process 0 to enough
   // processors.
   if (processors >= static_cast<size_t>(all_threads))
     report.add("threads_of_one_process", all_threads)
-        .add("seconds_one_process", median(times.one_process))
-        .add("speedup_over_one_process", median(times.one_process) / together);
+        .add("seconds_one_process", compute_median(times.one_process))
+        .add("speedup_over_one_process", compute_median(times.one_process) / together);
   else
     log_info("one process is not measured, because it is bound to ", processors,
              " processors; use mpirun --bind-to none");
   return report.add("reduced_bytes", replica.reducer().bytes_per_step())
-      .add("buckets", replica.reducer().buckets())
+      .add("buckets", replica.reducer().bucket_count())
       .add("all_reduce_seconds", reduce)
       .add("all_reduce_gb_per_second", bytes / reduce / kGiga)
-      .add("copy_gb_per_second", bytes / median(times.copy) / kGiga);
+      .add("copy_gb_per_second", bytes / compute_median(times.copy) / kGiga);
 }
 
 }  // namespace
 
-Benchmark distributed_benchmark() {
+Benchmark make_distributed_benchmark() {
   std::vector<OptionSpec> options = model_option_specs();
-  options.push_back(batch_option("total sequences of all processes"));
+  options.push_back(make_batch_option("total sequences of all processes"));
   options.push_back({.name = "reduce-dtype",
                      .default_value = std::string("float32"),
                      .help = "dtype in which the processes sum their gradients",
@@ -167,7 +167,7 @@ Benchmark distributed_benchmark() {
           "one process; all_reduce, compared with a copy in memory",
       .options = options,
       .run = run_distributed,
-      .several_processes = true};
+      .allow_several_processes = true};
 }
 
 }  // namespace tapeformer

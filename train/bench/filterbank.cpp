@@ -14,7 +14,7 @@ Report run_filterbank(const BenchmarkArguments& arguments) {
   std::vector<float> samples(static_cast<size_t>(rate * seconds));
   const RandomStream stream(kSeed, "bench filterbank");
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<float>(stream.uniform(i) - 0.5);
-  const double took = median_seconds(number("repeats"), [&] { bank.compute(samples); });
+  const double took = measure_median_seconds(number("repeats"), [&] { bank.compute(samples); });
   return Report()
       .add("rate", rate)
       .add("frames", bank.frames(static_cast<int64_t>(samples.size())))
@@ -24,7 +24,7 @@ Report run_filterbank(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark filterbank_benchmark() {
+Benchmark make_filterbank_benchmark() {
   return {.name = "filterbank",
           .summary = "log-mel filterbank features of noise, on one thread",
           .options =

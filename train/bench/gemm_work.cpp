@@ -13,8 +13,8 @@ namespace tapeformer {
 
 namespace {
 
-// Computes `p.count` products of shape `p`, with elements of type T. The buffers may be larger than the
-// matrices.
+// Computes `p.product_count` products of shape `p`, with elements of type T. The buffers may be larger than
+// the matrices.
 template <class T, class Backend>
 void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& c) {
   const Gemm<T> product{.transpose_a = p.transpose_a,
@@ -28,17 +28,17 @@ void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor
                         .ldb = p.transpose_b ? p.k : p.n,
                         .c = c.data<T>(),
                         .ldc = p.n};
-  for (int64_t i = 0; i < p.count; ++i) gemm(backend, product);
+  for (int64_t i = 0; i < p.product_count; ++i) gemm(backend, product);
 }
 
-// Computes `p.count` products of shape `p` on the CPU with the kernels of linear layers. Weights and
+// Computes `p.product_count` products of shape `p` on the CPU with the kernels of linear layers. Weights and
 // gradients of weights are float32. If `transpose_b` is true, the product is y = x weightᵀ. If `transpose_a`
 // is true, it is dweight = dyᵀ x, and otherwise dx = dy weight.
 template <class T>
 void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& weight,
                         const Tensor& c) {
   const cpu::Backend backend;
-  for (int64_t i = 0; i < p.count; ++i)
+  for (int64_t i = 0; i < p.product_count; ++i)
     if (p.transpose_b)
       linear_forward<T, T>(backend, {p.m, p.k, p.n}, a.data<T>(), weight.data<float>(), nullptr,
                            Activation::none, {}, nullptr, c.data<T>());
@@ -52,7 +52,7 @@ void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, co
 
 }  // namespace
 
-std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int64_t rows) {
+std::vector<GemmShape> list_forward_products(const AutoregressiveOptions& model, int64_t rows) {
   const EncoderOptions& e = model.encoder;
   const int64_t width = e.width();
   int64_t projections = 0;
@@ -69,29 +69,29 @@ std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int6
   };
 }
 
-std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int64_t rows) {
+std::vector<GemmShape> list_training_products(const AutoregressiveOptions& model, int64_t rows) {
   std::vector<GemmShape> all;
-  for (const GemmShape& y : forward_products(model, rows)) {
+  for (const GemmShape& y : list_forward_products(model, rows)) {
     all.push_back(y);
-    all.push_back({y.name + ", dx", y.m, y.k, y.n, false, false, y.count});
-    all.push_back({y.name + ", dweight", y.n, y.k, y.m, true, false, y.count});
+    all.push_back({y.name + ", dx", y.m, y.k, y.n, false, false, y.product_count});
+    all.push_back({y.name + ", dweight", y.n, y.k, y.m, true, false, y.product_count});
   }
   return all;
 }
 
-double total_flops(const std::vector<GemmShape>& products) {
+double sum_flops(const std::vector<GemmShape>& products) {
   double total = 0;
-  for (const GemmShape& product : products) total += product.flops();
+  for (const GemmShape& product : products) total += product.flop_count();
   return total;
 }
 
-double total_elements(const std::vector<GemmShape>& products) {
+double sum_elements(const std::vector<GemmShape>& products) {
   double total = 0;
-  for (const GemmShape& product : products) total += product.elements();
+  for (const GemmShape& product : products) total += product.element_count();
   return total;
 }
 
-double attention_flops(const AutoregressiveOptions& model, int64_t length) {
+double count_attention_flops(const AutoregressiveOptions& model, int64_t length) {
   const EncoderOptions& e = model.encoder;
   double multiply_adds = 0;
   for (int64_t layer = 0; layer < e.layers; ++layer) {
@@ -103,18 +103,18 @@ double attention_flops(const AutoregressiveOptions& model, int64_t length) {
   return 2 * multiply_adds * static_cast<double>(e.heads);
 }
 
-DType stored_dtype(Device device) {
+DType get_operand_dtype(Device device) {
   return precision(device) == Precision::bfloat16 ? DType::bfloat16 : DType::float32;
 }
 
-GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(std::move(products)) {
+GemmRunner::GemmRunner(std::vector<GemmShape> products, Device device) : products_(std::move(products)) {
   int64_t a = 1, b = 1, c = 1;
   for (const GemmShape& p : products_) {
     a = std::max(a, p.m * p.k);
     b = std::max(b, p.n * p.k);
     c = std::max(c, p.m * p.n);
   }
-  const DType dtype = stored_dtype(device);
+  const DType dtype = get_operand_dtype(device);
   a_ = Tensor::full({a}, 0.5, dtype, device);
   b_ = Tensor::full({b}, 0.25, dtype, device);
   c_ = Tensor::zeros({c}, dtype, device);
@@ -122,8 +122,8 @@ GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(s
     weight_ = Tensor::full({std::max(b, c)}, 0.25);
 }
 
-void GemmWork::run(const GemmShape& p) const {
-  dispatch_floating("GemmWork", a_, [&]<class T>(auto backend) {
+void GemmRunner::run(const GemmShape& p) const {
+  dispatch_floating("GemmRunner", a_, [&]<class T>(auto backend) {
     if constexpr (!std::is_same_v<T, double> && std::is_same_v<decltype(backend), cpu::Backend>)
       if (weight_.defined()) return multiply_as_linear<T>(p, a_, b_, weight_, c_);
     if constexpr (!std::is_same_v<T, BFloat16> || !std::is_same_v<decltype(backend), cpu::Backend>)
@@ -131,7 +131,7 @@ void GemmWork::run(const GemmShape& p) const {
   });
 }
 
-void GemmWork::run() const {
+void GemmRunner::run() const {
   for (const GemmShape& product : products_) run(product);
 }
 

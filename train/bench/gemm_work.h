@@ -11,49 +11,49 @@
 
 namespace tapeformer {
 
-// The shape of `count` equal products c = op(a) op(b). The shapes of c, op(a) and op(b) are (m, n), (m, k)
-// and (k, n). If `transpose_a` or `transpose_b` is true, op transposes this operand.
+// The shape of `product_count` equal products c = op(a) op(b). The shapes of c, op(a) and op(b) are (m, n),
+// (m, k) and (k, n). If `transpose_a` or `transpose_b` is true, op transposes this operand.
 struct GemmShape {
   std::string name;
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
-  int64_t count = 1;
+  int64_t product_count = 1;
 
-  double flops() const {
+  double flop_count() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
-           static_cast<double>(count);
+           static_cast<double>(product_count);
   }
-  // Returns the number of elements of the operands and results of all `count` products.
-  double elements() const {
+  // Returns the number of elements of the operands and results of all `product_count` products.
+  double element_count() const {
     const auto rows = static_cast<double>(m), columns = static_cast<double>(n),
                depth = static_cast<double>(k);
-    return (rows * depth + depth * columns + rows * columns) * static_cast<double>(count);
+    return (rows * depth + depth * columns + rows * columns) * static_cast<double>(product_count);
   }
 };
 
 // Returns the shapes of the products y = x weightᵀ of all linear layers, for `rows` tokens. Layers of equal
 // shape share an entry.
-std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int64_t rows);
+std::vector<GemmShape> list_forward_products(const AutoregressiveOptions& model, int64_t rows);
 // Returns the shapes of the forward products and of the two products in backward of each layer: dx = dy
 // weight, and dweight = dyᵀ x.
-std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int64_t rows);
-double total_flops(const std::vector<GemmShape>& products);
-double total_elements(const std::vector<GemmShape>& products);
+std::vector<GemmShape> list_training_products(const AutoregressiveOptions& model, int64_t rows);
+double sum_flops(const std::vector<GemmShape>& products);
+double sum_elements(const std::vector<GemmShape>& products);
 
 // Returns the number of floating-point operations of attention in a forward pass over one sequence, for all
 // layers and heads. Throws ConfigError if the attention kind declares no `multiply_adds`.
-double attention_flops(const AutoregressiveOptions& model, int64_t length);
+double count_attention_flops(const AutoregressiveOptions& model, int64_t length);
 
 // Returns the dtype of the operands of matrix products under the current precision of the device: float32 or
 // bfloat16.
-DType stored_dtype(Device device);
+DType get_operand_dtype(Device device);
 
-// Matrix products on a device, with buffers of dtype stored_dtype(device) that the object owns.
-class GemmWork {
+// Matrix products on a device, with buffers of dtype get_operand_dtype(device) that the object owns.
+class GemmRunner {
  public:
-  explicit GemmWork(std::vector<GemmShape> products, Device device = kCpu);
+  explicit GemmRunner(std::vector<GemmShape> products, Device device = kCpu);
   const std::vector<GemmShape>& products() const { return products_; }
-  // Runs the `count` products of one shape, or of all shapes.
+  // Runs the `product_count` products of one shape, or of all shapes.
   void run(const GemmShape& shape) const;
   void run() const;
 

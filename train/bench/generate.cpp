@@ -44,7 +44,7 @@ double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
   const double share = static_cast<double>(size_of(stored)) / sizeof(float);
   volatile uint32_t sink = 0;  // keeps the compiler from removing the reads
-  return seconds_of([&] {
+  return measure_seconds([&] {
            for (int i = 0; i < kPasses; ++i) sink = sink + read_weights(weights, share);
          }) /
          kPasses;
@@ -55,18 +55,18 @@ double read_seconds(const NamedTensors& weights, DType stored) {
 // - State of constant size: read and written once.
 // - Key/value cache: has room for max_length tokens. A token reads the cache up to its position. On average,
 //   this is half of the `tokens` generated tokens.
-Work token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
+MeasuredWork count_token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
   const AutoregressiveOptions& options = model.options();
   const auto state = static_cast<double>(Decoder(model, batch).state_bytes());
   const bool constant = supports(options.encoder.attention, &AttentionCapabilities::has_constant_state);
   const double passes =
       constant ? 2 : 0.5 * static_cast<double>(tokens) / static_cast<double>(options.max_length);
-  return {total_flops(forward_products(options, batch)),
+  return {sum_flops(list_forward_products(options, batch)),
           static_cast<double>(parameter_count(model) * size_of(stored)) + passes * state};
 }
 
-std::vector<GemmShape> repeated(std::vector<GemmShape> products, int64_t times) {
-  for (GemmShape& product : products) product.count *= times;
+std::vector<GemmShape> repeat_products(std::vector<GemmShape> products, int64_t times) {
+  for (GemmShape& product : products) product.product_count *= times;
   return products;
 }
 
@@ -81,20 +81,20 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
     return device_allocator(device).stats().allocations - before;
   };
   const auto weights = model.parameters();
-  const DType stored = stored_dtype(device);
-  const Work work = token_work(model, batch, tokens, stored);
+  const DType stored = get_operand_dtype(device);
+  const MeasuredWork work = count_token_work(model, batch, tokens, stored);
   draw(tokens);
   const int64_t resident = peak_resident_bytes();
-  const GemmWork products(repeated(forward_products(model.options(), batch), tokens), device);
+  const GemmRunner products(repeat_products(list_forward_products(model.options(), batch), tokens), device);
   std::optional<CopyBenchmark> copy;
   if (!device.is_cpu()) copy.emplace(device);
   products.run();
   std::vector<double> times, reads, ratios;
   std::vector<Rates> rates;
   for (int64_t i = 0; i < repeats; ++i) {
-    times.push_back(seconds_of([&] { draw(tokens); }, device) / static_cast<double>(tokens));
-    const double product_seconds = seconds_of([&] { products.run(); }, device);
-    rates.push_back({.flops_per_second = total_flops(products.products()) / product_seconds});
+    times.push_back(measure_seconds([&] { draw(tokens); }, device) / static_cast<double>(tokens));
+    const double product_seconds = measure_seconds([&] { products.run(); }, device);
+    rates.push_back({.flops_per_second = sum_flops(products.products()) / product_seconds});
     if (copy) {
       rates.back().bytes_per_second = copy->bytes_per_second();
       continue;
@@ -114,11 +114,12 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   report.add("device", device.to_string())
       .add("threads", thread_count())
       .add("batch", batch)
-      .add("milliseconds_per_token", median(times) * kMilli);
+      .add("milliseconds_per_token", compute_median(times) * kMilli);
   if (device.is_cpu())
-    report.add("milliseconds_to_read_weights", median(reads) * kMilli).add("times_reading", median(ratios));
+    report.add("milliseconds_to_read_weights", compute_median(reads) * kMilli)
+        .add("times_reading", compute_median(ratios));
   add_roofline(report, work, times, rates);
-  return report.add("tokens_per_second", static_cast<double>(batch) / median(times))
+  return report.add("tokens_per_second", static_cast<double>(batch) / compute_median(times))
       .add("allocations_per_token",
            tokens > uncounted ? later_allocations / static_cast<double>(tokens - uncounted) : 0)
       .add("state_bytes", Decoder(model, batch).state_bytes())
@@ -130,7 +131,7 @@ Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_
   const Device device = model.predictor.weight.device();
   const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
   const GenerationOptions options{.mode = GenerationMode::recompute};
-  const double seconds = median_seconds(
+  const double seconds = measure_median_seconds(
                              repeats, [&] { generate(model, first, tokens + 1, options); }, device) /
                          static_cast<double>(tokens);
   return Report()
@@ -145,7 +146,7 @@ Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_
 
 // Returns whether the option "mode" selects recomputation. "auto" selects the recurrent form if all attention
 // kinds have a recurrent form.
-bool recomputes(const OptionValues& options, const AttentionPattern& attention) {
+bool uses_recomputation(const OptionValues& options, const AttentionPattern& attention) {
   const auto& mode = options.get<std::string>("mode");
   const bool recurrent = supports(attention, &AttentionCapabilities::recurrent);
   if (mode == "recurrent" && !recurrent)
@@ -168,7 +169,7 @@ Report run_generate(const BenchmarkArguments& arguments) {
   if (tokens > choice.model.max_length)
     throw ConfigError(
         concat_text("--tokens ", tokens, ": the model's sequences have ", choice.model.max_length));
-  const bool recompute = recomputes(arguments.options, choice.model.encoder.attention);
+  const bool recompute = uses_recomputation(arguments.options, choice.model.encoder.attention);
   const auto row = [&](int64_t batch) {
     return recompute ? measure_recompute(model, batch, tokens, repeats)
                      : measure(model, batch, tokens, repeats, choice.run.cuda_graphs);
@@ -190,7 +191,7 @@ Report run_generate(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark generate_benchmark() {
+Benchmark make_generate_benchmark() {
   std::vector<OptionSpec> options = model_option_specs();
   options.push_back({.name = "batch",
                      .default_value = int64_t{64},
@@ -213,7 +214,7 @@ Benchmark generate_benchmark() {
               "cores compared with products of its shapes",
           .options = options,
           .run = run_generate,
-          .on_devices = true};
+          .runs_on_devices = true};
 }
 
 }  // namespace tapeformer

@@ -102,7 +102,7 @@ KernelAccesses decoding_accesses(const ModelChoice& choice, int64_t batch, Devic
   return accesses;
 }
 
-Benchmark kernel_accesses_benchmark() {
+Benchmark make_kernel_accesses_benchmark() {
   std::vector<OptionSpec> options = model_option_specs();
   for (OptionSpec& option : options) {  // emulated kernels are slow
     if (option.name == "layers") option.default_value = int64_t{1};

@@ -26,8 +26,8 @@ class LshMeasurement {
         initial_bytes_(device_allocator().stats().active),
         shape_{arguments.options.get<int64_t>("batch"), length, arguments.options.get<int64_t>("heads"),
                arguments.options.get<int64_t>("head-dim")},
-        q_(random_rows(shape_, "q")),
-        v_(random_rows(shape_, "v")),
+        q_(make_random_tensor(shape_, "q")),
+        v_(make_random_tensor(shape_, "v")),
         cotangent_(Tensor::full(shape_, 1)) {}
 
   // Runs one forward and backward pass, including the hashing.
@@ -36,8 +36,8 @@ class LshMeasurement {
     for (const Tensor& x : {q_, v_}) set_gradient(x, {});
   }
   void time(const Attention& attention) {
-    const int64_t inner = std::max<int64_t>(kTokensTimed / (shape_[0] * length_), 1);
-    const double seconds = seconds_of([&] {
+    const int64_t inner = std::max<int64_t>(kTimedTokenCount / (shape_[0] * length_), 1);
+    const double seconds = measure_seconds([&] {
       for (int64_t i = 0; i < inner; ++i) run(attention);
     });
     seconds_.push_back(seconds / static_cast<double>(inner));
@@ -49,7 +49,7 @@ class LshMeasurement {
   }
 
   int64_t length() const { return length_; }
-  double per_token() const { return median(seconds_) / static_cast<double>(shape_[0] * length_); }
+  double per_token() const { return compute_median(seconds_) / static_cast<double>(shape_[0] * length_); }
   Report report(const Attention& attention, const ChunkProducts& chunk_products, int64_t repeats) const;
 
  private:
@@ -72,16 +72,16 @@ class ChunkProducts {
   }
   double gflops_per_thread() const {
     const auto team = static_cast<int64_t>(work_.size());
-    const double seconds = seconds_of([&] {
+    const double seconds = measure_seconds([&] {
       parallel_for(team, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) work_[static_cast<size_t>(i)].run();
       });
     });
-    return total_flops(work_.front().products()) / seconds / kGiga;
+    return sum_flops(work_.front().products()) / seconds / kGiga;
   }
 
  private:
-  std::vector<GemmWork> work_;
+  std::vector<GemmRunner> work_;
 };
 
 // Returns the results of this length, with the share of each stage in the time of all threads. Passes with
@@ -95,7 +95,7 @@ Report LshMeasurement::report(const Attention& attention, const ChunkProducts& c
   for (int64_t i = 0; i < repeats; ++i) {
     const int64_t products = stages.products, multiply_adds = stages.multiply_adds;
     lsh_stages = &stages;
-    seconds += seconds_of([&] { run(attention); });
+    seconds += measure_seconds([&] { run(attention); });
     lsh_stages = nullptr;
     rates.push_back(2 * static_cast<double>(stages.multiply_adds - multiply_adds) /
                     static_cast<double>(stages.products - products));
@@ -107,7 +107,7 @@ Report LshMeasurement::report(const Attention& attention, const ChunkProducts& c
   };
   return Report()
       .add("length", length_)
-      .add("seconds", median(seconds_))
+      .add("seconds", compute_median(seconds_))
       .add("microseconds_per_token", kMicro * per_token())
       .add("peak_bytes", peak_)
       .add("bytes_per_token", peak_ / (shape_[0] * length_))
@@ -118,8 +118,8 @@ Report LshMeasurement::report(const Attention& attention, const ChunkProducts& c
       .add("share_softmax", share(stages.softmax))
       .add("share_scatter", share(stages.scatter))
       .add("multiply_adds_per_token", stages.multiply_adds / (repeats * shape_[0] * length_))
-      .add("products_gflops_per_thread", median(rates))
-      .add("products_over_sgemm", median(ratios));
+      .add("products_gflops_per_thread", compute_median(rates))
+      .add("products_over_sgemm", compute_median(ratios));
 }
 
 std::unique_ptr<Attention> make_attention(const BenchmarkArguments& arguments) {
@@ -146,21 +146,21 @@ Report run_lsh_attention(const BenchmarkArguments& arguments) {
   const int64_t chunk = std::max<int64_t>(arguments.options.get<int64_t>("chunk_length"), 1);
   const ChunkProducts chunk_products(chunk, arguments.options.get<int64_t>("head-dim"));
   std::vector<Report> rows;
-  Spread spread;
+  TimeSpread spread;
   for (const LshMeasurement& measurement : measurements) {
     rows.push_back(measurement.report(*attention, chunk_products, repeats));
     spread.add(measurement.length(), measurement.per_token());
   }
   Report report;
   report.add("threads", thread_count());
-  if (spread.value() > 0) report.add("spread_from_4096", spread.value());
+  if (spread.ratio() > 0) report.add("spread_from_4096", spread.ratio());
   return report.add("lengths", rows);
 }
 
 }  // namespace
 
-Benchmark lsh_attention_benchmark() {
-  std::vector<OptionSpec> options = attention_size_options();
+Benchmark make_lsh_attention_benchmark() {
+  std::vector<OptionSpec> options = make_attention_size_options();
   for (OptionSpec spec : find_attention_kind("lsh").options) {
     if (spec.name == "chunk_length") {
       spec.default_value = int64_t{64};

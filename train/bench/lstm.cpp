@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-Tensor random_frames(const Shape& shape, Device device) {
+Tensor make_random_frames(const Shape& shape, Device device) {
   const Tensor x = Tensor::empty(shape);
   const RandomStream stream(kSeed, "bench lstm");
   for (int64_t i = 0; i < x.numel(); ++i)
@@ -25,7 +25,7 @@ Tensor random_frames(const Shape& shape, Device device) {
 //   dweight = dyᵀ x
 // `rows` is the number of frames, and so the number of rows of x and y. Each direction of a layer has two
 // weight matrices.
-std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {
+std::vector<GemmShape> list_training_products(const LstmStack& model, int64_t rows) {
   std::vector<GemmShape> products;
   for (const auto& [name, weight] : model.parameters()) {
     if (weight.rank() != 2) continue;
@@ -44,7 +44,7 @@ std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {
 // - The products of backward read the gradients of the gates twice, and the input and the output once. They
 //   write the gradient of the input.
 // - Each weight is read twice. Each gradient of a weight is written once, in float32.
-Work training_work(const LstmStack& model, int64_t rows, DType stored) {
+MeasuredWork count_training_work(const LstmStack& model, int64_t rows, DType stored) {
   const LstmOptions& options = model.options();
   const auto hidden = static_cast<double>(options.hidden);
   double frame = 0, weights = 0;
@@ -57,7 +57,7 @@ Work training_work(const LstmStack& model, int64_t rows, DType stored) {
   }
   for (const auto& [name, parameter] : model.parameters()) weights += static_cast<double>(parameter.numel());
   const auto size = static_cast<double>(size_of(stored));
-  return {total_flops(training_products(model, rows)),
+  return {sum_flops(list_training_products(model, rows)),
           size * (frame * static_cast<double>(rows) + 2 * weights) + sizeof(float) * weights};
 }
 
@@ -74,38 +74,38 @@ Report run_lstm(const BenchmarkArguments& arguments) {
   use_precision(run, device);
   model.initialize(kSeed);
   model.move(device);
-  const Tensor x = random_frames({batch, frames, in}, device);
-  const Tensor cotangent = random_frames({batch, frames, model.options().output_width()}, device);
+  const Tensor x = make_random_frames({batch, frames, in}, device);
+  const Tensor cotangent = make_random_frames({batch, frames, model.options().output_width()}, device);
   const auto train = [&] {
     for (const auto& [name, parameter] : model.parameters()) set_gradient(parameter, {});
     backward(model.forward(x, {}, {}), cotangent);
   };
   train();
   const int64_t resident = peak_resident_bytes();
-  const RateProbe probe(training_products(model, batch * frames), device);
+  const RateProbe probe(list_training_products(model, batch * frames), device);
   std::vector<double> both;
   std::vector<Rates> rates;
   for (int64_t i = 0; i < number("repeats"); ++i) {
-    both.push_back(seconds_of(train, device));
+    both.push_back(measure_seconds(train, device));
     rates.push_back(probe.measure());
   }
-  const double forward = median_seconds(
+  const double forward = measure_median_seconds(
       number("repeats"),
       [&] {
         const NoGrad no_grad;
         model.forward(x, {}, {});
       },
       device);
-  const Work work = training_work(model, batch * frames, stored_dtype(device));
+  const MeasuredWork work = count_training_work(model, batch * frames, get_operand_dtype(device));
   constexpr double kForwardShare = 1.0 / 3;  // share of the operations in the forward pass
   Report report;
   report.add("device", device.to_string())
       .add("precision", run.precision)
       .add("threads", thread_count())
       .add("parameters", parameter_count(model))
-      .add("milliseconds", 1e3 * median(both))
+      .add("milliseconds", 1e3 * compute_median(both))
       .add("milliseconds_forward", 1e3 * forward)
-      .add("frames_per_second", static_cast<double>(batch * frames) / median(both))
+      .add("frames_per_second", static_cast<double>(batch * frames) / compute_median(both))
       .add("gflops_forward", kForwardShare * work.flops / forward / kGiga);
   add_roofline(report, work, both, rates);
   return report.add("peak_resident_bytes", resident);
@@ -113,7 +113,7 @@ Report run_lstm(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark lstm_benchmark() {
+Benchmark make_lstm_benchmark() {
   return {
       .name = "lstm",
       .summary = "a stack of LSTM layers, forward and backward, and forward alone",
@@ -132,10 +132,10 @@ Benchmark lstm_benchmark() {
             .max = 65536},
            {.name = "layers", .default_value = int64_t{3}, .help = "layers", .min = 1, .max = 1024},
            {.name = "bidirectional", .default_value = true, .help = "run each layer in both directions"},
-           precision_option("float32", "precision of the products and of stored activations"),
+           make_precision_option("float32", "precision of the products and of stored activations"),
            {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
       .run = run_lstm,
-      .on_devices = true};
+      .runs_on_devices = true};
 }
 
 }  // namespace tapeformer

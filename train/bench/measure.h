@@ -12,14 +12,14 @@ namespace tapeformer {
 
 // Returns the seconds that a call of f takes, including the work that f submits to the device.
 template <class F>
-double seconds_of(F&& f, Device device = kCpu) {
+double measure_seconds(F&& f, Device device = kCpu) {
   const Stopwatch watch(device);
   f();
   return watch.seconds();
 }
 
 // Returns the median, or 0 for an empty list.
-inline double median(std::vector<double> values) {
+inline double compute_median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
@@ -28,23 +28,23 @@ inline double median(std::vector<double> values) {
 
 // Returns the median time in seconds of `repeats` calls of f, after one call that is not measured.
 template <class F>
-double median_seconds(int64_t repeats, F&& f, Device device = kCpu) {
+double measure_median_seconds(int64_t repeats, F&& f, Device device = kCpu) {
   f();
   std::vector<double> times;
-  for (int64_t i = 0; i < repeats; ++i) times.push_back(seconds_of(f, device));
-  return median(times);
+  for (int64_t i = 0; i < repeats; ++i) times.push_back(measure_seconds(f, device));
+  return compute_median(times);
 }
 
 // A scope that sets the number of CPU threads to `count`. The destructor restores the previous number.
 class ThreadScope {
  public:
-  explicit ThreadScope(int count) : previous_(thread_count()) { set_thread_count(count); }
-  ~ThreadScope() { set_thread_count(previous_); }
+  explicit ThreadScope(int count) : previous_count_(thread_count()) { set_thread_count(count); }
+  ~ThreadScope() { set_thread_count(previous_count_); }
   ThreadScope(const ThreadScope&) = delete;
   ThreadScope& operator=(const ThreadScope&) = delete;
 
  private:
-  int previous_;
+  int previous_count_;
 };
 
 }  // namespace tapeformer

@@ -14,7 +14,7 @@ std::vector<OptionSpec> model_option_specs() {
        .default_value = std::string(),
        .help = "file with the model, the batch size and the optimizer; replaces the other options except "
                "--precision"},
-      precision_option("", "precision of the model; empty: the precision in --config, or float32"),
+      make_precision_option("", "precision of the model; empty: the precision in --config, or float32"),
       {.name = "layers", .default_value = int64_t{8}, .help = "encoder layers", .min = 1, .max = 1000},
       {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 1024},
       {.name = "head-dim",
@@ -45,7 +45,7 @@ std::vector<OptionSpec> model_option_specs() {
   return specs;
 }
 
-OptionSpec batch_option(std::string help) {
+OptionSpec make_batch_option(std::string help) {
   return {.name = "batch",
           .default_value = int64_t{10},
           .help = std::move(help),
@@ -60,26 +60,27 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   choice.seed = static_cast<uint64_t>(arguments.overrides.seed.value_or(1));
   const auto& precision = options.get<std::string>("precision");
   if (const auto& path = options.get<std::string>("config"); !path.empty()) {
-    const Config config = load_config(path, arguments.overrides.sets, attention_catalogue(),
-                                      {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+    const Config config =
+        load_config(path, arguments.overrides.set_options, make_attention_catalogue(),
+                    {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
     if (config.model.type != "image" && config.model.type != "sequence")
       throw ConfigError(path + ": expected a model of images or sequences, found a model of type \"" +
                         config.model.type + "\"");
-    choice.model = model_options(config, describe_data(config));
+    choice.model = make_model_options(config, describe_data(config));
     choice.optimizer = config.optimizer;
     choice.run = config.run;
     if (!precision.empty()) choice.run.precision = precision;
     choice.batch = config.data.batch_size;
     return choice;
   }
-  if (!arguments.overrides.sets.empty()) throw ConfigError("--set needs --config");
+  if (!arguments.overrides.set_options.empty()) throw ConfigError("--set needs --config");
   EncoderOptions& encoder = choice.model.encoder;
   encoder.layers = options.get<int64_t>("layers");
   encoder.heads = options.get<int64_t>("heads");
   encoder.head_dim = options.get<int64_t>("head-dim");
   encoder.feedforward = options.get<int64_t>("feedforward");
   const auto& kind = options.get<std::string>("attention");
-  encoder.attention = {{kind, kind_of_option("--attention", kind).default_options()}};
+  encoder.attention = {{kind, find_attention_kind("--attention", kind).default_options()}};
   encoder.dropout = options.get<double>("dropout");
   choice.model.mixtures = options.get<int64_t>("mixtures");
   choice.model.max_length = options.get<int64_t>("length");
@@ -88,7 +89,7 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   return choice;
 }
 
-Batch random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t seed) {
+Batch make_random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t seed) {
   Batch result;
   result.tokens = Tensor::empty({batch, model.max_length + 1}, DType::uint8);
   const RandomStream stream(seed, "benchmark tokens");

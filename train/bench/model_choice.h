@@ -22,7 +22,7 @@ struct ModelChoice {
 // --mixtures, --attention, --length and --dropout.
 std::vector<OptionSpec> model_option_specs();
 // Returns the command-line option --batch, 10 by default. Without a config, it sets the batch size.
-OptionSpec batch_option(std::string help);
+OptionSpec make_batch_option(std::string help);
 // Returns the model and the batch size that the config file in --config describes. Without a config file,
 // returns the model that the other options describe, with the batch size `batch`. Throws ConfigError if the
 // config or an option is invalid.
@@ -30,6 +30,6 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch);
 
 // Returns a batch of random tokens below min(vocabulary, 256), of shape (batch, max_length + 1) and dtype
 // uint8.
-Batch random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t seed);
+Batch make_random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t seed);
 
 }  // namespace tapeformer

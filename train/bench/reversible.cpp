@@ -28,7 +28,7 @@ struct Sample {
 class Step {
  public:
   Step(const AutoregressiveOptions& options, int64_t batch)
-      : model_(options), batch_(random_batch(options, batch, 1)) {
+      : model_(options), batch_(make_random_batch(options, batch, 1)) {
     model_.initialize(1);
     // The first pass allocates the gradients and fills the allocator's cache. The second pass adds to these
     // gradients. Before the addition, it copies gradients that share memory with other tensors.
@@ -52,8 +52,8 @@ class Step {
 // Returns the seconds of one call of f: the wall-clock time if `clock` is "wall", and otherwise the processor
 // time.
 template <class F>
-double seconds_on(const std::string& clock, F&& f) {
-  if (clock == "wall") return seconds_of(f);
+double measure_seconds_on_clock(const std::string& clock, F&& f) {
+  if (clock == "wall") return measure_seconds(f);
   const std::clock_t start = std::clock();
   f();
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
@@ -77,25 +77,25 @@ std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, in
   std::vector<std::vector<double>> times(models.size());
   for (int64_t repeat = 0; repeat < timing.repeats; ++repeat)
     for (size_t i = 0; i < steps.size(); ++i)
-      times[i].push_back(seconds_on(timing.clock, [&] { steps[i]->run(); }));
+      times[i].push_back(measure_seconds_on_clock(timing.clock, [&] { steps[i]->run(); }));
   for (size_t i = 0; i < samples.size(); ++i) {
-    samples[i].seconds = median(times[i]);
+    samples[i].seconds = compute_median(times[i]);
     std::vector<double> ratios;
     for (size_t repeat = 0; repeat < times[i].size(); ++repeat)
       ratios.push_back(times[i][repeat] / times[0][repeat]);
-    samples[i].relative = median(ratios);
+    samples[i].relative = compute_median(ratios);
   }
   return samples;
 }
 
-AutoregressiveOptions in_form(AutoregressiveOptions options, Form form) {
+AutoregressiveOptions convert_to_form(AutoregressiveOptions options, Form form) {
   options.encoder.pre_norm = true;
   options.encoder.recompute = form == Form::recompute;
   options.encoder.reversible = form == Form::reversible;
   return options;
 }
 
-Report row_of(const char* form, int64_t layers, const Sample& sample) {
+Report make_row(const char* form, int64_t layers, const Sample& sample) {
   return Report()
       .add("form", form)
       .add("layers", layers)
@@ -107,16 +107,17 @@ Report row_of(const char* form, int64_t layers, const Sample& sample) {
 // Measures each form at doubling depths and returns one row per form and depth. For each form, adds two
 // results to `report`: the memory per added layer, and the time at the largest depth relative to the form
 // "stored".
-std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, const Timing& timing, Report& report) {
+std::vector<Report> measure_depths(const ModelChoice& choice, int64_t deepest, const Timing& timing,
+                                   Report& report) {
   std::vector<Report> rows;
   std::vector<Sample> first, last;
   for (int64_t layers = kMinLayers; layers <= deepest; layers *= 2) {
     std::vector<AutoregressiveOptions> models;
-    for (const Form form : kForms) models.push_back(in_form(choice.model, form));
+    for (const Form form : kForms) models.push_back(convert_to_form(choice.model, form));
     for (AutoregressiveOptions& model : models) model.encoder.layers = layers;
     last = measure(models, choice.batch, timing);
     if (first.empty()) first = last;
-    for (size_t i = 0; i < last.size(); ++i) rows.push_back(row_of(kFormNames[i], layers, last[i]));
+    for (size_t i = 0; i < last.size(); ++i) rows.push_back(make_row(kFormNames[i], layers, last[i]));
   }
   const int64_t added = rows.empty() ? 0 : std::get<int64_t>(rows.back().fields()[1].second) - kMinLayers;
   for (size_t i = 0; i < last.size(); ++i) {
@@ -129,13 +130,13 @@ std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, const Tim
 
 // Measures a model with 1, 4 and 16 chunks of `part`, which is "feed-forward" or "loss". In the model `base`,
 // `part` should need most of the memory, so that chunks have a visible effect.
-std::vector<Report> chunks(const AutoregressiveOptions& base, const char* part, Form form, int64_t batch,
-                           const Timing& timing) {
+std::vector<Report> measure_chunks(const AutoregressiveOptions& base, const char* part, Form form,
+                                   int64_t batch, const Timing& timing) {
   constexpr int64_t kCounts[] = {1, 4, 16};
   const bool loss = std::string(part) == "loss";
   std::vector<AutoregressiveOptions> models;
   for (const int64_t count : kCounts) {
-    models.push_back(in_form(base, form));
+    models.push_back(convert_to_form(base, form));
     (loss ? models.back().loss_chunks : models.back().encoder.feedforward_chunks) = count;
   }
   const auto samples = measure(models, batch, timing);
@@ -159,7 +160,7 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   Report report;
   report.add("threads", thread_count()).add("attention", kinds_text(choice.model.encoder.attention));
-  const std::vector<Report> rows = depths(choice, deepest, timing, report);
+  const std::vector<Report> rows = measure_depths(choice, deepest, timing, report);
   AutoregressiveOptions wide = choice.model;
   wide.max_length *= arguments.options.get<int64_t>("lengthen");
   wide.encoder.feedforward *= arguments.options.get<int64_t>("widen");
@@ -168,16 +169,16 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   many.head = Head::categorical;
   many.vocabulary = arguments.options.get<int64_t>("vocabulary");
   std::vector<Report> chunked;
-  for (const auto& part : {chunks(wide, "feed-forward", Form::reversible, choice.batch, timing),
-                           chunks(wide, "feed-forward", Form::stored, choice.batch, timing),
-                           chunks(many, "loss", Form::reversible, choice.batch, timing)})
+  for (const auto& part : {measure_chunks(wide, "feed-forward", Form::reversible, choice.batch, timing),
+                           measure_chunks(wide, "feed-forward", Form::stored, choice.batch, timing),
+                           measure_chunks(many, "loss", Form::reversible, choice.batch, timing)})
     chunked.insert(chunked.end(), part.begin(), part.end());
   return report.add("depths", rows).add("chunks", chunked);
 }
 
 // Returns the options of the benchmark. The default model is small, because the benchmark stores the
 // activations of 32 layers.
-std::vector<OptionSpec> options() {
+std::vector<OptionSpec> make_options() {
   std::vector<OptionSpec> list = model_option_specs();
   for (OptionSpec& option : list) {
     if (option.name == "layers") {
@@ -225,11 +226,11 @@ std::vector<OptionSpec> options() {
 
 }  // namespace
 
-Benchmark reversible_benchmark() {
+Benchmark make_reversible_benchmark() {
   return {
       .name = "reversible",
       .summary = "stored, recomputed and reversible layers at doubling depths, and chunks: time and memory",
-      .options = options(),
+      .options = make_options(),
       .run = run_reversible};
 }
 

@@ -17,49 +17,50 @@ constexpr int64_t kMaxSide = 2048;
 
 CopyBenchmark::CopyBenchmark(Device device)
     : device_(device),
-      from_(Tensor::zeros({kCopyBytes}, DType::uint8, device)),
-      to_(Tensor::zeros({kCopyBytes}, DType::uint8, device)) {}
+      source_(Tensor::zeros({kCopyBytes}, DType::uint8, device)),
+      destination_(Tensor::zeros({kCopyBytes}, DType::uint8, device)) {}
 
 double CopyBenchmark::bytes_per_second() const {
   const auto copy = [&] {
     if constexpr (kHasCuda)
-      if (!device_.is_cpu()) return cuda::copy_bytes(to_.raw(), device_, from_.raw(), device_, kCopyBytes);
+      if (!device_.is_cpu())
+        return cuda::copy_bytes(destination_.raw(), device_, source_.raw(), device_, kCopyBytes);
     parallel_for(kCopyBytes, 1, [&](int64_t begin, int64_t end) {
-      std::memcpy(to_.data<uint8_t>() + begin, from_.data<uint8_t>() + begin,
+      std::memcpy(destination_.data<uint8_t>() + begin, source_.data<uint8_t>() + begin,
                   static_cast<size_t>(end - begin));
     });
   };
-  return 2 * static_cast<double>(kCopyBytes) / seconds_of(copy, device_);
+  return 2 * static_cast<double>(kCopyBytes) / measure_seconds(copy, device_);
 }
 
 RateProbe::RateProbe(std::vector<GemmShape> products, Device device)
     : products_(std::move(products), device),
       copy_(device),
       device_(device),
-      flops_(total_flops(products_.products())) {
+      flops_(sum_flops(products_.products())) {
   products_.run();
 }
 
 Rates RateProbe::measure() const {
-  return {flops_ / seconds_of([&] { products_.run(); }, device_), copy_.bytes_per_second()};
+  return {flops_ / measure_seconds([&] { products_.run(); }, device_), copy_.bytes_per_second()};
 }
 
-Rates median_rates(const RateProbe& probe, int64_t repeats) {
+Rates measure_median_rates(const RateProbe& probe, int64_t repeats) {
   std::vector<double> flops, bytes;
   for (int64_t i = 0; i < repeats; ++i) {
     const Rates rates = probe.measure();
     flops.push_back(rates.flops_per_second);
     bytes.push_back(rates.bytes_per_second);
   }
-  return {median(flops), median(bytes)};
+  return {compute_median(flops), compute_median(bytes)};
 }
 
-std::vector<GemmShape> square_product(int64_t length) {
+std::vector<GemmShape> make_square_product(int64_t length) {
   const int64_t side = std::min(length, kMaxSide);
   return {{"square", side, side, side, false, true, 1}};
 }
 
-void add_roofline(Report& report, const Work& work, const std::vector<double>& seconds,
+void add_roofline(Report& report, const MeasuredWork& work, const std::vector<double>& seconds,
                   const std::vector<Rates>& rates) {
   std::vector<double> flop_rates, byte_rates, at_matrix_rate, at_memory_rate, matrix_shares, memory_shares;
   for (size_t i = 0; i < seconds.size(); ++i) {
@@ -71,13 +72,13 @@ void add_roofline(Report& report, const Work& work, const std::vector<double>& s
     matrix_shares.push_back(at_matrix_rate.back() / seconds[i]);
     memory_shares.push_back(at_memory_rate.back() / seconds[i]);
   }
-  const double matrix_share = median(matrix_shares), memory_share = median(memory_shares);
+  const double matrix_share = compute_median(matrix_shares), memory_share = compute_median(memory_shares);
   report.add("gigabytes", work.bytes / kGiga)
-      .add("gflops", work.flops / median(seconds) / kGiga)
-      .add("matrix_gflops", median(flop_rates) / kGiga)
-      .add("memory_gigabytes_per_second", median(byte_rates) / kGiga)
-      .add("seconds_at_matrix_rate", median(at_matrix_rate))
-      .add("seconds_at_memory_rate", median(at_memory_rate))
+      .add("gflops", work.flops / compute_median(seconds) / kGiga)
+      .add("matrix_gflops", compute_median(flop_rates) / kGiga)
+      .add("memory_gigabytes_per_second", compute_median(byte_rates) / kGiga)
+      .add("seconds_at_matrix_rate", compute_median(at_matrix_rate))
+      .add("seconds_at_memory_rate", compute_median(at_memory_rate))
       .add("share_of_matrix_rate", matrix_share)
       .add("share_of_memory_rate", memory_share)
       .add("nearer_limit", std::string(matrix_share >= memory_share ? "matrix rate" : "memory bandwidth"));

@@ -11,7 +11,7 @@
 namespace tapeformer {
 
 // Operations and memory traffic of one measured call.
-struct Work {
+struct MeasuredWork {
   double flops = 0;  // floating-point operations
   double bytes = 0;  // bytes read and written
 };
@@ -32,7 +32,7 @@ class CopyBenchmark {
 
  private:
   Device device_;
-  Tensor from_, to_;
+  Tensor source_, destination_;
 };
 
 // A measurement of matrix products and of a copy on a device. Benchmarks run measure() and their own work in
@@ -43,25 +43,25 @@ class RateProbe {
   Rates measure() const;
 
  private:
-  GemmWork products_;
+  GemmRunner products_;
   CopyBenchmark copy_;
   Device device_;
   double flops_;
 };
 
 // Returns the medians of the rates in `repeats` measurements.
-Rates median_rates(const RateProbe& probe, int64_t repeats);
+Rates measure_median_rates(const RateProbe& probe, int64_t repeats);
 
 // Returns one product of square matrices with side min(length, 2048), for benchmarks whose own products are
 // too small to measure the rate of the device.
-std::vector<GemmShape> square_product(int64_t length);
+std::vector<GemmShape> make_square_product(int64_t length);
 
 // Adds fields to a report: the bytes of `work`, its operations per second, and the rates of the device. Also
 // adds the seconds that `work` would take at each rate of the device, and the shares of these seconds in the
 // measured time. The field "nearer_limit" names the rate with the larger share. Values are medians over the
 // repeats. `seconds` has one element per repeat. `rates` has one element per repeat, or one element for all
 // repeats.
-void add_roofline(Report& report, const Work& work, const std::vector<double>& seconds,
+void add_roofline(Report& report, const MeasuredWork& work, const std::vector<double>& seconds,
                   const std::vector<Rates>& rates);
 
 }  // namespace tapeformer

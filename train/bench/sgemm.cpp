@@ -15,41 +15,41 @@ double copy_rate(int64_t repeats) {
   copy.bytes_per_second();
   std::vector<double> rates;
   for (int64_t i = 0; i < repeats; ++i) rates.push_back(copy.bytes_per_second());
-  return median(rates);
+  return compute_median(rates);
 }
 
 Report run_sgemm(const BenchmarkArguments& arguments) {
   const auto repeats = arguments.options.get<int64_t>("repeats");
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   use_precision(choice.run, kCpu);
-  const GemmWork work(training_products(choice.model, choice.batch * choice.model.max_length));
+  const GemmRunner work(list_training_products(choice.model, choice.batch * choice.model.max_length));
   std::vector<Report> rows;
   double seconds = 0;
   for (const GemmShape& shape : work.products()) {
-    const double product_seconds = median_seconds(repeats, [&] { work.run(shape); });
+    const double product_seconds = measure_median_seconds(repeats, [&] { work.run(shape); });
     seconds += product_seconds;
     rows.push_back(Report()
                        .add("product", shape.name)
                        .add("m", shape.m)
                        .add("n", shape.n)
                        .add("k", shape.k)
-                       .add("count", shape.count)
+                       .add("count", shape.product_count)
                        .add("seconds", product_seconds)
-                       .add("gflops", shape.flops() / product_seconds / kGiga));
+                       .add("gflops", shape.flop_count() / product_seconds / kGiga));
   }
   return Report()
       .add("threads", thread_count())
       .add("precision", choice.run.precision)
-      .add("gflops", total_flops(work.products()) / seconds / kGiga)
+      .add("gflops", sum_flops(work.products()) / seconds / kGiga)
       .add("copy_gigabytes_per_second", copy_rate(repeats) / kGiga)
       .add("products", rows);
 }
 
 }  // namespace
 
-Benchmark sgemm_benchmark() {
+Benchmark make_sgemm_benchmark() {
   std::vector<OptionSpec> options = model_option_specs();
-  options.push_back(batch_option("sequences"));
+  options.push_back(make_batch_option("sequences"));
   options.push_back(
       {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1});
   return {

@@ -15,17 +15,17 @@ Report run_small_op(const BenchmarkArguments& arguments) {
   const Tensor x = Tensor::full({kElements}, 0.5), b = Tensor::full({kElements}, 0.25);
   const Tensor cotangent = Tensor::full({kElements}, 1);
   require_grad(x);
-  const double single = median_seconds(repeats, [&] {
+  const double single = measure_median_seconds(repeats, [&] {
     for (int64_t i = 0; i < ops; ++i) backward(add(x, b), cotangent);
     set_gradient(x, {});
   });
-  const double chain = median_seconds(repeats, [&] {
+  const double chain = measure_median_seconds(repeats, [&] {
     Tensor y = x;
     for (int64_t i = 0; i < ops; ++i) y = add(y, b);
     backward(y, cotangent);
     set_gradient(x, {});
   });
-  const double forward = median_seconds(repeats, [&] {
+  const double forward = measure_median_seconds(repeats, [&] {
     const NoGrad no_grad;
     for (int64_t i = 0; i < ops; ++i) add(x, b);
   });
@@ -40,7 +40,7 @@ Report run_small_op(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark small_op_benchmark() {
+Benchmark make_small_op_benchmark() {
   return {.name = "small-op",
           .summary =
               "an addition of 16 elements, forward and backward: one backward per op, and one backward for a "

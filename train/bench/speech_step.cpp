@@ -17,13 +17,13 @@ namespace {
 constexpr int64_t kDims = 40, kPhones = 39;
 constexpr int64_t kFramesPerLabel = 8;  // about 12 phones per second at 100 frames per second
 
-SpeechDescription random_description() {
+SpeechDescription make_random_description() {
   Words phones;
   for (int64_t i = 0; i < kPhones; ++i) phones.push_back("p" + std::to_string(i));
   return {kDims, PhoneTable(phones), std::nullopt};
 }
 
-CtcBatch random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
+CtcBatch make_random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
   const RandomStream stream(seed, "speech-step");
   const int64_t labels = std::max<int64_t>(frames / kFramesPerLabel, 1);
   CtcBatch result{Tensor::empty({batch, frames, kDims}), Tensor::full({batch}, frames, DType::int64),
@@ -41,7 +41,7 @@ class Learner {
  public:
   Learner(const Config& config, int64_t longest, Device device)
       : seed_(static_cast<uint64_t>(config.run.seed)) {
-    SpeechModelOptions options = speech_model_options(config, random_description());
+    SpeechModelOptions options = make_speech_model_options(config, make_random_description());
     options.max_frames = std::max(options.max_frames, longest);
     model_ = std::make_unique<SpeechModel>(options);
     model_->initialize(seed_);
@@ -64,7 +64,7 @@ class Learner {
 
 // Returns the peak memory that a step allocates in addition to the memory in use. Runs one step before the
 // measurement, because the first step also allocates the optimizer state.
-int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
+int64_t measure_added_bytes(Learner& learner, const CtcBatch& data, Device device) {
   learner.step(data);
   CachingAllocator& blocks = device_allocator(device);
   blocks.reset_peak();
@@ -73,11 +73,11 @@ int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
   return blocks.stats().peak - before;
 }
 
-Config step_config(const BenchmarkArguments& arguments) {
+Config load_step_config(const BenchmarkArguments& arguments) {
   const auto& path = arguments.options.get<std::string>("config");
   if (path.empty()) throw ConfigError("--config is required: a config of a speech model");
-  Config config = load_config(path, arguments.overrides.sets, attention_catalogue(),
-                              {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+  Config config = load_config(path, arguments.overrides.set_options, make_attention_catalogue(),
+                              {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
   arguments.overrides.apply(config);
   if (config.model.type != "speech")
     throw ConfigError("--config " + path + ": expected model.type = \"speech\", got \"" + config.model.type +
@@ -91,15 +91,15 @@ Report run_speech_step(const BenchmarkArguments& arguments) {
   if (shortest > longest || longest > frames)
     throw ConfigError(concat_text("expected --shortest <= --longest <= --frames, got ", shortest, ", ",
                                   longest, ", ", frames));
-  const Config config = step_config(arguments);
+  const Config config = load_step_config(arguments);
   Learner learner(config, longest, arguments.device);
   set_precision(config.run, arguments.device);
   std::vector<Report> rows;
   for (int64_t length = shortest; length <= longest; length *= 2) {
-    CtcBatch data = random_utterances(frames / length, length, static_cast<uint64_t>(config.run.seed));
+    CtcBatch data = make_random_utterances(frames / length, length, static_cast<uint64_t>(config.run.seed));
     data.features = data.features.to(arguments.device);
-    const int64_t bytes = added_bytes(learner, data, arguments.device);
-    const double seconds = median_seconds(
+    const int64_t bytes = measure_added_bytes(learner, data, arguments.device);
+    const double seconds = measure_median_seconds(
         number("repeats"), [&] { learner.step(data); }, arguments.device);
     rows.push_back(Report()
                        .add("length", length)
@@ -117,7 +117,7 @@ Report run_speech_step(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark speech_step_benchmark() {
+Benchmark make_speech_step_benchmark() {
   const auto count = [](const char* name, int64_t value, const char* help) {
     return OptionSpec{.name = name, .default_value = value, .help = help, .min = 1, .max = 1 << 24};
   };
@@ -129,7 +129,7 @@ Benchmark speech_step_benchmark() {
                       count("frames", 4800, "frames of a step"),
                       count("repeats", 3, "repeats for the median")},
           .run = run_speech_step,
-          .on_devices = true};
+          .runs_on_devices = true};
 }
 
 }  // namespace tapeformer

@@ -107,7 +107,7 @@ Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
   FeatureStream input(run.config, run.description, AudioPipe{.descriptor = writer.read_end(), .raw = true});
   decoder.reset();
   Labels labels;
-  for (Tensor rows = input.next(); rows.defined(); rows = input.next())
+  for (Tensor rows = input.read_rows(); rows.defined(); rows = input.read_rows())
     for (int64_t row = 0; row < rows.size(0); ++row)
       for (const int64_t label :
            decoder.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1))))
@@ -117,7 +117,7 @@ Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
 
 // Returns the labels of phones. Phones that do not occur in the training data get the label -1, which differs
 // from every prediction.
-Labels labels_of(const Words& phones, const PhoneTable& table) {
+Labels find_labels(const Words& phones, const PhoneTable& table) {
   Labels labels;
   for (const std::string& phone : phones)
     labels.push_back(table.contains(phone) ? table.number(phone) : int64_t{-1});
@@ -130,7 +130,7 @@ Labels labels_of(const Words& phones, const PhoneTable& table) {
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
       read_speech_part(run.config, arguments.options.get<std::string>("split"), arguments.data);
-  const AudioOptions options = feature_options(run.config, false).audio();
+  const AudioOptions options = make_feature_options(run.config, false).audio();
   const auto decoder = make_stream_decoder(run, 0);
   std::vector<Clip> clips;
   for (const Utterance& u : corpus.utterances) {
@@ -139,7 +139,7 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
     std::optional<CommandOutput> output;
     if (!u.command.empty()) output.emplace(u.command);
     const Audio audio = read_audio(output ? output->path() : u.path, options);
-    Clip clip{to_samples(audio.samples), labels_of(u.phones, run.description.phones)};
+    Clip clip{to_samples(audio.samples), find_labels(u.phones, run.description.phone_table)};
     clip.errors = count_errors(clip.labels, transcribe(run, *decoder, {&clip.samples})).errors;
     clips.push_back(std::move(clip));
   }
@@ -147,7 +147,7 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
   return clips;
 }
 
-Samples pause_samples(double seconds, double decibels, int64_t rate) {
+Samples make_pause(double seconds, double decibels, int64_t rate) {
   const RandomStream noise(kSeed, "bench stream pause");
   std::vector<float> values(static_cast<size_t>(std::llround(seconds * static_cast<double>(rate))));
   for (size_t i = 0; i < values.size(); ++i)
@@ -157,7 +157,7 @@ Samples pause_samples(double seconds, double decibels, int64_t rate) {
 
 Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::vector<Clip>& clips,
                const Samples& pause, double seconds) {
-  const auto rate = static_cast<double>(feature_options(run.config, false).filterbank.rate);
+  const auto rate = static_cast<double>(make_feature_options(run.config, false).filterbank.rate);
   std::vector<const Samples*> parts;
   Labels reference;
   double length = 0;
@@ -171,7 +171,7 @@ Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::ve
     errors_alone += clip.errors;
   }
   Labels labels;
-  const double took = seconds_of([&] { labels = transcribe(run, decoder, parts); });
+  const double took = measure_seconds([&] { labels = transcribe(run, decoder, parts); });
   const Counts counts = count_errors(reference, labels);
   const double percent = 100 / static_cast<double>(std::max<size_t>(reference.size(), 1));
   return Report()
@@ -190,14 +190,14 @@ Report run_stream(const BenchmarkArguments& arguments) {
   const NoGrad no_grad;
   const auto& path = arguments.options.get<std::string>("run");
   if (path.empty()) throw ConfigError("bench stream needs --run, the run directory of a speech model");
-  const auto lengths = index_list("seconds", arguments.options.get<std::string>("seconds"));
+  const auto lengths = parse_index_list("seconds", arguments.options.get<std::string>("seconds"));
   const LoadedSpeechRun run =
-      load_speech_run(find_run({.path = path, .sets = {}, .device = arguments.device}));
+      load_speech_run(find_run({.path = path, .set_options = {}, .device = arguments.device}));
   const auto decoder = make_stream_decoder(run, arguments.options.get<double>("window"));
   const std::vector<Clip> clips = read_clips(run, arguments);
   const Samples pause =
-      pause_samples(arguments.options.get<double>("pause"), arguments.options.get<double>("noise-db"),
-                    feature_options(run.config, false).filterbank.rate);
+      make_pause(arguments.options.get<double>("pause"), arguments.options.get<double>("noise-db"),
+                 make_feature_options(run.config, false).filterbank.rate);
   std::vector<Report> rows;
   for (const int64_t seconds : lengths)
     rows.push_back(measure(run, *decoder, clips, pause, static_cast<double>(seconds)));
@@ -209,7 +209,7 @@ Report run_stream(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark stream_benchmark() {
+Benchmark make_stream_benchmark() {
   return {
       .name = "stream",
       .summary = "phone error rate of transcribe --stream at several lengths of the stream",
@@ -232,8 +232,8 @@ Benchmark stream_benchmark() {
                    .help = "level of the noise in decibels relative to full scale",
                    .min = -200,
                    .max = 0},
-                  window_option(),
-                  allow_commands_option()},
+                  make_window_option(),
+                  make_allow_commands_option()},
       .run = run_stream};
 }
 

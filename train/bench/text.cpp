@@ -21,13 +21,13 @@ Report run_text(const BenchmarkArguments& arguments) {
   options.sequence_length = number("length");
   options.random_windows = true;
   std::shared_ptr<const Tokenizer> tokenizer;
-  const double tokenizer_seconds = seconds_of([&] { tokenizer = make_tokenizer(options, kSeed); });
+  const double tokenizer_seconds = measure_seconds([&] { tokenizer = make_tokenizer(options, kSeed); });
   std::shared_ptr<const TextDataset> dataset;
-  const double open_seconds =
-      seconds_of([&] { dataset = std::make_shared<const TextDataset>(options, "text", "train", tokenizer); });
+  const double open_seconds = measure_seconds(
+      [&] { dataset = std::make_shared<const TextDataset>(options, "text", "train", tokenizer); });
   const Loader loader(dataset, {.batch_size = number("batch"), .seed = kSeed});
   const int64_t steps = number("steps");
-  const double seconds = median_seconds(number("repeats"), [&] {
+  const double seconds = measure_median_seconds(number("repeats"), [&] {
     for (int64_t step = 0; step < steps; ++step) static_cast<void>(loader.batch_at(step));
   });
   const auto tokens = static_cast<double>(steps * number("batch") * (options.sequence_length + 1));
@@ -45,7 +45,7 @@ Report run_text(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark text_benchmark() {
+Benchmark make_text_benchmark() {
   return {
       .name = "text",
       .summary = "a text: making the tokenizer, opening the training split, and batches of random windows",

@@ -19,7 +19,7 @@ constexpr int64_t kWarmUp = 2;
 
 // Returns the operations and bytes of a training step. The bytes are a lower bound: each kernel reads its
 // inputs from memory once and writes its results once, and elementwise kernels are fused.
-// - Products: training_products() with operands and results of dtype stored_dtype(device).
+// - Products: list_training_products() with operands and results of dtype get_operand_dtype(device).
 // - Attention: each product in forward needs two products of the same size in backward. The forward pass
 //   reads q, k and v, and writes the result. The backward pass reads these four tensors and the gradient of
 //   the result, and writes three gradients. Each tensor has batch × length × width elements.
@@ -27,17 +27,18 @@ constexpr int64_t kWarmUp = 2;
 //   the branch, and writes the sum. The backward pass of a branch reads the gradient and the sum, and writes
 //   a gradient.
 // - Optimizer, float32: reads the weight, the gradient and two moments; writes the weight and two moments.
-Work work_of(const ModelChoice& choice, double attention_flops, int64_t parameters, Device device) {
+MeasuredWork count_step_work(const ModelChoice& choice, double attention_flops, int64_t parameters,
+                             Device device) {
   constexpr double kAttentionTensors = 4 + 8, kStreamTensors = 2 * (3 + 3), kOptimizerTensors = 4 + 3;
   const EncoderOptions& encoder = choice.model.encoder;
   const int64_t tokens = choice.batch * choice.model.max_length;
-  const auto products = training_products(choice.model, tokens);
-  const auto stored = static_cast<double>(size_of(stored_dtype(device)));
+  const auto products = list_training_products(choice.model, tokens);
+  const auto stored = static_cast<double>(size_of(get_operand_dtype(device)));
   const double layer_elements = static_cast<double>(tokens * encoder.width() * encoder.layers);
   const double bytes =
-      stored * (total_elements(products) + kAttentionTensors * layer_elements) +
+      stored * (sum_elements(products) + kAttentionTensors * layer_elements) +
       sizeof(float) * (kStreamTensors * layer_elements + kOptimizerTensors * static_cast<double>(parameters));
-  return {total_flops(products) + attention_flops, bytes};
+  return {sum_flops(products) + attention_flops, bytes};
 }
 
 Report run_train_step(const BenchmarkArguments& arguments) {
@@ -56,21 +57,22 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   step.run();
   const int64_t added = device_allocator(device).stats().peak - before;
 
-  const double in_attention = 3 * attention_flops(choice.model, length) * static_cast<double>(choice.batch);
-  const Work work = work_of(choice, in_attention, parameter_count(step.model()), device);
-  const RateProbe probe(training_products(choice.model, choice.batch * length), device);
+  const double in_attention =
+      3 * count_attention_flops(choice.model, length) * static_cast<double>(choice.batch);
+  const MeasuredWork work = count_step_work(choice, in_attention, parameter_count(step.model()), device);
+  const RateProbe probe(list_training_products(choice.model, choice.batch * length), device);
   std::vector<double> times;
   std::vector<Rates> rates;
   for (int64_t i = 0; i < repeats; ++i) {
-    times.push_back(seconds_of([&] { step.run(); }, device));
+    times.push_back(measure_seconds([&] { step.run(); }, device));
     rates.push_back(probe.measure());
   }
-  const double seconds = median(times);
+  const double seconds = compute_median(times);
   Report report;
   report.add("device", device.to_string())
       .add("precision", choice.run.precision)
       .add("threads", thread_count())
-      .add("graph", step.replays())
+      .add("graph", step.uses_graph())
       .add("attention", kinds_text(choice.model.encoder.attention))
       .add("parameters", parameter_count(step.model()))
       .add("batch", choice.batch)
@@ -92,9 +94,9 @@ Report run_train_step(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark train_step_benchmark() {
+Benchmark make_train_step_benchmark() {
   std::vector<OptionSpec> options = model_option_specs();
-  options.push_back(batch_option("sequences"));
+  options.push_back(make_batch_option("sequences"));
   options.push_back(
       {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1});
   return {.name = "train-step",
@@ -103,7 +105,7 @@ Benchmark train_step_benchmark() {
               "bandwidth, memory",
           .options = options,
           .run = run_train_step,
-          .on_devices = true};
+          .runs_on_devices = true};
 }
 
 }  // namespace tapeformer

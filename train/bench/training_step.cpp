@@ -5,32 +5,32 @@ namespace tapeformer {
 TrainingStep::TrainingStep(const ModelChoice& choice, Device device)
     : choice_(choice),
       model_(choice.model),
-      replays_(!device.is_cpu() && choice.run.cuda_graphs),
-      batch_(random_batch(choice.model, choice.batch, choice.seed)),
+      uses_graph_(!device.is_cpu() && choice.run.cuda_graphs),
+      batch_(make_random_batch(choice.model, choice.batch, choice.seed)),
       graphs_(device, 1) {
   model_.initialize(choice.seed);
   model_.move(device);
   optimizer_ = std::make_unique<Optimizer>(choice.optimizer, model_.parameters());
-  if (replays_) batch_.tokens = batch_.tokens.to(device);
+  if (uses_graph_) batch_.tokens = batch_.tokens.to(device);
 }
 
 void TrainingStep::run() {
-  if (!replays_) return run_launches();
+  if (!uses_graph_) return run_launches();
   optimizer_->prepare(choice_.optimizer.lr);
-  graphs_.run({}, number_, [&] { return launch(); });
-  ++number_;
+  graphs_.run({}, step_number_, [&] { return launch(); });
+  ++step_number_;
 }
 
 void TrainingStep::run_launches() {
   optimizer_->prepare(choice_.optimizer.lr);
   launch();
-  ++number_;
+  ++step_number_;
 }
 
 StepOutputs TrainingStep::launch() {
   const RoundedWeights::Scope rounded(optimizer_->round_weights());
-  const Tensor loss =
-      model_.loss(batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_)});
+  const Tensor loss = model_.loss(
+      batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(step_number_)});
   backward(loss);
   return StepOutputs{.losses = {detach(loss)}, .terms = {}, .grad_norm = optimizer_->apply()};
 }

@@ -20,18 +20,18 @@ class TrainingStep {
   // Runs the step without a CUDA graph, as separate launches.
   void run_launches();
   const Module& model() const { return model_; }
-  bool replays() const { return replays_; }
+  bool uses_graph() const { return uses_graph_; }
 
  private:
   StepOutputs launch();
 
   const ModelChoice& choice_;
   AutoregressiveModel model_;
-  bool replays_;
+  bool uses_graph_;
   std::unique_ptr<Optimizer> optimizer_;
   Batch batch_;
   StepGraphs graphs_;
-  int64_t number_ = 0;
+  int64_t step_number_ = 0;
 };
 
 }  // namespace tapeformer

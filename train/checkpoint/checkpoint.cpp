@@ -19,29 +19,29 @@ const char* const kModelFile = "model.safetensors";
 const char* const kOptimizerFile = "optimizer.safetensors";
 const char* const kStateFile = "state.json";
 
-fs::path checkpoints_of(const std::string& run_dir) {
-  return fs::path(run_dir) / kCheckpoints;
+fs::path checkpoints_folder(const std::string& run_dir) {
+  return fs::path(run_dir) / kCheckpointFolderName;
 }
 
-std::string step_name(int64_t step) {
+std::string format_step_name(int64_t step) {
   std::string digits = std::to_string(step);
   if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
   return "step-" + digits;
 }
 
-std::optional<int64_t> step_of(const std::string& name) {
+std::optional<int64_t> parse_step_name(const std::string& name) {
   const std::string prefix = "step-";
   if (!name.starts_with(prefix)) return std::nullopt;
   int64_t step = 0;
   const char* end = name.data() + name.size();
   const auto result = std::from_chars(name.data() + prefix.size(), end, step);
-  if (result.ec != std::errc() || result.ptr != end || step_name(step) != name) return std::nullopt;
+  if (result.ec != std::errc() || result.ptr != end || format_step_name(step) != name) return std::nullopt;
   return step;
 }
 
 // Calls f. Converts a FileError or filesystem_error of f to an Error whose text starts with `context`.
 template <class Error = CheckpointError, class F>
-void guarded(const std::string& context, F&& f) {
+void call_with_context(const std::string& context, F&& f) {
   try {
     f();
   } catch (const FileError& error) {
@@ -60,8 +60,8 @@ Folder open_or_create_checkpoints(const std::string& run_dir) {
   fs::create_directories(path);
   for (const auto& p : created) sync_folder(p.has_parent_path() ? p.parent_path().string() : ".");
   const Folder run(path.string());
-  if (run.kind_of(kCheckpoints) != Folder::Kind::none) return run.open_folder(kCheckpoints);
-  Folder checkpoints = run.create_folder(kCheckpoints);
+  if (run.kind_of(kCheckpointFolderName) != Folder::Kind::none) return run.open_folder(kCheckpointFolderName);
+  Folder checkpoints = run.create_folder(kCheckpointFolderName);
   run.sync();
   return checkpoints;
 }
@@ -83,7 +83,7 @@ void point_link(const Folder& parent, const std::string& link, const std::string
 
 // Returns the target of a link if the target is the name of an entry in the folder of the link. Returns
 // std::nullopt otherwise.
-std::optional<std::string> name_in_link(const fs::path& link) {
+std::optional<std::string> read_link_name(const fs::path& link) {
   std::error_code error;
   const std::string target = fs::read_symlink(link, error).string();
   const bool plain =
@@ -112,12 +112,12 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};
   TrainingState state = contents.state;
   for (const auto& [name, tensors] :
-       {std::pair(kModelFile, &contents.model), {kOptimizerFile, &contents.optimizer}}) {
+       {std::pair(kModelFile, &contents.model_tensors), {kOptimizerFile, &contents.optimizer_tensors}}) {
     File file = folder.create_file(name);
-    state.files[name] = write_safetensors(file, *tensors, metadata);
+    state.checksums[name] = write_safetensors(file, *tensors, metadata);
   }
-  folder.write(kConfigFile, contents.config_toml);
-  state.files[kConfigFile] = compute_checksum(contents.config_toml);
+  folder.write(kConfigFileName, contents.config_toml);
+  state.checksums[kConfigFileName] = compute_checksum(contents.config_toml);
   folder.write(kStateFile, to_json(state));
   folder.sync();
 }
@@ -140,8 +140,8 @@ std::string read_text(const std::string& path) {
 
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents) {
   const int64_t step = contents.state.step;
-  const std::string name = step_name(step);
-  guarded<CheckpointWriteError>(concat_text("checkpoint of step ", step, " not saved"), [&] {
+  const std::string name = format_step_name(step);
+  call_with_context<CheckpointWriteError>(concat_text("checkpoint of step ", step, " not saved"), [&] {
     const Folder parent = open_or_create_checkpoints(run_dir);
     const std::string temporary = temporary_name(name);
     try {
@@ -156,33 +156,35 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
     // If install() has replaced a checkpoint of the same step, the temporary folder is the old checkpoint.
     parent.remove(temporary);
   });
-  return (checkpoints_of(run_dir) / name).string();
+  return (checkpoints_folder(run_dir) / name).string();
 }
 
 void replace_checkpoint_state(const std::string& run_dir, TrainingState state) {
-  const std::string name = step_name(state.step);
-  state.files = Checkpoint((checkpoints_of(run_dir) / name).string()).state().files;
-  guarded<CheckpointWriteError>(concat_text("state of step ", state.step, " not saved"), [&] {
-    Folder(run_dir).open_folder(kCheckpoints).open_folder(name).replace(kStateFile, to_json(state));
+  const std::string name = format_step_name(state.step);
+  state.checksums = Checkpoint((checkpoints_folder(run_dir) / name).string()).read_state().checksums;
+  call_with_context<CheckpointWriteError>(concat_text("state of step ", state.step, " not saved"), [&] {
+    Folder(run_dir).open_folder(kCheckpointFolderName).open_folder(name).replace(kStateFile, to_json(state));
   });
 }
 
 void mark_best_checkpoint(const std::string& run_dir, int64_t step) {
-  const fs::path parent = checkpoints_of(run_dir);
-  if (!is_real_folder(parent / step_name(step)))
-    throw CheckpointError((parent / step_name(step)).string() + ": no such checkpoint to mark as best");
-  guarded<CheckpointWriteError>("best checkpoint not marked", [&] {
-    point_link(Folder(run_dir).open_folder(kCheckpoints), "best", step_name(step));
+  const fs::path parent = checkpoints_folder(run_dir);
+  if (!is_real_folder(parent / format_step_name(step)))
+    throw CheckpointError((parent / format_step_name(step)).string() +
+                          ": no such checkpoint to mark as best");
+  call_with_context<CheckpointWriteError>("best checkpoint not marked", [&] {
+    point_link(Folder(run_dir).open_folder(kCheckpointFolderName), "best", format_step_name(step));
   });
 }
 
-std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {
+std::vector<int64_t> list_checkpoint_steps(const std::string& run_dir) {
   std::vector<int64_t> steps;
-  const fs::path parent = checkpoints_of(run_dir);
+  const fs::path parent = checkpoints_folder(run_dir);
   if (!fs::is_directory(parent)) return steps;
-  guarded("checkpoints not listed", [&] {
+  call_with_context("checkpoints not listed", [&] {
     for (const auto& entry : fs::directory_iterator(parent))
-      if (const auto step = step_of(entry.path().filename().string()); step && is_real_folder(entry.path()))
+      if (const auto step = parse_step_name(entry.path().filename().string());
+          step && is_real_folder(entry.path()))
         steps.push_back(*step);
   });
   std::sort(steps.begin(), steps.end());
@@ -190,22 +192,23 @@ std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {
 }
 
 void prune_checkpoints(const std::string& run_dir, int64_t keep_last) {
-  const fs::path parent = checkpoints_of(run_dir);
-  auto steps = checkpoint_steps(run_dir);
+  const fs::path parent = checkpoints_folder(run_dir);
+  auto steps = list_checkpoint_steps(run_dir);
   const auto kept = std::min<size_t>(steps.size(), static_cast<size_t>(std::max<int64_t>(keep_last, 0)));
   steps.resize(steps.size() - kept);
-  const auto latest = name_in_link(parent / "latest"), best = name_in_link(parent / "best");
-  guarded("old checkpoints not removed", [&] {
+  const auto latest = read_link_name(parent / "latest"), best = read_link_name(parent / "best");
+  call_with_context("old checkpoints not removed", [&] {
     if (steps.empty()) return;
-    const Folder folder = Folder(run_dir).open_folder(kCheckpoints);
+    const Folder folder = Folder(run_dir).open_folder(kCheckpointFolderName);
     for (const int64_t step : steps)
-      if (const auto name = step_name(step); name != latest && name != best) remove_checkpoint(folder, name);
+      if (const auto name = format_step_name(step); name != latest && name != best)
+        remove_checkpoint(folder, name);
   });
 }
 
 void remove_unfinished_checkpoints(const std::string& run_dir) {
-  guarded("unfinished checkpoints not removed", [&] {
-    for (const fs::path& folder : {fs::path(run_dir), checkpoints_of(run_dir)}) {
+  call_with_context("unfinished checkpoints not removed", [&] {
+    for (const fs::path& folder : {fs::path(run_dir), checkpoints_folder(run_dir)}) {
       std::vector<fs::path> leftovers;
       if (!fs::is_directory(folder)) continue;
       for (const auto& entry : fs::directory_iterator(folder))
@@ -215,16 +218,16 @@ void remove_unfinished_checkpoints(const std::string& run_dir) {
   });
 }
 
-std::optional<std::string> linked_checkpoint(const std::string& run_dir, const std::string& link) {
-  const fs::path path = checkpoints_of(run_dir) / link;
+std::optional<std::string> resolve_checkpoint_link(const std::string& run_dir, const std::string& link) {
+  const fs::path path = checkpoints_folder(run_dir) / link;
   std::error_code error;
   if (!fs::is_symlink(fs::symlink_status(path, error))) return std::nullopt;
-  const auto name = name_in_link(path);
+  const auto name = read_link_name(path);
   if (!name)
     throw CheckpointError(concat_text(path.string(),
                                       ": expected a link to a folder beside it, found a link to ",
                                       fs::read_symlink(path, error).string()));
-  const fs::path folder = checkpoints_of(run_dir) / *name;
+  const fs::path folder = checkpoints_folder(run_dir) / *name;
   if (fs::is_symlink(fs::symlink_status(folder, error)))
     throw CheckpointError(
         concat_text(path.string(), ": points to ", *name, ", which is a link and not a folder"));
@@ -233,15 +236,15 @@ std::optional<std::string> linked_checkpoint(const std::string& run_dir, const s
 
 std::string find_checkpoint(const std::string& path, bool prefer_best) {
   if (fs::exists(fs::path(path) / kModelFile)) return fs::canonical(path).string();
-  const fs::path parent = checkpoints_of(path);
+  const fs::path parent = checkpoints_folder(path);
   std::string found;
-  guarded(path, [&] {
+  call_with_context(path, [&] {
     for (const char* link : {"best", "latest"}) {
       if (!found.empty() || (!prefer_best && link == std::string("best"))) continue;
-      if (const auto folder = linked_checkpoint(path, link)) found = *folder;
+      if (const auto folder = resolve_checkpoint_link(path, link)) found = *folder;
     }
-    if (const auto steps = checkpoint_steps(path); found.empty() && !steps.empty())
-      found = fs::canonical(parent / step_name(steps.back())).string();
+    if (const auto steps = list_checkpoint_steps(path); found.empty() && !steps.empty())
+      found = fs::canonical(parent / format_step_name(steps.back())).string();
   });
   if (found.empty())
     throw CheckpointError(path + ": expected a run directory with checkpoints or a checkpoint folder with " +
@@ -249,37 +252,36 @@ std::string find_checkpoint(const std::string& path, bool prefer_best) {
   return found;
 }
 
-std::string Checkpoint::state_text() const {
+std::string Checkpoint::read_state_text() const {
   return read_text(state_path());
 }
 
-TrainingState Checkpoint::parsed_state(const std::string& text) const {
+TrainingState Checkpoint::parse_state(const std::string& text) const {
   TrainingState state = parse_training_state(text, state_path());
-  const auto named = step_of(fs::path(folder_).filename().string());
+  const auto named = parse_step_name(fs::path(folder_).filename().string());
   if (named && *named != state.step)
     throw CheckpointError(
         concat_text(state_path(), ": step: expected ", *named, " as in the folder's name, got ", state.step));
   return state;
 }
 
-TrainingState Checkpoint::state() const {
-  return parsed_state(state_text());
+TrainingState Checkpoint::read_state() const {
+  return parse_state(read_state_text());
 }
 
 // Returns the checksum of the file `name` in `state`, or std::nullopt if the checkpoint has no checksums at
 // all. Throws CheckpointError if the checkpoint has checksums, but none for this file.
-std::optional<Checksum> Checkpoint::checksum_of_file(const TrainingState& state,
-                                                     const std::string& name) const {
-  if (state.files.empty()) return std::nullopt;
-  const auto found = state.files.find(name);
-  if (found == state.files.end())
+std::optional<Checksum> Checkpoint::find_checksum(const TrainingState& state, const std::string& name) const {
+  if (state.checksums.empty()) return std::nullopt;
+  const auto found = state.checksums.find(name);
+  if (found == state.checksums.end())
     throw CheckpointError(concat_text(state_path(), ": files.", name, ": is missing"));
   return found->second;
 }
 
 void Checkpoint::check_config() const {
   const std::string config = read_text(config_path());
-  const auto expected = checksum_of_file(state(), kConfigFile);
+  const auto expected = find_checksum(read_state(), kConfigFileName);
   if (expected && compute_checksum(config) != *expected)
     throw CheckpointError(
         config_path() +
@@ -287,25 +289,25 @@ void Checkpoint::check_config() const {
         "settings instead of editing the file");
 }
 
-SafetensorsFile Checkpoint::model_file() const {
-  return SafetensorsFile(path_of(kModelFile));
+SafetensorsFile Checkpoint::open_model_file() const {
+  return SafetensorsFile(file_path(kModelFile));
 }
 
-void Checkpoint::load(const std::string& name, const NamedTensorList& expected) const {
-  const std::string text = state_text();
-  const TrainingState state = parsed_state(text);
-  check_state_text(text, state, state_path());
-  if (state.files.empty() && name == kModelFile)
+void Checkpoint::load_file(const std::string& name, const NamedTensorList& expected) const {
+  const std::string text = read_state_text();
+  const TrainingState state = parse_state(text);
+  verify_state_text(text, state, state_path());
+  if (state.checksums.empty() && name == kModelFile)
     log_warning(folder_, ": has no checksums, so damaged files are not detected");
-  SafetensorsFile(path_of(name)).load_into(expected, checksum_of_file(state, name));
+  SafetensorsFile(file_path(name)).load_into(expected, find_checksum(state, name));
 }
 
 void Checkpoint::load_model(const NamedTensorList& expected) const {
-  load(kModelFile, expected);
+  load_file(kModelFile, expected);
 }
 
 void Checkpoint::load_optimizer(const NamedTensorList& expected) const {
-  load(kOptimizerFile, expected);
+  load_file(kOptimizerFile, expected);
 }
 
 }  // namespace tapeformer

@@ -31,11 +31,11 @@ using NamedTensorList = std::vector<std::pair<std::string, Tensor>>;
 
 // The name of the folder of checkpoints in a run directory, and the name of the config file in a run
 // directory and in a checkpoint folder.
-inline constexpr char kCheckpoints[] = "checkpoints", kConfigFile[] = "config.toml";
+inline constexpr char kCheckpointFolderName[] = "checkpoints", kConfigFileName[] = "config.toml";
 
 struct CheckpointContents {
-  std::map<std::string, Tensor> model;
-  std::map<std::string, Tensor> optimizer;
+  std::map<std::string, Tensor> model_tensors;
+  std::map<std::string, Tensor> optimizer_tensors;
   TrainingState state;  // save_checkpoint fills in the checksums
   std::string config_toml;
 };
@@ -61,12 +61,12 @@ void prune_checkpoints(const std::string& run_dir, int64_t keep_last);
 void remove_unfinished_checkpoints(const std::string& run_dir);
 
 // Returns the steps of the complete checkpoints in ascending order.
-std::vector<int64_t> checkpoint_steps(const std::string& run_dir);
+std::vector<int64_t> list_checkpoint_steps(const std::string& run_dir);
 
 // Returns the checkpoint folder that `best` or `latest` of a run directory points to, or std::nullopt if the
 // link or the folder does not exist. Throws CheckpointError if the target of the link is not the name of a
 // folder in checkpoints/.
-std::optional<std::string> linked_checkpoint(const std::string& run_dir, const std::string& link);
+std::optional<std::string> resolve_checkpoint_link(const std::string& run_dir, const std::string& link);
 
 // Returns the folder of a checkpoint. `path` is a checkpoint folder or a run directory. In a run directory,
 // the result is the target of `best` if `prefer_best` is true, else the target of `latest`, else the newest
@@ -80,15 +80,15 @@ class Checkpoint {
   explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
 
   const std::string& folder() const { return folder_; }
-  std::string config_path() const { return path_of(kConfigFile); }
-  std::string state_path() const { return path_of("state.json"); }
+  std::string config_path() const { return file_path(kConfigFileName); }
+  std::string state_path() const { return file_path("state.json"); }
   // Reads state.json and checks the type and range of each entry. Does not verify the checksum of the
   // file; load_model() and load_optimizer() verify it.
-  TrainingState state() const;
+  TrainingState read_state() const;
   // Verifies the checksum of config.toml, which must be a regular file.
   void check_config() const;
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
-  SafetensorsFile model_file() const;
+  SafetensorsFile open_model_file() const;
   // load_model() loads the weights, and load_optimizer() the optimizer state, into the tensors in `expected`,
   // which must have the same names and shapes. Both functions verify the checksums of state.json and of the
   // loaded file, and throw CheckpointError under the conditions of SafetensorsFile::load_into().
@@ -96,11 +96,11 @@ class Checkpoint {
   void load_optimizer(const NamedTensorList& expected) const;
 
  private:
-  std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
-  std::string state_text() const;
-  TrainingState parsed_state(const std::string& text) const;
-  std::optional<Checksum> checksum_of_file(const TrainingState& state, const std::string& name) const;
-  void load(const std::string& name, const NamedTensorList& expected) const;
+  std::string file_path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string read_state_text() const;
+  TrainingState parse_state(const std::string& text) const;
+  std::optional<Checksum> find_checksum(const TrainingState& state, const std::string& name) const;
+  void load_file(const std::string& name, const NamedTensorList& expected) const;
 
   std::string folder_;
 };

@@ -9,14 +9,14 @@ namespace {
 
 constexpr const char* kKey = "model.init: ";
 
-std::string checkpoint_at(const std::string& path) try {
+std::string find_checkpoint_folder(const std::string& path) try {
   return find_checkpoint(path, false);
 } catch (const CheckpointError& error) {
   throw ConfigError(kKey + std::string(error.what()));
 }
 
 void check_weights(const Checkpoint& checkpoint, const NamedTensorList& expected) {
-  const SafetensorsFile file = checkpoint.model_file();
+  const SafetensorsFile file = checkpoint.open_model_file();
   try {
     file.check_tensors(expected);
   } catch (const CheckpointError& error) {
@@ -27,7 +27,7 @@ void check_weights(const Checkpoint& checkpoint, const NamedTensorList& expected
 }  // namespace
 
 void load_initial_weights(const std::string& path, const Module& model) {
-  const Checkpoint checkpoint(checkpoint_at(path));
+  const Checkpoint checkpoint(find_checkpoint_folder(path));
   const NamedTensors tensors = model.saved_tensors();
   check_weights(checkpoint, tensors);
   checkpoint.load_model(tensors);

@@ -18,7 +18,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kMaxShownText = 60;
 constexpr int kMaxDepth = 32;
 
-std::string shown(const Json& value) {
+std::string format_json_value(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return concat_text("a list of ", value.size());
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -44,7 +44,7 @@ Json parse(const std::string& text, const std::string& prefix) {
 
 }  // namespace
 
-struct JsonEntries::Object {
+struct JsonObjectReader::Object {
   Json json;
   std::string prefix;
 
@@ -55,39 +55,41 @@ struct JsonEntries::Object {
   }
 };
 
-JsonEntries::JsonEntries(const std::string& text, const std::string& prefix)
-    : JsonEntries(std::make_shared<const Object>(Object{parse(text, prefix), prefix})) {}
+JsonObjectReader::JsonObjectReader(const std::string& text, const std::string& prefix)
+    : JsonObjectReader(std::make_shared<const Object>(Object{parse(text, prefix), prefix})) {}
 
-JsonEntries::JsonEntries(std::shared_ptr<const Object> object) : object_(std::move(object)) {
+JsonObjectReader::JsonObjectReader(std::shared_ptr<const Object> object) : object_(std::move(object)) {
   if (!object_->json.is_object())
-    throw CheckpointError(concat_text(object_->prefix, "expected an object, got ", shown(object_->json)));
+    throw CheckpointError(
+        concat_text(object_->prefix, "expected an object, got ", format_json_value(object_->json)));
 }
 
-void JsonEntries::fail(const std::string& key, const std::string& expected) const {
-  throw CheckpointError(
-      concat_text(object_->prefix, key, ": expected ", expected, ", got ", shown(object_->at(key))));
+void JsonObjectReader::fail(const std::string& key, const std::string& expected) const {
+  throw CheckpointError(concat_text(object_->prefix, key, ": expected ", expected, ", got ",
+                                    format_json_value(object_->at(key))));
 }
 
-bool JsonEntries::has(const std::string& key) const {
+bool JsonObjectReader::has_entry(const std::string& key) const {
   return object_->json.contains(key);
 }
 
-std::vector<std::string> JsonEntries::keys() const {
+std::vector<std::string> JsonObjectReader::keys() const {
   std::vector<std::string> names;
   for (const auto& item : object_->json.items()) names.push_back(item.key());
   return names;
 }
 
-JsonEntries JsonEntries::object(const std::string& key) const {
+JsonObjectReader JsonObjectReader::get_object(const std::string& key) const {
   if (!object_->at(key).is_object()) fail(key, "an object");
-  return JsonEntries(std::make_shared<const Object>(Object{object_->at(key), object_->prefix + key + "."}));
+  return JsonObjectReader(
+      std::make_shared<const Object>(Object{object_->at(key), object_->prefix + key + "."}));
 }
 
-std::string JsonEntries::text() const {
+std::string JsonObjectReader::to_json() const {
   return object_->json.dump();
 }
 
-int64_t JsonEntries::integer(const std::string& key, int64_t min, int64_t max) const {
+int64_t JsonObjectReader::get_integer(const std::string& key, int64_t min, int64_t max) const {
   const Json& value = object_->at(key);
   const bool fits =
       value.is_number_integer() &&
@@ -97,8 +99,8 @@ int64_t JsonEntries::integer(const std::string& key, int64_t min, int64_t max) c
   return value.get<int64_t>();
 }
 
-double JsonEntries::number(const std::string& key, double min, double max,
-                           const std::string& expected) const {
+double JsonObjectReader::get_number(const std::string& key, double min, double max,
+                                    const std::string& expected) const {
   const Json& value = object_->at(key);
   const bool fits = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= min &&
                     value.get<double>() <= max;
@@ -106,19 +108,19 @@ double JsonEntries::number(const std::string& key, double min, double max,
   return value.get<double>();
 }
 
-double JsonEntries::number(const std::string& key) const {
-  return number(key, -kInfinity, kInfinity, "a finite number");
+double JsonObjectReader::get_number(const std::string& key) const {
+  return get_number(key, -kInfinity, kInfinity, "a finite number");
 }
 
-std::optional<double> JsonEntries::number_or_null(const std::string& key) const {
-  return object_->at(key).is_null() ? std::nullopt : std::optional(number(key));
+std::optional<double> JsonObjectReader::get_number_or_null(const std::string& key) const {
+  return object_->at(key).is_null() ? std::nullopt : std::optional(get_number(key));
 }
 
-double JsonEntries::seconds(const std::string& key) const {
-  return number(key, 0, kInfinity, "a number of seconds of at least 0");
+double JsonObjectReader::get_seconds(const std::string& key) const {
+  return get_number(key, 0, kInfinity, "a number of seconds of at least 0");
 }
 
-std::vector<double> JsonEntries::numbers(const std::string& key) const {
+std::vector<double> JsonObjectReader::get_numbers(const std::string& key) const {
   const Json& value = object_->at(key);
   const auto is_finite = [](const Json& element) {
     return element.is_number() && std::isfinite(element.get<double>());
@@ -128,20 +130,20 @@ std::vector<double> JsonEntries::numbers(const std::string& key) const {
   return value.get<std::vector<double>>();
 }
 
-std::string JsonEntries::string(const std::string& key) const {
+std::string JsonObjectReader::get_string(const std::string& key) const {
   const Json& value = object_->at(key);
   if (!value.is_string()) fail(key, "a string");
   return value.get<std::string>();
 }
 
-std::vector<std::string> JsonEntries::strings(const std::string& key) const {
+std::vector<std::string> JsonObjectReader::get_strings(const std::string& key) const {
   const Json& value = object_->at(key);
   const auto is_text = [](const Json& element) { return element.is_string(); };
   if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_text)) fail(key, "a list of strings");
   return value.get<std::vector<std::string>>();
 }
 
-uint32_t JsonEntries::crc32(const std::string& key) const {
+uint32_t JsonObjectReader::get_crc32(const std::string& key) const {
   const Json& value = object_->at(key);
   uint32_t crc32 = 0;
   if (value.is_string()) {

@@ -12,33 +12,33 @@
 
 namespace tapeformer {
 
-class JsonEntries {
+class JsonObjectReader {
  public:
   // Parses a text that must be a JSON object. `prefix` precedes the key in errors, for example "PATH: " or
   // "PATH: task.".
-  JsonEntries(const std::string& text, const std::string& prefix);
+  JsonObjectReader(const std::string& text, const std::string& prefix);
 
-  bool has(const std::string& key) const;
+  bool has_entry(const std::string& key) const;
   std::vector<std::string> keys() const;
   // Returns a reader for the entry `key`, which must be an object.
-  JsonEntries object(const std::string& key) const;
+  JsonObjectReader get_object(const std::string& key) const;
   // Returns the JSON text of the whole object.
-  std::string text() const;
+  std::string to_json() const;
 
-  int64_t integer(const std::string& key, int64_t min, int64_t max) const;
+  int64_t get_integer(const std::string& key, int64_t min, int64_t max) const;
   // Returns a finite number from `min` to `max`. `expected` describes this range in the message of an error.
-  double number(const std::string& key, double min, double max, const std::string& expected) const;
-  double number(const std::string& key) const;
-  std::optional<double> number_or_null(const std::string& key) const;
-  double seconds(const std::string& key) const;
-  std::vector<double> numbers(const std::string& key) const;  // all elements must be finite
-  std::string string(const std::string& key) const;
-  std::vector<std::string> strings(const std::string& key) const;
-  uint32_t crc32(const std::string& key) const;
+  double get_number(const std::string& key, double min, double max, const std::string& expected) const;
+  double get_number(const std::string& key) const;
+  std::optional<double> get_number_or_null(const std::string& key) const;
+  double get_seconds(const std::string& key) const;
+  std::vector<double> get_numbers(const std::string& key) const;  // all elements must be finite
+  std::string get_string(const std::string& key) const;
+  std::vector<std::string> get_strings(const std::string& key) const;
+  uint32_t get_crc32(const std::string& key) const;
 
  private:
   struct Object;
-  explicit JsonEntries(std::shared_ptr<const Object> object);
+  explicit JsonObjectReader(std::shared_ptr<const Object> object);
   [[noreturn]] void fail(const std::string& key, const std::string& expected) const;
 
   std::shared_ptr<const Object> object_;

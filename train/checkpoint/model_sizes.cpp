@@ -5,7 +5,7 @@
 namespace tapeformer {
 namespace {
 
-std::string setting(const std::string& keys) {
+std::string describe_setting(const std::string& keys) {
   return "config.toml: " + keys;
 }
 
@@ -13,60 +13,63 @@ void add_encoder(const EncoderOptions& encoder, std::vector<SizedTensor>& tensor
   const int64_t width = encoder.width();
   const auto layer = [](int64_t number) { return "layers." + std::to_string(number) + "."; };
   tensors.push_back({layer(0) + "attention.value_projection.weight", Shape{width, width},
-                     setting("model.heads, model.head_dim")});
-  tensors.push_back({layer(encoder.layers) + "norm1.weight", {}, setting("model.layers")});
-  tensors.push_back({layer(encoder.layers - 1) + "norm1.weight", Shape{width}, setting("model.layers")});
+                     describe_setting("model.heads, model.head_dim")});
+  tensors.push_back({layer(encoder.layers) + "norm1.weight", {}, describe_setting("model.layers")});
   tensors.push_back(
-      {layer(0) + "linear1.weight", Shape{encoder.feedforward, width}, setting("model.feedforward")});
+      {layer(encoder.layers - 1) + "norm1.weight", Shape{width}, describe_setting("model.layers")});
+  tensors.push_back({layer(0) + "linear1.weight", Shape{encoder.feedforward, width},
+                     describe_setting("model.feedforward")});
 }
 
 }  // namespace
 
-std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options) {
+std::vector<SizedTensor> list_sized_tensors(const AutoregressiveOptions& options) {
   std::vector<SizedTensor> tensors;
   add_encoder(options.encoder, tensors);
   tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.value_width()},
-                     setting("data.symbols, model.value_dim")});
+                     describe_setting("data.symbols, model.value_dim")});
   if (options.tied_embeddings)
-    tensors.push_back({"predictor.weight", {}, setting("model.tied_embeddings")});
+    tensors.push_back({"predictor.weight", {}, describe_setting("model.tied_embeddings")});
   else
     tensors.push_back({"predictor.weight", Shape{options.output_width(), options.encoder.output_width()},
-                       setting("data.symbols, model.mixtures")});
+                       describe_setting("data.symbols, model.mixtures")});
   if (options.positions == Positions::axial)
     for (size_t axis = 0; axis < options.axial.shape.size() && axis < options.axial.dims.size(); ++axis)
       tensors.push_back({"positions." + std::to_string(axis),
                          Shape{options.axial.shape[axis], options.axial.dims[axis]},
-                         setting("model.axial_shape, model.axial_dims")});
+                         describe_setting("model.axial_shape, model.axial_dims")});
   return tensors;
 }
 
-std::vector<SizedTensor> sized_tensors(const ClassifierOptions& options) {
+std::vector<SizedTensor> list_sized_tensors(const ClassifierOptions& options) {
   std::vector<SizedTensor> tensors;
   add_encoder(options.encoder, tensors);
   tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.encoder.width()},
-                     setting("data.dataset, model.heads, model.head_dim")});
+                     describe_setting("data.dataset, model.heads, model.head_dim")});
   tensors.push_back({"predictor.weight", Shape{options.classes, options.encoder.output_width()},
-                     setting("data.dataset, model.reversible")});
-  tensors.push_back({"summary_tokens", {}, setting("model.summary_tokens")});
+                     describe_setting("data.dataset, model.reversible")});
+  tensors.push_back({"summary_tokens", {}, describe_setting("model.summary_tokens")});
   if (options.summary_tokens > 0)
     tensors.back().shape = Shape{options.summary_tokens, options.encoder.width()};
   return tensors;
 }
 
-std::vector<SizedTensor> sized_tensors(const SetTransformerOptions& options) {
+std::vector<SizedTensor> list_sized_tensors(const SetTransformerOptions& options) {
   std::vector<SizedTensor> tensors;
   const int64_t width = options.encoder.width();
   EncoderOptions all_layers = options.encoder;
   all_layers.layers += options.decoder_layers;
   add_encoder(all_layers, tensors);
-  tensors.push_back({"input_projection.weight", Shape{width, options.features}, setting("data.dataset")});
   tensors.push_back(
-      {"pooling.seeds.queries", Shape{options.seed_count(), width}, setting("data.components")});
-  tensors.push_back({"predictor.weight", Shape{options.output_width(), width}, setting("data.dataset")});
+      {"input_projection.weight", Shape{width, options.features}, describe_setting("data.dataset")});
+  tensors.push_back(
+      {"pooling.seeds.queries", Shape{options.seed_count(), width}, describe_setting("data.components")});
+  tensors.push_back(
+      {"predictor.weight", Shape{options.output_width(), width}, describe_setting("data.dataset")});
   return tensors;
 }
 
-std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options) {
+std::vector<SizedTensor> list_sized_tensors(const SpeechModelOptions& options) {
   const bool is_lstm = options.kind == SpeechEncoder::lstm;
   const int64_t hidden = options.lstm_hidden, width = options.encoder.width();
   const SubsamplingOptions subsampling{.kind = options.subsampling_kind,
@@ -78,14 +81,14 @@ std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options) {
   std::vector<SizedTensor> tensors;
   if (subsampling.convolves())
     tensors.push_back({"subsampling.0.weight", Shape{subsampling.channels, 3, options.features}, dims});
-  const std::string of_input = subsampling.convolves() ? setting("[model]") : dims;
+  const std::string of_input = subsampling.convolves() ? describe_setting("[model]") : dims;
   if (is_lstm) {
-    tensors.push_back({"lstm.weight_hh_l0", Shape{4 * hidden, hidden}, setting("model.hidden")});
+    tensors.push_back({"lstm.weight_hh_l0", Shape{4 * hidden, hidden}, describe_setting("model.hidden")});
     tensors.push_back({"lstm.weight_ih_l0", Shape{4 * hidden, in}, of_input});
     const std::string last = std::to_string(options.lstm_layers - 1),
                       next = std::to_string(options.lstm_layers);
-    tensors.push_back({"lstm.bias_hh_l" + next, {}, setting("model.layers")});
-    tensors.push_back({"lstm.bias_hh_l" + last, Shape{4 * hidden}, setting("model.layers")});
+    tensors.push_back({"lstm.bias_hh_l" + next, {}, describe_setting("model.layers")});
+    tensors.push_back({"lstm.bias_hh_l" + last, Shape{4 * hidden}, describe_setting("model.layers")});
   } else {
     add_encoder(options.encoder, tensors);
     tensors.push_back({"input_projection.weight", Shape{width, in}, of_input});
@@ -97,7 +100,7 @@ std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options) {
 }
 
 void check_model_sizes(const Checkpoint& checkpoint, const std::vector<SizedTensor>& expected) {
-  const SafetensorsFile file = checkpoint.model_file();
+  const SafetensorsFile file = checkpoint.open_model_file();
   for (const SizedTensor& tensor : expected) {
     const auto found = file.entries().find(tensor.name);
     const bool there = found != file.entries().end();

@@ -22,10 +22,10 @@ struct SizedTensor {
 };
 
 // Returns tensors whose shapes together determine all sizes of the model, and so its number of parameters.
-std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options);
-std::vector<SizedTensor> sized_tensors(const ClassifierOptions& options);
-std::vector<SizedTensor> sized_tensors(const SetTransformerOptions& options);
-std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options);
+std::vector<SizedTensor> list_sized_tensors(const AutoregressiveOptions& options);
+std::vector<SizedTensor> list_sized_tensors(const ClassifierOptions& options);
+std::vector<SizedTensor> list_sized_tensors(const SetTransformerOptions& options);
+std::vector<SizedTensor> list_sized_tensors(const SpeechModelOptions& options);
 
 // Throws CheckpointError if a tensor is missing, has a different shape, or must not be in the checkpoint. The
 // message names the tensor, its `source` and both shapes.

@@ -42,12 +42,12 @@ void RunDirectory::require_empty() const {
 }
 
 void RunDirectory::prepare(const Config& config, int64_t step, bool evaluated) const {
-  require_kind(folder_, kConfigFile, Folder::Kind::file);
-  require_kind(folder_, kMetricsFile, Folder::Kind::file);
-  require_kind(folder_, kCheckpoints, Folder::Kind::folder);
+  require_kind(folder_, kConfigFileName, Folder::Kind::file);
+  require_kind(folder_, kMetricsFileName, Folder::Kind::file);
+  require_kind(folder_, kCheckpointFolderName, Folder::Kind::folder);
   remove_unfinished_checkpoints(folder_.path());
   drop_metrics_after(folder_, step, evaluated);
-  folder_.replace(kConfigFile, to_toml(config));
+  folder_.replace(kConfigFileName, to_toml(config));
 }
 
 void require_utf8(const Config& config, const std::string& run_dir) {
@@ -63,12 +63,12 @@ void require_utf8(const Config& config, const std::string& run_dir) {
 
 void check_same_run(const Config& saved, const Config& current, const std::string& folder) {
   std::string differences;
-  for (const std::string& key : differing_keys(saved, current))
+  for (const std::string& key : find_differing_keys(saved, current))
     if (!may_change_on_resume(key))
-      differences += "\n  " + key + " = " + config_value_text(current, key) + ", but the checkpoint has " +
-                     config_value_text(saved, key);
+      differences += "\n  " + key + " = " + format_config_value(current, key) + ", but the checkpoint has " +
+                     format_config_value(saved, key);
   if (!differences.empty())
-    throw RunDirectoryError(RunDirectoryError::Reason::other_settings,
+    throw RunDirectoryError(RunDirectoryError::Reason::different_settings,
                             "cannot resume from " + folder + " with other settings:" + differences);
 }
 

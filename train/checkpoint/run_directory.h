@@ -16,10 +16,10 @@ namespace tapeformer {
 class RunDirectoryError : public ConfigError {
  public:
   enum class Reason {
-    not_empty,       // a new run requires an empty directory
-    locked,          // another process trains in the directory
-    invalid_path,    // the path is not valid UTF-8
-    other_settings,  // the config and the config of the checkpoint differ in a key that must not change
+    not_empty,           // a new run requires an empty directory
+    locked,              // another process trains in the directory
+    invalid_path,        // the path is not valid UTF-8
+    different_settings,  // the config and the config of the checkpoint differ in a key that must not change
   };
   RunDirectoryError(Reason reason, const std::string& text) : ConfigError(text), reason_(reason) {}
   Reason reason() const { return reason_; }

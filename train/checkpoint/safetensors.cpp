@@ -22,7 +22,7 @@ constexpr size_t kMaxNames = 20;  // maximum number of names in one error
 
 // Returns the tensors in descending order of their element sizes, so that each tensor is aligned to its
 // element size. The reference implementation uses the same order.
-std::vector<std::pair<std::string, Tensor>> in_file_order(const std::map<std::string, Tensor>& tensors) {
+std::vector<std::pair<std::string, Tensor>> sort_in_file_order(const std::map<std::string, Tensor>& tensors) {
   std::vector<std::pair<std::string, Tensor>> order(tensors.begin(), tensors.end());
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
     return size_of(a.second.dtype()) > size_of(b.second.dtype());
@@ -39,7 +39,7 @@ std::string list_text(const std::string& what, const std::vector<std::string>& n
   return text;
 }
 
-std::string tensor_text(DType dtype, const Shape& shape) {
+std::string describe_tensor(DType dtype, const Shape& shape) {
   return concat_text(shape.to_string(), " ", name_of(dtype));
 }
 
@@ -57,10 +57,10 @@ Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tens
                            const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
-  const auto order = in_file_order(tensors);
+  const auto order = sort_in_file_order(tensors);
   int64_t offset = 0;
   for (const auto& [name, tensor] : order) {
-    header[name] = {{"dtype", safetensors_dtype(tensor.dtype())},
+    header[name] = {{"dtype", get_safetensors_dtype_name(tensor.dtype())},
                     {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
                     {"data_offsets", {offset, offset + tensor.bytes()}}};
     offset += tensor.bytes();
@@ -102,8 +102,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(open_checked(p
                                         " bytes and the limit is ", kMaxHeaderBytes));
     std::string json(length, '\0');
     file_.read_at(json.data(), length, sizeof length);
-    header_.append(&length, sizeof length);
-    header_.append(json.data(), json.size());
+    header_checksum_.append(&length, sizeof length);
+    header_checksum_.append(json.data(), json.size());
     data_begin_ = sizeof length + length;
     auto header = parse_safetensors_header(json, size - data_begin_);
     entries_ = std::move(header.entries);
@@ -144,8 +144,8 @@ void SafetensorsFile::check_tensors(const std::vector<std::pair<std::string, Ten
     const Entry& entry = found->second;
     const bool convertible = is_floating(entry.dtype) && is_floating(tensor.dtype());
     if (!(entry.shape == tensor.shape()) || (entry.dtype != tensor.dtype() && !convertible))
-      mismatched.push_back(concat_text(name, " (expected ", tensor_text(tensor.dtype(), tensor.shape()),
-                                       ", found ", tensor_text(entry.dtype, entry.shape), ")"));
+      mismatched.push_back(concat_text(name, " (expected ", describe_tensor(tensor.dtype(), tensor.shape()),
+                                       ", found ", describe_tensor(entry.dtype, entry.shape), ")"));
   }
   for (const auto& entry : entries_)
     if (!names.count(entry.first)) extra.push_back(entry.first);
@@ -164,7 +164,7 @@ void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>
   });
   // All tensors are read before any is overwritten, so that an error changes no tensor. The tensors cover the
   // data section without gaps, so the checksum of their bytes in file order is the checksum of the section.
-  Checksum found = header_;
+  Checksum found = header_checksum_;
   std::vector<Tensor> values;
   for (const auto& [entry, tensor] : in_file_order) values.push_back(read(*entry, found));
   if (checksum && found != *checksum)

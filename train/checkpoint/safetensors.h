@@ -59,7 +59,7 @@ class SafetensorsFile {
   Tensor read(const Entry& entry, Checksum& checksum) const;
 
   File file_;
-  Checksum header_;  // checksum of the bytes before the data section
+  Checksum header_checksum_;  // checksum of the bytes before the data section
   uint64_t data_begin_ = 0;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;

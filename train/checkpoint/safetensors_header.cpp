@@ -23,7 +23,7 @@ template <class... Args>
 }
 
 // Returns a name for a message: shortened, printable and in quotes.
-std::string shown(std::string name) {
+std::string format_tensor_name(std::string name) {
   if (name.size() > 100) name = name.substr(0, 97) + "...";
   return "\"" + escape_line(name) + "\"";
 }
@@ -49,7 +49,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_object() override {
     if (level_ == Level::tensor) {
-      if (fields_.size() != 3) fail("tensor ", shown(name_), " lacks dtype, shape or data_offsets");
+      if (fields_.size() != 3)
+        fail("tensor ", format_tensor_name(name_), " lacks dtype, shape or data_offsets");
       header_.entries.emplace(name_, entry_);
       if (header_.entries.size() > kMaxEntries) fail("more than ", kMaxEntries, " tensors");
     }
@@ -60,29 +61,30 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   bool key(std::string& text) override {
     if (level_ == Level::top) {
       name_ = text;
-      if (!names_.insert(text).second) fail("two entries named ", shown(text));
+      if (!names_.insert(text).second) fail("two entries named ", format_tensor_name(text));
     } else {
       field_ = text;
       const bool known = text == "dtype" || text == "shape" || text == "data_offsets";
       if (level_ == Level::tensor && !known)
-        fail("tensor ", shown(name_), " has an unknown field ", shown(text));
+        fail("tensor ", format_tensor_name(name_), " has an unknown field ", format_tensor_name(text));
       if (level_ == Level::tensor && !fields_.insert(text).second)
-        fail("tensor ", shown(name_), " has two fields named ", shown(text));
+        fail("tensor ", format_tensor_name(name_), " has two fields named ", format_tensor_name(text));
     }
     return true;
   }
 
   bool string(std::string& text) override {
     if (level_ == Level::metadata) {
-      if (!header_.metadata.emplace(field_, text).second) fail("two metadata entries named ", shown(field_));
+      if (!header_.metadata.emplace(field_, text).second)
+        fail("two metadata entries named ", format_tensor_name(field_));
       if (header_.metadata.size() > kMaxEntries) fail("more than ", kMaxEntries, " metadata entries");
       return true;
     }
     if (level_ != Level::tensor || field_ != "dtype") unexpected("a string");
     const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
-                                    [&](DType dtype) { return text == safetensors_dtype(dtype); });
+                                    [&](DType dtype) { return text == get_safetensors_dtype_name(dtype); });
     if (known == std::end(kDTypes))
-      fail("tensor ", shown(name_), " has the dtype ", shown(text),
+      fail("tensor ", format_tensor_name(name_), " has the dtype ", format_tensor_name(text),
            ", expected F32, F64, BF16, I32, I64 or U8");
     entry_.dtype = *known;
     return true;
@@ -100,7 +102,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
     if (field_ == "shape") {
       for (const uint64_t size : list_) entry_.shape.append(static_cast<int64_t>(size));
     } else {
-      if (list_.size() != 2) fail("tensor ", shown(name_), ": expected two data offsets");
+      if (list_.size() != 2) fail("tensor ", format_tensor_name(name_), ": expected two data offsets");
       entry_.begin = list_[0];
       entry_.end = list_[1];
     }
@@ -109,9 +111,10 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(uint64_t value) override {
     if (level_ != Level::list) unexpected("a number");
-    if (value > static_cast<uint64_t>(INT64_MAX)) fail("tensor ", shown(name_), ": ", value, " is too large");
+    if (value > static_cast<uint64_t>(INT64_MAX))
+      fail("tensor ", format_tensor_name(name_), ": ", value, " is too large");
     if (list_.size() >= Shape::kMaxRank)
-      fail("tensor ", shown(name_), " has more than ", Shape::kMaxRank, " dimensions");
+      fail("tensor ", format_tensor_name(name_), " has more than ", Shape::kMaxRank, " dimensions");
     list_.push_back(value);
     return true;
   }
@@ -129,7 +132,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   enum class Level { outside, top, metadata, tensor, list };
 
   [[noreturn]] void unexpected(const char* what) const {
-    fail("the header holds ", what, " where none is expected", name_.empty() ? "" : " at " + shown(name_));
+    fail("the header holds ", what, " where none is expected",
+         name_.empty() ? "" : " at " + format_tensor_name(name_));
   }
 
   SafetensorsHeader& header_;
@@ -142,7 +146,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
 // Returns the size of a tensor in bytes, or std::nullopt if the size overflows. The overflow check replaces
 // dimensions of 0 by 1, because the strides of an empty tensor are products of the other dimensions.
-std::optional<uint64_t> bytes_of(const SafetensorsEntry& entry) {
+std::optional<uint64_t> compute_byte_count(const SafetensorsEntry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)
     if (__builtin_mul_overflow(bound, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bound) ||
@@ -163,13 +167,14 @@ void check_layout(const std::map<std::string, SafetensorsEntry>& entries, uint64
   for (const auto* item : in_order) {
     const auto& [name, entry] = *item;
     if (entry.begin != expected || entry.end < entry.begin || entry.end > data_bytes)
-      fail("tensor ", shown(name), " lies at bytes ", entry.begin, " to ", entry.end,
+      fail("tensor ", format_tensor_name(name), " lies at bytes ", entry.begin, " to ", entry.end,
            ", expected it to start at ", expected, " and to end within the ", data_bytes, " bytes of data");
-    const auto bytes = bytes_of(entry);
-    if (!bytes) fail("tensor ", shown(name), ": the shape ", entry.shape.to_string(), " overflows");
+    const auto bytes = compute_byte_count(entry);
+    if (!bytes)
+      fail("tensor ", format_tensor_name(name), ": the shape ", entry.shape.to_string(), " overflows");
     if (*bytes != entry.end - entry.begin)
-      fail("tensor ", shown(name), " of shape ", entry.shape.to_string(), " and type ",
-           safetensors_dtype(entry.dtype), " needs ", *bytes, " bytes, its offsets give ",
+      fail("tensor ", format_tensor_name(name), " of shape ", entry.shape.to_string(), " and type ",
+           get_safetensors_dtype_name(entry.dtype), " needs ", *bytes, " bytes, its offsets give ",
            entry.end - entry.begin);
     expected = entry.end;
   }
@@ -179,7 +184,7 @@ void check_layout(const std::map<std::string, SafetensorsEntry>& entries, uint64
 
 }  // namespace
 
-const char* safetensors_dtype(DType dtype) {
+const char* get_safetensors_dtype_name(DType dtype) {
   switch (dtype) {
     case DType::float64:
       return "F64";

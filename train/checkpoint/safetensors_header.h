@@ -27,6 +27,6 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(const std::string& json, uint64_t data_bytes);
 
 // Returns the name of a dtype in safetensors files, such as "F32".
-const char* safetensors_dtype(DType dtype);
+const char* get_safetensors_dtype_name(DType dtype);
 
 }  // namespace tapeformer

@@ -14,18 +14,18 @@ constexpr int64_t kMaxSteps = 1'000'000'000'000'000;
 const char* const kEntry = ",\n  \"crc32\": \"";
 const char* const kEnd = "\"\n}\n";
 
-std::map<std::string, Checksum> parse_files(const JsonEntries& entries) {
+std::map<std::string, Checksum> parse_files(const JsonObjectReader& entries) {
   std::map<std::string, Checksum> files;
-  if (!entries.has("files")) return files;
-  const JsonEntries list = entries.object("files");
+  if (!entries.has_entry("files")) return files;
+  const JsonObjectReader list = entries.get_object("files");
   for (const std::string& name : list.keys()) {
-    const JsonEntries file = list.object(name);
-    files[name] = {static_cast<uint64_t>(file.integer("bytes", 0, INT64_MAX)), file.crc32("crc32")};
+    const JsonObjectReader file = list.get_object(name);
+    files[name] = {static_cast<uint64_t>(file.get_integer("bytes", 0, INT64_MAX)), file.get_crc32("crc32")};
   }
   return files;
 }
 
-std::string without_end(const Json& json) {
+std::string dump_without_closing_brace(const Json& json) {
   std::string text = json.dump(2);
   text.resize(text.size() - 2);  // removes "\n}"
   return text;
@@ -39,43 +39,43 @@ std::string to_json(const TrainingState& state) {
             {"optimizer_steps", state.optimizer_steps},
             {"best_loss", state.best_loss ? Json(*state.best_loss) : Json()},
             {"seconds", state.seconds},
-            {"plateau_factor", state.schedule.plateau_factor},
-            {"plateau_best", state.schedule.best_loss},
-            {"plateau_bad_evaluations", state.schedule.bad_evaluations}};
-  if (state.epochs) {
-    json["epoch_seconds"] = state.epochs->seconds;
-    json["epoch_cpu_seconds"] = state.epochs->cpu_seconds;
-    json["seconds_per_epoch"] = state.epochs->last_seconds;
+            {"plateau_factor", state.schedule_state.plateau_factor},
+            {"plateau_best", state.schedule_state.best_loss},
+            {"plateau_bad_evaluations", state.schedule_state.bad_evaluations}};
+  if (state.epoch_times) {
+    json["epoch_seconds"] = state.epoch_times->seconds;
+    json["epoch_cpu_seconds"] = state.epoch_times->cpu_seconds;
+    json["seconds_per_epoch"] = state.epoch_times->last_seconds;
   }
-  if (!state.task.empty()) json["task"] = Json::parse(state.task);
-  for (const auto& [name, checksum] : state.files)
+  if (!state.task_json.empty()) json["task"] = Json::parse(state.task_json);
+  for (const auto& [name, checksum] : state.checksums)
     json["files"][name] = {{"bytes", checksum.bytes}, {"crc32", format_crc32(checksum.crc32)}};
-  const std::string text = without_end(json);
+  const std::string text = dump_without_closing_brace(json);
   return text + kEntry + format_crc32(compute_checksum(text).crc32) + kEnd;
 }
 
 TrainingState parse_training_state(const std::string& text, const std::string& path) {
-  const JsonEntries entries(text, path + ": ");
+  const JsonObjectReader entries(text, path + ": ");
   TrainingState state;
-  state.step = entries.integer("step", 0, kMaxSteps);
-  state.evaluated_step = entries.integer("evaluated_step", -1, state.step);
-  state.optimizer_steps = entries.integer("optimizer_steps", 0, state.step);
-  state.best_loss = entries.number_or_null("best_loss");
-  state.seconds = entries.seconds("seconds");
-  if (entries.has("epoch_seconds"))
-    state.epochs = {entries.seconds("epoch_seconds"), entries.seconds("epoch_cpu_seconds"),
-                    entries.seconds("seconds_per_epoch")};
-  state.schedule = {entries.number("plateau_factor", 0, 1, "a number from 0 to 1"),
-                    entries.number("plateau_best"),
-                    entries.integer("plateau_bad_evaluations", 0, state.step + 1)};
-  if (entries.has("task")) state.task = entries.object("task").text();
-  state.files = parse_files(entries);
+  state.step = entries.get_integer("step", 0, kMaxSteps);
+  state.evaluated_step = entries.get_integer("evaluated_step", -1, state.step);
+  state.optimizer_steps = entries.get_integer("optimizer_steps", 0, state.step);
+  state.best_loss = entries.get_number_or_null("best_loss");
+  state.seconds = entries.get_seconds("seconds");
+  if (entries.has_entry("epoch_seconds"))
+    state.epoch_times = {entries.get_seconds("epoch_seconds"), entries.get_seconds("epoch_cpu_seconds"),
+                         entries.get_seconds("seconds_per_epoch")};
+  state.schedule_state = {entries.get_number("plateau_factor", 0, 1, "a number from 0 to 1"),
+                          entries.get_number("plateau_best"),
+                          entries.get_integer("plateau_bad_evaluations", 0, state.step + 1)};
+  if (entries.has_entry("task")) state.task_json = entries.get_object("task").to_json();
+  state.checksums = parse_files(entries);
   return state;
 }
 
-void check_state_text(const std::string& text, const TrainingState& state, const std::string& path) {
+void verify_state_text(const std::string& text, const TrainingState& state, const std::string& path) {
   const size_t entry = text.rfind(kEntry);
-  if (entry == std::string::npos && state.files.empty()) return;
+  if (entry == std::string::npos && state.checksums.empty()) return;
   const std::string expected = entry == std::string::npos
                                    ? ""
                                    : text.substr(0, entry) + kEntry +

@@ -19,15 +19,15 @@ struct TrainingState {
   double seconds = 0;                    // training time in seconds
   // Wall-clock and processor time of the current epoch, and wall-clock time of the last complete epoch, in
   // seconds. The times are set only for tasks that report epochs.
-  struct Epochs {
+  struct EpochTimes {
     double seconds = 0, cpu_seconds = 0, last_seconds = 0;
   };
-  std::optional<Epochs> epochs = {};
-  Schedule::State schedule = {};
-  std::string task = {};  // JSON object of Task::description(); may be empty
+  std::optional<EpochTimes> epoch_times = {};
+  Schedule::State schedule_state = {};
+  std::string task_json = {};  // JSON object of Task::description(); may be empty
   // The checksums of the other files of the checkpoint, by file name. The map is empty if the checkpoint has
   // no checksums.
-  std::map<std::string, Checksum> files = {};
+  std::map<std::string, Checksum> checksums = {};
 };
 
 // Returns the text of state.json. The last entry is a checksum of the text before this entry.
@@ -38,7 +38,7 @@ std::string to_json(const TrainingState& state);
 TrainingState parse_training_state(const std::string& text, const std::string& path);
 
 // Throws CheckpointError if `text` does not match the checksum at its end. A text without this checksum is
-// accepted if `state.files` is empty, because earlier versions wrote such files.
-void check_state_text(const std::string& text, const TrainingState& state, const std::string& path);
+// accepted if `state.checksums` is empty, because earlier versions wrote such files.
+void verify_state_text(const std::string& text, const TrainingState& state, const std::string& path);
 
 }  // namespace tapeformer

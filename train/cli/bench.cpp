@@ -14,7 +14,7 @@ namespace {
 
 CommandSpec list_spec() {
   std::string names;
-  for (const Benchmark& known : benchmarks())
+  for (const Benchmark& known : list_benchmarks())
     names += "  " + known.name + std::string(14 - std::min<size_t>(known.name.size(), 13), ' ') +
              known.summary + "\n";
   return {.name = "bench",
@@ -24,26 +24,26 @@ CommandSpec list_spec() {
           .details = "Benchmarks (\"tapeformer bench NAME --help\" explains one):\n" + names};
 }
 
-int list_benchmarks(const CommonOptions& common) {
+int print_benchmarks(const CommonOptions& common) {
   std::vector<Report> rows;
-  for (const Benchmark& known : benchmarks())
+  for (const Benchmark& known : list_benchmarks())
     rows.push_back(Report().add("name", known.name).add("summary", known.summary));
   print_report(Report().add("benchmarks", rows), common);
   return 0;
 }
 
 bool is_benchmark(const std::string& name) {
-  return std::any_of(benchmarks().begin(), benchmarks().end(),
+  return std::any_of(list_benchmarks().begin(), list_benchmarks().end(),
                      [&](const Benchmark& known) { return known.name == name; });
 }
 
 // Returns the device that the benchmark measures. If `counts_device` is true, returns the device whose
 // launches and bytes the benchmark counts. Throws ConfigError if the benchmark measures only the CPU and
 // --device names another device.
-Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
+Device select_measured_device(const Benchmark& chosen, const CommonOptions& common) {
   if (chosen.counts_device)
     return common.device == "auto" ? counted_device() : choose_device(common.device).device;
-  if (chosen.on_devices) return use_device(common);
+  if (chosen.runs_on_devices) return use_device(common);
   if (common.device == "auto")
     log_info("device cpu: benchmark \"", chosen.name, "\" measures the CPU only");
   else if (!choose_device(common.device).device.is_cpu())
@@ -51,10 +51,10 @@ Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
   return kCpu;
 }
 
-BenchmarkArguments arguments_of(const Benchmark& chosen, const CommandLine& line) {
+BenchmarkArguments make_benchmark_arguments(const Benchmark& chosen, const CommandLine& line) {
   return {.options = line.options,
-          .device = measured_device(chosen, line.common),
-          .overrides = overrides_of(line.common),
+          .device = select_measured_device(chosen, line.common),
+          .overrides = make_config_overrides(line.common),
           .data = {line.common.data_dir,
                    chosen.has_option("allow-commands") && line.options.get<bool>("allow-commands")}};
 }
@@ -67,16 +67,16 @@ int run_bench(const Arguments& arguments) {
   const auto chosen_name = std::find_if(arguments.begin(), arguments.end(), is_benchmark);
   if (chosen_name == arguments.end()) {
     const auto require = [](const std::string& name) {
-      if (name != "list") benchmark(name);  // throws for an unknown name
+      if (name != "list") find_benchmark(name);  // throws for an unknown name
     };
     if (!arguments.empty() && !arguments.front().starts_with("-")) require(arguments.front());
     const auto line = parse_command(list_spec(), arguments);
     if (!line) return 0;
     require(line->positionals.front());
-    return list_benchmarks(line->common);
+    return print_benchmarks(line->common);
   }
-  const Benchmark& chosen = benchmark(*chosen_name);
-  if (!chosen.several_processes) require_single_process("benchmark \"" + chosen.name + "\"");
+  const Benchmark& chosen = find_benchmark(*chosen_name);
+  if (!chosen.allow_several_processes) require_single_process("benchmark \"" + chosen.name + "\"");
   Arguments rest(arguments.begin(), chosen_name);
   rest.insert(rest.end(), chosen_name + 1, arguments.end());
   const auto line = parse_command({.name = "bench " + chosen.name,
@@ -86,7 +86,7 @@ int run_bench(const Arguments& arguments) {
                                    .uses_config = chosen.has_option("config")},
                                   rest);
   if (!line) return 0;
-  const BenchmarkArguments benchmark_arguments = arguments_of(chosen, *line);
+  const BenchmarkArguments benchmark_arguments = make_benchmark_arguments(chosen, *line);
   if (!blas_info().shares_threads())
     log_warning("OpenBLAS is not the OpenMP build, so its threads compete with the threads of Tapeformer");
   Report report;

@@ -2,7 +2,7 @@
 
 namespace tapeformer {
 
-const std::vector<Command>& commands() {
+const std::vector<Command>& list_commands() {
   static const auto* const list = new std::vector<Command>{
       {"train", "CONFIG", "trains a model from a config file, or continues a run", run_train, true},
       {"eval", "RUN", "prints bits/dim, bits/byte, accuracy or phone error rate of a run or checkpoint",

@@ -1,7 +1,7 @@
 // Commands of the program. Each command is a function in a separate file. The function takes the words after
 // the name of the command and returns the exit status. Commands throw the exceptions of core/errors.h, which
 // the program converts to an exit status. To add a command, write a file with its function, declare the
-// function here, add the command to commands(), and list the file in CMakeLists.txt.
+// function here, add the command to list_commands(), and list the file in CMakeLists.txt.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ namespace tapeformer {
 struct Command {
   std::string name, usage, summary;  // `usage` lists the arguments of the command
   int (*run)(const Arguments& arguments);
-  bool several_processes = false;  // whether mpirun or srun may start several processes of the command
+  bool allow_several_processes = false;  // whether mpirun or srun may start several processes of the command
 };
 
 // Returns all commands in the order in which the help lists them.
-const std::vector<Command>& commands();
+const std::vector<Command>& list_commands();
 
 int run_bench(const Arguments& arguments);
 int run_complete(const Arguments& arguments);

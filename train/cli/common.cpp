@@ -19,7 +19,7 @@
 namespace tapeformer {
 namespace {
 
-const std::vector<OptionSpec>& common_specs() {
+const std::vector<OptionSpec>& list_common_specs() {
   static const std::vector<OptionSpec> specs = {
       {.name = "device", .default_value = std::string("auto"), .help = "auto, cpu, cuda or cuda:N"},
       {.name = "threads",
@@ -45,20 +45,20 @@ bool is_flag(const OptionSpec& spec) {
   return std::holds_alternative<bool>(spec.default_value);
 }
 
-std::string trimmed_number(double number) {
+std::string format_trimmed_number(double number) {
   char text[32];
   std::snprintf(text, sizeof text, "%.10g", number);
   return text;
 }
 
-std::string default_text(const OptionSpec& spec) {
+std::string format_default(const OptionSpec& spec) {
   if (const auto* number = std::get_if<int64_t>(&spec.default_value)) return std::to_string(*number);
-  if (const auto* number = std::get_if<double>(&spec.default_value)) return trimmed_number(*number);
+  if (const auto* number = std::get_if<double>(&spec.default_value)) return format_trimmed_number(*number);
   if (const auto* text = std::get_if<std::string>(&spec.default_value)) return *text;
   return "";
 }
 
-std::string choices_text(const OptionSpec& spec) {
+std::string format_choices(const OptionSpec& spec) {
   std::string text;
   for (const std::string& choice : spec.choices) text += (text.empty() ? "" : ", ") + choice;
   return text;
@@ -67,12 +67,12 @@ std::string choices_text(const OptionSpec& spec) {
 void declare(cxxopts::Options& options, const std::string& group, const std::vector<OptionSpec>& specs) {
   for (const OptionSpec& spec : specs) {
     std::string help = spec.help;
-    if (!spec.choices.empty()) help += " (" + choices_text(spec) + ")";
+    if (!spec.choices.empty()) help += " (" + format_choices(spec) + ")";
     if (is_flag(spec)) {
       options.add_options(group)(spec.name, help, cxxopts::value<bool>());
       continue;
     }
-    const std::string fallback = default_text(spec);
+    const std::string fallback = format_default(spec);
     const char* kind = std::holds_alternative<int64_t>(spec.default_value)  ? "N"
                        : std::holds_alternative<double>(spec.default_value) ? "X"
                                                                             : "TEXT";
@@ -89,17 +89,17 @@ bool parse_number(const std::string& text, T& number) {
   return error == std::errc{} && end == last;
 }
 
-std::string range_text(const OptionSpec& spec) {
+std::string format_range(const OptionSpec& spec) {
   std::string text;
-  if (std::isfinite(spec.min)) text += " of at least " + trimmed_number(spec.min);
+  if (std::isfinite(spec.min)) text += " of at least " + format_trimmed_number(spec.min);
   if (std::isfinite(spec.max))
-    text += (text.empty() ? " of" : " and") + (" at most " + trimmed_number(spec.max));
+    text += (text.empty() ? " of" : " and") + (" at most " + format_trimmed_number(spec.max));
   return text;
 }
 
 // Converts the text of an option to the type of spec.default_value. Throws ConfigError if the text has the
 // wrong type, is out of range or is not one of the choices.
-OptionValue typed(const OptionSpec& spec, const std::string& text) {
+OptionValue parse_option_value(const OptionSpec& spec, const std::string& text) {
   const auto wrong = [&](const std::string& expected) {
     return ConfigError("--" + spec.name + ": expected " + expected + ", got \"" + text + "\"");
   };
@@ -108,25 +108,25 @@ OptionValue typed(const OptionSpec& spec, const std::string& text) {
     int64_t number = 0;
     if (!parse_number(text, number) || static_cast<double>(number) < spec.min ||
         static_cast<double>(number) > spec.max)
-      throw wrong("an integer" + range_text(spec));
+      throw wrong("an integer" + format_range(spec));
     return number;
   }
   if (std::holds_alternative<double>(spec.default_value)) {
     double number = 0;
     if (!parse_number(text, number) || !(number >= spec.min && number <= spec.max))
-      throw wrong("a number" + range_text(spec));
+      throw wrong("a number" + format_range(spec));
     return number;
   }
   if (!spec.choices.empty() &&
       std::find(spec.choices.begin(), spec.choices.end(), text) == spec.choices.end()) {
     const std::string near = find_nearest_name(text, spec.choices);
-    throw ConfigError("--" + spec.name + ": expected one of " + choices_text(spec) + ", got \"" + text +
+    throw ConfigError("--" + spec.name + ": expected one of " + format_choices(spec) + ", got \"" + text +
                       "\"" + (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
   }
   return text;
 }
 
-OptionValues values_of(const std::vector<OptionSpec>& specs, const cxxopts::ParseResult& parsed) {
+OptionValues parse_option_values(const std::vector<OptionSpec>& specs, const cxxopts::ParseResult& parsed) {
   OptionValues values(specs);
   for (const OptionSpec& spec : specs) {
     if (parsed.count(spec.name) == 0) continue;
@@ -139,7 +139,7 @@ OptionValues values_of(const std::vector<OptionSpec>& specs, const cxxopts::Pars
         if (occurrence.key() == spec.name) items.push_back(occurrence.value());
       values.set(spec.name, items);
     } else {
-      values.set(spec.name, typed(spec, parsed[spec.name].as<std::string>()));
+      values.set(spec.name, parse_option_value(spec, parsed[spec.name].as<std::string>()));
     }
   }
   for (const UnusedOption& unused : find_unused_options(specs, values))
@@ -147,16 +147,16 @@ OptionValues values_of(const std::vector<OptionSpec>& specs, const cxxopts::Pars
   return values;
 }
 
-std::string usage_line(const CommandSpec& spec) {
+std::string format_usage(const CommandSpec& spec) {
   std::string text;
   for (const Positional& p : spec.positionals) {
-    const std::string name = p.name + (p.repeated ? "…" : "");
-    text += (p.required ? name : "[" + name + "]") + " ";
+    const std::string name = p.name + (p.is_repeated ? "…" : "");
+    text += (p.is_required ? name : "[" + name + "]") + " ";
   }
   return text + "[options]";
 }
 
-std::string help_text(const CommandSpec& spec, const cxxopts::Options& options) {
+std::string format_help(const CommandSpec& spec, const cxxopts::Options& options) {
   std::string text = options.help(spec.options.empty() ? std::vector<std::string>{"Common"}
                                                        : std::vector<std::string>{spec.name, "Common"});
   if (!spec.details.empty()) text += "\n" + spec.details + "\n";
@@ -174,9 +174,9 @@ std::string description(const CommandSpec& spec) {
 }
 
 // Returns the positional words before "--", in order. Throws ConfigError for undeclared options.
-std::vector<std::string> positional_words(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
+std::vector<std::string> list_positional_words(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
   std::vector<std::string> names = {"help"};
-  for (const auto* specs : {&spec.options, &common_specs()})
+  for (const auto* specs : {&spec.options, &list_common_specs()})
     for (const OptionSpec& option : *specs) names.push_back(option.name);
   for (const std::string& word : parsed.unmatched()) {
     if (!word.starts_with("-") || word == "-") continue;
@@ -197,18 +197,18 @@ void check_positionals(const CommandSpec& spec, const std::vector<std::string>& 
       throw ConfigError("\"tapeformer " + spec.name + "\": " +
                         spec.positionals[std::min(i, spec.positionals.size() - 1)].name + " is empty");
   for (size_t i = words.size(); i < spec.positionals.size(); ++i)
-    if (spec.positionals[i].required)
+    if (spec.positionals[i].is_required)
       throw ConfigError("\"tapeformer " + spec.name + "\" needs " + spec.positionals[i].name + ": " +
                         spec.positionals[i].help);
-  const bool open = !spec.positionals.empty() && spec.positionals.back().repeated;
+  const bool open = !spec.positionals.empty() && spec.positionals.back().is_repeated;
   if (!open && words.size() > spec.positionals.size())
     throw ConfigError("\"tapeformer " + spec.name + "\" does not take the argument \"" +
                       words[spec.positionals.size()] + "\"; usage: tapeformer " + spec.name + " " +
-                      usage_line(spec));
+                      format_usage(spec));
 }
 
 // Returns the topics after --help or -h, up to the next option.
-Arguments help_topics(const Arguments& arguments) {
+Arguments find_help_topics(const Arguments& arguments) {
   auto word = std::find_if(arguments.begin(), arguments.end(),
                            [](const std::string& text) { return text == "--help" || text == "-h"; });
   Arguments topics;
@@ -217,17 +217,17 @@ Arguments help_topics(const Arguments& arguments) {
   return topics;
 }
 
-CommonOptions common_options(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
-  const OptionValues values = values_of(common_specs(), parsed);
+CommonOptions parse_common_options(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
+  const OptionValues values = parse_option_values(list_common_specs(), parsed);
   CommonOptions common;
   common.device = values.get<std::string>("device");
   common.threads = values.get<int64_t>("threads");
   if (parsed.count("seed") > 0) common.seed = values.get<int64_t>("seed");
   common.data_dir = values.get<std::string>("data-dir");
-  common.sets = values.get<std::vector<std::string>>("set");
+  common.set_options = values.get<std::vector<std::string>>("set");
   common.json = values.get<bool>("json");
   common.quiet = values.get<bool>("quiet");
-  if (!spec.uses_config && !common.sets.empty())
+  if (!spec.uses_config && !common.set_options.empty())
     throw ConfigError("\"tapeformer " + spec.name + "\" reads no config and does not take --set");
   return common;
 }
@@ -236,9 +236,9 @@ CommonOptions common_options(const CommandSpec& spec, const cxxopts::ParseResult
 
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments) {
   cxxopts::Options options("tapeformer " + spec.name, description(spec));
-  options.custom_help(usage_line(spec)).positional_help("").set_width(100).allow_unrecognised_options();
+  options.custom_help(format_usage(spec)).positional_help("").set_width(100).allow_unrecognised_options();
   declare(options, spec.name, spec.options);
-  declare(options, "Common", common_specs());
+  declare(options, "Common", list_common_specs());
   options.add_options("Common")("h,help", "print this text");
   const auto end_of_options = std::find(arguments.begin(), arguments.end(), "--");
   std::vector<const char*> words = {"tapeformer"};
@@ -246,13 +246,15 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   try {
     const auto parsed = options.parse(static_cast<int>(words.size()), words.data());
     if (parsed.count("help") > 0) {
-      const Arguments topics = spec.help_on ? help_topics(arguments) : Arguments();
-      if (topics.empty()) print_text(help_text(spec, options));
-      for (const std::string& topic : topics) print_text(spec.help_on(topic));
+      const Arguments topics = spec.make_topic_help ? find_help_topics(arguments) : Arguments();
+      if (topics.empty()) print_text(format_help(spec, options));
+      for (const std::string& topic : topics) print_text(spec.make_topic_help(topic));
       return std::nullopt;
     }
-    CommandLine line{
-        positional_words(spec, parsed), values_of(spec.options, parsed), common_options(spec, parsed), {}};
+    CommandLine line{list_positional_words(spec, parsed),
+                     parse_option_values(spec.options, parsed),
+                     parse_common_options(spec, parsed),
+                     {}};
     for (const OptionSpec& option : spec.options)
       if (parsed.count(option.name) > 0) line.named_options.push_back(option.name);
     if (end_of_options != arguments.end())
@@ -270,15 +272,15 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   }
 }
 
-ConfigOverrides overrides_of(const CommonOptions& common) {
-  return {.sets = common.sets,
+ConfigOverrides make_config_overrides(const CommonOptions& common) {
+  return {.set_options = common.set_options,
           .device = common.device == "auto" ? "" : common.device,
           .threads = common.threads,
           .seed = common.seed};
 }
 
 Device use_device(const CommonOptions& common) {
-  return announced_device(common.device);
+  return select_and_log_device(common.device);
 }
 
 void print_report(const Report& report, const CommonOptions& common) {

@@ -29,8 +29,8 @@ inline constexpr int kStoppedBySignal = 75;
 struct Positional {
   std::string name;  // for example "RUN"
   std::string help;
-  bool required = true;
-  bool repeated = false;  // takes all remaining words; only the last positional may be repeated
+  bool is_required = true;
+  bool is_repeated = false;  // takes all remaining words; only the last positional may be repeated
 };
 
 struct CommandSpec {
@@ -44,7 +44,7 @@ struct CommandSpec {
   bool uses_config = false;  // whether the command accepts --set
   // Returns the text of "--help TOPIC". Throws ConfigError for an unknown topic. If the function is empty,
   // --help takes no topic.
-  std::function<std::string(const std::string& topic)> help_on = {};
+  std::function<std::string(const std::string& topic)> make_topic_help = {};
 };
 
 struct CommonOptions {
@@ -52,7 +52,7 @@ struct CommonOptions {
   int64_t threads = 0;  // number of CPU threads; 0: run.threads, or see use_processor_share()
   std::optional<int64_t> seed;
   std::string data_dir;  // empty: the default folders of data/sets/directory.h
-  std::vector<std::string> sets;
+  std::vector<std::string> set_options;
   bool json = false, quiet = false;
 };
 
@@ -69,13 +69,13 @@ struct CommandLine {
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);
 
 // Returns the values of the common options that override a config.
-ConfigOverrides overrides_of(const CommonOptions& common);
+ConfigOverrides make_config_overrides(const CommonOptions& common);
 
 // Joins the processes that mpirun or srun started, and logs them; see log_processes(). If there are several
 // processes and --threads is 0, sets the number of threads to the share of this process in the processors.
 void use_processor_share(const CommonOptions& common);
 
-// Returns the device in the option --device. For "auto", logs the chosen device; see announced_device().
+// Returns the device in the option --device. For "auto", logs the chosen device; see select_and_log_device().
 Device use_device(const CommonOptions& common);
 
 // Prints the report on standard output, as JSON with --json and as text otherwise.

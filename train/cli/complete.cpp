@@ -17,14 +17,14 @@ constexpr uint8_t kMissing = 128;
 
 // Returns the number of bytes of an image that the model receives as the prefix. The prefix has the share
 // `share` of the pixels, rounded to whole pixels, and at least one pixel.
-int64_t kept_bytes(const DatasetInfo& data, double share) {
+int64_t count_kept_bytes(const DatasetInfo& data, double share) {
   const int64_t pixels = data.height * data.width;
   const auto kept = static_cast<int64_t>(std::llround(share * static_cast<double>(pixels)));
   return std::clamp<int64_t>(kept, 1, pixels) * data.channels;
 }
 
 // Returns `copies` rows per image, each with the first `width` bytes of the image.
-Tensor repeated_rows(const Tensor& images, int64_t copies, int64_t width) {
+Tensor repeat_rows(const Tensor& images, int64_t copies, int64_t width) {
   const int64_t dims = images.size(1);
   const Tensor rows = Tensor::empty({images.size(0) * copies, width}, DType::uint8);
   for (int64_t r = 0; r < rows.size(0); ++r)
@@ -35,9 +35,9 @@ Tensor repeated_rows(const Tensor& images, int64_t copies, int64_t width) {
 
 // Returns the cells of the picture, of shape (originals * (samples + 2), bytes). Each row of the picture has
 // an original, the original with grey bytes from byte `kept` on, and the completions of the original.
-Tensor picture_rows(const Tensor& originals, const Tensor& completions, int64_t samples, int64_t kept) {
+Tensor make_picture_rows(const Tensor& originals, const Tensor& completions, int64_t samples, int64_t kept) {
   const int64_t dims = originals.size(1), columns = samples + 2;
-  const Tensor cells = repeated_rows(originals, columns, dims);
+  const Tensor cells = repeat_rows(originals, columns, dims);
   for (int64_t i = 0; i < originals.size(0); ++i) {
     uint8_t* row = cells.data<uint8_t>() + i * columns * dims;
     std::memset(row + dims + kept, kMissing, static_cast<size_t>(dims - kept));
@@ -47,7 +47,7 @@ Tensor picture_rows(const Tensor& originals, const Tensor& completions, int64_t 
   return cells;
 }
 
-Tensor test_images(const LoadedRun& run, const std::vector<int64_t>& indices, const CommandLine& line) {
+Tensor read_test_images(const LoadedRun& run, const std::vector<int64_t>& indices, const CommandLine& line) {
   const int64_t last = *std::max_element(indices.begin(), indices.end());
   const auto dataset = open_split(run.config, run.tokenizer, "test", 0, line);
   if (last >= dataset->size())
@@ -62,9 +62,9 @@ int run_complete(const Arguments& arguments) {
       {.name = "complete",
        .summary = "Completes test images from their first part. Writes a picture with the originals, the "
                   "given parts and the completions.",
-       .positionals = {run_positional()},
+       .positionals = {make_run_argument()},
        .options =
-           {checkpoint_option(),
+           {make_checkpoint_option(),
             {.name = "index",
              .default_value = std::string("0,1,2"),
              .help = "indices of test images, from 0"},
@@ -74,30 +74,30 @@ int run_complete(const Arguments& arguments) {
              .help = "completions per image",
              .min = 1,
              .max = 1000},
-            mode_option(),
-            picture_option()},
+            make_mode_option(),
+            make_picture_option()},
        .uses_config = true},
       arguments);
   if (!line) return 0;
   check_picture_name(*line);
-  const auto indices = index_list("index", line->options.get<std::string>("index"));
+  const auto indices = parse_index_list("index", line->options.get<std::string>("index"));
   const auto samples = line->options.get<int64_t>("samples");
-  const LoadedRun run = load_run(*line, ConfigUse::evaluation);
-  if (!run.draws_images())
+  const LoadedRun run = load_run(*line, ConfigPurpose::evaluation);
+  if (!run.generates_images())
     throw ConfigError(run.config.data.dataset +
                       " has no images to complete; \"tapeformer generate\" continues sequences");
   const auto path = prepare_picture_path(run, *line, "complete");
-  const Tensor originals = test_images(run, indices, *line);
-  const int64_t kept = kept_bytes(run.data, line->options.get<double>("keep"));
+  const Tensor originals = read_test_images(run, indices, *line);
+  const int64_t kept = count_kept_bytes(run.dataset_info, line->options.get<double>("keep"));
   GenerationOptions options;
   options.seed = static_cast<uint64_t>(line->common.seed.value_or(0));
-  options.mode = generation_mode(*line, *run.model);
+  options.mode = choose_generation_mode(*line, *run.model);
   options.use_graphs = run.config.run.cuda_graphs;
   const auto start = std::chrono::steady_clock::now();
   const Tensor completions =
-      generate(*run.model, repeated_rows(originals, samples, kept), originals.size(1), options);
+      generate(*run.model, repeat_rows(originals, samples, kept), originals.size(1), options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  write_grid(run, path, picture_rows(originals, completions, samples, kept), samples + 2);
+  write_grid(run, path, make_picture_rows(originals, completions, samples, kept), samples + 2);
   print_report(Report()
                    .add("index", indices)
                    .add("kept_dims", kept)

@@ -48,7 +48,7 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
                        .add("of", total)
                        .add("folder", report.folder ? report.folder->string() : "not found")
                        .add("title", std::string(set.title)));
-    const std::string advice = data_advice(set);
+    const std::string advice = make_data_advice(set);
     any_missing = any_missing || missing == total;
     if (!names.empty() && !line.common.json && missing == total)
       log_info(set.name, " was not found; to get it: ", set.download_instructions, advice.empty() ? "" : ", ",
@@ -128,7 +128,7 @@ void prepare_action(const std::vector<std::string>& names, const CommandLine& li
   print_report(Report().add("splits", rows), line.common);
 }
 
-std::vector<OptionSpec> data_options() {
+std::vector<OptionSpec> make_data_options() {
   std::vector<OptionSpec> options = {
       {.name = "from",
        .default_value = std::string(),
@@ -142,14 +142,14 @@ std::vector<OptionSpec> data_options() {
        .default_value = std::string("kaldi"),
        .help = "verify: layout of folders that are named by path",
        .choices = list_speech_layouts()},
-      allow_commands_option()};
-  for (OptionSpec& option : prepare_kaldi_options()) options.push_back(std::move(option));
+      make_allow_commands_option()};
+  for (OptionSpec& option : make_prepare_kaldi_options()) options.push_back(std::move(option));
   return options;
 }
 
 // Returns the action that reads `option`, as the words after "data" on the command line, such as "prepare
 // kaldi".
-std::string action_of(const std::string& option) {
+std::string find_action_of_option(const std::string& option) {
   if (option == "from") return "fetch";
   if (option == "sentences") return "prepare synthetic-speech";
   if (option == "layout" || option == "allow-commands") return "verify";
@@ -159,18 +159,18 @@ std::string action_of(const std::string& option) {
 // Throws ConfigError for options that the action does not read.
 void check_options(const CommandLine& line) {
   std::string action = line.positionals.front();
-  if (action != "verify" && !line.common.sets.empty())
+  if (action != "verify" && !line.common.set_options.empty())
     throw ConfigError("\"tapeformer data " + action + "\" reads no config and does not take --set");
   if (action == "prepare" && line.positionals.size() == 2) action += " " + line.positionals.back();
   for (const std::string& option : line.named_options)
-    if (action_of(option) != action)
-      throw ConfigError("--" + option + " belongs to \"tapeformer data " + action_of(option) +
+    if (find_action_of_option(option) != action)
+      throw ConfigError("--" + option + " belongs to \"tapeformer data " + find_action_of_option(option) +
                         "\" and has no effect on \"tapeformer data " + action + "\"");
 }
 
 // Returns a list, such as "a, b or c", of the data sets without published checksums. For these sets,
 // "data verify" checks the contents of the files.
-std::string sets_without_checksums() {
+std::string list_sets_without_checksums() {
   const auto names =
       list_set_names([](const CatalogueEntry& set) { return !set.files.empty() && !set.has_checksums(); });
   std::string text;
@@ -179,13 +179,13 @@ std::string sets_without_checksums() {
   return text;
 }
 
-std::string details() {
+std::string make_details() {
   return "list     prints the known data sets with the number of their files and their folder\n"
          "verify   compares the size and SHA-256 of every file with the published values; exit status 3 if\n"
          "         a file differs. For speech: prints every fault, with its file and line, that would stop\n"
          "         training or leave out an utterance. NAME is one of:\n"
          "         - " +
-         sets_without_checksums() +
+         list_sets_without_checksums() +
          "\n"
          "         - a layout and a folder, such as kaldi data/train, or kaldi data with its parts\n"
          "         - a CONFIG.toml\n"
@@ -210,8 +210,8 @@ int run_data(const Arguments& arguments) {
                        {"NAME",
                         "data sets (default of list and verify: all); verify also takes folders and configs",
                         false, true}},
-       .options = data_options(),
-       .details = details(),
+       .options = make_data_options(),
+       .details = make_details(),
        .uses_config = true},
       arguments);
   if (!line) return 0;

@@ -12,8 +12,8 @@ namespace tapeformer {
 void verify_data(const std::vector<std::string>& names, const CommandLine& line);
 
 // The action "data prepare kaldi" creates a Kaldi corpus from recordings and transcripts.
-// prepare_kaldi_options() returns the options of the action, and prepare_kaldi() runs the action.
-std::vector<OptionSpec> prepare_kaldi_options();
+// make_prepare_kaldi_options() returns the options of the action, and prepare_kaldi() runs the action.
+std::vector<OptionSpec> make_prepare_kaldi_options();
 void prepare_kaldi(const CommandLine& line);
 
 }  // namespace tapeformer

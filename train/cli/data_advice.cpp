@@ -5,7 +5,7 @@
 
 namespace tapeformer {
 
-std::string data_advice(const CatalogueEntry& set) {
+std::string make_data_advice(const CatalogueEntry& set) {
   if (!set.url.empty()) return can_download() ? concat_text("or run: tapeformer data fetch ", set.name) : "";
   if (set.name == kSyntheticSpeech)
     return concat_text("for which you can run: tapeformer data prepare ", set.name);
@@ -13,8 +13,8 @@ std::string data_advice(const CatalogueEntry& set) {
   return set.type == DatasetType::speech ? "or set data.path to the folder of the corpus" : "";
 }
 
-std::string text_with_advice(const MissingSetError& error) {
-  const std::string advice = data_advice(*error.set);
+std::string append_data_advice(const MissingSetError& error) {
+  const std::string advice = make_data_advice(*error.set);
   return error.what() + (advice.empty() ? "" : "\n" + advice);
 }
 

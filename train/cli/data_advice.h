@@ -9,9 +9,9 @@ namespace tapeformer {
 
 // Returns advice to append to a message: the command or config key that provides the data set, such as "or
 // run: tapeformer data fetch mnist". Returns "" if there is no advice.
-std::string data_advice(const CatalogueEntry& set);
+std::string make_data_advice(const CatalogueEntry& set);
 
-// Returns the message of the error, followed by a line with data_advice() if there is advice.
-std::string text_with_advice(const MissingSetError& error);
+// Returns the message of the error, followed by a line with make_data_advice() if there is advice.
+std::string append_data_advice(const MissingSetError& error);
 
 }  // namespace tapeformer

@@ -12,16 +12,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string required(const CommandLine& line, const std::string& option) {
+std::string get_required_option(const CommandLine& line, const std::string& option) {
   const auto value = line.options.get<std::string>(option);
   if (value.empty()) throw ConfigError("\"tapeformer data prepare kaldi\" needs --" + option);
   return value;
 }
 
-PrepareOptions options_of(const CommandLine& line) {
+PrepareOptions parse_prepare_options(const CommandLine& line) {
   PrepareOptions options;
-  options.audio_folder = required(line, "audio");
-  options.output_folder = required(line, "out");
+  options.audio_folder = get_required_option(line, "audio");
+  options.output_folder = get_required_option(line, "out");
   const auto transcripts = line.options.get<std::string>("transcripts");
   options.transcripts = transcripts.empty() ? options.audio_folder : fs::path(transcripts);
   for (const std::string& path : line.options.get<std::vector<std::string>>("lexicon"))
@@ -57,7 +57,7 @@ void warn(const PrepareReport& report, const PrepareOptions& options) {
                 " sample rates: train with data.resample = true");
 }
 
-int64_t most_common_rate(const PrepareReport& report) {
+int64_t find_most_common_rate(const PrepareReport& report) {
   int64_t rate = 0, max_count = 0;
   for (const auto& [one, count] : report.recordings_by_rate)
     if (count > max_count) {
@@ -69,7 +69,7 @@ int64_t most_common_rate(const PrepareReport& report) {
 
 }  // namespace
 
-std::vector<OptionSpec> prepare_kaldi_options() {
+std::vector<OptionSpec> make_prepare_kaldi_options() {
   return {
       {.name = "audio", .default_value = std::string(), .help = "prepare kaldi: folder of the recordings"},
       {.name = "transcripts",
@@ -112,11 +112,11 @@ std::vector<OptionSpec> prepare_kaldi_options() {
 }
 
 void prepare_kaldi(const CommandLine& line) {
-  const PrepareOptions options = options_of(line);
+  const PrepareOptions options = parse_prepare_options(line);
   const PrepareReport report = prepare_speech(options);
   warn(report, options);
   const std::string lexicon = (options.output_folder / "lexicon.txt").string();
-  const int64_t rate = most_common_rate(report);
+  const int64_t rate = find_most_common_rate(report);
   log_info("train with data.dataset = \"kaldi\", data.path = \"", options.output_folder.string(),
            "\", data.lexicon = \"", lexicon, "\", data.sample_rate = ", rate);
   print_report(Report()

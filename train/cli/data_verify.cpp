@@ -24,13 +24,13 @@ struct Verified {
 };
 
 // Returns the data set with this name if its files have no published checksums, else nullptr.
-const CatalogueEntry* unpublished_set(const std::string& name) {
+const CatalogueEntry* find_unpublished_set(const std::string& name) {
   const CatalogueEntry* const set = find_catalogue_entry(name);
   return set && !set->files.empty() && !set->has_checksums() ? set : nullptr;
 }
 
 bool is_path(const std::string& name) {
-  return name.find('/') != std::string::npos || (!unpublished_set(name) && has_entry(name));
+  return name.find('/') != std::string::npos || (!find_unpublished_set(name) && has_entry(name));
 }
 
 bool is_config(const std::string& name) {
@@ -50,7 +50,7 @@ bool is_lexicon(const std::string& layout) {
 
 // Returns the name of the data set whose default config is used to verify a layout: the layout itself or, for
 // a lexicon, the first speech corpus with transcripts of words.
-std::string dataset_of(const std::string& layout) {
+std::string find_dataset_of_layout(const std::string& layout) {
   if (!is_lexicon(layout)) return layout;
   return list_set_names([](const CatalogueEntry& set) {
            return set.type == DatasetType::speech && set.labels == SpeechLabels::words;
@@ -59,15 +59,15 @@ std::string dataset_of(const std::string& layout) {
 }
 
 // Returns the default config of a data set with the changes of the --set options.
-Config config_of(const std::string& dataset, const CommandLine& line) {
+Config load_verification_config(const std::string& dataset, const CommandLine& line) {
   std::vector<std::string> sets = {"data.dataset=" + dataset, "data.path=.", "model.type=speech",
                                    "train.epochs=1"};
-  sets.insert(sets.end(), line.common.sets.begin(), line.common.sets.end());
-  const Config config = load_config("", sets, attention_catalogue());
+  sets.insert(sets.end(), line.common.set_options.begin(), line.common.set_options.end());
+  const Config config = load_config("", sets, make_attention_catalogue());
   if (config.data.dataset != dataset)
     throw ConfigError("--set data.dataset: expected \"" + dataset + "\", the set to verify, got \"" +
                       config.data.dataset + "\"");
-  for (const std::string& set : line.common.sets)
+  for (const std::string& set : line.common.set_options)
     if (set.starts_with("data.path="))
       throw ConfigError("--set data.path: name the folder as an argument of \"data verify\"");
   return config;
@@ -85,10 +85,10 @@ void add_speech(const std::string& name, const Faults& faults, const CommandLine
 void verify_folder(const std::string& name, const std::string& layout, const fs::path& folder,
                    const CommandLine& line, Verified& verified) {
   // Throws for wrong keys in --set, even if the layout is a lexicon, which is verified without the config.
-  const Config config = config_of(dataset_of(layout), line);
+  const Config config = load_verification_config(find_dataset_of_layout(layout), line);
   add_speech(name,
              is_lexicon(layout) ? find_speech_faults(layout, folder)
-                                : speech_folder_problems(config, folder, data_access(line)),
+                                : find_speech_folder_faults(config, folder, make_data_access(line)),
              line, verified);
 }
 
@@ -104,7 +104,7 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
   try {
     check_set_report(set);
   } catch (const MissingSetError& error) {
-    verified.problems.push_back(text_with_advice(error));
+    verified.problems.push_back(append_data_advice(error));
   } catch (const DataError& error) {
     verified.problems.push_back(error.what());
   }
@@ -112,10 +112,10 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
 
 // Verifies the data that training with the config at `path` reads.
 void verify_config(const std::string& path, const CommandLine& line, Verified& verified) {
-  const Config config = load_config(path, line.common.sets, attention_catalogue());
+  const Config config = load_config(path, line.common.set_options, make_attention_catalogue());
   const std::string& dataset = config.data.dataset;
   if (config.model.type == "speech")
-    add_speech(path, speech_config_problems(config, data_access(line)), line, verified);
+    add_speech(path, find_speech_config_faults(config, make_data_access(line)), line, verified);
   else if (require_catalogue_entry(dataset).type == DatasetType::images)
     verify_published(dataset, line, verified);
   else
@@ -124,7 +124,7 @@ void verify_config(const std::string& path, const CommandLine& line, Verified& v
         "\" has no files with published checksums and is not a speech corpus, so there is nothing to verify");
 }
 
-std::vector<std::string> sets_found(const CommandLine& line) {
+std::vector<std::string> list_found_sets(const CommandLine& line) {
   std::vector<std::string> names;
   for (const SetReport& set : list_sets(line.common.data_dir))
     if (set.folder) names.push_back(set.name);
@@ -136,7 +136,7 @@ void verify_one(const std::string& name, const std::string& layout, const Comman
                 Verified& verified) {
   if (is_config(name)) return verify_config(name, line, verified);
   if (is_path(name)) return verify_folder(name, layout, name, line, verified);
-  if (const CatalogueEntry* const set = unpublished_set(name))
+  if (const CatalogueEntry* const set = find_unpublished_set(name))
     return verify_folder(name, name, require_set(*set, line.common.data_dir), line, verified);
   const auto known = list_set_names([](const CatalogueEntry& set) { return !set.files.empty(); });
   if (std::find(known.begin(), known.end(), name) == known.end())
@@ -147,7 +147,7 @@ void verify_one(const std::string& name, const std::string& layout, const Comman
 }  // namespace
 
 void verify_data(const std::vector<std::string>& names, const CommandLine& line) {
-  const std::vector<std::string> wanted = names.empty() ? sets_found(line) : names;
+  const std::vector<std::string> wanted = names.empty() ? list_found_sets(line) : names;
   Verified verified;
   std::string layout = line.options.get<std::string>("layout");
   for (size_t i = 0; i < wanted.size(); ++i) {

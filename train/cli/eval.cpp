@@ -16,15 +16,15 @@
 namespace tapeformer {
 namespace {
 
-std::string kinds_with_random_evaluation() {
+std::string list_kinds_with_random_evaluation() {
   std::string names;
   for (const AttentionKind& kind : list_attention_kinds())
     if (kind.capabilities.has_random_evaluation) names += (names.empty() ? "" : ", ") + kind.name;
   return names;
 }
 
-std::vector<OptionSpec> eval_options() {
-  return {checkpoint_option(),
+std::vector<OptionSpec> make_eval_options() {
+  return {make_checkpoint_option(),
           {.name = "split",
            .default_value = std::string("test"),
            .help = "part of the data",
@@ -63,7 +63,7 @@ std::vector<OptionSpec> eval_options() {
            .help = "speech: number of most frequent errors to print",
            .min = 0,
            .max = 10000},
-          allow_commands_option()};
+          make_allow_commands_option()};
 }
 
 // Throws ConfigError if the command line has an option that only speech models accept.
@@ -80,7 +80,7 @@ constexpr char kCarried[] = "carried";
 
 // Returns the number of tokens in --context, or std::nullopt if --context is empty or "carried". Throws
 // ConfigError unless the number is from 0 to `length` - 1.
-std::optional<int64_t> context_tokens(const CommandLine& line, int64_t length) {
+std::optional<int64_t> parse_context_length(const CommandLine& line, int64_t length) {
   const auto& text = line.options.get<std::string>("context");
   if (text.empty() || text == kCarried) return std::nullopt;
   int64_t tokens = -1;
@@ -93,7 +93,7 @@ std::optional<int64_t> context_tokens(const CommandLine& line, int64_t length) {
   return tokens;
 }
 
-std::string context_text(const TextDataset& text, int64_t memory) {
+std::string describe_context(const TextDataset& text, int64_t memory) {
   const int64_t length = text.info().length, context = text.eval_context();
   if (memory > 0)
     return concat_text("segments of ", length, " predictions after a memory of at most ", memory,
@@ -108,9 +108,9 @@ std::string context_text(const TextDataset& text, int64_t memory) {
 // characters.
 void report_text(const Evaluation& result, const std::string& context, Report& report) {
   report.add("context", context)
-      .add("tokens", result.text->tokens)
-      .add("bytes", result.text->bytes)
-      .add("characters", result.text->characters);
+      .add("tokens", result.text_score->token_count)
+      .add("bytes", result.text_score->byte_count)
+      .add("characters", result.text_score->character_count);
 }
 
 int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
@@ -124,7 +124,8 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
     run.model->convert(DType::float64);
   }
   if (run.tokenizer)
-    if (const auto context = context_tokens(line, run.data.length)) run.config.data.eval_context = *context;
+    if (const auto context = parse_context_length(line, run.dataset_info.length))
+      run.config.data.eval_context = *context;
   const auto limit = line.options.get<int64_t>("limit");
   const bool carried = line.options.get<std::string>("context") == kCarried;
   const auto dataset = open_split(run.config, run.tokenizer, line.options.get<std::string>("split"),
@@ -135,16 +136,17 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   if (batch == 0) batch = run.config.data.batch_size;
   const auto* const text = dynamic_cast<const TextDataset*>(dataset.get());
   const Evaluation result =
-      carried ? evaluate_carried(*run.model, *text, batch, limit)
+      carried ? evaluate_recurrent(*run.model, *text, batch, limit)
               : evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common.seed.value_or(0)),
                          {}, *join_processes().communicator);
   Report report;
-  report.add("split", result.split).add("examples", result.examples);
-  for (const auto& [name, value] : named_results(result)) report.add(name, value);
+  report.add("split", result.split).add("examples", result.example_count);
+  for (const auto& [name, value] : list_named_results(result)) report.add(name, value);
   if (text)
     report_text(result,
-                carried ? concat_text("state carried through ", result.examples, " equal parts of the split")
-                        : context_text(*text, max_memory_span(run.model->options().encoder.attention)),
+                carried
+                    ? concat_text("state carried through ", result.example_count, " equal parts of the split")
+                    : describe_context(*text, max_memory_span(run.model->options().encoder.attention)),
                 report);
   report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
   print_report(report, line.common);
@@ -158,19 +160,19 @@ int run_eval(const Arguments& arguments) {
       {.name = "eval",
        .summary = "Evaluates a trained model without dropout: nats and bits per predicted byte, character or "
                   "symbol, or the phone error rate.",
-       .positionals = {run_positional()},
-       .options = eval_options(),
+       .positionals = {make_run_argument()},
+       .options = make_eval_options(),
        .details = "--seed selects the random numbers that some attention kinds draw in evaluations: " +
-                  kinds_with_random_evaluation() + ".",
+                  list_kinds_with_random_evaluation() + ".",
        .uses_config = true},
       arguments);
   if (!line) return 0;
   use_processor_share(line->common);
-  const FoundRun found = find_run(*line, ConfigUse::evaluation);
+  const FoundRun found = find_run(*line, ConfigPurpose::evaluation);
   if (found.is_speech()) return evaluate_speech(found, *line);
   refuse_speech_options(*line);
-  return predicts_examples(found.config) ? evaluate_examples(found, *line)
-                                         : evaluate_autoregressive(found, *line);
+  return predicts_one_result_per_example(found.config) ? evaluate_examples(found, *line)
+                                                       : evaluate_autoregressive(found, *line);
 }
 
 }  // namespace tapeformer

@@ -21,7 +21,7 @@ int evaluate_examples(const FoundRun& found, const CommandLine& line) {
       evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common.seed.value_or(0)), {},
                *join_processes().communicator);
   Report report;
-  report.add("split", result.split).add("examples", result.examples);
+  report.add("split", result.split).add("examples", result.example_count);
   for (const auto& [name, score] : result.scores) report.add(name, score);
   report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
   print_report(report, line.common);

@@ -27,22 +27,22 @@ struct Plan {
   GenerationOptions options;
 };
 
-Plan plan_of(const CommandLine& line, const LoadedRun& run) {
+Plan make_plan(const CommandLine& line, const LoadedRun& run) {
   Plan plan;
   plan.count = line.options.get<int64_t>("count");
   const int64_t processes = join_processes().communicator->size();
   plan.batch = std::min(line.options.get<int64_t>("batch"), (plan.count + processes - 1) / processes);
-  plan.options.mode = generation_mode(line, *run.model);
+  plan.options.mode = choose_generation_mode(line, *run.model);
   plan.options.use_graphs = run.config.run.cuda_graphs;
   if (line.options.get<std::string>("scale") == "exp") plan.options.scale = SamplingScale::exp;
-  plan.options.sampling = sampling_of(line);
+  plan.options.sampling = parse_sampling(line);
   plan.options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
   return plan;
 }
 
 // Returns the first bytes of `plan.count` test images in order, of shape (count, 1). If the data set has
 // fewer test images, continues with the first image. If the data set is not available, returns zeros.
-Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& line) {
+Tensor make_first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& line) {
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
   const CatalogueEntry& set = require_catalogue_entry(run.config.data.dataset);
   const bool exists = set.needs_path ? std::filesystem::is_directory(run.config.data.path)
@@ -61,14 +61,14 @@ Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& li
   return bytes;
 }
 
-int64_t state_bytes(const AutoregressiveModel& model, const Plan& plan) {
+int64_t count_state_bytes(const AutoregressiveModel& model, const Plan& plan) {
   return plan.options.mode == GenerationMode::recurrent ? Decoder(model, plan.batch).state_bytes() : 0;
 }
 
 void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   const auto path = prepare_picture_path(run, line, "generate");
-  const Tensor first = first_bytes(run, plan, line);
-  const int64_t dims = run.data.length + 1, state = state_bytes(*run.model, plan);
+  const Tensor first = make_first_bytes(run, plan, line);
+  const int64_t dims = run.dataset_info.length + 1, state = count_state_bytes(*run.model, plan);
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);
   Communicator& processes = *join_processes().communicator;
   double seconds = 0;
@@ -91,7 +91,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
                    .add("count", plan.count)
                    .add("batch", plan.batch)
                    .add("processes", processes.size())
-                   .add("mode", name_of(plan.options.mode))
+                   .add("mode", to_string(plan.options.mode))
                    .add("seconds", seconds)
                    .add("images_per_second", static_cast<double>(plan.count) / seconds)
                    .add("state_bytes", state)
@@ -100,7 +100,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
                line.common);
 }
 
-std::vector<int64_t> integers(const Tensor& tokens) {
+std::vector<int64_t> to_integers(const Tensor& tokens) {
   const auto values = tokens.to_vector();
   return {values.begin(), values.end()};
 }
@@ -108,7 +108,7 @@ std::vector<int64_t> integers(const Tensor& tokens) {
 // Returns the number of tokens in the prefix of an example. The last token of the prefix is the target of the
 // first unmasked prediction. In the copy task, this token is the separator, whose position cannot be
 // predicted.
-int64_t given_tokens(const Batch& example) {
+int64_t count_given_tokens(const Batch& example) {
   if (!example.mask.defined()) return 1;
   const auto mask = example.mask.to_vector();
   const auto first = std::find(mask.begin(), mask.end(), 1) - mask.begin();
@@ -127,7 +127,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
   double seconds = 0;
   for (int64_t i = processes.rank(); i < plan.count; i += processes.size()) {
     const Batch example = examples->batch(std::vector<int64_t>{i});
-    const Tensor prefix = slice(example.tokens, 1, 0, given_tokens(example));
+    const Tensor prefix = slice(example.tokens, 1, 0, count_given_tokens(example));
     plan.options.first_sequence = i;
     const auto start = std::chrono::steady_clock::now();
     const Tensor sequence = generate(*run.model, prefix, width, plan.options);
@@ -139,27 +139,28 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
   std::vector<Report> rows;
   for (int64_t i = 0; i < plan.count; ++i) {
     const Batch example = examples->batch(std::vector<int64_t>{i});
-    const int64_t given = given_tokens(example);
-    rows.push_back(Report()
-                       .add("given", integers(slice(example.tokens, 1, 0, given)))
-                       .add("drawn", integers(drawn.view({1, width - given}, {width, 1}, i * width + given)))
-                       .add("expected", integers(slice(example.tokens, 1, given, width))));
+    const int64_t given = count_given_tokens(example);
+    rows.push_back(
+        Report()
+            .add("given", to_integers(slice(example.tokens, 1, 0, given)))
+            .add("drawn", to_integers(drawn.view({1, width - given}, {width, 1}, i * width + given)))
+            .add("expected", to_integers(slice(example.tokens, 1, given, width))));
   }
   print_report(Report()
                    .add("count", plan.count)
                    .add("batch", plan.batch)
                    .add("processes", processes.size())
-                   .add("mode", name_of(plan.options.mode))
+                   .add("mode", to_string(plan.options.mode))
                    .add("seconds", seconds)
                    .add("sequences_per_second", static_cast<double>(plan.count) / seconds)
-                   .add("state_bytes", state_bytes(*run.model, plan))
+                   .add("state_bytes", count_state_bytes(*run.model, plan))
                    .add("checkpoint", run.checkpoint.string())
                    .add("sequences", rows),
                line.common);
 }
 
 std::vector<OptionSpec> generate_options() {
-  std::vector<OptionSpec> options = {checkpoint_option(),
+  std::vector<OptionSpec> options = {make_checkpoint_option(),
                                      {.name = "count",
                                       .default_value = int64_t{16},
                                       .help = "images, sequences or texts (texts: 1 by default)",
@@ -170,8 +171,8 @@ std::vector<OptionSpec> generate_options() {
                                       .help = "images per batch of a process",
                                       .min = 1,
                                       .max = 1 << 20},
-                                     mode_option()};
-  for (const auto& more : {text_options(), sampling_options()})
+                                     make_mode_option()};
+  for (const auto& more : {make_text_generation_options(), make_sampling_options()})
     options.insert(options.end(), more.begin(), more.end());
   options.push_back(
       {.name = "scale",
@@ -180,7 +181,7 @@ std::vector<OptionSpec> generate_options() {
            "images, without other sampling options: function for the scales of the logistics; elu: as in the "
            "experiments of the paper, exp: as in the loss",
        .choices = {"elu", "exp"}});
-  options.push_back(picture_option());
+  options.push_back(make_picture_option());
   return options;
 }
 
@@ -190,7 +191,7 @@ int run_generate(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "generate",
        .summary = "Samples from a trained model and reports the speed of the generation loop.",
-       .positionals = {run_positional(), {"-", "text: read the prompt from standard input", false}},
+       .positionals = {make_run_argument(), {"-", "text: read the prompt from standard input", false}},
        .options = generate_options(),
        .details =
            "Models of text print the prompt and its continuation while they draw it. Texts are separated by\n"
@@ -202,14 +203,14 @@ int run_generate(const Arguments& arguments) {
   if (!line) return 0;
   check_picture_name(*line);
   use_processor_share(line->common);
-  const LoadedRun run = load_run(*line, ConfigUse::generation);
-  const Plan plan = plan_of(*line, run);
+  const LoadedRun run = load_run(*line, ConfigPurpose::generation);
+  const Plan plan = make_plan(*line, run);
   if (run.tokenizer) {
     generate_text(run, plan.options, *line);
     return 0;
   }
   refuse_text_options(*line);
-  if (run.draws_images())
+  if (run.generates_images())
     sample_images(run, plan, *line);
   else
     continue_sequences(run, plan, *line);

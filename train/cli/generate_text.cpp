@@ -69,30 +69,30 @@ bool is_given(const CommandLine& line, const std::string& option) {
 
 // Returns the text of standard input on process 0, and "" on other processes, because mpirun passes standard
 // input only to process 0.
-std::string standard_input() {
+std::string read_standard_input() {
   if (process_rank() != 0) return "";
   std::string text(std::istreambuf_iterator<char>(std::cin), {});
   if (std::cin.bad()) throw DataError("cannot read the prompt from standard input");
   return text;
 }
 
-std::string file_text(const std::string& path) try {
-  return path == kStdin ? standard_input() : read_file(path, kMaxPromptBytes);
+std::string read_prompt_file(const std::string& path) try {
+  return path == kStdin ? read_standard_input() : read_file(path, kMaxPromptBytes);
 } catch (const FileError& error) {
   throw DataError(std::string("--prompt-file: ") + error.what());
 }
 
 // Returns the prompt. The default prompt is a line end or, if the vocabulary has no line end, the first token
 // with a text.
-std::string prompt_of(const CommandLine& line, const Tokenizer& tokenizer) {
+std::string read_prompt(const CommandLine& line, const Tokenizer& tokenizer) {
   const bool from_stdin = line.positionals.size() > 1, from_file = is_given(line, "prompt-file");
   if (int{from_stdin} + int{from_file} + int{is_given(line, "prompt")} > 1)
     throw ConfigError("expected one of --prompt, --prompt-file and -");
   if (from_stdin && line.positionals[1] != kStdin)
     throw ConfigError("expected \"-\" for a prompt on standard input, got \"" + line.positionals[1] +
                       "\"; use --prompt or --prompt-file");
-  if (from_stdin) return standard_input();
-  if (from_file) return file_text(line.options.get<std::string>("prompt-file"));
+  if (from_stdin) return read_standard_input();
+  if (from_file) return read_prompt_file(line.options.get<std::string>("prompt-file"));
   if (is_given(line, "prompt")) return line.options.get<std::string>("prompt");
   try {
     if (!tokenizer.encode("\n").empty()) return "\n";
@@ -103,7 +103,7 @@ std::string prompt_of(const CommandLine& line, const Tokenizer& tokenizer) {
   return std::string(tokenizer.text_of(token));
 }
 
-std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& tokenizer) {
+std::vector<int32_t> encode_prompt(const std::string& prompt, const Tokenizer& tokenizer) {
   try {
     auto tokens = tokenizer.encode(prompt);
     if (tokens.empty()) throw ConfigError("the prompt is empty, expected at least one token");
@@ -120,19 +120,19 @@ struct TextLength {
 };
 
 // Returns the maximum number of tokens that the model can read at once.
-int64_t window_limit(const LoadedRun& run, bool recompute) {
+int64_t compute_window_limit(const LoadedRun& run, bool recompute) {
   const AutoregressiveOptions& model = run.model->options();
   return recompute ? model.max_length : model.position_limit();
 }
 
 // Returns the value of --window. The default is data.sequence_length for models with rotary positions or
 // none, and otherwise 0. The default for models with a segment memory is 0 too.
-int64_t window_of(const LoadedRun& run, bool recompute, const CommandLine& line) {
+int64_t parse_window(const LoadedRun& run, bool recompute, const CommandLine& line) {
   const AutoregressiveOptions& model = run.model->options();
   const auto window = line.options.get<int64_t>("window");
   if (window == 0)
     return model.position_limit() == INT64_MAX && !run.model->encoder.make_memory(1) ? model.max_length : 0;
-  if (window > window_limit(run, recompute))
+  if (window > compute_window_limit(run, recompute))
     throw ConfigError(concat_text("--window ", window, ": expected at most data.sequence_length = ",
                                   model.max_length, recompute ? " in the mode \"recompute\"" : " with ",
                                   recompute ? "" : run.config.model.positions + " positions"));
@@ -140,10 +140,10 @@ int64_t window_of(const LoadedRun& run, bool recompute, const CommandLine& line)
 }
 
 // Throws ConfigError if the prompt and --length exceed the positions of the model and there is no window.
-TextLength text_length(const LoadedRun& run, const GenerationOptions& options, int64_t prompt,
-                       const CommandLine& line) {
+TextLength compute_text_length(const LoadedRun& run, const GenerationOptions& options, int64_t prompt,
+                               const CommandLine& line) {
   const bool recompute = options.mode == GenerationMode::recompute;
-  const int64_t window = window_of(run, recompute, line), limit = window_limit(run, recompute);
+  const int64_t window = parse_window(run, recompute, line), limit = compute_window_limit(run, recompute);
   const std::string reason =
       concat_text(recompute ? "the mode \"recompute\" is limited to"
                             : "the model has " + run.config.model.positions + " positions for",
@@ -226,7 +226,7 @@ void gather_drawn(Communicator& processes, std::vector<std::string>& texts) {
 
 }  // namespace
 
-std::vector<OptionSpec> sampling_options() {
+std::vector<OptionSpec> make_sampling_options() {
   return {{.name = "temperature",
            .default_value = 1.0,
            .help = "divides the logits; 0: the most probable token",
@@ -245,7 +245,7 @@ std::vector<OptionSpec> sampling_options() {
           {.name = "greedy", .default_value = false, .help = "same as --temperature 0"}};
 }
 
-ClassSampling sampling_of(const CommandLine& line) {
+ClassSampling parse_sampling(const CommandLine& line) {
   const auto temperature = line.options.get<double>("temperature");
   const bool greedy = line.options.get<bool>("greedy");
   if (greedy && is_given(line, "temperature") && temperature != 0)
@@ -256,7 +256,7 @@ ClassSampling sampling_of(const CommandLine& line) {
           .top_p = line.options.get<double>("top-p")};
 }
 
-std::vector<OptionSpec> text_options() {
+std::vector<OptionSpec> make_text_generation_options() {
   return {
       {.name = "prompt", .default_value = std::string(), .help = "text: the text to continue"},
       {.name = "prompt-file",
@@ -281,7 +281,7 @@ void refuse_image_options(const CommandLine& line) {
 }
 
 void refuse_text_options(const CommandLine& line) {
-  for (const OptionSpec& option : text_options())
+  for (const OptionSpec& option : make_text_generation_options())
     if (is_given(line, option.name)) throw ConfigError("--" + option.name + " is for models of text");
   if (line.positionals.size() > 1) throw ConfigError("a prompt on standard input is for models of text");
 }
@@ -289,9 +289,9 @@ void refuse_text_options(const CommandLine& line) {
 void generate_text(const LoadedRun& run, const GenerationOptions& options, const CommandLine& line) {
   refuse_image_options(line);
   Communicator& processes = *join_processes().communicator;
-  const std::string prompt = broadcast_text(processes, prompt_of(line, *run.tokenizer));
-  const std::vector<int32_t> tokens = prompt_tokens(prompt, *run.tokenizer);
-  const TextLength length = text_length(run, options, static_cast<int64_t>(tokens.size()), line);
+  const std::string prompt = broadcast_text(processes, read_prompt(line, *run.tokenizer));
+  const std::vector<int32_t> tokens = encode_prompt(prompt, *run.tokenizer);
+  const TextLength length = compute_text_length(run, options, static_cast<int64_t>(tokens.size()), line);
   const int64_t count = is_given(line, "count") ? line.options.get<int64_t>("count") : 1;
   const bool several = processes.size() > 1;
   const auto end_text = [count](TextOutput& output, int64_t i) {
@@ -329,7 +329,7 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
                    .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
                    .add("length", length.drawn)
                    .add("window", length.window)
-                   .add("mode", name_of(options.mode))
+                   .add("mode", to_string(options.mode))
                    .add("prompt_seconds", speed.prompt_seconds)
                    .add("seconds", speed.seconds)
                    .add("tokens_per_second", drawn / speed.seconds)

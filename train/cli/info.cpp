@@ -16,7 +16,7 @@ struct CudaReport {
   std::vector<std::string> architectures, devices = {"cpu"};
 };
 
-CudaReport cuda_report() {
+CudaReport make_cuda_report() {
   CudaReport report;
   if constexpr (kHasCuda) {
     report.backend =
@@ -79,8 +79,8 @@ int run_info(const Arguments& arguments) {
                 " and not OpenMP, so its threads compete with the threads of Tapeformer; install "
                 "libopenblas-openmp-dev and build again");
   if (const std::string advice = make_blas_hint(); !advice.empty()) log_warning(advice);
-  if (!join_problem().empty()) log_warning(join_problem());
-  const CudaReport cuda = cuda_report();
+  if (!get_join_error().empty()) log_warning(get_join_error());
+  const CudaReport cuda = make_cuda_report();
   Report report;
   report.add("version", build.version)
       .add("build_type", build.build_type)
@@ -95,8 +95,8 @@ int run_info(const Arguments& arguments) {
       .add("cpu_products", cpu_product_library())
       .add("cpu_bfloat16_products", has_bfloat16_products(kCpu))
       .add("threads", thread_count())
-      .add("processes", join_problem().empty() ? std::to_string(join_processes().communicator->size())
-                                               : "1; other processes cannot be joined: " + join_problem())
+      .add("processes", get_join_error().empty() ? std::to_string(join_processes().communicator->size())
+                                                 : "1; other processes cannot be joined: " + get_join_error())
       .add("cuda", cuda.backend)
       .add("cuda_driver", cuda.driver)
       .add("cuda_architectures", cuda.architectures)

@@ -8,7 +8,7 @@
 namespace tapeformer::cli {
 namespace {
 
-spdlog::logger& logger() {
+spdlog::logger& get_logger() {
   static auto* const instance = [] {
     auto* made = new spdlog::logger("tapeformer", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     made->set_pattern("%^%l%$: %v");
@@ -18,7 +18,7 @@ spdlog::logger& logger() {
   return *instance;
 }
 
-spdlog::level::level_enum spdlog_level(LogLevel level) {
+spdlog::level::level_enum to_spdlog_level(LogLevel level) {
   switch (level) {
     case LogLevel::debug:
       return spdlog::level::debug;
@@ -36,7 +36,7 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
 
 void log_to_terminal() {
   set_log_sink(
-      [](LogLevel level, const std::string& text) { logger().log(spdlog_level(level), "{}", text); });
+      [](LogLevel level, const std::string& text) { get_logger().log(to_spdlog_level(level), "{}", text); });
 }
 
 }  // namespace tapeformer::cli

@@ -17,7 +17,7 @@ CommandSpec report_spec() {
           .summary =
               "Writes one HTML page with the curves, configs, samples and final figures of runs. The "
               "page opens in any browser without a network.",
-          .positionals = {{.name = "RUN", .help = "a run directory", .repeated = true}},
+          .positionals = {{.name = "RUN", .help = "a run directory", .is_repeated = true}},
           .options = {{.name = "out",
                        .default_value = std::string("report.html"),
                        .help = "HTML file; missing folders are created"},
@@ -39,13 +39,13 @@ bool write_page(const CommandLine& line, bool live, std::vector<ReportedRun>& ru
   bool running = false;
   for (const std::string& path : line.positionals) {
     runs.push_back(read_reported_run(path));
-    running = running || runs.back().running;
+    running = running || runs.back().is_running;
   }
   const int refresh =
       live && running ? std::max(static_cast<int>(line.options.get<double>("interval")), 1) : 0;
   const std::filesystem::path out = line.options.get<std::string>("out");
   if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path());
-  replace_file(out.string(), report_page(runs, refresh));
+  replace_file(out.string(), make_report_page(runs, refresh));
   return running;
 }
 
@@ -60,11 +60,11 @@ int run_report(const Arguments& arguments) {
   while (write_page(*line, live, runs) && live) std::this_thread::sleep_for(interval);
   std::vector<Report> rows;
   for (const ReportedRun& run : runs) {
-    for (const std::string& problem : run.problems) log_warning(problem);
+    for (const std::string& problem : run.damage_messages) log_warning(problem);
     rows.push_back(Report()
                        .add("run", run.name)
                        .add("records", static_cast<int64_t>(run.metrics.size()))
-                       .add("problems", run.problems));
+                       .add("problems", run.damage_messages));
   }
   print_report(Report().add("out", line->options.get<std::string>("out")).add("runs", rows), line->common);
   return 0;

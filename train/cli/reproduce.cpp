@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 // `named` is not empty, returns `named`. Otherwise, returns the first of these folders that contains
 // "reformer": the configs of the installed program, `configs` in a folder above the program, and ./configs.
 // Throws ConfigError if `named` is not a folder or no folder contains "reformer".
-fs::path configs_folder(const fs::path& named) {
+fs::path find_configs_folder(const fs::path& named) {
   std::error_code error;
   if (!named.empty()) {
     if (fs::is_directory(named, error)) return named;
@@ -41,24 +41,24 @@ fs::path configs_folder(const fs::path& named) {
 }
 
 // Returns help text: the config keys and the settings "measure.NAME" that each reproduction takes.
-std::string settings_help() {
+std::string format_settings_help() {
   std::string text;
-  for (const Reproduction& known : reproductions()) {
+  for (const Reproduction& known : list_reproductions()) {
     text += "  " + known.name + ":";
     for (const std::string& key : known.config_keys) text += " " + key;
     text += "\n";
-    for (const OptionSpec& spec : known.measure)
+    for (const OptionSpec& spec : known.measure_options)
       text += "      measure." + spec.name + ": " + spec.help + "\n";
   }
   return text;
 }
 
-std::vector<OptionSpec> reproduce_options() {
+std::vector<OptionSpec> make_reproduce_options() {
   return {
       {.name = "scale",
        .default_value = std::string("smoke"),
        .help = "smoke: minutes, only tests the command; small: hours on two cores; paper: sizes of the paper",
-       .choices = scale_names()},
+       .choices = list_scale_names()},
       {.name = "seeds",
        .default_value = std::string(),
        .help = "seeds, such as 1,2,3: one training per row and seed (default: 1)"},
@@ -82,12 +82,12 @@ std::vector<OptionSpec> reproduce_options() {
       {.name = "configs",
        .default_value = std::string(),
        .help = "folder of the configs of the experiments (default: the installed configs)"},
-      allow_commands_option()};
+      make_allow_commands_option()};
 }
 
-CommandSpec reproduce_spec() {
+CommandSpec make_reproduce_spec() {
   std::string names;
-  for (const Reproduction& known : reproductions())
+  for (const Reproduction& known : list_reproductions())
     names += "  " + known.name + std::string(20 - std::min<size_t>(known.name.size(), 19), ' ') +
              known.summary + "\n";
   return {
@@ -96,14 +96,15 @@ CommandSpec reproduce_spec() {
           "Reproduces a table or a figure of a paper by trainings and measurements, and prints the results "
           "beside the published numbers.",
       .positionals = {{"NAME", "a table or figure, or \"list\""}},
-      .options = reproduce_options(),
-      .details = "Tables and figures:\n" + names + "\nSettings that --set changes:\n" + settings_help(),
+      .options = make_reproduce_options(),
+      .details =
+          "Tables and figures:\n" + names + "\nSettings that --set changes:\n" + format_settings_help(),
       .uses_config = true};
 }
 
-int list_reproductions(const CommonOptions& common) {
+int print_reproductions(const CommonOptions& common) {
   std::vector<Report> rows;
-  for (const Reproduction& known : reproductions())
+  for (const Reproduction& known : list_reproductions())
     rows.push_back(Report().add("name", known.name).add("summary", known.summary));
   print_report(Report().add("reproductions", rows), common);
   return 0;
@@ -111,7 +112,7 @@ int list_reproductions(const CommonOptions& common) {
 
 // Splits the value of an option at its commas. Returns an empty list if the option does not occur on the
 // command line. Throws ConfigError if a word is empty or occurs twice.
-std::vector<std::string> word_list(const CommandLine& line, const std::string& option) {
+std::vector<std::string> split_word_list(const CommandLine& line, const std::string& option) {
   if (std::find(line.named_options.begin(), line.named_options.end(), option) == line.named_options.end())
     return {};
   const auto& text = line.options.get<std::string>(option);
@@ -128,28 +129,29 @@ std::vector<std::string> word_list(const CommandLine& line, const std::string& o
 
 // Returns the seeds in --seeds or, without --seeds, the seed in --seed (default: 1). Throws ConfigError if
 // both options occur.
-std::vector<int64_t> seeds_of(const CommandLine& line) {
-  if (word_list(line, "seeds").empty()) return {line.common.seed.value_or(1)};
+std::vector<int64_t> parse_seeds(const CommandLine& line) {
+  if (split_word_list(line, "seeds").empty()) return {line.common.seed.value_or(1)};
   if (line.common.seed) throw ConfigError("--seed and --seeds cannot be combined");
-  return index_list("seeds", line.options.get<std::string>("seeds"));
+  return parse_index_list("seeds", line.options.get<std::string>("seeds"));
 }
 
-ReproductionOptions options_of(const Reproduction& chosen, const CommandLine& line) {
+ReproductionOptions make_reproduction_options(const Reproduction& chosen, const CommandLine& line) {
   const auto text = [&](const char* name) { return line.options.get<std::string>(name); };
-  const auto scale = std::find(scale_names().begin(), scale_names().end(), text("scale"));
-  ReproductionOptions options{.scale = static_cast<TableScale>(scale - scale_names().begin()),
-                              .configs = configs_folder(text("configs")),
-                              .out = text("out"),
-                              .runs = text("runs"),
-                              .seeds = seeds_of(line),
-                              .rows = word_list(line, "rows"),
+  const auto scale = std::find(list_scale_names().begin(), list_scale_names().end(), text("scale"));
+  ReproductionOptions options{.scale = static_cast<TableScale>(scale - list_scale_names().begin()),
+                              .config_folder = find_configs_folder(text("configs")),
+                              .output_folder = text("out"),
+                              .runs_folder = text("runs"),
+                              .seeds = parse_seeds(line),
+                              .rows = split_word_list(line, "rows"),
                               .jobs = line.options.get<int64_t>("jobs"),
-                              .data = data_access(line),
+                              .data = make_data_access(line),
                               .quiet = line.common.quiet,
-                              .overrides = overrides_of(line.common)};
-  if (options.out.empty()) options.out = fs::path("runs") / "reproduce" / (chosen.name + "-" + text("scale"));
-  if (!options.runs.empty() && !fs::is_directory(options.runs))
-    throw ConfigError("--runs " + options.runs.string() + ": no such folder");
+                              .overrides = make_config_overrides(line.common)};
+  if (options.output_folder.empty())
+    options.output_folder = fs::path("runs") / "reproduce" / (chosen.name + "-" + text("scale"));
+  if (!options.runs_folder.empty() && !fs::is_directory(options.runs_folder))
+    throw ConfigError("--runs " + options.runs_folder.string() + ": no such folder");
   read_settings(chosen, options);
   options.device = use_device(line.common);
   return options;
@@ -158,7 +160,8 @@ ReproductionOptions options_of(const Reproduction& chosen, const CommandLine& li
 void print_table(const TableResult& result, const ReproductionOptions& options, const CommonOptions& common) {
   if (common.json) return print_text(result.table.dump() + "\n");
   print_text(to_markdown(result.table));
-  log_info("the files are in ", options.out.string(), ": table.html, table.md, table.csv, table.json");
+  log_info("the files are in ", options.output_folder.string(),
+           ": table.html, table.md, table.csv, table.json");
 }
 
 // Logs the message of a reproduction that a signal stopped. Process 0 logs the message at the level "info".
@@ -170,14 +173,14 @@ void print_stopped(const std::string& text) {
 }  // namespace
 
 int run_reproduce(const Arguments& arguments) {
-  const auto line = parse_command(reproduce_spec(), arguments);
+  const auto line = parse_command(make_reproduce_spec(), arguments);
   if (!line) return 0;
   const std::string& name = line->positionals[0];
-  if (name == "list") return list_reproductions(line->common);
-  const Reproduction& chosen = reproduction(name);
+  if (name == "list") return print_reproductions(line->common);
+  const Reproduction& chosen = find_reproduction(name);
   const Processes& processes = join_processes();
   use_processor_share(line->common);
-  const ReproductionOptions options = options_of(chosen, *line);
+  const ReproductionOptions options = make_reproduction_options(chosen, *line);
   if (line->options.get<bool>("dry-run")) {
     if (processes.communicator->size() > 1)
       throw ConfigError("--dry-run estimates in one process; run it without mpirun");

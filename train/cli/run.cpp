@@ -22,18 +22,18 @@
 namespace tapeformer::cli {
 namespace {
 
-constexpr int kFailed = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5;
+constexpr int kFailureExitStatus = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5;
 
-std::string help_text() {
+std::string format_help_text() {
   std::string kinds;
   for (const AttentionKind& kind : list_attention_kinds()) kinds += (kinds.empty() ? "" : ", ") + kind.name;
   std::string text = "tapeformer " + build_info().version +
                      ": trains Transformers for images, text and speech\n\nAttention kinds: " + kinds +
                      "\n\nUsage:\n  tapeformer COMMAND [arguments] [options]\n\nCommands:\n";
   size_t width = 0;
-  for (const Command& command : commands())
+  for (const Command& command : list_commands())
     width = std::max(width, command.name.size() + command.usage.size());
-  for (const Command& command : commands())
+  for (const Command& command : list_commands())
     text += "  " + command.name + " " + command.usage +
             std::string(width - command.name.size() - command.usage.size() + 2, ' ') + command.summary + "\n";
   return text +
@@ -67,7 +67,7 @@ int run_command(const std::string& name, Arguments arguments) {
     return run_command(command, arguments);
   }
   if (name == "--help" || name == "-h" || name == "help") {
-    print_text(help_text());
+    print_text(format_help_text());
     return 0;
   }
   if (name == "--version") {
@@ -75,9 +75,9 @@ int run_command(const std::string& name, Arguments arguments) {
     return 0;
   }
   std::vector<std::string> names;
-  for (const Command& command : commands()) {
+  for (const Command& command : list_commands()) {
     if (command.name == name) {
-      if (!command.several_processes && !asks_for_help(arguments))
+      if (!command.allow_several_processes && !asks_for_help(arguments))
         require_single_process("command \"" + name + "\"");
       return command.run(arguments);
     }
@@ -97,7 +97,7 @@ int report(const char* text, int code) {
 
 // Returns the message for an exception without a dedicated exit status. Runtime errors and argument errors
 // keep their texts. Exceptions of other types are internal errors, whose message names the type.
-std::string text_of(const std::exception& error) {
+std::string format_error(const std::exception& error) {
   if (dynamic_cast<const OutOfMemory*>(&error))
     return std::string(error.what()) +
            "; lower data.batch_size, the length of sequences or the size of the model, or set "
@@ -117,15 +117,15 @@ std::string text_of(const std::exception& error) {
 // Throws ConfigError if the processes of a run differ in the version of the program, the command or its
 // arguments. The arguments of "train" may differ: the trainer compares the settings that must be equal.
 void require_same_command(const Arguments& words) {
-  if (!join_problem().empty()) return;
+  if (!get_join_error().empty()) return;
   Communicator& processes = *join_processes().communicator;
   if (processes.size() == 1) return;
-  SharedSettings settings = program_settings();
+  SharedSettings settings = list_program_settings();
   settings.emplace_back("command", words.front());
   std::string arguments;
   for (size_t i = 1; i < words.size(); ++i) arguments += (i == 1 ? "" : " ") + words[i];
   if (words.front() != "train") settings.emplace_back("arguments", arguments);
-  require_same(processes, settings);
+  require_same_settings(processes, settings);
 }
 
 // Joins the other processes of the run. With several processes, the launcher reports signals, so the signal
@@ -138,12 +138,12 @@ void join(const Arguments& words) {
   }
 }
 
-int guarded(const Arguments& words) {
+int run_and_report_errors(const Arguments& words) {
   try {
     // join() must be called first. Otherwise, every process would print the help and errors that all
     // processes have.
     join(words);
-    if (words.empty()) throw ConfigError("which command?\n" + help_text());
+    if (words.empty()) throw ConfigError("which command?\n" + format_help_text());
     require_same_command(words);
     return leave_processes(run_command(words.front(), Arguments(words.begin() + 1, words.end())), "",
                            print_error);
@@ -152,15 +152,15 @@ int guarded(const Arguments& words) {
   } catch (const ProcessLostError& error) {
     // After SIGTERM, the process prints no error, because a launcher that sends SIGTERM to the remaining
     // processes also reports the lost process.
-    return leave_processes(kFailed, error.what(), received_sigterm() ? nullptr : print_error);
+    return leave_processes(kFailureExitStatus, error.what(), received_sigterm() ? nullptr : print_error);
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);
   } catch (const MissingSetError& error) {
-    return report(text_with_advice(error).c_str(), kBadData);
+    return report(append_data_advice(error).c_str(), kBadData);
   } catch (const DataError& error) {
     return report(error.what(), kBadData);
   } catch (const CheckpointWriteError& error) {
-    return report(error.what(), kFailed);
+    return report(error.what(), kFailureExitStatus);
   } catch (const CheckpointError& error) {
     return report(error.what(), kBadData);
   } catch (const DeviceError& error) {
@@ -168,9 +168,9 @@ int guarded(const Arguments& words) {
   } catch (const DivergedError& error) {
     return report(error.what(), kDiverged);
   } catch (const std::bad_alloc&) {
-    return report("out of memory", kFailed);
+    return report("out of memory", kFailureExitStatus);
   } catch (const std::exception& error) {
-    return report(text_of(error).c_str(), kFailed);
+    return report(format_error(error).c_str(), kFailureExitStatus);
   }
 }
 
@@ -180,7 +180,7 @@ int run(int argc, char** argv) {
   log_to_terminal();
   // Commands that train replace these handlers while they train, so that a signal first saves a checkpoint.
   end_on_signals();
-  return guarded(Arguments(argv + 1, argv + argc));
+  return run_and_report_errors(Arguments(argv + 1, argv + argc));
 }
 
 }  // namespace tapeformer::cli

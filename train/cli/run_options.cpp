@@ -29,39 +29,39 @@ void add_to_events(const LoadedRun& run, const fs::path& path, const Tensor& pic
   if (!run.config.run.tensorboard || folder.empty()) return;
   fs::create_directories(folder);
   EventWriter(Folder(folder.string()))
-      .image(path.stem().string(), run.step, read_file(path.string()), picture.size(0), picture.size(1),
-             picture.size(2));
+      .write_image(path.stem().string(), run.step, read_file(path.string()), picture.size(0), picture.size(1),
+                   picture.size(2));
 }
 
 }  // namespace
 
-Positional run_positional() {
+Positional make_run_argument() {
   return {"RUN", "a run directory or a checkpoint folder"};
 }
 
-OptionSpec checkpoint_option() {
+OptionSpec make_checkpoint_option() {
   return {.name = "checkpoint",
           .default_value = std::string("latest"),
           .help = "checkpoint of the run directory: latest, best or step-…"};
 }
 
-DataAccess data_access(const CommandLine& line) {
+DataAccess make_data_access(const CommandLine& line) {
   return {line.common.data_dir, line.options.get<bool>("allow-commands")};
 }
 
-FoundRun find_run(const CommandLine& line, ConfigUse use) {
+FoundRun find_run(const CommandLine& line, ConfigPurpose purpose) {
   const Device device = use_device(line.common);
   FoundRun found = find_run({.path = line.positionals.front(),
                              .checkpoint = line.options.get<std::string>("checkpoint"),
-                             .sets = line.common.sets,
+                             .set_options = line.common.set_options,
                              .device = device,
-                             .use = use});
+                             .purpose = purpose});
   log_info("checkpoint ", found.checkpoint.string());
   return found;
 }
 
-LoadedRun load_run(const CommandLine& line, ConfigUse use) {
-  return load_run(find_run(line, use));
+LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose) {
+  return load_run(find_run(line, purpose));
 }
 
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
@@ -77,21 +77,21 @@ void throw_with_options(const RunDirectoryError& error, const std::string& folde
   switch (error.reason()) {
     case RunDirectoryError::Reason::not_empty:
       throw ConfigError(text + ": continue it with --resume, or choose another with " + folder_option);
-    case RunDirectoryError::Reason::other_settings:
+    case RunDirectoryError::Reason::different_settings:
       throw ConfigError(text + "\nRestore these settings, or choose another folder with " + folder_option);
     default:
       throw ConfigError(text + "; choose another with " + folder_option);
   }
 }
 
-OptionSpec mode_option() {
+OptionSpec make_mode_option() {
   return {.name = "mode",
           .default_value = std::string("auto"),
           .help = "recurrent: one step per token; recompute: the whole prefix for each token",
           .choices = {"auto", "recurrent", "recompute"}};
 }
 
-GenerationMode generation_mode(const CommandLine& line, const AutoregressiveModel& model) {
+GenerationMode choose_generation_mode(const CommandLine& line, const AutoregressiveModel& model) {
   const auto& mode = line.options.get<std::string>("mode");
   if (mode == "recompute") return GenerationMode::recompute;
   const std::string reason = unsupported_text(model.options().encoder.attention, "recurrent form",
@@ -102,11 +102,11 @@ GenerationMode generation_mode(const CommandLine& line, const AutoregressiveMode
   return GenerationMode::recompute;
 }
 
-std::string name_of(GenerationMode mode) {
+std::string to_string(GenerationMode mode) {
   return mode == GenerationMode::recurrent ? "recurrent" : "recompute";
 }
 
-OptionSpec picture_option() {
+OptionSpec make_picture_option() {
   return {.name = "out",
           .default_value = std::string(),
           .help = "PNG file (default: a file in the samples folder of the run)"};
@@ -139,7 +139,7 @@ fs::path prepare_picture_path(const LoadedRun& run, const CommandLine& line, con
 }
 
 void write_grid(const LoadedRun& run, const fs::path& path, const Tensor& images, int64_t columns) {
-  const DatasetInfo& d = run.data;
+  const DatasetInfo& d = run.dataset_info;
   if (columns == 0) columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(images.size(0)))));
   GridOptions options;
   options.columns = columns;

@@ -12,17 +12,18 @@
 
 namespace tapeformer {
 
-// run_positional() returns the argument RUN, and checkpoint_option() the option --checkpoint.
-Positional run_positional();
-OptionSpec checkpoint_option();
+// make_run_argument() returns the argument RUN, and make_checkpoint_option() the option --checkpoint.
+Positional make_run_argument();
+OptionSpec make_checkpoint_option();
 
-// Returns the values of --data-dir and --allow-commands. The command must declare allow_commands_option().
-DataAccess data_access(const CommandLine& line);
+// Returns the values of --data-dir and --allow-commands. The command must declare
+// make_allow_commands_option().
+DataAccess make_data_access(const CommandLine& line);
 
 // find_run() finds the run in the argument RUN, and load_run() also loads its model on the device in
-// --device. `use` determines the config keys that --set may change.
-FoundRun find_run(const CommandLine& line, ConfigUse use);
-LoadedRun load_run(const CommandLine& line, ConfigUse use);
+// --device. `purpose` determines the config keys that --set may change.
+FoundRun find_run(const CommandLine& line, ConfigPurpose purpose);
+LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose);
 
 // Returns a split of the data set in the config of the run with its first `limit` examples. If `limit` is 0,
 // returns all examples, but at most data.limit examples of the split "train".
@@ -34,15 +35,15 @@ std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const T
 [[noreturn]] void throw_with_options(const RunDirectoryError& error, const std::string& folder_option);
 
 // Returns the option --mode of generation.
-OptionSpec mode_option();
+OptionSpec make_mode_option();
 // Returns the generation mode in --mode. "auto" selects the recurrent form if all attention kinds of the
 // model have a recurrent form. If an attention kind has none, "auto" selects recomputation and logs the
 // reason, and "recurrent" throws ConfigError.
-GenerationMode generation_mode(const CommandLine& line, const AutoregressiveModel& model);
-std::string name_of(GenerationMode mode);
+GenerationMode choose_generation_mode(const CommandLine& line, const AutoregressiveModel& model);
+std::string to_string(GenerationMode mode);
 
 // Returns the option --out of commands that write a picture.
-OptionSpec picture_option();
+OptionSpec make_picture_option();
 // Throws ConfigError if the file name in --out does not end in ".png". Call the function before the run is
 // loaded.
 void check_picture_name(const CommandLine& line);

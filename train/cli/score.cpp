@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kMaxLineBytes = size_t{1} << 24;
 
-std::vector<int64_t> tokens_of_line(const Tokenizer& tokenizer, std::string_view line,
-                                    const std::string& location) {
+std::vector<int64_t> encode_line(const Tokenizer& tokenizer, std::string_view line,
+                                 const std::string& location) {
   try {
     const auto tokens = tokenizer.encode(line);
     return {tokens.begin(), tokens.end()};
@@ -24,9 +24,9 @@ std::vector<int64_t> tokens_of_line(const Tokenizer& tokenizer, std::string_view
 }
 
 // Returns the tokens of a line end, or an empty list if the vocabulary has no line end.
-std::vector<int64_t> line_end(const Tokenizer& tokenizer) {
+std::vector<int64_t> encode_line_end(const Tokenizer& tokenizer) {
   try {
-    return tokens_of_line(tokenizer, "\n", "line end");
+    return encode_line(tokenizer, "\n", "line end");
   } catch (const DataError&) {
     return {};
   }
@@ -36,7 +36,7 @@ std::vector<int64_t> line_end(const Tokenizer& tokenizer) {
 class LineScorer {
  public:
   LineScorer(const LoadedRun& run, std::string name, bool json)
-      : run_(run), name_(std::move(name)), json_(json), end_(line_end(*run.tokenizer)) {}
+      : run_(run), name_(std::move(name)), json_(json), end_(encode_line_end(*run.tokenizer)) {}
 
   void add(std::string_view line) {
     const std::string location = concat_text(name_, ":", ++number_);
@@ -44,25 +44,25 @@ class LineScorer {
       throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
                                   kMaxLineBytes, "; divide the line"));
     std::vector<int64_t> tokens = end_;
-    const auto own = tokens_of_line(*run_.tokenizer, line, location);
+    const auto own = encode_line(*run_.tokenizer, line, location);
     tokens.insert(tokens.end(), own.begin(), own.end());
     tokens.insert(tokens.end(), end_.begin(), end_.end());
     TextScore score;
     if (tokens.size() > 1)
-      for (const double nats : token_nats(*run_.model, tokens)) score.nats += nats;
-    for (size_t i = 1; i < tokens.size(); ++i) score.count(run_.tokenizer->text_of(tokens[i]));
+      for (const double nats : compute_token_nats(*run_.model, tokens)) score.nats += nats;
+    for (size_t i = 1; i < tokens.size(); ++i) score.add_token(run_.tokenizer->text_of(tokens[i]));
     total_.nats += score.nats;
-    total_.bytes += score.bytes;
-    total_.tokens += score.tokens;
-    total_.characters += score.characters;
+    total_.byte_count += score.byte_count;
+    total_.token_count += score.token_count;
+    total_.character_count += score.character_count;
     print(score, line);
   }
 
   Report report() const {
     return Report()
         .add("lines", number_)
-        .add("tokens", total_.tokens)
-        .add("bytes", total_.bytes)
+        .add("tokens", total_.token_count)
+        .add("bytes", total_.byte_count)
         .add("bits", bits(total_))
         .add("bits_per_byte", total_.bits_per_byte())
         .add("perplexity", total_.perplexity())
@@ -71,7 +71,7 @@ class LineScorer {
 
  private:
   static double bits(const TextScore& score) {
-    return score.bits_per_byte() * static_cast<double>(score.bytes);
+    return score.bits_per_byte() * static_cast<double>(score.byte_count);
   }
 
   void print(const TextScore& score, std::string_view line) {
@@ -79,7 +79,7 @@ class LineScorer {
       rows_.push_back(Report()
                           .add("line", number_)
                           .add("bits", bits(score))
-                          .add("bytes", score.bytes)
+                          .add("bytes", score.byte_count)
                           .add("bits_per_byte", score.bits_per_byte()));
       return;
     }
@@ -112,8 +112,8 @@ int run_score(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "score",
        .summary = "Prints the bits, the bits per byte and the text of each line of a file.",
-       .positionals = {run_positional(), {"FILE", "a text, plain or gzip; -: standard input"}},
-       .options = {checkpoint_option()},
+       .positionals = {make_run_argument(), {"FILE", "a text, plain or gzip; -: standard input"}},
+       .options = {make_checkpoint_option()},
        .details = "Lines are scored independently: the model reads a line end as context, and predicts the\n"
                   "line and its end. If the vocabulary lacks line ends, the first token of a line is not\n"
                   "predicted. Lines that are longer than data.sequence_length are scored in windows that\n"
@@ -121,7 +121,7 @@ int run_score(const Arguments& arguments) {
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  const LoadedRun run = load_run(*line, ConfigUse::generation);
+  const LoadedRun run = load_run(*line, ConfigPurpose::generation);
   if (!run.tokenizer)
     throw ConfigError("expected a model of text, found a model of " + run.config.data.dataset);
   const std::string& path = line->positionals[1];

@@ -32,11 +32,11 @@ void write_alignments(const fs::path& path, const std::vector<ScoredUtterance>& 
 }
 
 Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
-  const PhoneScore &score = result.score, &processed = result.processed;
+  const PhoneScore &score = result.score, &processed = result.processed_score;
   Report report;
   report.add("split", result.split)
       .add("examples", score.utterance_count)
-      .add("left_out", part.left_out)
+      .add("left_out", part.left_out_count)
       .add("per", score.error_rate())
       .add("phones", score.reference_count)
       .add("insertions", score.insertions)
@@ -53,14 +53,14 @@ Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
     rows.push_back(Report()
                        .add("id", utterance.id)
                        .add("reason", utterance.reason)
-                       .add("frames", utterance.frames)
-                       .add("phones", utterance.phones));
+                       .add("frames", utterance.frame_count)
+                       .add("phones", utterance.phone_count));
   }
   if (!rows.empty()) report.add("unprocessed_utterances", rows);
   const auto& unseen = part.set->report().unseen_phones;
   if (!unseen.empty()) report.add("unseen_phones", Words(unseen.begin(), unseen.end()));
   if (result.nats_per_utterance) report.add("nats_per_utterance", *result.nats_per_utterance);
-  return report.add("without_loss", result.without_loss);
+  return report.add("without_loss", result.without_loss_count);
 }
 
 }  // namespace
@@ -73,23 +73,25 @@ int evaluate_speech(const FoundRun& found, const CommandLine& line) {
   if (line.options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
   run.config.data.limit = run.config.data.eval_limit = line.options.get<int64_t>("limit");
   const SpeechPart part = make_speech_part(run.config, line.options.get<std::string>("split"),
-                                           data_access(line), &run.description);
-  SpeechEvaluationOptions options = evaluation_options(run.config);
-  options.beam = line.options.get<int64_t>("beam");
-  if (const auto batch = line.options.get<int64_t>("batch"); batch > 0) options.max_batch = batch;
+                                           make_data_access(line), &run.description);
+  SpeechEvaluationOptions options = make_evaluation_options(run.config);
+  options.beam_size = line.options.get<int64_t>("beam");
+  if (const auto batch = line.options.get<int64_t>("batch"); batch > 0) options.max_batch_size = batch;
   const SpeechEvaluation result = evaluate(*run.model, part, options, {}, *join_processes().communicator);
   const bool writes = process_rank() == 0;
   if (writes && !trn.empty()) write_trn_files(trn, result.utterances);
   if (writes && !alignments.empty()) write_alignments(alignments, result.utterances);
 
-  if (part.left_out > 0)
-    log_warning(part.left_out, " utterances without usable sound or labels were left out, ",
+  if (part.left_out_count > 0)
+    log_warning(part.left_out_count, " utterances without usable sound or labels were left out, ",
                 result.score.utterance_count, " are scored");
-  const std::string processed = processed_line(result);
+  const std::string processed = describe_processed_score(result);
   if (!line.common.json)
     print_text(result.score.format_line() + "\n" + (processed.empty() ? "" : processed + "\n"));
   Report report = report_of(result, part);
-  report.add("beam", options.beam).add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
+  report.add("beam", options.beam_size)
+      .add("seconds", result.seconds)
+      .add("checkpoint", run.checkpoint.string());
   if (const int64_t count = line.options.get<int64_t>("confusions"); count > 0) {
     std::vector<Report> rows;
     for (const auto& [error, times] : result.score.most_frequent_errors(static_cast<size_t>(count)))

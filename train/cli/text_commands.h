@@ -5,13 +5,14 @@
 
 namespace tapeformer {
 
-// sampling_options() returns the command-line options that control the sampling of tokens. sampling_of()
-// returns the values of these options, and throws ConfigError if options contradict each other.
-std::vector<OptionSpec> sampling_options();
-ClassSampling sampling_of(const CommandLine& line);
+// make_sampling_options() returns the command-line options that control the sampling of tokens.
+// parse_sampling() returns the values of these options, and throws ConfigError if options contradict each
+// other.
+std::vector<OptionSpec> make_sampling_options();
+ClassSampling parse_sampling(const CommandLine& line);
 
 // Returns the options of "generate" for texts.
-std::vector<OptionSpec> text_options();
+std::vector<OptionSpec> make_text_generation_options();
 // Throws ConfigError if the command line has an option that only models of images accept.
 void refuse_image_options(const CommandLine& line);
 // Throws ConfigError if the command line has an option or argument that only models of text accept.

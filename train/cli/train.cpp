@@ -32,25 +32,28 @@ CommandSpec train_spec() {
                    .default_value = false,
                    .help = "check config and data and run two steps, without writing files; on an emulated "
                            "device, count the work of the steps and estimate their time on an H200"},
-                  allow_commands_option()},
+                  make_allow_commands_option()},
       .details =
           "\"tapeformer train --help KEY\" prints the keys whose names contain KEY, or the table KEY.\n\n" +
-          config_help(attention_catalogue()),
+          format_config_help(make_attention_catalogue()),
       .uses_config = true,
-      .help_on = [](const std::string& word) { return config_help(attention_catalogue(), word); }};
+      .make_topic_help = [](const std::string& word) {
+        return format_config_help(make_attention_catalogue(), word);
+      }};
 }
 
 // Loads a config. The common options of the command line override keys of the config.
 Config load_config(const std::string& path, const CommonOptions& common) {
-  const ConfigOverrides overrides = overrides_of(common);
-  Config config = load_config(path, overrides.sets, attention_catalogue(), {.device = overrides.device});
+  const ConfigOverrides overrides = make_config_overrides(common);
+  Config config =
+      load_config(path, overrides.set_options, make_attention_catalogue(), {.device = overrides.device});
   overrides.apply(config);
   return config;
 }
 
 // Returns the device model for the estimated times of a dry run, or null if `device` is not an emulated
 // device.
-const DeviceModel* modelled_device(const std::string& device) {
+const DeviceModel* find_modelled_device(const std::string& device) {
   if constexpr (kHasCuda)
     if (cuda::emulated() && !choose_device(device).device.is_cpu()) return &device_model("h200");
   return nullptr;
@@ -58,7 +61,8 @@ const DeviceModel* modelled_device(const std::string& device) {
 
 // Makes a dry run on an emulated device. The device counts the work of the steps, but does not compute their
 // results. The estimated times are for the device that `model` describes.
-DryRun counted_dry_run(const Config& config, const TrainerOptions& options, const DeviceModel& model) {
+DryRunResult run_counted_dry_run(const Config& config, const TrainerOptions& options,
+                                 const DeviceModel& model) {
   if constexpr (kHasCuda) {
     const WorkCounter counter(choose_device(config.run.device).device, model.memory_bytes);
     return Trainer(config, options).dry_run([&](const std::function<void()>& step) {
@@ -72,12 +76,13 @@ DryRun counted_dry_run(const Config& config, const TrainerOptions& options, cons
 }
 
 int dry_run(const Config& config, const TrainerOptions& options, const CommonOptions& common) {
-  const DeviceModel* model = modelled_device(config.run.device);
-  const DryRun r = model ? counted_dry_run(config, options, *model) : Trainer(config, options).dry_run();
+  const DeviceModel* model = find_modelled_device(config.run.device);
+  const DryRunResult r =
+      model ? run_counted_dry_run(config, options, *model) : Trainer(config, options).dry_run();
   Report report;
-  report.add("parameters", r.parameters)
-      .add("training_examples", r.training_examples)
-      .add("evaluation_examples", r.evaluation_examples)
+  report.add("parameters", r.parameter_count)
+      .add("training_examples", r.training_example_count)
+      .add("evaluation_examples", r.evaluation_example_count)
       .add("steps", r.total_steps)
       .add("loss_nats", r.loss ? Report::Value(*r.loss) : std::monostate{})
       .add("memory_bytes", r.memory_bytes)
@@ -86,7 +91,7 @@ int dry_run(const Config& config, const TrainerOptions& options, const CommonOpt
   if (model) report.add("device_model", model->name);
   print_report(report, common);
   if (!common.json)
-    print_text("about " + duration_text(r.estimated_seconds) + " of training" +
+    print_text("about " + format_duration(r.estimated_seconds) + " of training" +
                (model ? " on the device of this model" : "") + ", without evaluations\n");
   return 0;
 }
@@ -100,8 +105,8 @@ Report report_of(const TrainResult& result, const std::string& run_dir) {
       .add("seconds", result.seconds);
   if (result.evaluation) {
     const TaskEvaluation& e = *result.evaluation;
-    report.add("split", e.split).add("examples", e.examples);
-    for (const auto& [name, value] : e.figures)
+    report.add("split", e.split).add("examples", e.example_count);
+    for (const auto& [name, value] : e.printed_results)
       std::visit([&, &name = name](const auto& v) { report.add(name, v); }, value);
   }
   if (result.seconds_per_epoch > 0) report.add("seconds_per_epoch", result.seconds_per_epoch);
@@ -111,7 +116,7 @@ Report report_of(const TrainResult& result, const std::string& run_dir) {
 int train(Trainer& trainer, const CommandLine& line) {
   const TrainResult result = trainer.run();
   print_report(report_of(result, trainer.run_dir().string()), line.common);
-  if (result.time_is_up)
+  if (result.is_time_up)
     log_warning("the time limit ended the run before its last step. To continue: tapeformer train ",
                 line.positionals.front(), " --run-dir ", trainer.run_dir().string(),
                 " --resume --set train.time_limit_minutes=0");

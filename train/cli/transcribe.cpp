@@ -28,15 +28,16 @@ struct Recognition {
 
 Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {
   const NoGrad no_grad;
-  const Tensor features = file_features(run.config, run.description, path);
+  const Tensor features = compute_file_features(run.config, run.description, path);
   if (run.config.model.encoder == "transformer" && features.size(0) > run.config.model.max_frames)
     throw DataError(concat_text(path, ": ", features.size(0), " frames are more than model.max_frames = ",
                                 run.config.model.max_frames, "; train a model with a larger value"));
   const Tensor lengths = Tensor::full({1}, static_cast<double>(features.size(0)), DType::int64);
   const Tensor batch = reshape(features, {1, features.size(0), features.size(1)});
-  return {run.description.phones.phones(decode(run.model->forward(batch, lengths, {}), beam).front()),
-          features.size(0),
-          {}};
+  return {
+      run.description.phone_table.phones(decode_labels(run.model->forward(batch, lengths, {}), beam).front()),
+      features.size(0),
+      {}};
 }
 
 // Transcribes a stream. If `print` is true, prints each phone when it begins. Otherwise, adds each phone to
@@ -45,11 +46,11 @@ Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream,
                               bool print) {
   stream.reset();
   Recognition result;
-  for (Tensor rows = input.next(); rows.defined(); rows = input.next())
+  for (Tensor rows = input.read_rows(); rows.defined(); rows = input.read_rows())
     for (int64_t row = 0; row < rows.size(0); ++row)
       for (const int64_t label :
            stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)))) {
-        const std::string& phone = run.description.phones.names()[static_cast<size_t>(label)];
+        const std::string& phone = run.description.phone_table.names()[static_cast<size_t>(label)];
         const double seconds = static_cast<double>(stream.frames()) * kFrameSeconds;
         result.phones.push_back(phone);
         if (print) {
@@ -68,17 +69,17 @@ std::optional<CommandLine> parse(const Arguments& arguments) {
   return parse_command(
       {.name = "transcribe",
        .summary = "Prints the phones that a trained model recognizes in recordings.",
-       .positionals = {run_positional(),
+       .positionals = {make_run_argument(),
                        {.name = "FILE",
                         .help = "recordings (WAV, FLAC, Ogg, SPHERE), or .mfc files for a model of AN4; with "
                                 "--stream also -, a WAV from standard input",
-                        .repeated = true}},
+                        .is_repeated = true}},
        .options =
-           {checkpoint_option(),
+           {make_checkpoint_option(),
             {.name = "stream",
              .default_value = false,
              .help = "transcribe frame by frame and print each phone when it begins; needs a causal model"},
-            window_option(),
+            make_window_option(),
             {.name = "raw",
              .default_value = false,
              .help = "standard input contains 16-bit samples of one channel, without a header"},
@@ -106,7 +107,7 @@ int run_transcribe(const Arguments& arguments) {
   if (window != kTrainedWindow && !streams) throw ConfigError("--window needs --stream");
   if (piped && !streams) throw ConfigError("standard input (\"-\") needs --stream");
   if (raw && !piped) throw ConfigError("--raw needs standard input: name \"-\" as a FILE");
-  const LoadedSpeechRun run = load_speech_run(find_run(*line, ConfigUse::transcription));
+  const LoadedSpeechRun run = load_speech_run(find_run(*line, ConfigPurpose::transcription));
   const std::unique_ptr<StreamDecoder> stream = streams ? make_stream_decoder(run, window) : nullptr;
   std::vector<Report> rows;
   bool failed = false;

@@ -21,29 +21,29 @@ bool has_one_kind(const Kinds& kinds) {
 
 // Returns the value of model.attention in a config layer, or std::nullopt if the layer does not set
 // model.attention. For a value of the wrong type, returns an empty list; LayerApplier reports the wrong type.
-std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
+std::optional<Kinds> read_kinds(const ConfigLayer& layer) {
   std::optional<Kinds> kinds;
   for (const auto& setting : layer.settings) {
     if (setting.name() != "model.attention") continue;
     kinds = Kinds{};
-    if (const auto* text = std::get_if<std::string>(&setting.value.data)) kinds = Kinds{*text};
-    if (const auto* list = std::get_if<std::vector<RawValue>>(&setting.value.data))
+    if (const auto* text = std::get_if<std::string>(&setting.value.value)) kinds = Kinds{*text};
+    if (const auto* list = std::get_if<std::vector<RawValue>>(&setting.value.value))
       for (const RawValue& element : *list)
-        if (const auto* text = std::get_if<std::string>(&element.data)) kinds->push_back(*text);
+        if (const auto* text = std::get_if<std::string>(&element.value)) kinds->push_back(*text);
   }
   return kinds;
 }
 
 // Returns, for each config layer, the attention kinds to which the [attention] tables of this layer apply;
 // see apply_attention().
-std::vector<Kinds> kinds_of(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
+std::vector<Kinds> list_kinds_of_layers(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
   std::optional<Kinds> first;
   for (const auto& layer : layers)
-    if (!first) first = kinds_in(layer);
+    if (!first) first = read_kinds(layer);
   Kinds kinds = first.value_or(default_kinds);
   std::vector<Kinds> all;
   for (const auto& layer : layers) {
-    kinds = kinds_in(layer).value_or(kinds);
+    kinds = read_kinds(layer).value_or(kinds);
     all.push_back(kinds);
   }
   return all;
@@ -55,14 +55,14 @@ struct KindOption {
   std::string option;
 };
 
-KindOption kind_option(const std::string& key) {
+KindOption split_kind_option(const std::string& key) {
   const size_t dot = key.find('.');
   if (dot == std::string::npos) return {"", key};
   return {key.substr(0, dot), key.substr(dot + 1)};
 }
 
 bool has_option(const AttentionCatalogue& catalogue, const std::string& kind, const std::string& key) {
-  const auto specs = catalogue.options(kind);
+  const auto specs = catalogue.list_options(kind);
   return std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == key; });
 }
 
@@ -78,14 +78,14 @@ class AttentionApplier {
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
     std::map<std::string, std::string> names;  // name of the setting, by "KIND.OPTION"
     for (const auto& setting : layer.settings) {
-      if (setting.table != "attention") continue;
-      auto [kind, option] = kind_option(setting.key);
+      if (setting.table_name != "attention") continue;
+      auto [kind, option] = split_kind_option(setting.key);
       if (kind.empty() && has_one_kind(kinds)) kind = kinds.front();
       const std::string& name = names.try_emplace(kind + "." + option, setting.name()).first->second;
       if (name != setting.name())
         problems_.push_back({setting.key_position, setting.name() + ": is the same option as " + name +
                                                        ", which is also set; remove one of them"});
-      else if (contains(catalogue_.names, setting.key))
+      else if (contains(catalogue_.kind_names, setting.key))
         report_value_for_table(setting);
       else if (kind.empty())
         report_missing_kind(setting, option, kinds);
@@ -98,11 +98,11 @@ class AttentionApplier {
 
  private:
   void apply(const Setting& setting, const std::string& kind, const std::string& option) {
-    const auto specs = catalogue_.options(kind);
+    const auto specs = catalogue_.list_options(kind);
     const auto spec = std::find_if(specs.begin(), specs.end(), [&](auto& s) { return s.name == option; });
     if (spec == specs.end()) return report_unknown(setting, kind, option, specs);
     std::string wrong;
-    const auto value = typed_value(setting.value, *spec, {}, wrong);
+    const auto value = convert_to_typed_value(setting.value, *spec, {}, wrong);
     const auto table = config_.attention.find(kind);
     if (!value)
       problems_.push_back({setting.value_position, setting.name() + ": " + wrong});
@@ -113,16 +113,16 @@ class AttentionApplier {
   // Returns whether a setting comes from a --set option that applies to several configs. Such an option is
   // ignored if it belongs to an attention kind that the config does not use.
   bool is_shared(const Setting& setting) const {
-    return options_.unused == UnusedKeys::ignore && is_set_option(setting.key_position);
+    return options_.unused_keys == UnusedKeyPolicy::ignore && is_set_option(setting.key_position);
   }
 
   // Reports a setting "attention.KIND" whose value is not a table, such as --set attention.local=3.
   void report_value_for_table(const Setting& setting) {
-    const auto specs = catalogue_.options(setting.key);
+    const auto specs = catalogue_.list_options(setting.key);
     const std::string example = specs.empty() ? "" : ", such as " + setting.name() + "." + specs.front().name;
     problems_.push_back({setting.value_position, setting.name() +
                                                      ": expected the table of options of the kind" + example +
-                                                     ", got " + setting.value.found});
+                                                     ", got " + setting.value.description});
   }
 
   void report_missing_kind(const Setting& setting, const std::string& option, const Kinds& kinds) {
@@ -136,26 +136,27 @@ class AttentionApplier {
   }
 
   void report_other_kind(const Setting& setting, const std::string& kind, const Kinds& kinds) {
-    if (is_shared(setting) && contains(catalogue_.names, kind)) return;
+    if (is_shared(setting) && contains(catalogue_.kind_names, kind)) return;
     if (!uses_attention(config_)) return;  // without attention layers, [attention] has no effect
     const std::string nearest = find_nearest_name(kind, kinds);
-    problems_.push_back(
-        {setting.key_position, setting.name() + ": model.attention has no kind " + quoted(kind) +
-                                   (nearest.empty() ? "" : "; did you mean " + quoted(nearest) + "?")});
+    problems_.push_back({setting.key_position,
+                         setting.name() + ": model.attention has no kind " + quote_toml_string(kind) +
+                             (nearest.empty() ? "" : "; did you mean " + quote_toml_string(nearest) + "?")});
   }
 
   void report_unknown(const Setting& setting, const std::string& kind, const std::string& option,
                       const std::vector<OptionSpec>& specs) {
     const bool is_of_another_kind =
-        std::any_of(catalogue_.names.begin(), catalogue_.names.end(),
+        std::any_of(catalogue_.kind_names.begin(), catalogue_.kind_names.end(),
                     [&](const std::string& name) { return has_option(catalogue_, name, option); });
     if (is_shared(setting) && is_of_another_kind) return;
     if (!uses_attention(config_)) return;  // without attention layers, [attention] has no effect
     const std::string prefix = setting.key.substr(0, setting.key.size() - option.size());
     std::vector<std::string> names;
     for (const auto& spec : specs) names.push_back(prefix + spec.name);
-    problems_.push_back({setting.key_position,
-                         unknown_key_text(setting, names, " of attention kind " + quoted(kind), schema_)});
+    problems_.push_back(
+        {setting.key_position,
+         describe_unknown_key(setting, names, " of attention kind " + quote_toml_string(kind), schema_)});
   }
 
   const AttentionCatalogue& catalogue_;
@@ -167,24 +168,24 @@ class AttentionApplier {
 
 }  // namespace
 
-AttentionTables default_attention(const AttentionCatalogue& catalogue,
-                                  const std::vector<std::string>& kinds) {
+AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogue,
+                                              const std::vector<std::string>& kinds) {
   AttentionTables tables;
-  for (const std::string& kind : kinds) tables[kind] = OptionValues(catalogue.options(kind));
+  for (const std::string& kind : kinds) tables[kind] = OptionValues(catalogue.list_options(kind));
   return tables;
 }
 
 void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
                      const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema, Config& config,
                      std::vector<ConfigProblem>& problems) {
-  const std::vector<Kinds> kinds = kinds_of(layers, config.model.attention);
+  const std::vector<Kinds> kinds = list_kinds_of_layers(layers, config.model.attention);
   const auto are_known = [&](const Kinds& names) {
     return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-      return contains(catalogue.names, name);
+      return contains(catalogue.kind_names, name);
     });
   };
   config.attention.clear();
-  if (are_known(kinds.back())) config.attention = default_attention(catalogue, kinds.back());
+  if (are_known(kinds.back())) config.attention = make_default_attention_tables(catalogue, kinds.back());
   AttentionApplier applier(catalogue, options, schema, config, problems);
   for (size_t i = 0; i < layers.size(); ++i)
     if (are_known(kinds[i])) applier.apply(layers[i], kinds[i]);

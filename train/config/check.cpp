@@ -12,7 +12,7 @@ namespace {
 using Require = std::function<void(bool, const std::string&, const std::string&)>;
 
 // Returns the values of model.type that a data set supports.
-std::vector<std::string> model_types(const CatalogueEntry& set) {
+std::vector<std::string> list_model_types(const CatalogueEntry& set) {
   if (set.type == DatasetType::sequences || set.type == DatasetType::text) return {"sequence"};
   if (set.type == DatasetType::expressions) return {"classification"};
   if (set.type == DatasetType::vectors) return {"set"};
@@ -24,11 +24,12 @@ std::vector<std::string> model_types(const CatalogueEntry& set) {
 void check_data(const Config& config, const CatalogueEntry& set, const Require& require) {
   const DataConfig& data = config.data;
   const bool images = set.type == DatasetType::images;
-  const std::string name = quoted(data.dataset);
-  const std::vector<std::string> types = model_types(set);
+  const std::string name = quote_toml_string(data.dataset);
+  const std::vector<std::string> types = list_model_types(set);
   require(std::find(types.begin(), types.end(), config.model.type) != types.end(), "model.type",
-          "data set " + name + " needs type " + quoted(types.front()) +
-              (types.size() > 1 ? " or " + quoted(types.back()) : "") + ", got " + quoted(config.model.type));
+          "data set " + name + " needs type " + quote_toml_string(types.front()) +
+              (types.size() > 1 ? " or " + quote_toml_string(types.back()) : "") + ", got " +
+              quote_toml_string(config.model.type));
   const bool varied = set.type == DatasetType::expressions || set.type == DatasetType::vectors;
   require(!varied || data.min_length <= data.max_length, "data.min_length",
           concat_text("expected at most data.max_length = ", data.max_length, ", got ", data.min_length));
@@ -62,10 +63,10 @@ void check_data(const Config& config, const CatalogueEntry& set, const Require& 
 }  // namespace
 
 void check_config(const Config& config, const AttentionCatalogue& catalogue,
-                  const std::function<ConfigPosition(const std::string&)>& where,
+                  const std::function<ConfigPosition(const std::string&)>& find_position,
                   std::vector<ConfigProblem>& problems) {
   const auto require = [&](bool condition, const std::string& name, const std::string& message) {
-    if (!condition) problems.push_back({where(name), name + ": " + message});
+    if (!condition) problems.push_back({find_position(name), name + ": " + message});
   };
   const auto& [run, data, model, attention, optimizer, schedule, train] = config;
 
@@ -76,8 +77,8 @@ void check_config(const Config& config, const AttentionCatalogue& catalogue,
 
   if (const CatalogueEntry* const set = find_catalogue_entry(data.dataset)) check_data(config, *set, require);
 
-  if (catalogue.model_problems)
-    for (const auto& [key, problem] : catalogue.model_problems(config)) require(false, key, problem);
+  if (catalogue.find_model_problems)
+    for (const auto& [key, problem] : catalogue.find_model_problems(config)) require(false, key, problem);
 
   require(optimizer.clip_norm == 0 || optimizer.clip_value == 0, "optimizer.clip_value",
           "both clip_norm and clip_value are set, expected at most one");

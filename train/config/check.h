@@ -11,10 +11,10 @@
 
 namespace tapeformer {
 
-// Appends a problem for every contradiction between the keys of `config`. `where` returns the position of a
-// key. If the key is not set, `where` returns the position of the table of the key.
+// Appends a problem for every contradiction between the keys of `config`. `find_position` returns the
+// position of a key. If the key is not set, `find_position` returns the position of the table of the key.
 void check_config(const Config& config, const AttentionCatalogue& catalogue,
-                  const std::function<ConfigPosition(const std::string&)>& where,
+                  const std::function<ConfigPosition(const std::string&)>& find_position,
                   std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

@@ -183,21 +183,21 @@ struct KeyProblem {
   std::string problem;
 };
 
-// Attention kinds and checks of models, which the caller of the config code provides. `options` returns the
-// options of a kind and is called only with elements of `names`.
+// Attention kinds and checks of models, which the caller of the config code provides. `list_options` returns
+// the options of a kind and is called only with elements of `kind_names`.
 struct AttentionCatalogue {
-  std::vector<std::string> names;
-  std::function<std::vector<OptionSpec>(const std::string&)> options;
+  std::vector<std::string> kind_names;
+  std::function<std::vector<OptionSpec>(const std::string&)> list_options;
   // Returns whether a kind supports model.attention_dropout. If the function is empty, all kinds support it.
-  std::function<bool(const std::string&)> drops_weights = nullptr;
+  std::function<bool(const std::string&)> supports_weight_dropout = nullptr;
   // Returns the contradictions between the model options of a config. If the function is empty, these
   // contradictions are not checked.
-  std::function<std::vector<KeyProblem>(const Config&)> model_problems = nullptr;
+  std::function<std::vector<KeyProblem>(const Config&)> find_model_problems = nullptr;
 };
 
 // The purpose for which a command reads a config. The purpose determines the keys that the command uses. A
 // --set option for any other key is an error.
-enum class ConfigUse {
+enum class ConfigPurpose {
   training,       // all keys of the config
   evaluation,     // keys of the model and the data set
   generation,     // keys of the model
@@ -207,15 +207,15 @@ enum class ConfigUse {
 
 // The treatment of keys that have no effect in a config. If such a key is not an error, the Config holds its
 // default value.
-enum class UnusedKeys {
+enum class UnusedKeyPolicy {
   refuse,          // keys without effect are errors in the file and in --set
   ignore_in_file,  // keys without effect are errors only in --set; for files that the program has written
   ignore,          // keys without effect are never errors; for --set options that apply to several configs
 };
 
 struct ConfigLoadOptions {
-  UnusedKeys unused = UnusedKeys::refuse;
-  ConfigUse use = ConfigUse::training;
+  UnusedKeyPolicy unused_keys = UnusedKeyPolicy::refuse;
+  ConfigPurpose purpose = ConfigPurpose::training;
   std::string device = {};  // overrides run.device, unless empty
 };
 
@@ -228,12 +228,13 @@ struct ConfigLoadOptions {
 // train.steps and train.epochs drops the inherited value of the other key. If the path is empty, the config
 // consists of the defaults and the --set options.
 //
-// If `options.unused` is UnusedKeys::refuse, a key without effect is an error if the file or --set sets it.
-// Inherited keys, and default values in files, are allowed. A key of the file that loses its effect through
-// --set causes a warning. In the result, keys without effect have their defaults. The paths in [data] and in
-// model.init are relative to the working directory and become absolute. Only training reads
-// data.feature_cache and data.image_cache from a file; other commands use their values in --set.
-Config load_config(const std::string& path, const std::vector<std::string>& sets,
+// If `options.unused_keys` is UnusedKeyPolicy::refuse, a key without effect is an error if the file or
+// --set sets it. Inherited keys, and default values in files, are allowed. A key of the file that loses
+// its effect through --set causes a warning. In the result, keys without effect have their defaults. The
+// paths in [data] and in model.init are relative to the working directory and become absolute. Only
+// training reads data.feature_cache and data.image_cache from a file; other commands use their values in
+// --set.
+Config load_config(const std::string& path, const std::vector<std::string>& set_options,
                    const AttentionCatalogue& catalogue, const ConfigLoadOptions& options = {});
 
 // Returns the resolved config as TOML: all keys that have an effect, with exact values. For a file with this
@@ -243,21 +244,22 @@ std::string to_toml(const Config& config);
 // Returns the reason why a key ("table.key") has no effect in a config, such as `belongs to data sets of
 // images, and data.dataset is "copy"`. Returns "" if the key has an effect. Throws std::out_of_range for an
 // unknown name.
-std::string why_unused(const Config& config, const std::string& name, const AttentionCatalogue& catalogue);
+std::string explain_unused_key(const Config& config, const std::string& name,
+                               const AttentionCatalogue& catalogue);
 
 // Returns the help on config keys: type, default, range, condition of use and meaning, as text for a
-// terminal. Selects the keys of the table `word` and the keys whose "table.key" contains `word`; an empty
-// `word` selects all keys. Throws ConfigError if no key is selected.
-std::string config_help(const AttentionCatalogue& catalogue, const std::string& word = "");
+// terminal. Selects the keys of the table `filter` and the keys whose "table.key" contains `filter`; an empty
+// `filter` selects all keys. Throws ConfigError if no key is selected.
+std::string format_config_help(const AttentionCatalogue& catalogue, const std::string& filter = "");
 
 // Returns the names ("table.key") of the keys in which two configs differ, in schema order. Leaves out keys
 // that have an effect in neither config.
-std::vector<std::string> differing_keys(const Config& a, const Config& b);
+std::vector<std::string> find_differing_keys(const Config& a, const Config& b);
 
 // Returns true if a resumed run may change the value of a key ("table.key").
 bool may_change_on_resume(const std::string& name);
 
 // Returns the value of a key ("table.key") as TOML text. Throws std::out_of_range for an unknown name.
-std::string config_value_text(const Config& config, const std::string& name);
+std::string format_config_value(const Config& config, const std::string& name);
 
 }  // namespace tapeformer

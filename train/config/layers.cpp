@@ -32,7 +32,7 @@ class FileReader {
     }
     files_.paths.push_back(path);
     ConfigLayer layer = parse_config_file(path, reached_from, problems_);
-    const auto extends = [](const Setting& s) { return s.table.empty() && s.key == "extends"; };
+    const auto extends = [](const Setting& s) { return s.table_name.empty() && s.key == "extends"; };
     const auto found = std::find_if(layer.settings.begin(), layer.settings.end(), extends);
     if (found != layer.settings.end()) {
       std::vector<std::string> longer = chain;
@@ -45,11 +45,12 @@ class FileReader {
 
  private:
   void read_base(const std::string& path, const Setting& extends, const std::vector<std::string>& chain) {
-    if (const auto* base = std::get_if<std::string>(&extends.value.data))
+    if (const auto* base = std::get_if<std::string>(&extends.value.value))
       read((fs::path(path).parent_path() / *base).lexically_normal().string(), &extends.value_position,
            chain);
     else
-      problems_.push_back({extends.value_position, "extends: expected a string, got " + extends.value.found});
+      problems_.push_back(
+          {extends.value_position, "extends: expected a string, got " + extends.value.description});
   }
 
   ConfigFiles& files_;
@@ -68,48 +69,48 @@ void LayerApplier::apply(const ConfigLayer& layer, Config& config) {
   std::set<std::string> unknown_tables;
   for (const auto& table : layer.tables)
     if (!is_config_table(table.name) && unknown_tables.insert(table.name).second)
-      problems_.push_back({table.where, unknown_table_text(table.name)});
+      problems_.push_back({table.position, describe_unknown_table(table.name)});
 
   bool sets_steps = false, sets_epochs = false;
   for (const auto& setting : layer.settings) {
     sets_steps |= setting.name() == "train.steps";
     sets_epochs |= setting.name() == "train.epochs";
-    const bool unknown = !setting.table.empty() && !is_config_table(setting.table);
-    if (unknown && !unknown_tables.contains(setting.table))
-      problems_.push_back({setting.key_position, unknown_table_text(setting.table)});
-    if (!unknown && setting.table != "attention") apply_setting(setting, config);
+    const bool unknown = !setting.table_name.empty() && !is_config_table(setting.table_name);
+    if (unknown && !unknown_tables.contains(setting.table_name))
+      problems_.push_back({setting.key_position, describe_unknown_table(setting.table_name)});
+    if (!unknown && setting.table_name != "attention") apply_setting(setting, config);
   }
   if (sets_steps && !sets_epochs && config.train.steps > 0) config.train.epochs = 0;
   if (sets_epochs && !sets_steps && config.train.epochs > 0) config.train.steps = 0;
 }
 
 void LayerApplier::apply_setting(const Setting& setting, Config& config) {
-  if (setting.table.empty() && is_config_table(setting.key)) {
-    const bool is_table = setting.value.found.starts_with("a table");
+  if (setting.table_name.empty() && is_config_table(setting.key)) {
+    const bool is_table = setting.value.description.starts_with("a table");
     problems_.push_back({setting.value_position,
                          setting.key + (is_table ? ": set one key at a time, " + setting.key + ".KEY=VALUE"
-                                                 : ": expected a table, got " + setting.value.found)});
+                                                 : ": expected a table, got " + setting.value.description)});
     return;
   }
-  if (setting.table.empty()) {
-    problems_.push_back({setting.key_position, key_without_table_text(setting, schema_)});
+  if (setting.table_name.empty()) {
+    problems_.push_back({setting.key_position, describe_key_without_table(setting, schema_)});
     return;
   }
   std::vector<std::string> names;
   const SchemaKey* key = nullptr;
   for (const auto& candidate : schema_) {
-    if (candidate.table != setting.table) continue;
+    if (candidate.table_name != setting.table_name) continue;
     names.push_back(candidate.spec.name);
     if (candidate.spec.name == setting.key) key = &candidate;
   }
   if (!key && setting.name() == "data.allow_commands") return reject_allow_commands(setting);
   if (!key) {
-    problems_.push_back({setting.key_position, unknown_key_text(setting, names, "", schema_)});
+    problems_.push_back({setting.key_position, describe_unknown_key(setting, names, "", schema_)});
     return;
   }
   std::string wrong;
-  const auto value = typed_value(setting.value, key->spec, key->list_form(), wrong);
-  if (value && key->problem) wrong = key->problem(*value);
+  const auto value = convert_to_typed_value(setting.value, key->spec, key->list_constraints(), wrong);
+  if (value && key->find_error) wrong = key->find_error(*value);
   if (!wrong.empty()) {
     problems_.push_back({setting.value_position, setting.name() + ": " + wrong});
     return;
@@ -120,14 +121,14 @@ void LayerApplier::apply_setting(const Setting& setting, Config& config) {
 
 // Reports data.allow_commands, which is not a config key: only the command line may allow commands.
 void LayerApplier::reject_allow_commands(const Setting& setting) {
-  const bool by_user = is_set_option(setting.key_position), *value = std::get_if<bool>(&setting.value.data);
-  if (!by_user && (options_.unused != UnusedKeys::refuse || (value && !*value))) return;
+  const bool by_user = is_set_option(setting.key_position), *value = std::get_if<bool>(&setting.value.value);
+  if (!by_user && (options_.unused_keys != UnusedKeyPolicy::refuse || (value && !*value))) return;
   problems_.push_back({setting.key_position,
                        "data.allow_commands: only the command line can allow the commands of wav.scp: use "
                        "--allow-commands"});
 }
 
-const ConfigPosition* LayerApplier::position(const std::string& name) const {
+const ConfigPosition* LayerApplier::find_position(const std::string& name) const {
   const auto found = positions_.find(name);
   return found == positions_.end() ? nullptr : &found->second;
 }

@@ -35,7 +35,7 @@ class LayerApplier {
   void apply(const ConfigLayer& layer, Config& config);
 
   // Returns the position of the last setting of a key, or null if no layer sets the key.
-  const ConfigPosition* position(const std::string& name) const;
+  const ConfigPosition* find_position(const std::string& name) const;
 
  private:
   void apply_setting(const Setting& setting, Config& config);
@@ -48,7 +48,8 @@ class LayerApplier {
 };
 
 // Returns a table with the default option values of each kind in `kinds`.
-AttentionTables default_attention(const AttentionCatalogue& catalogue, const std::vector<std::string>& kinds);
+AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogue,
+                                              const std::vector<std::string>& kinds);
 
 // Sets config.attention to the options of the kinds in model.attention, from the [attention] tables of all
 // layers. The tables of a layer apply to the kinds in model.attention of this layer. If the layer does not

@@ -24,18 +24,18 @@ void make_absolute(std::string& path) {
 void name_after_file(const std::string& path, Config& config, std::vector<ConfigProblem>& problems) {
   config.run.name = fs::path(path).stem().string();
   if (find_invalid_utf8(config.run.name) == std::string::npos) return;
-  const ConfigPosition where{path};
-  problems.push_back({where, "run.name: the name of the config file is not valid UTF-8; set run.name"});
+  const ConfigPosition position{path};
+  problems.push_back({position, "run.name: the name of the config file is not valid UTF-8; set run.name"});
 }
 
 // Returns the position of a problem with a key that no layer sets: the table of the key in the file `path`,
 // or the start of the file if the file has no such table. If `path` is empty, the position is "--set KEY".
-ConfigPosition table_position(const std::string& key, const std::string& path,
-                              const std::vector<ConfigLayer>& layers) {
+ConfigPosition find_table_position(const std::string& key, const std::string& path,
+                                   const std::vector<ConfigLayer>& layers) {
   const std::string table = key.substr(0, key.find('.'));
   for (const auto& layer : layers)
     for (const auto& candidate : layer.tables)
-      if (candidate.name == table && candidate.where.file == path) return candidate.where;
+      if (candidate.name == table && candidate.position.file == path) return candidate.position;
   return path.empty() ? ConfigPosition{"--set " + key} : ConfigPosition{path, 1, 1};
 }
 
@@ -48,13 +48,13 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   std::vector<ConfigLayer> layers = files.layers;
   layers.push_back(parse_set_options(sets, problems));
 
-  const std::vector<SchemaKey> schema = config_schema(catalogue);
+  const std::vector<SchemaKey> schema = make_config_schema(catalogue);
   LayerApplier applier(schema, options, problems);
   Config config;
   for (const auto& layer : files.layers) applier.apply(layer, config);
   const Config file_config = config;
   // A checkpoint may come from another user, so its config must not determine where a command writes files.
-  if (options.use != ConfigUse::training) {
+  if (options.purpose != ConfigPurpose::training) {
     config.data.feature_cache.clear();
     config.data.image_cache.clear();
   }
@@ -64,15 +64,15 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   if (config.run.name.empty()) name_after_file(path, config, problems);
   if (problems.empty()) {
     const ConfigLayer file = files.layers.empty() ? ConfigLayer{} : files.layers.back();
-    check_unused({file, layers.back(), file_config, config}, options, catalogue, schema, problems);
-    reset_unused(config, catalogue, schema);
+    check_unused_keys({file, layers.back(), file_config, config}, options, catalogue, schema, problems);
+    reset_unused_keys(config, catalogue, schema);
     const auto position = [&](const std::string& key) {
-      const ConfigPosition* set = applier.position(key);
-      return set ? *set : table_position(key, path, layers);
+      const ConfigPosition* set = applier.find_position(key);
+      return set ? *set : find_table_position(key, path, layers);
     };
     check_config(config, catalogue, position, problems);
   }
-  if (!problems.empty()) throw ConfigError(text_of(problems, files.paths));
+  if (!problems.empty()) throw ConfigError(format_problems(problems, files.paths));
   for (std::string* name :
        {&config.data.path, &config.data.valid_path, &config.data.test_path, &config.data.sentencepiece_model,
         &config.data.image_cache, &config.data.lexicon, &config.data.feature_cache, &config.model.init})

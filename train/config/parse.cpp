@@ -43,7 +43,7 @@ struct Source {
   }
 };
 
-RawValue raw_value(const toml::node& node) {
+RawValue make_raw_value(const toml::node& node) {
   if (auto value = node.as_boolean()) return {value->get(), value->get() ? "true" : "false"};
   if (auto value = node.as_integer()) return {value->get(), "integer " + std::to_string(value->get())};
   if (auto value = node.as_floating_point()) {
@@ -55,7 +55,7 @@ RawValue raw_value(const toml::node& node) {
     return {value->get(), "string \"" + shorten(escape_line(value->get())) + "\""};
   if (auto array = node.as_array()) {
     std::vector<RawValue> elements;
-    for (const auto& element : *array) elements.push_back(raw_value(element));
+    for (const auto& element : *array) elements.push_back(make_raw_value(element));
     const std::string found = "a list of " + std::to_string(elements.size());
     return {std::move(elements), found};
   }
@@ -63,7 +63,7 @@ RawValue raw_value(const toml::node& node) {
 }
 
 // Returns the byte offset of a position in `text`. The column of the position counts code points from 1.
-size_t offset_of(const std::string& text, const toml::source_position& at) {
+size_t compute_offset(const std::string& text, const toml::source_position& at) {
   size_t offset = 0;
   for (size_t line = 1; line < at.line; ++line) {
     const size_t end = text.find('\n', offset);
@@ -84,7 +84,7 @@ bool is_bare(char c) {
 
 // Returns the byte range [begin, end) of the bare key that ends at `limit`, without blanks after the key. The
 // range is empty if the key is quoted.
-std::pair<size_t, size_t> bare_key_before(const std::string& text, size_t limit) {
+std::pair<size_t, size_t> find_bare_key_before(const std::string& text, size_t limit) {
   size_t end = limit;
   while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;
   size_t begin = end;
@@ -93,7 +93,7 @@ std::pair<size_t, size_t> bare_key_before(const std::string& text, size_t limit)
 }
 
 // Handles the error of the TOML library for a duplicate key or table: appends a problem, and appends a mark
-// to the duplicate name. The text can then be parsed again to find further problems. without_mark() removes
+// to the duplicate name. The text can then be parsed again to find further problems. remove_mark() removes
 // the mark. Returns false if the error has another cause.
 bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
                       std::vector<ConfigProblem>& problems) {
@@ -106,10 +106,10 @@ bool rename_duplicate(std::string& text, const toml::parse_error& error, int cou
   if (!is_table && !is_key) return false;
 
   const toml::source_position at = error.source().begin;
-  const size_t offset = offset_of(text, at);
+  const size_t offset = compute_offset(text, at);
   const size_t limit = is_table ? text.find(']', offset) : text.rfind('=', offset ? offset - 1 : 0);
   if (limit == std::string::npos) return false;
-  const auto [begin, end] = bare_key_before(text, limit);
+  const auto [begin, end] = find_bare_key_before(text, limit);
   if (begin == end) return false;
 
   const std::string name = text.substr(begin, end - begin);
@@ -126,11 +126,11 @@ bool rename_duplicate(std::string& text, const toml::parse_error& error, int cou
   return true;
 }
 
-std::string without_mark(std::string_view name) {
+std::string remove_mark(std::string_view name) {
   return std::string(name.substr(0, name.find(kDuplicateMark)));
 }
 
-std::string syntax_message(const toml::parse_error& error) {
+std::string describe_syntax_error(const toml::parse_error& error) {
   std::string text = escape_line(error.description());
   const std::string prefix = "Error while parsing ";
   if (text.starts_with(prefix)) text = text.substr(prefix.size());
@@ -144,7 +144,7 @@ std::optional<toml::table> parse_text(std::string text, Source& source,
       return toml::parse(std::string_view(text), std::string_view(source.file));
     } catch (const toml::parse_error& error) {
       if (count <= kMaxDuplicates && rename_duplicate(text, error, count, source, problems)) continue;
-      problems.push_back({source.position(error.source().begin), syntax_message(error)});
+      problems.push_back({source.position(error.source().begin), describe_syntax_error(error)});
       return std::nullopt;
     }
   }
@@ -155,12 +155,12 @@ ConfigLayer flatten(const toml::table& root, const Source& source) {
   // Tables inside [attention], such as [attention.KIND], contribute keys of the form "KIND.OPTION".
   const auto add = [&](auto& self, const std::string& table, const std::string& prefix, const toml::key& key,
                        const toml::node& node) -> void {
-    const std::string name = prefix + without_mark(key.str());
+    const std::string name = prefix + remove_mark(key.str());
     if (const toml::table* const inner = node.as_table(); inner && table == "attention" && prefix.empty()) {
       for (const auto& [inner_key, inner_node] : *inner) self(self, table, name + ".", inner_key, inner_node);
       return;
     }
-    layer.settings.push_back({table, name, raw_value(node), source.position(key.source().begin),
+    layer.settings.push_back({table, name, make_raw_value(node), source.position(key.source().begin),
                               source.position(node.source().begin)});
   };
   for (const auto& [key, node] : root) {
@@ -169,7 +169,7 @@ ConfigLayer flatten(const toml::table& root, const Source& source) {
       add(add, "", "", key, node);
       continue;
     }
-    const std::string name = without_mark(key.str());
+    const std::string name = remove_mark(key.str());
     layer.tables.push_back({name, source.position(key.source().begin)});
     for (const auto& [inner_key, inner] : *table) add(add, name, "", inner_key, inner);
   }
@@ -219,15 +219,15 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
 // Parses the value of a --set option: a TOML value, or a string if the text is not valid TOML. An invalid
 // text that starts like a list, an inline table or a quoted string contains a typing error. For such a text,
 // returns std::nullopt and sets `problem`.
-std::optional<RawValue> set_value(const std::string& text, std::string& problem) {
+std::optional<RawValue> find_set_option_value(const std::string& text, std::string& problem) {
   try {
     const toml::table parsed = toml::parse(std::string_view("value = " + text));
-    if (parsed.size() == 1) return raw_value(*parsed.get("value"));
+    if (parsed.size() == 1) return make_raw_value(*parsed.get("value"));
   } catch (const toml::parse_error& error) {
     const bool structured =
         !text.empty() && std::string_view("[{\"'").find(text[0]) != std::string_view::npos;
     if (structured) {
-      problem = syntax_message(error);
+      problem = describe_syntax_error(error);
       return std::nullopt;
     }
   }
@@ -241,8 +241,8 @@ ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* rea
   std::string problem;
   const auto text = read_text(path, problem);
   if (!text) {
-    const ConfigPosition where = reached_from ? *reached_from : ConfigPosition{path};
-    problems.push_back({where, reached_from ? "extends: " + path + " " + problem : problem});
+    const ConfigPosition position = reached_from ? *reached_from : ConfigPosition{path};
+    problems.push_back({position, reached_from ? "extends: " + path + " " + problem : problem});
     return {};
   }
   Source source{path};
@@ -256,25 +256,25 @@ ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<
   for (const auto& option : sets) {
     const size_t equals = option.find('=');
     const std::string name = option.substr(0, equals);
-    const ConfigPosition where{"--set " + escape_line(name), 0, ++number};
+    const ConfigPosition position{"--set " + escape_line(name), 0, ++number};
     if (equals == std::string::npos || name.empty()) {
-      problems.push_back({where, "expected table.key=value"});
+      problems.push_back({position, "expected table.key=value"});
       continue;
     }
     if (find_invalid_utf8(option) != std::string::npos) {
-      problems.push_back({where, "is not valid UTF-8, the encoding of a run's files"});
+      problems.push_back({position, "is not valid UTF-8, the encoding of a run's files"});
       continue;
     }
     std::string problem;
-    const auto value = set_value(option.substr(equals + 1), problem);
+    const auto value = find_set_option_value(option.substr(equals + 1), problem);
     if (!value) {
-      problems.push_back({where, problem});
+      problems.push_back({position, problem});
       continue;
     }
     const size_t dot = name.find('.');
     const std::string table = dot == std::string::npos ? "" : name.substr(0, dot);
     const std::string key = dot == std::string::npos ? name : name.substr(dot + 1);
-    layer.settings.push_back({table, key, *value, where, where});
+    layer.settings.push_back({table, key, *value, position, position});
   }
   return layer;
 }

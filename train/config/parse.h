@@ -17,7 +17,7 @@ struct ConfigPosition {
   int64_t line = 0;
   int64_t column = 0;
 
-  std::string text() const {
+  std::string to_string() const {
     return line == 0 ? file : file + ":" + std::to_string(line) + ":" + std::to_string(column);
   }
 };
@@ -27,25 +27,25 @@ inline bool is_set_option(const ConfigPosition& position) {
 }
 
 struct ConfigProblem {
-  ConfigPosition where;
+  ConfigPosition position;
   std::string message;
 };
 
 struct Setting {
-  std::string table;  // name of the table; "" for a key outside of all tables
+  std::string table_name;  // name of the table; "" for a key outside of all tables
   std::string key;
   RawValue value;
   ConfigPosition key_position;
   ConfigPosition value_position;
 
-  std::string name() const { return table.empty() ? key : table + "." + key; }
+  std::string name() const { return table_name.empty() ? key : table_name + "." + key; }
 };
 
 // Settings of one file or of all --set options, sorted by position.
 struct ConfigLayer {
   struct Table {
     std::string name;
-    ConfigPosition where;
+    ConfigPosition position;
   };
   std::vector<Table> tables;
   std::vector<Setting> settings;
@@ -59,6 +59,7 @@ ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* rea
 
 // Parses options of the form "table.key=value". A value that is not valid TOML becomes a string. If such a
 // value starts like a list, an inline table or a quoted string, the function appends a problem instead.
-ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<ConfigProblem>& problems);
+ConfigLayer parse_set_options(const std::vector<std::string>& set_options,
+                              std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

@@ -10,18 +10,18 @@
 namespace tapeformer {
 namespace {
 
-std::optional<std::string> table_with_key(const std::string& key, const std::vector<SchemaKey>& schema) {
+std::optional<std::string> find_table_with_key(const std::string& key, const std::vector<SchemaKey>& schema) {
   for (const auto& candidate : schema)
-    if (candidate.spec.name == key) return candidate.table;
+    if (candidate.spec.name == key) return candidate.table_name;
   return std::nullopt;
 }
 
 }  // namespace
 
-std::string text_of(std::vector<ConfigProblem> problems, const std::vector<std::string>& files) {
+std::string format_problems(std::vector<ConfigProblem> problems, const std::vector<std::string>& files) {
   const auto rank = [&](const ConfigProblem& p) {
-    const auto file = std::find(files.begin(), files.end(), p.where.file);
-    return std::make_tuple(file - files.begin(), p.where.line, p.where.column);
+    const auto file = std::find(files.begin(), files.end(), p.position.file);
+    return std::make_tuple(file - files.begin(), p.position.line, p.position.column);
   };
   std::stable_sort(problems.begin(), problems.end(),
                    [&](const ConfigProblem& a, const ConfigProblem& b) { return rank(a) < rank(b); });
@@ -29,40 +29,40 @@ std::string text_of(std::vector<ConfigProblem> problems, const std::vector<std::
   for (const auto& p : problems) {
     // Removes a repeated key, so that the text is not "--set data.limit: data.limit: …".
     const std::string option =
-        is_set_option(p.where) ? p.where.file.substr(p.where.file.find(' ') + 1) + ": " : "";
+        is_set_option(p.position) ? p.position.file.substr(p.position.file.find(' ') + 1) + ": " : "";
     const bool twice = !option.empty() && p.message.starts_with(option);
-    text += concat_text(text.empty() ? "" : "\n", p.where.text(), ": ",
+    text += concat_text(text.empty() ? "" : "\n", p.position.to_string(), ": ",
                         p.message.substr(twice ? option.size() : 0));
   }
   return text;
 }
 
-std::string unknown_key_text(const Setting& setting, const std::vector<std::string>& names,
-                             const std::string& context, const std::vector<SchemaKey>& schema) {
+std::string describe_unknown_key(const Setting& setting, const std::vector<std::string>& names,
+                                 const std::string& context, const std::vector<SchemaKey>& schema) {
   const std::string text = "unknown key " + setting.name() + context;
-  if (const auto table = table_with_key(setting.key, schema))
+  if (const auto table = find_table_with_key(setting.key, schema))
     return text + "; did you mean " + *table + "." + setting.key + "?";
   const std::string near = find_nearest_name(setting.key, names);
-  return text + (near.empty() ? "" : "; did you mean " + setting.table + "." + near + "?");
+  return text + (near.empty() ? "" : "; did you mean " + setting.table_name + "." + near + "?");
 }
 
-std::string key_without_table_text(const Setting& setting, const std::vector<SchemaKey>& schema) {
+std::string describe_key_without_table(const Setting& setting, const std::vector<SchemaKey>& schema) {
   std::vector<std::string> names = {"extends"};
   for (const auto& key : schema) names.push_back(key.spec.name);
   std::string near =
-      table_with_key(setting.key, schema) ? setting.key : find_nearest_name(setting.key, names);
-  if (const auto table = table_with_key(near, schema)) near = *table + "." + near;
+      find_table_with_key(setting.key, schema) ? setting.key : find_nearest_name(setting.key, names);
+  if (const auto table = find_table_with_key(near, schema)) near = *table + "." + near;
   return "unknown key " + setting.key + " outside of all tables" +
          (near.empty() ? "" : "; did you mean " + near + "?");
 }
 
-std::string unknown_table_text(const std::string& name) {
-  const std::string near = find_nearest_name(name, config_tables());
+std::string describe_unknown_table(const std::string& name) {
+  const std::string near = find_nearest_name(name, list_config_tables());
   return "unknown table [" + name + "]" + (near.empty() ? "" : "; did you mean [" + near + "]?");
 }
 
 bool is_config_table(const std::string& name) {
-  const auto tables = config_tables();
+  const auto tables = list_config_tables();
   return std::find(tables.begin(), tables.end(), name) != tables.end();
 }
 

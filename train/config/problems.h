@@ -11,17 +11,17 @@ namespace tapeformer {
 
 // Returns a text with one line per problem. The lines are sorted by file, in the order of `files`, and by
 // position in the file. Problems of --set options come last.
-std::string text_of(std::vector<ConfigProblem> problems, const std::vector<std::string>& files);
+std::string format_problems(std::vector<ConfigProblem> problems, const std::vector<std::string>& files);
 
 // The next three functions return messages, with a suggestion if a known name is similar.
 
 // Returns the message for an unknown key. `names` are the known keys of the table of the key. The message has
 // `context` after the name of the key.
-std::string unknown_key_text(const Setting& setting, const std::vector<std::string>& names,
-                             const std::string& context, const std::vector<SchemaKey>& schema);
+std::string describe_unknown_key(const Setting& setting, const std::vector<std::string>& names,
+                                 const std::string& context, const std::vector<SchemaKey>& schema);
 // Returns the message for a key outside of all tables.
-std::string key_without_table_text(const Setting& setting, const std::vector<SchemaKey>& schema);
-std::string unknown_table_text(const std::string& name);
+std::string describe_key_without_table(const Setting& setting, const std::vector<SchemaKey>& schema);
+std::string describe_unknown_table(const std::string& name);
 
 bool is_config_table(const std::string& name);
 

@@ -8,55 +8,56 @@
 namespace tapeformer {
 namespace {
 
-std::string device_problem(const OptionValue& value) {
+std::string find_device_error(const OptionValue& value) {
   const auto& device = std::get<std::string>(value);
   if (device == "auto" || device == "cpu" || device == "cuda" || device == "cuda-emulated") return "";
   const std::string index = device.starts_with("cuda:") ? device.substr(5) : "";
   const bool digits =
       !index.empty() && index.size() <= 3 && index.find_first_not_of("0123456789") == std::string::npos;
-  return digits ? "" : "expected \"auto\", \"cpu\", \"cuda\" or \"cuda:N\", got " + quoted(device);
+  return digits ? "" : "expected \"auto\", \"cpu\", \"cuda\" or \"cuda:N\", got " + quote_toml_string(device);
 }
 
 // Returns the problem with a run name, which becomes the name of a folder, or "" for a valid name.
-std::string name_problem(const OptionValue& value) {
+std::string find_name_error(const OptionValue& value) {
   const auto& name = std::get<std::string>(value);
   const bool bad = name == "." || name == ".." || name.size() > 200 ||
                    std::any_of(name.begin(), name.end(), [](unsigned char c) { return c == '/' || c < 32; });
-  return bad ? "expected a name that can be a folder, got " + quoted(name) : "";
+  return bad ? "expected a name that can be a folder, got " + quote_toml_string(name) : "";
 }
 
 void add_run(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "run", &Config::run);
-  table.keys_of(scope::every_config(), KeyRole::process);
+  table.set_scope(make_unrestricted_scope(), KeyRole::process);
   table.add("name", &RunConfig::name, "name of the run and of its folder; empty: the name of the config file")
       .may_change_on_resume()
-      .problem = name_problem;
+      .find_error = find_name_error;
   table.add("seed", &RunConfig::seed, "seed of all random numbers").at_least(0);
-  table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").may_change_on_resume().problem =
-      device_problem;
-  table.keys_of(scope::every_config(), KeyRole::model);
+  table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").may_change_on_resume().find_error =
+      find_device_error;
+  table.set_scope(make_unrestricted_scope(), KeyRole::model);
   table
       .add("precision", &RunConfig::precision,
            "arithmetic of the model; bfloat16 rounds the operands of products and the activations between "
            "layers; weights, sums and the residual stream stay float32")
       .one_of({"float32", "bfloat16"});
-  table.keys_of(scope::both(scope::cuda_devices(), scope::float32_products()), KeyRole::model);
+  table.set_scope(combine_scopes(make_cuda_device_scope(), make_float32_product_scope()), KeyRole::model);
   table.add("tf32", &RunConfig::tf32, "float32 products on a CUDA device may round their operands to TF32");
-  table.keys_of(scope::both(scope::cuda_devices(), scope::autoregressive_models()), KeyRole::model);
+  table.set_scope(combine_scopes(make_cuda_device_scope(), make_autoregressive_model_scope()),
+                  KeyRole::model);
   table.add("cuda_graphs", &RunConfig::cuda_graphs, "capture steps as CUDA graphs and replay them")
       .may_change_on_resume();
-  table.keys_of(scope::cuda_devices(), KeyRole::model);
+  table.set_scope(make_cuda_device_scope(), KeyRole::model);
   table
       .add(
           "time_products", &RunConfig::time_products,
           "time several algorithms of each matrix product, use the fastest and keep the choices in the run's "
           "folder; false: repeated runs give the same bits")
       .may_change_on_resume();
-  table.keys_of(scope::every_config(), KeyRole::process);
+  table.set_scope(make_unrestricted_scope(), KeyRole::process);
   table.add("threads", &RunConfig::threads, "CPU threads; 0: all cores")
       .range(0, 4096)
       .may_change_on_resume();
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table
       .add("tensorboard", &RunConfig::tensorboard,
            "also write TensorBoard event files with scalars, samples and the config")
@@ -66,7 +67,7 @@ void add_run(std::vector<SchemaKey>& keys) {
 void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue) {
   TableSchema table(keys, "model", &Config::model);
   table.used_by_benchmarks();
-  table.keys_of(scope::every_config(), KeyRole::model);
+  table.set_scope(make_unrestricted_scope(), KeyRole::model);
   table
       .add("type", &ModelConfig::type,
            "image: mixture of logistics over bytes; sequence: categorical distribution over tokens; "
@@ -74,33 +75,33 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
            "vectors; "
            "speech: CTC over frames")
       .one_of({"image", "sequence", "classification", "set", "speech"});
-  table.keys_of(scope::transformers(), KeyRole::model);
+  table.set_scope(make_transformer_scope(), KeyRole::model);
   auto& attention =
       table.add("attention", &ModelConfig::attention,
                 "attention kind, with options in [attention], or a list of kinds that repeats over the "
                 "layers, with options in [attention.KIND]");
-  attention.one_of(catalogue.names);
-  attention.scalar = true;
-  table.keys_of(scope::every_config(), KeyRole::model);
+  attention.one_of(catalogue.kind_names);
+  attention.allow_scalar = true;
+  table.set_scope(make_unrestricted_scope(), KeyRole::model);
   table.add("layers", &ModelConfig::layers, "encoder layers").range(1, 10000);
-  table.keys_of(scope::transformers(), KeyRole::model);
+  table.set_scope(make_transformer_scope(), KeyRole::model);
   table.add("heads", &ModelConfig::heads, "attention heads").range(1, 4096);
   table.add("head_dim", &ModelConfig::head_dim, "dimensions of a head; the width is heads x head_dim")
       .range(1, 4096);
   table.add("feedforward", &ModelConfig::feedforward, "hidden dimensions of the feed-forward block")
       .range(1, kLargestSize);
-  table.keys_of(scope::layer_dropout(), KeyRole::training);
+  table.set_scope(make_layer_dropout_scope(), KeyRole::training);
   table.add("dropout", &ModelConfig::dropout, "dropout of residual branches and feed-forward").below_one();
-  table.keys_of(scope::attention_dropout(catalogue), KeyRole::training);
+  table.set_scope(make_attention_dropout_scope(catalogue), KeyRole::training);
   table.add("attention_dropout", &ModelConfig::attention_dropout, "dropout of attention weights").below_one();
-  table.keys_of(scope::image_models(), KeyRole::model);
+  table.set_scope(make_image_model_scope(), KeyRole::model);
   table.add("mixtures", &ModelConfig::mixtures, "logistics per predicted byte").range(1, 64);
-  table.keys_of(scope::concatenated_positions(), KeyRole::model);
+  table.set_scope(make_concatenated_position_scope(), KeyRole::model);
   table
       .add("value_dim", &ModelConfig::value_dim,
            "dimensions of the value embedding; positions have the rest of the width; 0: half of the width")
       .range(0, kLargestSize);
-  table.keys_of(scope::transformers(), KeyRole::model);
+  table.set_scope(make_transformer_scope(), KeyRole::model);
   table.add("norm", &ModelConfig::norm, "layer norm after or before each block").one_of({"post", "pre"});
   table.add("activation", &ModelConfig::activation, "activation of the feed-forward block")
       .one_of({"relu", "gelu"});
@@ -110,39 +111,39 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
 void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
   table.used_by_benchmarks();
-  table.keys_of(scope::models_with_positions(), KeyRole::model);
+  table.set_scope(make_positional_model_scope(), KeyRole::model);
   table
       .add(
           "positions", &ModelConfig::positions,
           "sinusoidal: of the index; grid: sinusoidal, of row, column and channel; axial: learned, one table "
           "per axis; rotary: rotations of queries and keys; none")
       .one_of({"sinusoidal", "grid", "axial", "rotary", "none"});
-  table.keys_of(scope::axial_positions(), KeyRole::model);
+  table.set_scope(make_axial_position_scope(), KeyRole::model);
   table
       .add("axial_shape", &ModelConfig::axial_shape,
            "number of positions per axis, slowest axis first; the product must be at least the length")
       .range(1, kLargestSize);
   table.add("axial_dims", &ModelConfig::axial_dims, "features per axis; the sum must be the width")
       .range(1, kLargestSize);
-  table.keys_of(scope::transformers(), KeyRole::training);
+  table.set_scope(make_transformer_scope(), KeyRole::training);
   table.add("recompute", &ModelConfig::recompute, "recompute each layer in the backward pass to save memory");
-  table.keys_of(scope::transformers(), KeyRole::model);
+  table.set_scope(make_transformer_scope(), KeyRole::model);
   table.add("reversible", &ModelConfig::reversible,
             "use reversible layers, whose activation memory does not grow with depth; needs norm = \"pre\"");
   table
       .add("feedforward_chunks", &ModelConfig::feedforward_chunks,
            "number of chunks of tokens in which the feed-forward block runs")
       .range(1, kLargestSize);
-  table.keys_of(scope::autoregressive_models(), KeyRole::model);
+  table.set_scope(make_autoregressive_model_scope(), KeyRole::model);
   table
       .add("loss_chunks", &ModelConfig::loss_chunks,
            "number of chunks of tokens in which predictor and loss run")
       .range(1, kLargestSize);
-  table.keys_of(scope::sequence_models(), KeyRole::model);
+  table.set_scope(make_sequence_model_scope(), KeyRole::model);
   table.add("tied_embeddings", &ModelConfig::tied_embeddings,
             "the predictor uses the weight of the value embedding; needs positions \"axial\", \"rotary\" or "
             "\"none\"");
-  table.keys_of(scope::sequence_models(), KeyRole::training);
+  table.set_scope(make_sequence_model_scope(), KeyRole::training);
   table
       .add("label_smoothing", &ModelConfig::label_smoothing,
            "label smoothing: share of the uniform distribution in the training targets")
@@ -156,12 +157,12 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
 void add_example_models(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
   table.used_by_benchmarks();
-  table.keys_of(scope::set_models(), KeyRole::model);
+  table.set_scope(make_set_model_scope(), KeyRole::model);
   table
       .add("decoder_layers", &ModelConfig::decoder_layers,
            "layers of self-attention after the pooling of a set")
       .range(0, 10000);
-  table.keys_of(scope::classifiers(), KeyRole::model);
+  table.set_scope(make_classifier_scope(), KeyRole::model);
   table
       .add("summary_tokens", &ModelConfig::summary_tokens,
            "learned tokens before the sequence, over which the classifier takes the mean; 0: none, the mean "
@@ -172,7 +173,7 @@ void add_example_models(std::vector<SchemaKey>& keys) {
 
 void add_initial_weights(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("init", &ModelConfig::init,
             "run directory or checkpoint whose weights a new run starts from; empty: random weights");
 }
@@ -180,25 +181,25 @@ void add_initial_weights(std::vector<SchemaKey>& keys) {
 void add_speech_model(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
   table.used_by_benchmarks();
-  table.keys_of(scope::speech_models(), KeyRole::model);
+  table.set_scope(make_speech_model_scope(), KeyRole::model);
   table.add("encoder", &ModelConfig::encoder, "kind of the layers").one_of({"transformer", "lstm"});
-  table.keys_of(scope::lstms(), KeyRole::model);
+  table.set_scope(make_lstm_scope(), KeyRole::model);
   table.add("hidden", &ModelConfig::hidden, "cells of a layer in each direction").range(1, kLargestSize);
   table.add("bidirectional", &ModelConfig::bidirectional,
             "add an LSTM in the opposite direction to each layer");
-  table.keys_of(scope::causal_choice(), KeyRole::model);
+  table.set_scope(make_causal_choice_scope(), KeyRole::model);
   table.add("causal", &ModelConfig::causal, "mask later frames; needed by transcribe --stream");
-  table.keys_of(scope::speech_models(), KeyRole::model);
+  table.set_scope(make_speech_model_scope(), KeyRole::model);
   table.add("subsampling", &ModelConfig::subsampling, "number of frames per step of the model")
       .one_of_integers({1, 2, 4});
-  table.keys_of(scope::subsampled(), KeyRole::model);
+  table.set_scope(make_subsampling_scope(), KeyRole::model);
   table
       .add("subsampling_kind", &ModelConfig::subsampling_kind,
            "stack: concatenated frames; conv: a convolution over 3 frames for each factor of 2")
       .one_of({"stack", "conv"});
-  table.keys_of(scope::both(scope::speech_models(), scope::transformers()), KeyRole::model);
+  table.set_scope(combine_scopes(make_speech_model_scope(), make_transformer_scope()), KeyRole::model);
   table.add("max_frames", &ModelConfig::max_frames, "longest utterance").range(1, kLargestSize);
-  table.keys_of(scope::speech_models(), KeyRole::training);
+  table.set_scope(make_speech_model_scope(), KeyRole::training);
   table.add("ctc_mean", &ModelConfig::ctc_mean, "items over which the loss of a batch is a mean")
       .one_of({"utterance", "label"});
 }
@@ -206,21 +207,21 @@ void add_speech_model(std::vector<SchemaKey>& keys) {
 void add_optimizer(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "optimizer", &Config::optimizer);
   table.used_by_benchmarks();
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("kind", &OptimizerConfig::kind, "optimizer")
       .one_of({"radam", "adam", "adamw", "sgd", "adafactor"});
   table.add("lr", &OptimizerConfig::lr, "learning rate").at_least(0);
-  table.keys_of(scope::adaptive_optimizers(), KeyRole::training);
+  table.set_scope(make_adaptive_optimizer_scope(), KeyRole::training);
   auto& betas = table.add("betas", &OptimizerConfig::betas, "decay rates of the first and second moments");
   betas.below_one();
-  betas.count = 2;
+  betas.list_length = 2;
   table.add("eps", &OptimizerConfig::eps, "added to the root of the second moment").at_least(0);
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table
       .add("weight_decay", &OptimizerConfig::weight_decay,
            "decoupled decay of all parameters (radam, adamw, adafactor); added to the gradient (adam, sgd)")
       .at_least(0);
-  table.keys_of(scope::adafactor(), KeyRole::training);
+  table.set_scope(make_adafactor_scope(), KeyRole::training);
   table
       .add("form", &OptimizerConfig::form,
            "pytorch: rate min(lr, 1 / sqrt(step)), decay of weights by lr weight_decay; trax: rate lr, decay "
@@ -234,39 +235,39 @@ void add_optimizer(std::vector<SchemaKey>& keys) {
       .add("update_clip", &OptimizerConfig::update_clip,
            "largest root mean square of an update before it is multiplied by the rate")
       .range(1, 1e9);
-  table.keys_of(scope::sgd(), KeyRole::training);
+  table.set_scope(make_sgd_scope(), KeyRole::training);
   table.add("momentum", &OptimizerConfig::momentum, "momentum of sgd").below_one();
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("clip_norm", &OptimizerConfig::clip_norm, "largest gradient norm; 0: no clipping").at_least(0);
-  table.keys_of(scope::clipping(), KeyRole::training);
+  table.set_scope(make_clipping_scope(), KeyRole::training);
   table.add("clip", &OptimizerConfig::clip, "norm to clip: of all gradients together, or of each tensor")
       .one_of({"global", "per_tensor"});
-  table.keys_of(scope::elementwise_optimizers(), KeyRole::training);
+  table.set_scope(make_elementwise_optimizer_scope(), KeyRole::training);
   table
       .add("clip_value", &OptimizerConfig::clip_value,
            "largest magnitude of an element of a gradient; 0: no clipping; excludes clip_norm")
       .at_least(0);
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("ema", &OptimizerConfig::ema, "decay of the moving average of the weights; 0: none").below_one();
 }
 
 void add_schedule(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "schedule", &Config::schedule);
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("kind", &ScheduleConfig::kind, "learning-rate schedule")
       .one_of({"constant", "step", "cosine", "plateau", "rsqrt"});
   table
       .add("warmup_steps", &ScheduleConfig::warmup_steps,
            "number of first steps, in which the rate rises linearly to lr")
       .at_least(0);
-  table.keys_of(scope::schedules({"step"}), KeyRole::training);
+  table.set_scope(make_schedule_scope({"step"}), KeyRole::training);
   table.add("step_at", &ScheduleConfig::step_at, "steps at which the rate is multiplied by factor")
       .at_least(1);
-  table.keys_of(scope::schedules({"step", "plateau"}), KeyRole::training);
+  table.set_scope(make_schedule_scope({"step", "plateau"}), KeyRole::training);
   table.add("factor", &ScheduleConfig::factor, "factor of each drop").range(0, 1);
-  table.keys_of(scope::schedules({"cosine", "plateau"}), KeyRole::training);
+  table.set_scope(make_schedule_scope({"cosine", "plateau"}), KeyRole::training);
   table.add("final_lr_ratio", &ScheduleConfig::final_lr_ratio, "lowest rate relative to lr").range(0, 1);
-  table.keys_of(scope::schedules({"plateau"}), KeyRole::training);
+  table.set_scope(make_schedule_scope({"plateau"}), KeyRole::training);
   table
       .add("patience", &ScheduleConfig::patience,
            "number of successive evaluations without improvement before the rate drops")
@@ -279,7 +280,7 @@ void add_schedule(std::vector<SchemaKey>& keys) {
 
 void add_train(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "train", &Config::train);
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("steps", &TrainConfig::steps, "length in optimizer steps; excludes epochs")
       .at_least(0)
       .may_change_on_resume();
@@ -312,35 +313,35 @@ void add_train(std::vector<SchemaKey>& keys) {
            "0: no limit")
       .at_least(0)
       .may_change_on_resume();
-  table.keys_of(scope::every_config(), KeyRole::data);
+  table.set_scope(make_unrestricted_scope(), KeyRole::data);
   table.add("eval_batch_size", &TrainConfig::eval_batch_size, "batch size of evaluations; 0: data.batch_size")
       .range(0, kLargestSize)
       .may_change_on_resume();
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table
       .add("reduce_dtype", &TrainConfig::reduce_dtype,
            "dtype in which several processes sum their gradients; bfloat16 halves the traffic")
       .one_of({"float32", "bfloat16"})
       .may_change_on_resume();
-  table.keys_of(scope::dropout(), KeyRole::training);
+  table.set_scope(make_dropout_scope(), KeyRole::training);
   table.add("dropout_steps", &TrainConfig::dropout_steps, "number of steps with dropout; 0: all steps")
       .at_least(0);
 }
 
 }  // namespace
 
-std::vector<std::string> config_tables() {
+std::vector<std::string> list_config_tables() {
   return {"run", "data", "model", "attention", "optimizer", "schedule", "train"};
 }
 
-std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
+std::vector<SchemaKey> make_config_schema(const AttentionCatalogue& catalogue) {
   std::vector<SchemaKey> keys;
   add_run(keys);
-  add_data(keys);
-  add_data_paths(keys);
-  add_text_data(keys);
-  add_speech_data(keys);
-  add_speech_features(keys);
+  add_data_keys(keys);
+  add_data_path_keys(keys);
+  add_text_keys(keys);
+  add_speech_keys(keys);
+  add_speech_feature_keys(keys);
   add_model(keys, catalogue);
   add_positions_and_memory(keys);
   add_example_models(keys);
@@ -352,13 +353,13 @@ std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
   return keys;
 }
 
-std::string unmet_condition_text(const KeyCondition& condition, const Config& config) {
+std::string describe_unmet_condition(const KeyCondition& condition, const Config& config) {
   return "belongs to " + condition.owner + ", and " + condition.key + " is " +
-         config_value_text(config, condition.key);
+         format_config_value(config, condition.key);
 }
 
 bool uses_attention(const Config& config) {
-  return scope::transformers().front().holds(config);
+  return make_transformer_scope().front().holds(config);
 }
 
 }  // namespace tapeformer

@@ -11,14 +11,14 @@ namespace tapeformer {
 
 // Returns the names of the tables in the order of the resolved file. The keys of [attention] depend on the
 // attention kind and are not part of the schema.
-std::vector<std::string> config_tables();
+std::vector<std::string> list_config_tables();
 
 // Returns all keys, grouped by table. The choices of model.attention are the names in the catalogue. If the
 // catalogue has no names, model.attention accepts any text.
-std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue);
+std::vector<SchemaKey> make_config_schema(const AttentionCatalogue& catalogue);
 
 // Returns the reason why a condition does not hold in a config: "belongs to OWNER, and KEY is VALUE".
-std::string unmet_condition_text(const KeyCondition& condition, const Config& config);
+std::string describe_unmet_condition(const KeyCondition& condition, const Config& config);
 
 // Returns whether the model has attention layers.
 bool uses_attention(const Config& config);

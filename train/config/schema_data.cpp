@@ -12,7 +12,7 @@ namespace {
 // such as "16000 (fsdd: 8000)". `member` points to the default of the key in a CatalogueEntry. Data sets
 // without a default are skipped.
 template <class T>
-std::string defaults_text(T CatalogueEntry::*member) {
+std::string describe_defaults(T CatalogueEntry::*member) {
   std::vector<T> values;
   for (const CatalogueEntry& set : list_catalogue())
     if (set.*member != T{}) values.push_back(set.*member);
@@ -28,71 +28,71 @@ std::string defaults_text(T CatalogueEntry::*member) {
 
 }  // namespace
 
-void add_data(std::vector<SchemaKey>& keys) {
+void add_data_keys(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
-  table.keys_of(scope::every_config(), KeyRole::model);
+  table.set_scope(make_unrestricted_scope(), KeyRole::model);
   table.add("dataset", &DataConfig::dataset, "data set").one_of(list_set_names([](const CatalogueEntry& set) {
     return set.type != DatasetType::lexicon;
   }));
-  table.keys_of(scope::every_config(), KeyRole::data);
+  table.set_scope(make_unrestricted_scope(), KeyRole::data);
   table.add("batch_size", &DataConfig::batch_size, "sequences per batch, summed over all processes")
       .range(1, kLargestSize)
       .used_by_benchmarks();
-  table.keys_of(scope::independent_examples(), KeyRole::training);
+  table.set_scope(make_independent_example_scope(), KeyRole::training);
   table.add("shuffle", &DataConfig::shuffle, "use a new random order in each epoch");
-  table.keys_of(scope::every_config(), KeyRole::data);
+  table.set_scope(make_unrestricted_scope(), KeyRole::data);
   table.add("limit", &DataConfig::limit, "training examples to use; 0: all").at_least(0);
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("eval_limit", &DataConfig::eval_limit, "evaluation examples to use; 0: all")
       .at_least(0)
       .may_change_on_resume();
-  table.keys_of(scope::image_folders(), KeyRole::model);
+  table.set_scope(make_image_folder_scope(), KeyRole::model);
   table
       .add("image_size", &DataConfig::image_size,
            "side of the square images; pictures are cropped at the centre and averaged")
       .range(2, 512);
-  table.keys_of(scope::color_images(), KeyRole::model);
+  table.set_scope(make_color_image_scope(), KeyRole::model);
   table.add("color", &DataConfig::color, "rgb or gray").one_of({"rgb", "gray"});
-  table.keys_of(scope::image_folders(), KeyRole::data);
+  table.set_scope(make_image_folder_scope(), KeyRole::data);
   table.add("bad_images", &DataConfig::bad_images, "treatment of files that cannot be used")
       .one_of({"drop", "refuse"});
   table.add("image_cache", &DataConfig::image_cache, "folder for decoded pictures; empty: none")
       .may_change_on_resume();
-  table.keys_of(scope::known_images(), KeyRole::model);
+  table.set_scope(make_known_image_scope(), KeyRole::model);
   table.add("downscale", &DataConfig::downscale, "average blocks of k x k pixels")
       .one_of_integers({1, 2, 4, 7});
-  table.keys_of(scope::speech_or_known_images(), KeyRole::data);
+  table.set_scope(make_speech_or_known_image_scope(), KeyRole::data);
   table.add("validation", &DataConfig::validation, "examples held out from the end of the training split")
       .at_least(0);
-  table.keys_of(scope::generated_sequences(), KeyRole::model);
+  table.set_scope(make_generated_sequence_scope(), KeyRole::model);
   table
       .add("max_length", &DataConfig::max_length,
            "sequence length; listops and sets: largest number of tokens or elements")
       .range(8, kLargestSize);
-  table.keys_of(scope::has_varied_lengths(), KeyRole::data);
+  table.set_scope(make_varied_length_scope(), KeyRole::data);
   table
       .add("min_length", &DataConfig::min_length,
            "smallest number of tokens or elements; 0: a quarter of max_length")
       .range(0, kLargestSize);
-  table.keys_of(scope::mixtures_of_gaussians(), KeyRole::model);
+  table.set_scope(make_gaussian_mixture_scope(), KeyRole::model);
   table.add("components", &DataConfig::components, "components of a mixture of Gaussians").range(1, 1000);
-  table.keys_of(scope::listops(), KeyRole::data);
+  table.set_scope(make_listops_scope(), KeyRole::data);
   table.add("max_depth", &DataConfig::max_depth, "levels of nested operations").range(2, 1000);
   table.add("max_args", &DataConfig::max_args, "largest number of operands of an operation").range(2, 1000);
-  table.keys_of(scope::symbols(), KeyRole::model);
+  table.set_scope(make_symbol_sequence_scope(), KeyRole::model);
   table.add("symbols", &DataConfig::symbols, "symbols besides the separator").range(1, 65535);
 }
 
-void add_data_paths(std::vector<SchemaKey>& keys) {
+void add_data_path_keys(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
-  table.keys_of(scope::data_paths(), KeyRole::data);
+  table.set_scope(make_data_path_scope(), KeyRole::data);
   table
       .add("path", &DataConfig::path,
            "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures and speech: "
            "folder; "
            "empty: the folder in the data directories")
       .may_change_on_resume();
-  table.keys_of(scope::shared_splits(), KeyRole::data);
+  table.set_scope(make_split_share_scope(), KeyRole::data);
   table
       .add("valid_share", &DataConfig::valid_share,
            "share of the data for validation; text: before the test share")
@@ -107,22 +107,22 @@ void add_data_paths(std::vector<SchemaKey>& keys) {
       .may_change_on_resume();
 }
 
-void add_text_data(std::vector<SchemaKey>& keys) {
+void add_text_keys(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
-  table.keys_of(scope::texts(), KeyRole::model);
+  table.set_scope(make_text_scope(), KeyRole::model);
   table
       .add("tokenizer", &DataConfig::tokenizer,
            "bytes: any data; characters: the characters of a UTF-8 text; sentencepiece: pieces of words")
       .one_of({"bytes", "characters", "sentencepiece"});
-  table.keys_of(scope::sentencepiece(), KeyRole::data);
+  table.set_scope(make_sentencepiece_scope(), KeyRole::data);
   table.add("sentencepiece_model", &DataConfig::sentencepiece_model,
             "file of a SentencePiece model; empty: train a model from the text");
-  table.keys_of(scope::trained_sentencepiece(), KeyRole::data);
+  table.set_scope(make_trained_sentencepiece_scope(), KeyRole::data);
   table.add("vocabulary", &DataConfig::vocabulary, "tokens of a trained SentencePiece model").range(2, 65536);
-  table.keys_of(scope::texts(), KeyRole::model);
+  table.set_scope(make_text_scope(), KeyRole::model);
   table.add("sequence_length", &DataConfig::sequence_length, "tokens that a window predicts")
       .range(1, kLargestSize);
-  table.keys_of(scope::texts(), KeyRole::data);
+  table.set_scope(make_text_scope(), KeyRole::data);
   table
       .add("eval_context", &DataConfig::eval_context,
            "tokens that each window of an evaluation repeats from the previous window and does not score; "
@@ -132,44 +132,45 @@ void add_text_data(std::vector<SchemaKey>& keys) {
             "divide the text into batch_size parts and read a segment of each part per batch, in order");
 }
 
-void add_speech_data(std::vector<SchemaKey>& keys) {
+void add_speech_keys(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
-  table.keys_of(scope::speech(), KeyRole::data);
+  table.set_scope(make_speech_data_scope(), KeyRole::data);
   table.add("max_frames", &DataConfig::max_frames, "largest number of frames in a batch, padding included")
       .range(1, 1e9);
-  table.keys_of(scope::parts(), KeyRole::data);
-  table.add("train_part", &DataConfig::train_part,
-            "folder of the training part in data.path; empty: " + defaults_text(&CatalogueEntry::train_part));
+  table.set_scope(make_corpus_part_scope(), KeyRole::data);
   table.add(
-      "valid_part", &DataConfig::valid_part,
-      "folder of the part that training evaluates on; empty: " + defaults_text(&CatalogueEntry::valid_part));
+      "train_part", &DataConfig::train_part,
+      "folder of the training part in data.path; empty: " + describe_defaults(&CatalogueEntry::train_part));
+  table.add("valid_part", &DataConfig::valid_part,
+            "folder of the part that training evaluates on; empty: " +
+                describe_defaults(&CatalogueEntry::valid_part));
   table.add("test_part", &DataConfig::test_part,
-            "folder of the test part; empty: " + defaults_text(&CatalogueEntry::test_part));
-  table.keys_of(scope::lexicon(), KeyRole::data);
+            "folder of the test part; empty: " + describe_defaults(&CatalogueEntry::test_part));
+  table.set_scope(make_lexicon_scope(), KeyRole::data);
   table
       .add("lexicon", &DataConfig::lexicon,
            "file with the phones of words; empty: CMUdict in the data directories, or none for kaldi, whose "
            "text then consists of phones")
       .may_change_on_resume();
-  table.keys_of(scope::unknown_words(), KeyRole::data);
+  table.set_scope(make_unknown_word_scope(), KeyRole::data);
   table
       .add("unknown_words", &DataConfig::unknown_words,
            "treatment of utterances with words that the lexicon lacks")
       .one_of({"refuse", "drop"});
-  table.keys_of(scope::speech(), KeyRole::data);
+  table.set_scope(make_speech_data_scope(), KeyRole::data);
   table.add("bad_utterances", &DataConfig::bad_utterances, "treatment of utterances that cannot be used")
       .one_of({"drop", "refuse"});
-  table.keys_of(scope::timit(), KeyRole::data);
+  table.set_scope(make_timit_scope(), KeyRole::data);
   table.add("phone_set", &DataConfig::phone_set, "phones that the model is trained on; scores use 39 phones")
       .one_of({"timit61", "timit48", "timit39"});
 }
 
-void add_speech_features(std::vector<SchemaKey>& keys) {
+void add_speech_feature_keys(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
-  table.keys_of(scope::recordings(), KeyRole::features);
+  table.set_scope(make_recording_scope(), KeyRole::features);
   table
       .add("sample_rate", &DataConfig::sample_rate,
-           "samples per second; 0: " + defaults_text(&CatalogueEntry::sample_rate))
+           "samples per second; 0: " + describe_defaults(&CatalogueEntry::sample_rate))
       .range(0, 192000);
   table.add("resample", &DataConfig::resample,
             "convert recordings of another rate; by default they are refused");
@@ -182,18 +183,18 @@ void add_speech_features(std::vector<SchemaKey>& keys) {
            "longest recording or segment; decoding stops at this limit; 0: no limit")
       .range(0, 1e9);
   table.add("num_mel_bins", &DataConfig::num_mel_bins, "number of mel filters").range(1, 1024);
-  table.keys_of(scope::recordings(), KeyRole::training);
+  table.set_scope(make_recording_scope(), KeyRole::training);
   table.add("dither", &DataConfig::dither, "noise on training recordings, in 16-bit samples").range(0, 1000);
-  table.keys_of(scope::speech(), KeyRole::features);
+  table.set_scope(make_speech_data_scope(), KeyRole::features);
   table.add("deltas", &DataConfig::deltas, "time derivatives of the features, up to this order").range(0, 2);
   table.add("cmvn", &DataConfig::cmvn, "frames over which the mean of the features is subtracted")
       .one_of({"none", "utterance", "speaker", "global"});
-  table.keys_of(scope::normalised_features(), KeyRole::features);
+  table.set_scope(make_normalised_feature_scope(), KeyRole::features);
   table.add("cmvn_variance", &DataConfig::cmvn_variance, "also divide by the standard deviation");
-  table.keys_of(scope::speech(), KeyRole::training);
+  table.set_scope(make_speech_data_scope(), KeyRole::training);
   table.add("spec_augment", &DataConfig::spec_augment,
             "mask frequency bands and time spans in training, as SpecAugment");
-  table.keys_of(scope::apply_spec_augment(), KeyRole::training);
+  table.set_scope(make_spec_augment_scope(), KeyRole::training);
   table.add("frequency_masks", &DataConfig::frequency_masks, "number of frequency masks").range(0, 100);
   table.add("frequency_width", &DataConfig::frequency_width, "largest number of bins in a frequency mask")
       .range(0, 1024);
@@ -202,7 +203,7 @@ void add_speech_features(std::vector<SchemaKey>& keys) {
       .range(0, kLargestSize);
   table.add("time_share", &DataConfig::time_share, "largest share of the utterance in a time mask")
       .range(0, 1);
-  table.keys_of(scope::speech(), KeyRole::data);
+  table.set_scope(make_speech_data_scope(), KeyRole::data);
   table.add("feature_cache", &DataConfig::feature_cache, "folder for computed features; empty: memory only")
       .may_change_on_resume();
 }

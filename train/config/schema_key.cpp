@@ -5,30 +5,30 @@
 
 namespace tapeformer {
 
-const KeyCondition* SchemaKey::broken_condition(const Config& config) const {
+const KeyCondition* SchemaKey::find_unmet_condition(const Config& config) const {
   for (const KeyCondition& condition : scope)
     if (!condition.holds(config)) return &condition;
   return nullptr;
 }
 
-std::string SchemaKey::reason_unused_by(ConfigUse use) const {
-  if (use == ConfigUse::training || role == KeyRole::model) return "";
-  if (use == ConfigUse::benchmark && in_benchmarks) return "";
+std::string SchemaKey::explain_unused_by(ConfigPurpose purpose) const {
+  if (purpose == ConfigPurpose::training || role == KeyRole::model) return "";
+  if (purpose == ConfigPurpose::benchmark && is_used_by_benchmarks) return "";
   if (role == KeyRole::process && spec.name != "name")
     return "has an effect in training only; use --" + spec.name;
   if (role == KeyRole::process || role == KeyRole::training) return "has an effect in training only";
-  if (use == ConfigUse::evaluation) return "";
-  if (role == KeyRole::features && use == ConfigUse::transcription) return "";
+  if (purpose == ConfigPurpose::evaluation) return "";
+  if (role == KeyRole::features && purpose == ConfigPurpose::transcription) return "";
   return "belongs to data sets, and this command reads no data set";
 }
 
 SchemaKey& SchemaKey::may_change_on_resume() {
-  changes_on_resume = true;
+  is_changeable_on_resume = true;
   return *this;
 }
 
 SchemaKey& SchemaKey::used_by_benchmarks() {
-  in_benchmarks = true;
+  is_used_by_benchmarks = true;
   return *this;
 }
 
@@ -53,7 +53,7 @@ SchemaKey& SchemaKey::one_of(std::vector<std::string> choices) {
 }
 
 SchemaKey& SchemaKey::one_of_integers(std::vector<int64_t> choices) {
-  problem = [choices = std::move(choices)](const OptionValue& value) -> std::string {
+  find_error = [choices = std::move(choices)](const OptionValue& value) -> std::string {
     const int64_t number = std::get<int64_t>(value);
     if (std::find(choices.begin(), choices.end(), number) != choices.end()) return "";
     std::string text = "expected one of";

@@ -16,29 +16,29 @@ namespace tapeformer {
 // commands that use it. If the value is a list of integers, its OptionValue is a list of doubles, and
 // `integers_only` is true.
 struct SchemaKey {
-  std::string table;
+  std::string table_name;
   OptionSpec spec;
   KeyScope scope;  // configs in which the key has an effect
   KeyRole role = KeyRole::training;
-  bool in_benchmarks = false;      // whether benchmarks use the key
-  bool changes_on_resume = false;  // whether a resumed run may change the value
+  bool is_used_by_benchmarks = false;    // whether benchmarks use the key
+  bool is_changeable_on_resume = false;  // whether a resumed run may change the value
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
   bool integers_only = false;  // whether the elements of a list must be integers
-  size_t count = 0;            // length of a list; 0: any length
-  bool scalar = false;         // whether a single string stands for a list of one string
+  size_t list_length = 0;      // length of a list; 0: any length
+  bool allow_scalar = false;   // whether a single string stands for a list of one string
   // Returns the problem with a value, or "" for a valid value. If the function is empty, all values that
   // match `spec` are valid.
-  std::function<std::string(const OptionValue&)> problem;
+  std::function<std::string(const OptionValue&)> find_error;
 
-  std::string name() const { return table + "." + spec.name; }
-  ListForm list_form() const { return {integers_only, count, scalar}; }
+  std::string name() const { return table_name + "." + spec.name; }
+  ListConstraints list_constraints() const { return {integers_only, list_length, allow_scalar}; }
   // Returns the first condition of `scope` that does not hold, or null if all conditions hold and the key has
   // an effect.
-  const KeyCondition* broken_condition(const Config& config) const;
+  const KeyCondition* find_unmet_condition(const Config& config) const;
   // Returns the reason why a command with this purpose does not use the key, or "" if the command uses the
   // key.
-  std::string reason_unused_by(ConfigUse use) const;
+  std::string explain_unused_by(ConfigPurpose purpose) const;
 
   SchemaKey& range(double min, double max);
   SchemaKey& at_least(double min);

@@ -32,62 +32,59 @@ enum class KeyRole {
   training,
 };
 
-namespace scope {
-
-KeyScope every_config();
+KeyScope make_unrestricted_scope();
 // Returns all conditions of `a` and of `b`.
-KeyScope both(KeyScope a, const KeyScope& b);
+KeyScope combine_scopes(KeyScope a, const KeyScope& b);
 
-KeyScope data_paths();     // data sets that take data.path
-KeyScope known_images();   // data sets of images of a known size
-KeyScope image_folders();  // the data set "images": folders with pictures of the user
-KeyScope color_images();   // data sets of images that can be RGB
-KeyScope symbols();
-KeyScope generated_sequences();
-KeyScope listops();
-KeyScope has_varied_lengths();  // generated data sets with data.min_length
-KeyScope mixtures_of_gaussians();
-KeyScope speech_or_known_images();
-KeyScope texts();
-KeyScope independent_examples();  // data sets whose batches do not continue the previous batches
-KeyScope shared_splits();         // data sets whose validation and test splits are shares of the data
-KeyScope sentencepiece();
-KeyScope trained_sentencepiece();
-KeyScope speech();
-KeyScope recordings();  // data sets of speech whose features are computed from audio
-KeyScope parts();       // speech corpora with one folder for each part
-KeyScope lexicon();     // data sets of speech whose labels may be words
-KeyScope unknown_words();
-KeyScope timit();
-KeyScope normalised_features();
-KeyScope apply_spec_augment();
+KeyScope make_data_path_scope();     // data sets that take data.path
+KeyScope make_known_image_scope();   // data sets of images of a known size
+KeyScope make_image_folder_scope();  // the data set "images": folders with pictures of the user
+KeyScope make_color_image_scope();   // data sets of images that can be RGB
+KeyScope make_symbol_sequence_scope();
+KeyScope make_generated_sequence_scope();
+KeyScope make_listops_scope();
+KeyScope make_varied_length_scope();  // generated data sets with data.min_length
+KeyScope make_gaussian_mixture_scope();
+KeyScope make_speech_or_known_image_scope();
+KeyScope make_text_scope();
+KeyScope make_independent_example_scope();  // data sets whose batches do not continue the previous batches
+KeyScope make_split_share_scope();  // data sets whose validation and test splits are shares of the data
+KeyScope make_sentencepiece_scope();
+KeyScope make_trained_sentencepiece_scope();
+KeyScope make_speech_data_scope();
+KeyScope make_recording_scope();    // data sets of speech whose features are computed from audio
+KeyScope make_corpus_part_scope();  // speech corpora with one folder for each part
+KeyScope make_lexicon_scope();      // data sets of speech whose labels may be words
+KeyScope make_unknown_word_scope();
+KeyScope make_timit_scope();
+KeyScope make_normalised_feature_scope();
+KeyScope make_spec_augment_scope();
 
-KeyScope image_models();
-KeyScope sequence_models();
-KeyScope set_models();
-KeyScope classifiers();
-KeyScope autoregressive_models();
-KeyScope models_with_positions();
-KeyScope speech_models();
-KeyScope transformers();
-KeyScope causal_choice();
-KeyScope lstms();
-KeyScope concatenated_positions();
-KeyScope axial_positions();
-KeyScope subsampled();
-KeyScope layer_dropout();
+KeyScope make_image_model_scope();
+KeyScope make_sequence_model_scope();
+KeyScope make_set_model_scope();
+KeyScope make_classifier_scope();
+KeyScope make_autoregressive_model_scope();
+KeyScope make_positional_model_scope();
+KeyScope make_speech_model_scope();
+KeyScope make_transformer_scope();
+KeyScope make_causal_choice_scope();
+KeyScope make_lstm_scope();
+KeyScope make_concatenated_position_scope();
+KeyScope make_axial_position_scope();
+KeyScope make_subsampling_scope();
+KeyScope make_layer_dropout_scope();
 // Returns the conditions under which model.attention_dropout has an effect.
-KeyScope attention_dropout(const AttentionCatalogue& catalogue);
+KeyScope make_attention_dropout_scope(const AttentionCatalogue& catalogue);
 
-KeyScope cuda_devices();
-KeyScope float32_products();
-KeyScope sgd();
-KeyScope adafactor();
-KeyScope adaptive_optimizers();
-KeyScope elementwise_optimizers();  // optimizers that update each element separately
-KeyScope clipping();
-KeyScope schedules(const std::vector<std::string>& kinds);
-KeyScope dropout();
+KeyScope make_cuda_device_scope();
+KeyScope make_float32_product_scope();
+KeyScope make_sgd_scope();
+KeyScope make_adafactor_scope();
+KeyScope make_adaptive_optimizer_scope();
+KeyScope make_elementwise_optimizer_scope();  // optimizers that update each element separately
+KeyScope make_clipping_scope();
+KeyScope make_schedule_scope(const std::vector<std::string>& kinds);
+KeyScope make_dropout_scope();
 
-}  // namespace scope
 }  // namespace tapeformer

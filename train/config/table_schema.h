@@ -37,24 +37,24 @@ T from_option(const OptionValue& value) {
 template <class Section>
 class TableSchema {
  public:
-  TableSchema(std::vector<SchemaKey>& keys, std::string table, Section Config::*section)
-      : keys_(keys), table_(std::move(table)), section_(section) {}
+  TableSchema(std::vector<SchemaKey>& keys, std::string table_name, Section Config::*section)
+      : keys_(keys), table_name_(std::move(table_name)), section_(section) {}
 
   // Sets the conditions (KeyScope) and the role of the keys that are added afterwards.
-  void keys_of(KeyScope scope, KeyRole role) {
+  void set_scope(KeyScope scope, KeyRole role) {
     scope_ = std::move(scope);
     role_ = role;
   }
   // Declares that benchmarks use the keys that are added afterwards.
-  void used_by_benchmarks() { in_benchmarks_ = true; }
+  void used_by_benchmarks() { are_used_by_benchmarks_ = true; }
 
   template <class T>
   SchemaKey& add(const char* name, T Section::*member, const std::string& help) {
     SchemaKey key;
-    key.table = table_;
+    key.table_name = table_name_;
     key.scope = scope_.value();  // throws if keys_of was not called
     key.role = role_;
-    key.in_benchmarks = in_benchmarks_;
+    key.is_used_by_benchmarks = are_used_by_benchmarks_;
     key.get = [section = section_, member](const Config& config) {
       return to_option(config.*section.*member);
     };
@@ -72,18 +72,18 @@ class TableSchema {
 
  private:
   std::vector<SchemaKey>& keys_;
-  std::string table_;
+  std::string table_name_;
   Section Config::*section_;
   std::optional<KeyScope> scope_;
   KeyRole role_ = KeyRole::training;
-  bool in_benchmarks_ = false;
+  bool are_used_by_benchmarks_ = false;
 };
 
 // The functions below append the keys of the table [data].
-void add_data(std::vector<SchemaKey>& keys);
-void add_data_paths(std::vector<SchemaKey>& keys);
-void add_text_data(std::vector<SchemaKey>& keys);
-void add_speech_data(std::vector<SchemaKey>& keys);
-void add_speech_features(std::vector<SchemaKey>& keys);
+void add_data_keys(std::vector<SchemaKey>& keys);
+void add_data_path_keys(std::vector<SchemaKey>& keys);
+void add_text_keys(std::vector<SchemaKey>& keys);
+void add_speech_keys(std::vector<SchemaKey>& keys);
+void add_speech_feature_keys(std::vector<SchemaKey>& keys);
 
 }  // namespace tapeformer

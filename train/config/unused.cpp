@@ -26,56 +26,59 @@ bool is_default(const SchemaKey& key, const Config& config) {
 
 void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
                 const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
-  for (const Setting& setting : layers.file.settings) {
+  for (const Setting& setting : layers.file_layer.settings) {
     const SchemaKey* key = find_key(schema, setting);
-    if (!key && setting.table != "attention") continue;
+    if (!key && setting.table_name != "attention") continue;
     if (key && is_default(*key, layers.file_config)) continue;
     // A key of [attention] has an effect if and only if model.attention has an effect.
     const std::string name = key ? setting.name() : "model.attention";
-    const std::string reason = why_unused(layers.config, name, catalogue);
+    const std::string reason = explain_unused_key(layers.config, name, catalogue);
     if (reason.empty()) continue;
-    if (why_unused(layers.file_config, name, catalogue).empty())
-      log_warning(setting.key_position.text(), ": ", setting.name(), " has no effect: it ", reason);
+    if (explain_unused_key(layers.file_config, name, catalogue).empty())
+      log_warning(setting.key_position.to_string(), ": ", setting.name(), " has no effect: it ", reason);
     else
       problems.push_back({setting.key_position, setting.name() + ": " + reason});
   }
 }
 
-void check_sets(const UserLayers& layers, ConfigUse use, const AttentionCatalogue& catalogue,
+void check_sets(const UserLayers& layers, ConfigPurpose purpose, const AttentionCatalogue& catalogue,
                 const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
-  for (const Setting& setting : layers.sets.settings) {
+  for (const Setting& setting : layers.set_option_layer.settings) {
     const SchemaKey* key = find_key(schema, setting);
-    if (!key && setting.table != "attention") continue;
+    if (!key && setting.table_name != "attention") continue;
     // A --set option that resets a key of the file to its default is allowed even if the key has no effect.
     if (key && is_default(*key, layers.config) && !is_default(*key, layers.file_config)) continue;
-    std::string reason = why_unused(layers.config, key ? setting.name() : "model.attention", catalogue);
-    if (key && reason.empty()) reason = key->reason_unused_by(use);
+    std::string reason =
+        explain_unused_key(layers.config, key ? setting.name() : "model.attention", catalogue);
+    if (key && reason.empty()) reason = key->explain_unused_by(purpose);
     if (!reason.empty()) problems.push_back({setting.key_position, setting.name() + ": " + reason});
   }
 }
 
 }  // namespace
 
-void check_unused(const UserLayers& layers, const ConfigLoadOptions& options,
-                  const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
-                  std::vector<ConfigProblem>& problems) {
-  if (options.unused == UnusedKeys::ignore) return;
-  if (options.unused == UnusedKeys::refuse && !is_complete(layers.file, schema))
+void check_unused_keys(const UserLayers& layers, const ConfigLoadOptions& options,
+                       const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
+                       std::vector<ConfigProblem>& problems) {
+  if (options.unused_keys == UnusedKeyPolicy::ignore) return;
+  if (options.unused_keys == UnusedKeyPolicy::refuse && !is_complete(layers.file_layer, schema))
     check_file(layers, catalogue, schema, problems);
-  check_sets(layers, options.use, catalogue, schema, problems);
+  check_sets(layers, options.purpose, catalogue, schema, problems);
 }
 
-void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema) {
+void reset_unused_keys(Config& config, const AttentionCatalogue& catalogue,
+                       const std::vector<SchemaKey>& schema) {
   // Resetting a key may remove the effect of other keys, so the loop repeats until nothing changes.
   for (bool changed = true; changed;) {
     changed = false;
     for (const SchemaKey& key : schema) {
-      if (!key.broken_condition(config) || is_default(key, config)) continue;
+      if (!key.find_unmet_condition(config) || is_default(key, config)) continue;
       key.set(config, key.spec.default_value);
       changed = true;
     }
   }
-  if (!uses_attention(config)) config.attention = default_attention(catalogue, config.model.attention);
+  if (!uses_attention(config))
+    config.attention = make_default_attention_tables(catalogue, config.model.attention);
 }
 
 }  // namespace tapeformer

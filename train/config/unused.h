@@ -11,19 +11,20 @@ namespace tapeformer {
 
 // The config file and the --set options of a user, and the configs that result from these settings.
 struct UserLayers {
-  const ConfigLayer& file;    // settings of the config file, without the files that it extends
-  const ConfigLayer& sets;    // settings of the --set options
-  const Config& file_config;  // config of all files without --set
-  const Config& config;       // config of all files with --set
+  const ConfigLayer& file_layer;        // settings of the config file, without the files that it extends
+  const ConfigLayer& set_option_layer;  // settings of the --set options
+  const Config& file_config;            // config of all files without --set
+  const Config& config;                 // config of all files with --set
 };
 
-// Appends a problem for every setting that has no effect, if `options.unused` does not allow such settings.
-// If a setting of the file has no effect only because of a --set option, logs a warning instead.
-void check_unused(const UserLayers& layers, const ConfigLoadOptions& options,
-                  const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
-                  std::vector<ConfigProblem>& problems);
+// Appends a problem for every setting that has no effect, if `options.unused_keys` does not allow such
+// settings. If a setting of the file has no effect only because of a --set option, logs a warning instead.
+void check_unused_keys(const UserLayers& layers, const ConfigLoadOptions& options,
+                       const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
+                       std::vector<ConfigProblem>& problems);
 
 // Sets every key that has no effect in `config` to its default value.
-void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema);
+void reset_unused_keys(Config& config, const AttentionCatalogue& catalogue,
+                       const std::vector<SchemaKey>& schema);
 
 }  // namespace tapeformer

@@ -7,44 +7,44 @@
 namespace tapeformer {
 namespace {
 
-std::string number_text(double value) {
+std::string format_number(double value) {
   char buffer[32];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
   return {buffer, end};
 }
 
-std::string float_text(double value) {
-  std::string text = number_text(value);
+std::string format_float(double value) {
+  std::string text = format_number(value);
   // TOML reads "1" as an integer. The texts inf and nan contain "n" and stay unchanged.
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
 }
 
-std::string range_text(const OptionSpec& spec) {
+std::string describe_range(const OptionSpec& spec) {
   const bool low = std::isfinite(spec.min), high = std::isfinite(spec.max);
   if (low && spec.max == std::nextafter(1.0, 0.0))
-    return " of at least " + number_text(spec.min) + " and below 1";
-  if (low && high) return " from " + number_text(spec.min) + " to " + number_text(spec.max);
-  if (low) return " of at least " + number_text(spec.min);
-  if (high) return " of at most " + number_text(spec.max);
+    return " of at least " + format_number(spec.min) + " and below 1";
+  if (low && high) return " from " + format_number(spec.min) + " to " + format_number(spec.max);
+  if (low) return " of at least " + format_number(spec.min);
+  if (high) return " of at most " + format_number(spec.max);
   return "";
 }
 
-std::string choices_text(const std::vector<std::string>& choices) {
+std::string describe_choices(const std::vector<std::string>& choices) {
   std::string text;
-  for (const auto& choice : choices) text += (text.empty() ? "" : ", ") + quoted(choice);
+  for (const auto& choice : choices) text += (text.empty() ? "" : ", ") + quote_toml_string(choice);
   return text;
 }
 
-bool in_range(double value, const OptionSpec& spec) {
+bool is_in_range(double value, const OptionSpec& spec) {
   return std::isfinite(value) && value >= spec.min && value <= spec.max;
 }
 
 // Returns the number in a raw value, or std::nullopt if the value is not a number. If `integers_only` is
 // true, also returns std::nullopt for floating-point numbers.
-std::optional<double> as_number(const RawValue& raw, bool integers_only) {
-  if (auto integer = std::get_if<int64_t>(&raw.data)) return static_cast<double>(*integer);
-  if (auto number = std::get_if<double>(&raw.data); number && !integers_only) return *number;
+std::optional<double> to_number(const RawValue& raw, bool integers_only) {
+  if (auto integer = std::get_if<int64_t>(&raw.value)) return static_cast<double>(*integer);
+  if (auto number = std::get_if<double>(&raw.value); number && !integers_only) return *number;
   return std::nullopt;
 }
 
@@ -55,19 +55,19 @@ bool is_choice(const std::string& text, const OptionSpec& spec) {
 
 // Converts a list. If the type, the range or the choices of an element do not match, returns std::nullopt and
 // sets `culprit` to a description of the element.
-std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
-                                      const ListForm& form, std::string& culprit) {
+std::optional<OptionValue> convert_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
+                                        const ListConstraints& form, std::string& culprit) {
   std::vector<double> numbers;
   std::vector<std::string> texts;
   const bool of_numbers = std::holds_alternative<std::vector<double>>(spec.default_value);
   for (const auto& element : raw) {
-    culprit = element.found + " in the list";
+    culprit = element.description + " in the list";
     if (of_numbers) {
-      const auto number = as_number(element, form.integers_only);
-      if (!number || !in_range(*number, spec)) return std::nullopt;
+      const auto number = to_number(element, form.integers_only);
+      if (!number || !is_in_range(*number, spec)) return std::nullopt;
       numbers.push_back(*number);
     } else {
-      const auto text = std::get_if<std::string>(&element.data);
+      const auto text = std::get_if<std::string>(&element.value);
       if (!text || !is_choice(*text, spec)) return std::nullopt;
       texts.push_back(*text);
     }
@@ -78,84 +78,84 @@ std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const Op
 
 // Converts a value to the type of the option. Returns std::nullopt if the type, the range or the choices do
 // not match. If a list element does not match, sets `culprit` to a description of the element.
-std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
+std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListConstraints& form,
                                    std::string& culprit) {
   const OptionValue& type = spec.default_value;
   if (std::holds_alternative<bool>(type)) {
-    if (auto value = std::get_if<bool>(&raw.data)) return *value;
+    if (auto value = std::get_if<bool>(&raw.value)) return *value;
   } else if (std::holds_alternative<int64_t>(type)) {
-    auto value = std::get_if<int64_t>(&raw.data);
-    if (value && in_range(static_cast<double>(*value), spec)) return *value;
+    auto value = std::get_if<int64_t>(&raw.value);
+    if (value && is_in_range(static_cast<double>(*value), spec)) return *value;
   } else if (std::holds_alternative<double>(type)) {
-    const auto value = as_number(raw, false);
-    if (value && in_range(*value, spec)) return *value;
+    const auto value = to_number(raw, false);
+    if (value && is_in_range(*value, spec)) return *value;
   } else if (std::holds_alternative<std::string>(type)) {
-    auto value = std::get_if<std::string>(&raw.data);
+    auto value = std::get_if<std::string>(&raw.value);
     if (value && is_choice(*value, spec)) return *value;
-  } else if (form.scalar && std::holds_alternative<std::string>(raw.data)) {
-    const auto& text = std::get<std::string>(raw.data);
+  } else if (form.allow_scalar && std::holds_alternative<std::string>(raw.value)) {
+    const auto& text = std::get<std::string>(raw.value);
     if (is_choice(text, spec)) return std::vector<std::string>{text};
-  } else if (auto list = std::get_if<std::vector<RawValue>>(&raw.data)) {
-    if (form.count == 0 || list->size() == form.count) return typed_list(*list, spec, form, culprit);
+  } else if (auto list = std::get_if<std::vector<RawValue>>(&raw.value)) {
+    if (form.length == 0 || list->size() == form.length) return convert_list(*list, spec, form, culprit);
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
-                                       std::string& problem) {
-  std::string culprit = raw.found;
+std::optional<OptionValue> convert_to_typed_value(const RawValue& raw, const OptionSpec& spec,
+                                                  const ListConstraints& form, std::string& error) {
+  std::string culprit = raw.description;
   auto value = convert(raw, spec, form, culprit);
   if (value) return value;
-  problem = "expected " + describe_expected(spec, form) + ", got " + culprit;
+  error = "expected " + describe_expected(spec, form) + ", got " + culprit;
   std::vector<RawValue> elements{raw};
-  if (auto list = std::get_if<std::vector<RawValue>>(&raw.data)) elements = *list;
+  if (auto list = std::get_if<std::vector<RawValue>>(&raw.value)) elements = *list;
   for (const RawValue& element : elements) {
-    const auto text = std::get_if<std::string>(&element.data);
+    const auto text = std::get_if<std::string>(&element.value);
     if (!text || is_choice(*text, spec)) continue;
     const std::string near = find_nearest_name(*text, spec.choices);
-    if (!near.empty()) problem += "; did you mean " + quoted(near) + "?";
+    if (!near.empty()) error += "; did you mean " + quote_toml_string(near) + "?";
     break;
   }
   return std::nullopt;
 }
 
-std::string describe_expected(const OptionSpec& spec, const ListForm& form) {
+std::string describe_expected(const OptionSpec& spec, const ListConstraints& form) {
   const OptionValue& type = spec.default_value;
   if (std::holds_alternative<bool>(type)) return "true or false";
-  if (std::holds_alternative<int64_t>(type)) return "an integer" + range_text(spec);
-  if (std::holds_alternative<double>(type)) return "a number" + range_text(spec);
+  if (std::holds_alternative<int64_t>(type)) return "an integer" + describe_range(spec);
+  if (std::holds_alternative<double>(type)) return "a number" + describe_range(spec);
   if (std::holds_alternative<std::string>(type))
-    return spec.choices.empty() ? "a string" : "one of " + choices_text(spec.choices);
-  if (form.scalar)
-    return (spec.choices.empty() ? "a string" : "one of " + choices_text(spec.choices)) +
+    return spec.choices.empty() ? "a string" : "one of " + describe_choices(spec.choices);
+  if (form.allow_scalar)
+    return (spec.choices.empty() ? "a string" : "one of " + describe_choices(spec.choices)) +
            " or a list of them";
-  const std::string list = "a list of " + (form.count ? std::to_string(form.count) + " " : "");
+  const std::string list = "a list of " + (form.length ? std::to_string(form.length) + " " : "");
   if (std::holds_alternative<std::vector<double>>(type))
-    return list + (form.integers_only ? "integers" : "numbers") + range_text(spec);
-  return list + (spec.choices.empty() ? "strings" : "strings out of " + choices_text(spec.choices));
+    return list + (form.integers_only ? "integers" : "numbers") + describe_range(spec);
+  return list + (spec.choices.empty() ? "strings" : "strings out of " + describe_choices(spec.choices));
 }
 
-std::string option_text(const OptionValue& value, const ListForm& form) {
+std::string format_option_value(const OptionValue& value, const ListConstraints& form) {
   if (auto flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (auto integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
-  if (auto number = std::get_if<double>(&value)) return float_text(*number);
-  if (auto text = std::get_if<std::string>(&value)) return quoted(*text);
+  if (auto number = std::get_if<double>(&value)) return format_float(*number);
+  if (auto text = std::get_if<std::string>(&value)) return quote_toml_string(*text);
   std::string list;
   const auto add = [&list](const std::string& text) { list += (list.empty() ? "" : ", ") + text; };
   if (auto numbers = std::get_if<std::vector<double>>(&value)) {
     for (double number : *numbers)
-      add(form.integers_only ? std::to_string(static_cast<int64_t>(number)) : float_text(number));
+      add(form.integers_only ? std::to_string(static_cast<int64_t>(number)) : format_float(number));
   } else {
     const auto& texts = std::get<std::vector<std::string>>(value);
-    if (form.scalar && texts.size() == 1) return quoted(texts.front());
-    for (const auto& text : texts) add(quoted(text));
+    if (form.allow_scalar && texts.size() == 1) return quote_toml_string(texts.front());
+    for (const auto& text : texts) add(quote_toml_string(text));
   }
   return "[" + list + "]";
 }
 
-std::string quoted(const std::string& text) {
+std::string quote_toml_string(const std::string& text) {
   constexpr char kHex[] = "0123456789ABCDEF";
   std::string result = "\"";
   for (const char c : text) {

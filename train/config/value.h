@@ -12,34 +12,34 @@
 
 namespace tapeformer {
 
-// A parsed value, before its type is checked. `found` describes the value in errors, for example `string
-// "abc"`.
+// A parsed value, before its type is checked. `description` describes the value in errors, for example
+// `string "abc"`.
 struct RawValue {
-  std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<RawValue>> data;
-  std::string found;
+  std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<RawValue>> value;
+  std::string description;
 };
 
-// Restrictions of a list. If `integers_only` is true, all elements must be integers. `count` is the required
-// length; 0 allows any length. If `scalar` is true, a single string stands for a list of one string.
-struct ListForm {
+// Restrictions of a list. If `integers_only` is true, all elements must be integers. `length` is the required
+// length; 0 allows any length. If `allow_scalar` is true, a single string stands for a list of one string.
+struct ListConstraints {
   bool integers_only = false;
-  size_t count = 0;
-  bool scalar = false;
+  size_t length = 0;
+  bool allow_scalar = false;
 };
 
 // Converts a value to the type of spec.default_value. An integer is converted to a floating-point number if
 // the type requires it. A floating-point number is not converted to an integer. If the type, the range or the
-// choices do not match, returns std::nullopt and sets `problem` to "expected …, got …".
-std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
-                                       std::string& problem);
+// choices do not match, returns std::nullopt and sets `error` to "expected …, got …".
+std::optional<OptionValue> convert_to_typed_value(const RawValue& raw, const OptionSpec& spec,
+                                                  const ListConstraints& form, std::string& error);
 
 // Returns the type and range of an option, such as `an integer of at least 1` or `one of "post", "pre"`.
-std::string describe_expected(const OptionSpec& spec, const ListForm& form);
+std::string describe_expected(const OptionSpec& spec, const ListConstraints& form);
 
 // Returns the TOML text of a value. Doubles have the shortest form that is parsed to the same value.
-std::string option_text(const OptionValue& value, const ListForm& form = {});
+std::string format_option_value(const OptionValue& value, const ListConstraints& form = {});
 
 // Returns `text` as a TOML basic string with quotes.
-std::string quoted(const std::string& text);
+std::string quote_toml_string(const std::string& text);
 
 }  // namespace tapeformer

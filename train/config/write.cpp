@@ -19,7 +19,7 @@ bool has_several_kinds(const Config& config) {
 
 // Returns the options of all attention kinds by the names of their keys: "attention.OPTION", or
 // "attention.KIND.OPTION" if there are several kinds.
-std::map<std::string, OptionValue> attention_entries(const Config& config) {
+std::map<std::string, OptionValue> list_attention_entries(const Config& config) {
   std::map<std::string, OptionValue> entries;
   if (!uses_attention(config)) return entries;
   for (const auto& [kind, options] : config.attention)
@@ -28,31 +28,33 @@ std::map<std::string, OptionValue> attention_entries(const Config& config) {
   return entries;
 }
 
-// Returns the [attention] tables as TOML text. Options of attention kinds need no ListForm, because they are
-// never lists of integers.
-std::string attention_text(const Config& config) {
+// Returns the [attention] tables as TOML text. Options of attention kinds need no ListConstraints, because
+// they are never lists of integers.
+std::string format_attention_tables(const Config& config) {
   std::string text;
   for (const auto& [kind, options] : config.attention) {
     text += has_several_kinds(config) ? "\n[attention." + kind + "]\n" : "\n[attention]\n";
-    for (const auto& [option, value] : options.all()) text += option + " = " + option_text(value) + "\n";
+    for (const auto& [option, value] : options.all())
+      text += option + " = " + format_option_value(value) + "\n";
   }
   return text;
 }
 
 // Returns the keys of a table as TOML text.
-std::string table_text(const Config& config, const std::string& table, const std::vector<SchemaKey>& schema) {
+std::string format_table(const Config& config, const std::string& table,
+                         const std::vector<SchemaKey>& schema) {
   std::string text;
   for (const auto& key : schema)
-    if (key.table == table && !key.broken_condition(config))
-      text += key.spec.name + " = " + option_text(key.get(config), key.list_form()) + "\n";
+    if (key.table_name == table && !key.find_unmet_condition(config))
+      text += key.spec.name + " = " + format_option_value(key.get(config), key.list_constraints()) + "\n";
   return text;
 }
 
-std::string help_line(const OptionSpec& spec, const ListForm& form, const KeyScope& scope) {
+std::string format_help_line(const OptionSpec& spec, const ListConstraints& form, const KeyScope& scope) {
   std::string owners;
   for (const KeyCondition& condition : scope) owners += (owners.empty() ? "; for " : ", ") + condition.owner;
-  return "  " + spec.name + " = " + option_text(spec.default_value, form) + "\n      " + spec.help + " (" +
-         describe_expected(spec, form) + owners + ")\n";
+  return "  " + spec.name + " = " + format_option_value(spec.default_value, form) + "\n      " + spec.help +
+         " (" + describe_expected(spec, form) + owners + ")\n";
 }
 
 constexpr char kExtends[] = "extends";
@@ -62,39 +64,39 @@ constexpr char kExtendsHelp[] =
 }  // namespace
 
 std::string to_toml(const Config& config) {
-  const auto schema = config_schema(AttentionCatalogue{});
+  const auto schema = make_config_schema(AttentionCatalogue{});
   std::string text;
-  for (const auto& table : config_tables()) {
+  for (const auto& table : list_config_tables()) {
     if (table == "attention")
-      text += uses_attention(config) ? attention_text(config) : "";
+      text += uses_attention(config) ? format_attention_tables(config) : "";
     else
-      text += (text.empty() ? "[" : "\n[") + table + "]\n" + table_text(config, table, schema);
+      text += (text.empty() ? "[" : "\n[") + table + "]\n" + format_table(config, table, schema);
   }
   return text;
 }
 
-std::string config_help(const AttentionCatalogue& catalogue, const std::string& word) {
+std::string format_config_help(const AttentionCatalogue& catalogue, const std::string& word) {
   std::string text, heading;
   std::vector<std::string> names;
-  const auto add = [&](const std::string& table, const OptionSpec& spec, const ListForm& form,
+  const auto add = [&](const std::string& table, const OptionSpec& spec, const ListConstraints& form,
                        const KeyScope& scope, const std::string& kind = "") {
     names.push_back(table + "." + spec.name);
     const bool found = table == word || names.back().find(word) != std::string::npos ||
                        (!kind.empty() && (kind + "." + spec.name).find(word) != std::string::npos);
-    if (found) text += std::exchange(heading, "") + help_line(spec, form, scope);
+    if (found) text += std::exchange(heading, "") + format_help_line(spec, form, scope);
   };
-  const auto schema = config_schema(catalogue);
-  for (const auto& table : config_tables()) {
-    for (const auto& kind : table == "attention" ? catalogue.names : std::vector<std::string>()) {
+  const auto schema = make_config_schema(catalogue);
+  for (const auto& table : list_config_tables()) {
+    for (const auto& kind : table == "attention" ? catalogue.kind_names : std::vector<std::string>()) {
       const std::string kind_table = table + "." + kind;
-      heading =
-          "\n[attention]  # where model.attention = " + quoted(kind) + "; in lists: [" + kind_table + "]\n";
-      for (const auto& spec : catalogue.options(kind)) add(table, spec, {}, {}, kind_table);
+      heading = "\n[attention]  # where model.attention = " + quote_toml_string(kind) + "; in lists: [" +
+                kind_table + "]\n";
+      for (const auto& spec : catalogue.list_options(kind)) add(table, spec, {}, {}, kind_table);
       if (word.empty() || word == kind_table) text += std::exchange(heading, "");
     }
     heading = "\n[" + table + "]\n";
     for (const auto& key : schema)
-      if (key.table == table) add(table, key.spec, key.list_form(), key.scope);
+      if (key.table_name == table) add(table, key.spec, key.list_constraints(), key.scope);
   }
   if (std::string_view(kExtends).find(word) != std::string_view::npos) text = kExtendsHelp + text;
   if (!text.empty()) return text.substr(text.find_first_not_of('\n'));
@@ -104,16 +106,16 @@ std::string config_help(const AttentionCatalogue& catalogue, const std::string& 
                     (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }
 
-std::vector<std::string> differing_keys(const Config& a, const Config& b) {
-  const auto schema = config_schema(AttentionCatalogue{});
+std::vector<std::string> find_differing_keys(const Config& a, const Config& b) {
+  const auto schema = make_config_schema(AttentionCatalogue{});
   std::vector<std::string> names;
-  for (const auto& table : config_tables()) {
+  for (const auto& table : list_config_tables()) {
     for (const auto& key : schema) {
-      if (key.table != table || (key.broken_condition(a) && key.broken_condition(b))) continue;
+      if (key.table_name != table || (key.find_unmet_condition(a) && key.find_unmet_condition(b))) continue;
       if (key.get(a) != key.get(b)) names.push_back(key.name());
     }
     if (table != "attention") continue;
-    const auto entries_a = attention_entries(a), entries_b = attention_entries(b);
+    const auto entries_a = list_attention_entries(a), entries_b = list_attention_entries(b);
     auto all_entries = entries_a;
     all_entries.insert(entries_b.begin(), entries_b.end());
     for (const auto& [name, value] : all_entries) {
@@ -126,35 +128,36 @@ std::vector<std::string> differing_keys(const Config& a, const Config& b) {
   return names;
 }
 
-std::string why_unused(const Config& config, const std::string& name, const AttentionCatalogue& catalogue) {
+std::string explain_unused_key(const Config& config, const std::string& name,
+                               const AttentionCatalogue& catalogue) {
   if (name.starts_with(kAttentionTable)) {
-    if (!uses_attention(config)) return why_unused(config, "model.attention", catalogue);
-    if (attention_entries(config).contains(name)) return "";
+    if (!uses_attention(config)) return explain_unused_key(config, "model.attention", catalogue);
+    if (list_attention_entries(config).contains(name)) return "";
     if (has_several_kinds(config)) return "no kind of model.attention has such a key";
-    return "attention kind " + quoted(config.model.attention.front()) + " has no such key";
+    return "attention kind " + quote_toml_string(config.model.attention.front()) + " has no such key";
   }
-  for (const auto& key : config_schema(catalogue)) {
+  for (const auto& key : make_config_schema(catalogue)) {
     if (key.name() != name) continue;
-    const KeyCondition* broken = key.broken_condition(config);
-    return broken ? unmet_condition_text(*broken, config) : "";
+    const KeyCondition* broken = key.find_unmet_condition(config);
+    return broken ? describe_unmet_condition(*broken, config) : "";
   }
   throw std::out_of_range("no config key " + name);
 }
 
 bool may_change_on_resume(const std::string& name) {
-  const auto schema = config_schema(AttentionCatalogue{});
+  const auto schema = make_config_schema(AttentionCatalogue{});
   return std::any_of(schema.begin(), schema.end(),
-                     [&](const SchemaKey& key) { return key.name() == name && key.changes_on_resume; });
+                     [&](const SchemaKey& key) { return key.name() == name && key.is_changeable_on_resume; });
 }
 
-std::string config_value_text(const Config& config, const std::string& name) {
-  for (const auto& key : config_schema(AttentionCatalogue{}))
-    if (key.name() == name) return option_text(key.get(config), key.list_form());
+std::string format_config_value(const Config& config, const std::string& name) {
+  for (const auto& key : make_config_schema(AttentionCatalogue{}))
+    if (key.name() == name) return format_option_value(key.get(config), key.list_constraints());
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
-  // attention_entries() has no entry for keys of attention kinds that the config does not use.
-  const auto entries = attention_entries(config);
+  // list_attention_entries() has no entry for keys of attention kinds that the config does not use.
+  const auto entries = list_attention_entries(config);
   const auto found = entries.find(name);
-  return found == entries.end() ? "none" : option_text(found->second);
+  return found == entries.end() ? "none" : format_option_value(found->second);
 }
 
 }  // namespace tapeformer

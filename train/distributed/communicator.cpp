@@ -14,7 +14,7 @@ class SingleProcess final : public Communicator {
 
 }  // namespace
 
-const std::shared_ptr<Communicator>& single_process() {
+const std::shared_ptr<Communicator>& get_single_process_communicator() {
   static const auto* const communicator =
       new std::shared_ptr<Communicator>(std::make_shared<SingleProcess>());
   return *communicator;

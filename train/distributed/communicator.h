@@ -62,6 +62,6 @@ class Communicator {
 };
 
 // Returns the communicator of a run with one process, whose collective functions do nothing.
-const std::shared_ptr<Communicator>& single_process();
+const std::shared_ptr<Communicator>& get_single_process_communicator();
 
 }  // namespace tapeformer

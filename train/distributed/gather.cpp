@@ -12,18 +12,18 @@ namespace {
 
 // Returns a tensor of zeros with one element per process. Each process writes its own element, and a sum over
 // all processes then gives all elements to every process.
-Tensor slots(const Communicator& processes, DType dtype) {
+Tensor make_slots(const Communicator& processes, DType dtype) {
   return Tensor::zeros({processes.size()}, dtype);
 }
 
 // Returns the settings as one text. Each name and each value ends with a zero byte.
-std::string joined(const SharedSettings& settings) {
+std::string join_settings(const SharedSettings& settings) {
   std::string text;
   for (const auto& [name, value] : settings) text.append(name).append(1, '\0').append(value).append(1, '\0');
   return text;
 }
 
-std::map<std::string, std::string> parsed(const std::string& text) {
+std::map<std::string, std::string> parse_settings(const std::string& text) {
   std::map<std::string, std::string> settings;
   for (size_t at = 0; at < text.size();) {
     const std::string name = text.c_str() + at;
@@ -34,7 +34,7 @@ std::map<std::string, std::string> parsed(const std::string& text) {
   return settings;
 }
 
-std::string value_of(const std::map<std::string, std::string>& settings, const std::string& name) {
+std::string find_setting(const std::map<std::string, std::string>& settings, const std::string& name) {
   const auto found = settings.find(name);
   return found == settings.end() ? "no such entry" : found->second;
 }
@@ -56,7 +56,7 @@ std::vector<std::string> gather_texts(Communicator& processes, const std::string
 }
 
 std::vector<int64_t> gather_numbers(Communicator& processes, int64_t number) {
-  const Tensor numbers = slots(processes, DType::int64);
+  const Tensor numbers = make_slots(processes, DType::int64);
   int64_t* const first = numbers.data<int64_t>();
   first[processes.rank()] = number;
   processes.all_reduce(numbers);
@@ -68,14 +68,14 @@ std::string broadcast_text(Communicator& processes, const std::string& text) {
 }
 
 double all_reduce_max(Communicator& processes, double value) {
-  const Tensor values = slots(processes, DType::float64);
+  const Tensor values = make_slots(processes, DType::float64);
   double* const first = values.data<double>();
   first[processes.rank()] = value;
   processes.all_reduce(values);
   return *std::max_element(first, first + processes.size());
 }
 
-bool on_first_process(Communicator& processes, const std::function<bool()>& f) {
+bool run_on_first_process(Communicator& processes, const std::function<bool()>& f) {
   if (processes.size() == 1) return f();
   // The first character of `outcome` is '0' or '1' for a result, and 'e' for an exception.
   std::string outcome;
@@ -101,17 +101,17 @@ void require_divisible(const std::string& name, int64_t batch, const Communicato
                                 below > 0 ? concat_text(below, " and ") : "", above));
 }
 
-void require_same(Communicator& processes, const SharedSettings& settings) {
-  const std::vector<std::string> texts = gather_texts(processes, joined(settings));
-  const auto expected = parsed(texts.front());
+void require_same_settings(Communicator& processes, const SharedSettings& settings) {
+  const std::vector<std::string> texts = gather_texts(processes, join_settings(settings));
+  const auto expected = parse_settings(texts.front());
   std::string differences;
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts.front()) continue;
-    const auto found = parsed(texts[rank]);
+    const auto found = parse_settings(texts[rank]);
     for (const auto* all : {&expected, &found})
       for (const auto& [name, value] : *all) {
         if (all == &found && expected.contains(name)) continue;
-        const std::string own = value_of(found, name), first = value_of(expected, name);
+        const std::string own = find_setting(found, name), first = find_setting(expected, name);
         if (own != first)
           differences +=
               concat_text("\n  process ", rank, ": ", name, " = ", own, ", but process 0 has ", first);

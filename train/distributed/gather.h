@@ -25,7 +25,7 @@ double all_reduce_max(Communicator& processes, double value);
 
 // Calls f() on process 0 and returns the result on all processes. If f() throws, process 0 throws the same
 // exception, and the other processes throw FirstProcessError with the text of this exception.
-bool on_first_process(Communicator& processes, const std::function<bool()>& f);
+bool run_on_first_process(Communicator& processes, const std::function<bool()>& f);
 
 // Throws ConfigError if `batch` is not a multiple of the number of processes. The message names the batch as
 // `name` and contains the nearest valid sizes.
@@ -36,6 +36,6 @@ using SharedSettings = std::vector<std::pair<std::string, std::string>>;
 
 // Throws ConfigError on all processes if the settings of a process differ from the settings of process 0. The
 // message lists the processes, the names and both values.
-void require_same(Communicator& processes, const SharedSettings& settings);
+void require_same_settings(Communicator& processes, const SharedSettings& settings);
 
 }  // namespace tapeformer

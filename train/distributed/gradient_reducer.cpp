@@ -10,7 +10,7 @@ GradientReducer::GradientReducer(Communicator& processes, std::vector<Tensor> pa
                                  const ReducerOptions& options)
     : processes_(processes) {
   for (Tensor& parameter : parameters) {
-    slot_of_[parameter.id()] = slots_.size();
+    slot_by_id_[parameter.id()] = slots_.size();
     slots_.push_back({.parameter = std::move(parameter), .sum = {}, .send_buffer = {}});
   }
   std::vector<size_t> slots;
@@ -35,7 +35,7 @@ void GradientReducer::add_bucket(const std::vector<size_t>& slots, const Reducer
   Bucket bucket;
   bucket.slots = slots;
   bucket.sums = Tensor::zeros({elements}, first.dtype(), first.device());
-  const bool rounds = options.bfloat16 && first.dtype() == DType::float32;
+  const bool rounds = options.use_bfloat16 && first.dtype() == DType::float32;
   bucket.send_buffer = rounds ? Tensor::zeros({elements}, DType::bfloat16, first.device()) : bucket.sums;
   int64_t offset = 0;
   for (const size_t i : slots) {
@@ -49,10 +49,10 @@ void GradientReducer::add_bucket(const std::vector<size_t>& slots, const Reducer
   buckets_.push_back(std::move(bucket));
 }
 
-void GradientReducer::begin() {
-  next_ = 0;
+void GradientReducer::begin_step() {
+  next_bucket_ = 0;
   for (Slot& slot : slots_) slot.complete = false;
-  for (Bucket& bucket : buckets_) bucket.incomplete = bucket.slots.size();
+  for (Bucket& bucket : buckets_) bucket.incomplete_count = bucket.slots.size();
 }
 
 // Copies the gradient of a parameter to the send buffer of its bucket. Writes zeros if there is no gradient.
@@ -63,39 +63,40 @@ void GradientReducer::fill(const Slot& slot) {
     slot.send_buffer.fill(0);
 }
 
-void GradientReducer::complete(const Tensor& parameter) {
-  const auto found = slot_of_.find(parameter.id());
-  if (found == slot_of_.end()) return;  // the leaf is not a trained parameter
+void GradientReducer::mark_complete(const Tensor& parameter) {
+  const auto found = slot_by_id_.find(parameter.id());
+  if (found == slot_by_id_.end()) return;  // the leaf is not a trained parameter
   Slot& slot = slots_[found->second];
   fill(slot);
   slot.complete = true;
-  --buckets_[slot.bucket].incomplete;
-  while (next_ < buckets_.size() && buckets_[next_].incomplete == 0) start_next();
+  --buckets_[slot.bucket].incomplete_count;
+  while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].incomplete_count == 0)
+    start_complete_buckets();
 }
 
-void GradientReducer::start_next() {
-  processes_.start_all_reduce(buckets_[next_++].send_buffer);
+void GradientReducer::start_complete_buckets() {
+  processes_.start_all_reduce(buckets_[next_bucket_++].send_buffer);
 }
 
 // Sets Slot::has_gradient.
-void GradientReducer::find_gradients() {
+void GradientReducer::exchange_gradient_flags() {
   const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
   for (size_t i = 0; i < slots_.size(); ++i)
     counts.data<int64_t>()[i] = gradient(slots_[i].parameter).defined();
   processes_.all_reduce(counts);
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i].has_gradient = counts.data<int64_t>()[i] > 0;
-  gradients_known_ = true;
+  are_gradient_flags_known_ = true;
 }
 
-void GradientReducer::finish(const std::vector<Tensor>& additional) {
+void GradientReducer::finish_step(const std::vector<Tensor>& additional) {
   for (const Slot& slot : slots_)
     if (!slot.complete) fill(slot);
-  while (next_ < buckets_.size()) start_next();
+  while (next_bucket_ < buckets_.size()) start_complete_buckets();
   for (const Tensor& values : additional) processes_.start_all_reduce(values);
   processes_.wait();
   // A parameter may get its first gradient in a later step, for example if a memory is empty at first. On
   // devices, a captured graph repeats one step, so the same parameters have gradients in all steps.
-  if (!gradients_known_ || on_cpu()) find_gradients();
+  if (!are_gradient_flags_known_ || is_on_cpu()) exchange_gradient_flags();
   for (const Bucket& bucket : buckets_)
     if (bucket.send_buffer.dtype() != bucket.sums.dtype()) bucket.sums.copy_from(bucket.send_buffer);
   for (const Slot& slot : slots_) set_gradient(slot.parameter, slot.has_gradient ? slot.sum : Tensor{});

@@ -18,7 +18,7 @@ namespace tapeformer {
 
 struct ReducerOptions {
   int64_t bucket_bytes = 4 << 20;  // maximum size of a bucket with several parameters
-  bool bfloat16 = false;           // round float32 gradients to bfloat16 before they are sent
+  bool use_bfloat16 = false;       // round float32 gradients to bfloat16 before they are sent
 };
 
 class GradientReducer {
@@ -28,19 +28,19 @@ class GradientReducer {
   GradientReducer(Communicator& processes, std::vector<Tensor> parameters, const ReducerOptions& options);
 
   // Starts a step. Must be called before the backward() whose gradients are reduced.
-  void begin();
+  void begin_step();
   // Marks the gradient of a parameter as complete and starts the reduction of complete buckets. backward()
   // calls the function through BackwardOptions::on_complete.
-  void complete(const Tensor& parameter);
+  void mark_complete(const Tensor& parameter);
   // Starts the reduction of the remaining buckets; a parameter without a gradient adds 0. Waits for all
   // buckets and replaces the gradients with their sums. A parameter that has no gradient on any process gets
   // no gradient. Also replaces each tensor of `additional` with its sum over the processes. Throws the
   // exceptions of Communicator::wait().
-  void finish(const std::vector<Tensor>& additional = {});
+  void finish_step(const std::vector<Tensor>& additional = {});
 
   // Returns the number of bytes that this process contributes to the reductions of a step.
   int64_t bytes_per_step() const;
-  int64_t buckets() const { return static_cast<int64_t>(buckets_.size()); }
+  int64_t bucket_count() const { return static_cast<int64_t>(buckets_.size()); }
 
  private:
   struct Slot {
@@ -53,22 +53,22 @@ class GradientReducer {
   };
   struct Bucket {
     std::vector<size_t> slots;
-    Tensor sums;            // gradients of the parameters
-    Tensor send_buffer;     // the tensor that is reduced: `sums`, or its bfloat16 copy
-    size_t incomplete = 0;  // number of parameters without a complete gradient
+    Tensor sums;                  // gradients of the parameters
+    Tensor send_buffer;           // the tensor that is reduced: `sums`, or its bfloat16 copy
+    size_t incomplete_count = 0;  // number of parameters without a complete gradient
   };
   void add_bucket(const std::vector<size_t>& slots, const ReducerOptions& options);
   static void fill(const Slot& slot);
-  void start_next();
-  void find_gradients();
-  bool on_cpu() const { return slots_.empty() || slots_.front().parameter.device().is_cpu(); }
+  void start_complete_buckets();
+  void exchange_gradient_flags();
+  bool is_on_cpu() const { return slots_.empty() || slots_.front().parameter.device().is_cpu(); }
 
   Communicator& processes_;
   std::vector<Slot> slots_;
-  std::unordered_map<const void*, size_t> slot_of_;  // index in slots_ by Tensor::id()
+  std::unordered_map<const void*, size_t> slot_by_id_;  // index in slots_ by Tensor::id()
   std::vector<Bucket> buckets_;
-  size_t next_ = 0;  // first bucket whose reduction has not started
-  bool gradients_known_ = false;
+  size_t next_bucket_ = 0;  // first bucket whose reduction has not started
+  bool are_gradient_flags_known_ = false;
 };
 
 }  // namespace tapeformer

@@ -28,7 +28,7 @@ constexpr const char* kStartWithPmix = "start with srun --mpi=pmix";
 constexpr const char* kAdvice =
     "; start all processes with one mpirun or srun, and unset variables of other launchers";
 
-std::optional<int> number_in(const Environment& environment, const char* name) {
+std::optional<int> read_number(const EnvironmentLookup& environment, const char* name) {
   const char* const text = environment(name);
   if (!text || !*text) return std::nullopt;
   int number = 0;
@@ -41,8 +41,9 @@ std::optional<int> number_in(const Environment& environment, const char* name) {
 
 // Returns the rank and the number of processes that a launcher has set in `environment`, or std::nullopt if
 // the launcher has set neither.
-std::optional<Launch> launch_of(const LauncherVariables& variables, const Environment& environment) {
-  const auto rank = number_in(environment, variables.rank), size = number_in(environment, variables.size);
+std::optional<LaunchInfo> launch_of(const LauncherVariables& variables,
+                                    const EnvironmentLookup& environment) {
+  const auto rank = read_number(environment, variables.rank), size = read_number(environment, variables.size);
   if (!rank && !size) return std::nullopt;
   if (!rank || !size)
     throw ConfigError(concat_text("environment variable ", rank ? variables.rank : variables.size,
@@ -50,25 +51,25 @@ std::optional<Launch> launch_of(const LauncherVariables& variables, const Enviro
   if (*rank >= *size)
     throw ConfigError(concat_text("environment variable ", variables.rank, "=", *rank, " is not below ",
                                   variables.size, "=", *size, kAdvice));
-  return Launch{variables.launcher, *rank, *size};
+  return LaunchInfo{variables.launcher, *rank, *size};
 }
 
-void check_same(const Launch& launch, const char* rank_name, const Environment& environment) {
-  const auto rank = number_in(environment, rank_name);
+void check_same(const LaunchInfo& launch, const char* rank_name, const EnvironmentLookup& environment) {
+  const auto rank = read_number(environment, rank_name);
   if (rank && *rank != launch.rank)
-    throw ConfigError(concat_text("environment variable ", rank_name, "=", *rank, ", but ", launch.launcher,
-                                  " started process ", launch.rank, kAdvice));
+    throw ConfigError(concat_text("environment variable ", rank_name, "=", *rank, ", but ",
+                                  launch.launcher_name, " started process ", launch.rank, kAdvice));
 }
 
 // Returns whether the process is a task of an srun step. In a batch script, SLURM_PROCID is set as well, but
 // SLURM_STEP_NUM_TASKS is not.
-bool is_srun_task(const LauncherVariables& variables, const Environment& environment) {
+bool is_srun_task(const LauncherVariables& variables, const EnvironmentLookup& environment) {
   return environment(variables.size) != nullptr;
 }
 
 }  // namespace
 
-Launch read_launch(const Environment& environment) {
+LaunchInfo read_launch_info(const EnvironmentLookup& environment) {
   const auto& [mpirun, pmi, srun] = kLaunchers;
   if (const auto launch = launch_of(mpirun, environment)) {
     check_same(*launch, kPmixRank, environment);
@@ -80,21 +81,21 @@ Launch read_launch(const Environment& environment) {
     return *launch;
   }
   if (!is_srun_task(srun, environment)) {
-    if (const auto rank = number_in(environment, kPmixRank))
+    if (const auto rank = read_number(environment, kPmixRank))
       throw ConfigError(concat_text("environment variable ", kPmixRank, "=", *rank,
                                     " is set, but no variable gives the number of processes", kAdvice));
     return {};
   }
-  const Launch launch = launch_of(srun, environment).value();
+  const LaunchInfo launch = launch_of(srun, environment).value();
   check_same(launch, kPmixRank, environment);
   return launch;
 }
 
-Launch read_launch() {
-  return read_launch([](const char* name) { return std::getenv(name); });
+LaunchInfo read_launch_info() {
+  return read_launch_info([](const char* name) { return std::getenv(name); });
 }
 
-std::vector<std::string> environment_without_launch() {
+std::vector<std::string> make_standalone_environment() {
   std::vector<std::string> names{kPmixRank, kSlurmTasks};
   for (const LauncherVariables& variables : kLaunchers)
     names.insert(names.end(), {variables.rank, variables.size});
@@ -107,35 +108,35 @@ std::vector<std::string> environment_without_launch() {
   return kept;
 }
 
-std::string unset_advice(const Launch& launch) {
+std::string describe_variables_to_unset(const LaunchInfo& launch) {
   for (const LauncherVariables& variables : kLaunchers)
-    if (launch.launcher == variables.launcher)
+    if (launch.launcher_name == variables.launcher)
       return concat_text(", or unset ", variables.rank, " and ", variables.size);
   return "";
 }
 
-std::string unused_tasks_text(const Launch& launch, const Environment& environment) {
+std::string describe_unused_tasks(const LaunchInfo& launch, const EnvironmentLookup& environment) {
   const char* const value = environment(kSlurmTasks);
   const int64_t tasks = value ? std::strtoll(value, nullptr, 10) : 1;
-  if (tasks < 2 || !launch.launcher.empty()) return "";
+  if (tasks < 2 || !launch.launcher_name.empty()) return "";
   return concat_text(kSlurmTasks, "=", tasks, ", but srun has not started this process, which runs alone; ",
                      kStartWithPmix, " for several processes");
 }
 
-void require_pmix(const Launch& launch, const Environment& environment) {
-  if (launch.launcher == "srun" && !environment(kPmixRank))
+void require_pmix(const LaunchInfo& launch, const EnvironmentLookup& environment) {
+  if (launch.launcher_name == "srun" && !environment(kPmixRank))
     throw ConfigError(concat_text("srun started process ", launch.rank, " of ", launch.size,
                                   " without PMIx, which Open MPI needs; ", kStartWithPmix));
 }
 
-void check_world(const Launch& launch, int rank, int size) {
+void check_mpi_world(const LaunchInfo& launch, int rank, int size) {
   if (size == launch.size && rank == launch.rank) return;
   throw ConfigError(concat_text(
-      "the environment variables of ", launch.launcher, " describe process ", launch.rank, " of ",
+      "the environment variables of ", launch.launcher_name, " describe process ", launch.rank, " of ",
       launch.size, ", but MPI reports process ", rank, " of ", size, "; ",
-      launch.launcher == "srun" ? kStartWithPmix
-                                : "use the launcher of the MPI library that the program was built with",
-      unset_advice(launch)));
+      launch.launcher_name == "srun" ? kStartWithPmix
+                                     : "use the launcher of the MPI library that the program was built with",
+      describe_variables_to_unset(launch)));
 }
 
 }  // namespace tapeformer

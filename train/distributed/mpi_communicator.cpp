@@ -22,7 +22,7 @@ struct MpiState {
   MPI_Op add_bfloat16 = MPI_OP_NULL;
 };
 
-MpiState& mpi() {
+MpiState& get_mpi_state() {
   static auto* const state = new MpiState;
   return *state;
 }
@@ -55,14 +55,14 @@ void add_bfloat16(void* in, void* inout, int* count, MPI_Datatype*) {
   for (int i = 0; i < *count; ++i) to[i] = BFloat16(static_cast<float>(to[i]) + static_cast<float>(from[i]));
 }
 
-MPI_Datatype mpi_type(DType dtype) {
+MPI_Datatype to_mpi_type(DType dtype) {
   switch (dtype) {
     case DType::float32:
       return MPI_FLOAT;
     case DType::float64:
       return MPI_DOUBLE;
     case DType::bfloat16:
-      return mpi().bfloat16;
+      return get_mpi_state().bfloat16;
     case DType::int64:
       return MPI_INT64_T;
     case DType::uint8:
@@ -76,7 +76,7 @@ MPI_Datatype mpi_type(DType dtype) {
 // Calls f(data, count) for consecutive parts of a tensor in host memory, each with at most kMaxCount
 // elements.
 template <class F>
-void for_parts(const Tensor& values, F&& f) {
+void for_each_part(const Tensor& values, F&& f) {
   auto* const bytes = static_cast<uint8_t*>(values.raw());
   for (int64_t first = 0; first < values.numel(); first += kMaxCount)
     f(bytes + first * size_of(values.dtype()), static_cast<int>(std::min(kMaxCount, values.numel() - first)));
@@ -98,9 +98,9 @@ void wait_for_processes(MPI_Comm communicator) {
 
 void reduce_in(MPI_Comm communicator, const Tensor& values) {
   wait_for_processes(communicator);
-  const MPI_Datatype type = mpi_type(values.dtype());
-  const MPI_Op op = values.dtype() == DType::bfloat16 ? mpi().add_bfloat16 : MPI_SUM;
-  for_parts(values, [&](void* data, int count) {
+  const MPI_Datatype type = to_mpi_type(values.dtype());
+  const MPI_Op op = values.dtype() == DType::bfloat16 ? get_mpi_state().add_bfloat16 : MPI_SUM;
+  for_each_part(values, [&](void* data, int count) {
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, data, count, type, op, communicator), "MPI_Allreduce");
   });
 }
@@ -111,27 +111,27 @@ void initialize() {
   int provided = 0;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &mpi().shutdown), "MPI_Comm_dup");
-  check_mpi(MPI_Type_contiguous(2, MPI_BYTE, &mpi().bfloat16), "MPI_Type_contiguous");
-  check_mpi(MPI_Type_commit(&mpi().bfloat16), "MPI_Type_commit");
-  check_mpi(MPI_Op_create(add_bfloat16, 1, &mpi().add_bfloat16), "MPI_Op_create");
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &get_mpi_state().shutdown), "MPI_Comm_dup");
+  check_mpi(MPI_Type_contiguous(2, MPI_BYTE, &get_mpi_state().bfloat16), "MPI_Type_contiguous");
+  check_mpi(MPI_Type_commit(&get_mpi_state().bfloat16), "MPI_Type_commit");
+  check_mpi(MPI_Op_create(add_bfloat16, 1, &get_mpi_state().add_bfloat16), "MPI_Op_create");
 }
 
 }  // namespace
 
-std::unique_ptr<MpiCommunicator> MpiCommunicator::start(const Launch& launch) {
+std::unique_ptr<MpiCommunicator> MpiCommunicator::start(const LaunchInfo& launch) {
 #ifdef OPEN_MPI
   require_pmix(launch, std::getenv);
 #endif
   auto worker = std::make_unique<Worker>();
   int rank = 0, size = 1;
-  worker->start([&] {
+  worker->enqueue([&] {
     initialize();
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
   });
   worker->wait();
-  check_world(launch, rank, size);
+  check_mpi_world(launch, rank, size);
   return std::unique_ptr<MpiCommunicator>(new MpiCommunicator(rank, size, std::move(worker)));
 }
 
@@ -139,33 +139,33 @@ MpiCommunicator::MpiCommunicator(int rank, int size, std::unique_ptr<Worker> wor
     : Communicator(rank, size), worker_(std::move(worker)) {}
 
 MpiCommunicator::~MpiCommunicator() {
-  worker_->start([] { MPI_Finalize(); });
+  worker_->enqueue([] { MPI_Finalize(); });
 }
 
 // Runs a job on the worker thread and waits until all jobs have ended.
 void MpiCommunicator::run(Worker::Job job) {
-  worker_->start(std::move(job));
-  worker_->wait(check_);
+  worker_->enqueue(std::move(job));
+  worker_->wait(wait_check_);
 }
 
 void MpiCommunicator::start_all_reduce(const Tensor& values) {
   check(values.is_contiguous(), "Communicator", "the tensor is not contiguous");
-  mpi_type(values.dtype());  // throws for unsupported dtypes
+  to_mpi_type(values.dtype());  // throws for unsupported dtypes
   const Tensor on_host = values.alias().to(kCpu);
-  if (!values.device().is_cpu()) staged_.emplace_back(values, on_host);
-  worker_->start([on_host] { reduce_in(MPI_COMM_WORLD, on_host); });
+  if (!values.device().is_cpu()) staged_reductions_.emplace_back(values, on_host);
+  worker_->enqueue([on_host] { reduce_in(MPI_COMM_WORLD, on_host); });
 }
 
 void MpiCommunicator::wait() {
-  worker_->wait(check_);
-  for (const auto& [on_device, on_host] : std::exchange(staged_, {})) on_device.copy_from(on_host);
+  worker_->wait(wait_check_);
+  for (const auto& [on_device, on_host] : std::exchange(staged_reductions_, {})) on_device.copy_from(on_host);
 }
 
 void MpiCommunicator::broadcast(const Tensor& values) {
   check(values.is_contiguous(), "Communicator", "the tensor is not contiguous");
   const Tensor on_host = values.alias().to(kCpu);
   run([on_host] {
-    for_parts(on_host, [&](void* data, int count) {
+    for_each_part(on_host, [&](void* data, int count) {
       const auto bytes = static_cast<int64_t>(count) * size_of(on_host.dtype());
       for (int64_t first = 0; first < bytes; first += kMaxCount)
         check_mpi(
@@ -184,12 +184,12 @@ void MpiCommunicator::barrier() {
 bool MpiCommunicator::all_reduce_within(const Tensor& values, double seconds, std::string& problem) {
   struct Timeout {};
   const auto start = std::chrono::steady_clock::now();
-  worker_->start([values] { reduce_in(mpi().shutdown, values); });
+  worker_->enqueue([values] { reduce_in(get_mpi_state().shutdown, values); });
   try {
     worker_->wait([&] {
       if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
         throw Timeout{};
-      if (check_) check_();
+      if (wait_check_) wait_check_();
     });
     return true;
   } catch (const Timeout&) {

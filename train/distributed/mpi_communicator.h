@@ -20,7 +20,7 @@ class MpiCommunicator final : public Communicator {
  public:
   // Initializes MPI. Throws ConfigError if MPI reports a different rank or number of processes than `launch`,
   // or if Open MPI cannot connect the tasks of srun.
-  static std::unique_ptr<MpiCommunicator> start(const Launch& launch);
+  static std::unique_ptr<MpiCommunicator> start(const LaunchInfo& launch);
   // Finalizes MPI, which waits for the other processes.
   ~MpiCommunicator() override;
 
@@ -31,7 +31,7 @@ class MpiCommunicator final : public Communicator {
 
   // Sets a function that is called every 200 milliseconds while a collective function waits. `check` throws
   // ProcessLostError if a process has ended.
-  void set_check(std::function<void()> check) { check_ = std::move(check); }
+  void set_wait_check(std::function<void()> check) { wait_check_ = std::move(check); }
 
   // Sums `values`, which must be in host memory, over all processes. Returns true if all processes call the
   // function within `seconds`. Otherwise returns false. If a process has ended or MPI reports another error,
@@ -46,9 +46,9 @@ class MpiCommunicator final : public Communicator {
   void run(Worker::Job job);
 
   std::unique_ptr<Worker> worker_;
-  std::function<void()> check_;
+  std::function<void()> wait_check_;
   // Tensors on a device whose reductions have started, each with the copy on the host that MPI reduces.
-  std::vector<std::pair<Tensor, Tensor>> staged_;
+  std::vector<std::pair<Tensor, Tensor>> staged_reductions_;
 };
 
 }  // namespace tapeformer

@@ -33,7 +33,7 @@ const std::string* join_failure = nullptr;  // message of the exception of join_
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
 constexpr int kAbortStatus = 1;  // exit status of a process without an error that aborts the run
 
-ProcessLocation this_location() {
+ProcessLocation find_own_location() {
   ProcessLocation location{.host = {}, .pid = getpid(), .processors = {}};
   char host[256] = "";
   gethostname(host, sizeof host - 1);
@@ -60,7 +60,7 @@ ProcessLocation parse_location(const std::string& text) {
   return location;
 }
 
-int local_rank_of(const std::vector<ProcessLocation>& locations, int rank) {
+int compute_local_rank(const std::vector<ProcessLocation>& locations, int rank) {
   const auto own = locations.begin() + rank;
   return static_cast<int>(std::count_if(
       locations.begin(), own, [&](const ProcessLocation& other) { return other.host == own->host; }));
@@ -98,27 +98,27 @@ class Watch {
   int lost_ = -1;
 };
 
-Processes start_processes(const Launch& launch) {
+Processes start_processes(const LaunchInfo& launch) {
   auto communicator = MpiCommunicator::start(launch);
   mpi_communicator = communicator.get();
   Processes processes;
   processes.communicator = std::move(communicator);
   const int rank = processes.communicator->rank();
   if (rank != 0) set_log_level(LogLevel::error);
-  for (const std::string& text : gather_texts(*processes.communicator, to_text(this_location())))
+  for (const std::string& text : gather_texts(*processes.communicator, to_text(find_own_location())))
     processes.locations.push_back(parse_location(text));
-  mpi_communicator->set_check(Watch(processes.locations, rank));
-  processes.local_rank = local_rank_of(processes.locations, rank);
+  mpi_communicator->set_wait_check(Watch(processes.locations, rank));
+  processes.local_rank = compute_local_rank(processes.locations, rank);
   processes.processor_share = processor_share(processes.locations, rank);
   return processes;
 }
 #else
-Processes start_processes(const Launch& launch) {
+Processes start_processes(const LaunchInfo& launch) {
   throw ConfigError(
-      concat_text(launch.launcher, " started process ", launch.rank, " of ", launch.size,
+      concat_text(launch.launcher_name, " started process ", launch.rank, " of ", launch.size,
                   ", but this program was built without MPI; build it with -DTAPEFORMER_MPI=ON, "
                   "or start it alone",
-                  unset_advice(launch)));
+                  describe_variables_to_unset(launch)));
 }
 #endif
 
@@ -152,7 +152,7 @@ int processor_share(const std::vector<ProcessLocation>& locations, int rank) {
 const Processes& join_processes() {
   if (this_run) return *this_run;
   try {
-    const Launch launch = read_launch();
+    const LaunchInfo launch = read_launch_info();
     this_run = new Processes(launch.size > 1 ? start_processes(launch) : Processes{});
   } catch (const ConfigError& error) {
     join_failure = new std::string(error.what());
@@ -161,7 +161,7 @@ const Processes& join_processes() {
   return *this_run;
 }
 
-std::string join_problem() {
+std::string get_join_error() {
   return join_failure ? *join_failure : "";
 }
 
@@ -169,7 +169,7 @@ int process_rank() {
   return this_run && this_run->communicator ? this_run->communicator->rank() : 0;
 }
 
-std::shared_ptr<Communicator> communicator_for(const Processes& processes, [[maybe_unused]] Device device) {
+std::shared_ptr<Communicator> make_communicator(const Processes& processes, [[maybe_unused]] Device device) {
 #ifdef TAPEFORMER_NCCL
   if (processes.communicator->size() > 1 && !device.is_cpu())
     return make_nccl_communicator(processes.communicator, device);
@@ -178,10 +178,11 @@ std::shared_ptr<Communicator> communicator_for(const Processes& processes, [[may
 }
 
 void require_single_process(const std::string& what) {
-  const Launch launch = read_launch();
+  const LaunchInfo launch = read_launch_info();
   if (launch.size > 1)
-    throw ConfigError(concat_text(launch.launcher, " started ", launch.size, " processes, but ", what,
-                                  " runs in one process; start it alone", unset_advice(launch)));
+    throw ConfigError(concat_text(launch.launcher_name, " started ", launch.size, " processes, but ", what,
+                                  " runs in one process; start it alone",
+                                  describe_variables_to_unset(launch)));
 }
 
 #ifdef TAPEFORMER_MPI

@@ -18,7 +18,7 @@ struct ProcessLocation {
 };
 
 struct Processes {
-  std::shared_ptr<Communicator> communicator = single_process();
+  std::shared_ptr<Communicator> communicator = get_single_process_communicator();
   std::vector<ProcessLocation> locations;  // locations of all processes, by rank; empty for one process
   int local_rank = 0;                      // number of processes with a lower rank on the same host
   int processor_share = 0;                 // result of processor_share(); 0: all processors
@@ -31,7 +31,7 @@ struct Processes {
 const Processes& join_processes();
 
 // Returns the message of the exception of join_processes(), or an empty text if the function did not throw.
-std::string join_problem();
+std::string get_join_error();
 
 // Returns the rank of this process, or 0 before the first call of join_processes().
 int process_rank();
@@ -39,7 +39,7 @@ int process_rank();
 // Returns the communicator for tensors on `device` and in host memory. If `device` is a CUDA device and this
 // build has NCCL, the communicator uses NCCL for tensors on the device. Otherwise, it uses MPI for all
 // tensors.
-std::shared_ptr<Communicator> communicator_for(const Processes& processes, Device device);
+std::shared_ptr<Communicator> make_communicator(const Processes& processes, Device device);
 
 // Leaves the run and returns the exit status of this process: `code` or, if `code` is 0, the largest exit
 // status of all processes. If `error` is not empty, calls print(error). Processes other than 0 do not print
@@ -50,8 +50,8 @@ std::shared_ptr<Communicator> communicator_for(const Processes& processes, Devic
 using PrintError = void (*)(const std::string& error);
 int leave_processes(int code, const std::string& error = "", PrintError print = nullptr);
 
-// Throws ConfigError if mpirun or srun started several processes. `what` names the command in the message.
-void require_single_process(const std::string& what);
+// Throws ConfigError if mpirun or srun started several processes. `command` names the command in the message.
+void require_single_process(const std::string& command);
 
 // Returns the number of threads that a process can run without oversubscription. The number is the share of
 // the process in the processors of the host, rounded down, but at least 1. A processor that n processes may

@@ -9,7 +9,7 @@ namespace {
 
 // Returns a 64-bit hash of the bytes of a contiguous tensor. Each step of the hash is invertible, so a change
 // of a single word always changes the hash.
-uint64_t hash_of(const Tensor& tensor) {
+uint64_t compute_hash(const Tensor& tensor) {
   const Tensor on_host = tensor.alias().to(kCpu);
   const auto* const bytes = static_cast<const char*>(on_host.raw());
   const auto size = static_cast<size_t>(on_host.bytes());
@@ -37,7 +37,8 @@ void require_equal_tensors(Communicator& processes, const NamedReplicas& tensors
   const Tensor hashes = Tensor::zeros({processes.size(), count}, DType::int64);
   int64_t* const all = hashes.data<int64_t>();
   for (int64_t i = 0; i < count; ++i)
-    all[processes.rank() * count + i] = static_cast<int64_t>(hash_of(tensors[static_cast<size_t>(i)].second));
+    all[processes.rank() * count + i] =
+        static_cast<int64_t>(compute_hash(tensors[static_cast<size_t>(i)].second));
   processes.all_reduce(hashes);
   for (int64_t rank = 1; rank < processes.size(); ++rank)
     for (int64_t i = 0; i < count; ++i)

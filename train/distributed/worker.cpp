@@ -19,13 +19,13 @@ Worker::~Worker() {
   }
   {
     const std::lock_guard lock(queue_->mutex);
-    queue_->ended = true;
+    queue_->has_ended = true;
   }
   queue_->changed.notify_all();
   thread_.join();
 }
 
-void Worker::start(Job job) {
+void Worker::enqueue(Job job) {
   {
     const std::lock_guard lock(queue_->mutex);
     queue_->jobs.push_back(std::move(job));
@@ -35,7 +35,7 @@ void Worker::start(Job job) {
 
 void Worker::wait(const std::function<void()>& check) {
   std::unique_lock lock(queue_->mutex);
-  const auto idle = [&] { return queue_->jobs.empty() && !queue_->running; };
+  const auto idle = [&] { return queue_->jobs.empty() && !queue_->is_running_job; };
   while (!queue_->changed.wait_for(lock, kCheckInterval, idle)) {
     if (!check) continue;
     try {
@@ -51,11 +51,11 @@ void Worker::wait(const std::function<void()>& check) {
 void Worker::run(const std::shared_ptr<Queue>& queue) {
   std::unique_lock lock(queue->mutex);
   for (;;) {
-    queue->changed.wait(lock, [&] { return queue->ended || !queue->jobs.empty(); });
+    queue->changed.wait(lock, [&] { return queue->has_ended || !queue->jobs.empty(); });
     if (queue->jobs.empty()) return;
     const Job job = std::move(queue->jobs.front());
     queue->jobs.pop_front();
-    queue->running = true;
+    queue->is_running_job = true;
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -64,7 +64,7 @@ void Worker::run(const std::shared_ptr<Queue>& queue) {
       failure = std::current_exception();
     }
     lock.lock();
-    queue->running = false;
+    queue->is_running_job = false;
     if (!queue->failure) queue->failure = failure;
     queue->changed.notify_all();
   }

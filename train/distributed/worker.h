@@ -22,7 +22,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   // Adds a job to the queue.
-  void start(Job job);
+  void enqueue(Job job);
   // Waits until all jobs have ended and rethrows the first exception of a job. Calls `check` every 200
   // milliseconds while it waits. If `check` throws, the exception propagates and the jobs are abandoned: they
   // continue to run, but nothing waits for them.
@@ -36,7 +36,7 @@ class Worker {
     std::condition_variable changed;
     std::deque<Job> jobs;
     std::exception_ptr failure;
-    bool running = false, ended = false;
+    bool is_running_job = false, has_ended = false;
   };
   static void run(const std::shared_ptr<Queue>& queue);
 

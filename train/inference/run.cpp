@@ -12,69 +12,70 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string listed_steps(const std::string& run_dir) {
+std::string describe_steps(const std::string& run_dir) {
   std::string text;
-  for (const int64_t step : checkpoint_steps(run_dir))
+  for (const int64_t step : list_checkpoint_steps(run_dir))
     text += (text.empty() ? "" : ", ") + std::to_string(step);
   return text.empty() ? "none" : text;
 }
 
-fs::path checkpoint_folder(const RunChoice& choice) {
+fs::path find_checkpoint_folder(const RunChoice& choice) {
   fs::path path = fs::path(choice.path).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     throw CheckpointError(choice.path + ": no such run directory or checkpoint");
-  if (path.filename() == kCheckpoints) path = path.parent_path();
+  if (path.filename() == kCheckpointFolderName) path = path.parent_path();
   if (choice.checkpoint == "latest") return find_checkpoint(path.string(), false);
   if (fs::exists(path / "model.safetensors", ignored))
     throw ConfigError(choice.path + ": expected a run directory with the checkpoint \"" + choice.checkpoint +
                       "\", found a checkpoint folder");
   if (const auto linked =
-          choice.checkpoint == "best" ? linked_checkpoint(path.string(), "best") : std::nullopt)
+          choice.checkpoint == "best" ? resolve_checkpoint_link(path.string(), "best") : std::nullopt)
     return *linked;
-  const fs::path named = path / kCheckpoints / choice.checkpoint;
+  const fs::path named = path / kCheckpointFolderName / choice.checkpoint;
   if (choice.checkpoint != "best" && choice.checkpoint.find('/') == std::string::npos &&
       fs::exists(named / "model.safetensors", ignored))
     return fs::canonical(named);
   throw CheckpointError(path.string() + ": no checkpoint \"" + choice.checkpoint + "\"; the steps are " +
-                        listed_steps(path.string()));
+                        describe_steps(path.string()));
 }
 
-// Reads the config of the checkpoint, with and without the settings in `choice.sets`. Throws CheckpointError
-// if the config is invalid, and ConfigError if the settings are invalid.
+// Reads the config of the checkpoint, with and without the settings in `choice.set_options`. Throws
+// CheckpointError if the config is invalid, and ConfigError if the settings are invalid.
 void read_configs(const RunChoice& choice, FoundRun& found) {
   const Checkpoint checkpoint(found.checkpoint.string());
   checkpoint.check_config();
   const std::string path = checkpoint.config_path();
-  ConfigLoadOptions options{.unused = UnusedKeys::ignore_in_file, .use = choice.use};
+  ConfigLoadOptions options{.unused_keys = UnusedKeyPolicy::ignore_in_file, .purpose = choice.purpose};
   try {
-    found.trained = load_config(path, {}, attention_catalogue(), options);
+    found.training_config = load_config(path, {}, make_attention_catalogue(), options);
   } catch (const ConfigError& error) {
     throw CheckpointError(error.what());
   }
   options.device = choice.device.to_string();
-  found.config =
-      choice.sets.empty() ? found.trained : load_config(path, choice.sets, attention_catalogue(), options);
+  found.config = choice.set_options.empty()
+                     ? found.training_config
+                     : load_config(path, choice.set_options, make_attention_catalogue(), options);
 }
 
-// Returns load(found.config). If this call throws CheckpointError but load(found.trained) succeeds, the
-// settings in RunChoice::sets do not match the weights, and load_fitting() throws ConfigError.
+// Returns load(found.config). If this call throws CheckpointError but load(found.training_config) succeeds,
+// the settings in RunChoice::set_options do not match the weights, and load_fitting() throws ConfigError.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
   try {
     return load(found.config);
   } catch (const CheckpointError& error) {
-    if (differing_keys(found.config, found.trained).empty()) throw;
-    load(found.trained);
+    if (find_differing_keys(found.config, found.training_config).empty()) throw;
+    load(found.training_config);
     throw ConfigError(concat_text("the settings do not match the weights of the checkpoint: ", error.what()));
   }
 }
 
 // Returns the run directory of a checkpoint, or "" for a checkpoint outside of a run directory.
-fs::path run_folder(const fs::path& checkpoint) {
+fs::path find_run_folder(const fs::path& checkpoint) {
   const fs::path parent = checkpoint.parent_path();
-  return parent.filename() == kCheckpoints ? parent.parent_path() : fs::path();
+  return parent.filename() == kCheckpointFolderName ? parent.parent_path() : fs::path();
 }
 
 // Makes the model of a run, loads its weights and sets its precision. Before making the model, compares the
@@ -87,9 +88,9 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
   // load_model() can report the tensors that differ.
   constexpr int64_t kAllowedElements = int64_t{1} << 24;
   const Checkpoint checkpoint(run.checkpoint.string());
-  check_model_sizes(checkpoint, sized_tensors(options));
+  check_model_sizes(checkpoint, list_sized_tensors(options));
   int64_t elements = 0;
-  const SafetensorsFile file = checkpoint.model_file();
+  const SafetensorsFile file = checkpoint.open_model_file();
   for (const auto& [name, entry] : file.entries()) elements += entry.shape.numel();
   try {
     const ParameterLimit limit(elements + kAllowedElements);
@@ -102,7 +103,7 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
   set_precision(run.config.run, device);
   // Files of training and inference differ, so that inference does not replace the choices of a training in
   // progress.
-  if (const fs::path folder = run_folder(run.checkpoint); !folder.empty())
+  if (const fs::path folder = find_run_folder(run.checkpoint); !folder.empty())
     run.timed_products = time_products(run.config.run, device, folder, "inference-product-algorithms.txt",
                                        join_processes().communicator->rank());
   checkpoint.load_model(run.model->saved_tensors());
@@ -112,14 +113,14 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
 }  // namespace
 
 fs::path LoadedRun::samples_folder() const {
-  const fs::path folder = run_folder(checkpoint);
+  const fs::path folder = find_run_folder(checkpoint);
   return folder.empty() ? folder : folder / "samples";
 }
 
 FoundRun find_run(const RunChoice& choice) {
   FoundRun found;
   found.device = choice.device;
-  found.checkpoint = checkpoint_folder(choice);
+  found.checkpoint = find_checkpoint_folder(choice);
   read_configs(choice, found);
   return found;
 }
@@ -129,7 +130,7 @@ LoadedRun load_run(const FoundRun& found) {
     throw ConfigError(found.checkpoint.string() +
                       ": expected a model of images or sequences, found a speech "
                       "model, which \"eval\" and \"transcribe\" take");
-  if (predicts_examples(found.config))
+  if (predicts_one_result_per_example(found.config))
     throw ConfigError(concat_text(
         found.checkpoint.string(), ": expected a model of images or sequences, found a ",
         found.config.model.type == "set" ? "model of sets" : "classifier", ", which \"eval\" takes"));
@@ -138,12 +139,12 @@ LoadedRun load_run(const FoundRun& found) {
     run.config = config;
     run.checkpoint = found.checkpoint;
     const Checkpoint checkpoint(run.checkpoint.string());
-    const TrainingState state = checkpoint.state();
+    const TrainingState state = checkpoint.read_state();
     run.step = state.step;
-    if (is_text(config)) run.tokenizer = tokenizer_of(state.task, checkpoint.state_path());
-    run.data = describe_data(run.config, run.tokenizer);
-    load_weights(run, found.device, model_options(config, run.data),
-                 [&] { return make_model(config, run.data, found.device); });
+    if (is_text_dataset(config)) run.tokenizer = parse_tokenizer(state.task_json, checkpoint.state_path());
+    run.dataset_info = describe_data(run.config, run.tokenizer);
+    load_weights(run, found.device, make_model_options(config, run.dataset_info),
+                 [&] { return make_model(config, run.dataset_info, found.device); });
     return run;
   });
 }
@@ -153,7 +154,7 @@ LoadedRun load_run(const RunChoice& choice) {
 }
 
 LoadedExampleRun load_example_run(const FoundRun& found) {
-  if (!predicts_examples(found.config))
+  if (!predicts_one_result_per_example(found.config))
     throw ConfigError(found.checkpoint.string() +
                       ": expected a classifier or a model of sets, found a model of type \"" +
                       found.config.model.type + "\"");
@@ -164,9 +165,9 @@ LoadedExampleRun load_example_run(const FoundRun& found) {
     const DatasetInfo data = describe_data(config);
     const auto make = [&] { return make_example_model(config, data, found.device); };
     if (config.model.type == "set")
-      load_weights(run, found.device, set_transformer_options(config, data), make);
+      load_weights(run, found.device, make_set_transformer_options(config, data), make);
     else
-      load_weights(run, found.device, classifier_options(config, data), make);
+      load_weights(run, found.device, make_classifier_options(config, data), make);
     return run;
   });
 }
@@ -180,8 +181,8 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
     run.config = config;
     run.checkpoint = found.checkpoint;
     const Checkpoint checkpoint(run.checkpoint.string());
-    run.description = speech_description(checkpoint.state().task, checkpoint.state_path());
-    load_weights(run, found.device, speech_model_options(config, run.description),
+    run.description = parse_speech_description(checkpoint.read_state().task_json, checkpoint.state_path());
+    load_weights(run, found.device, make_speech_model_options(config, run.description),
                  [&] { return make_speech_model(config, run.description, found.device); });
     return run;
   });

@@ -20,18 +20,18 @@ class TimedProducts;
 }
 
 struct RunChoice {
-  std::string path;                   // a run directory, its checkpoints folder, or a checkpoint folder
-  std::string checkpoint = "latest";  // checkpoint of a run directory: "latest", "best" or "step-…"
-  std::vector<std::string> sets;      // "table.key=value"; overrides the config of the run
-  Device device = kCpu;               // device of the model
-  ConfigUse use = ConfigUse::evaluation;
+  std::string path;                      // a run directory, its checkpoints folder, or a checkpoint folder
+  std::string checkpoint = "latest";     // checkpoint of a run directory: "latest", "best" or "step-…"
+  std::vector<std::string> set_options;  // "table.key=value"; overrides the config of the run
+  Device device = kCpu;                  // device of the model
+  ConfigPurpose purpose = ConfigPurpose::evaluation;
 };
 
 // The folder and the config of a checkpoint whose weights are not loaded yet.
 struct FoundRun {
   std::filesystem::path checkpoint;
-  Config config;   // config of the training run, changed by RunChoice::sets
-  Config trained;  // config of the training run
+  Config config;           // config of the training run, changed by RunChoice::set_options
+  Config training_config;  // config of the training run
   Device device = kCpu;
 
   bool is_speech() const { return config.model.type == "speech"; }
@@ -41,13 +41,13 @@ struct LoadedRun {
   // Exists if the algorithms of matrix products are timed.
   std::shared_ptr<cuda::TimedProducts> timed_products;
   Config config;
-  DatasetInfo data;                            // sizes of the training data
+  DatasetInfo dataset_info;                    // sizes of the training data
   std::shared_ptr<const Tokenizer> tokenizer;  // tokenizer of a language model; null for other models
   std::unique_ptr<AutoregressiveModel> model;
   std::filesystem::path checkpoint;  // checkpoint folder
   int64_t step = 0;                  // training step of the checkpoint
 
-  bool draws_images() const { return data.channels > 0; }
+  bool generates_images() const { return dataset_info.channels > 0; }
   // Returns the folder of pictures in the run directory, or "" for a checkpoint outside of a run directory.
   std::filesystem::path samples_folder() const;
 };
@@ -73,7 +73,7 @@ struct LoadedSpeechRun {
 // load_example_run() loads classifiers and models of sets, and load_run() loads other models.
 //
 // All functions throw CheckpointError if there is no run at the path or the checkpoint is damaged. They throw
-// ConfigError if RunChoice::sets do not match the config or the weights. The load functions also throw
+// ConfigError if RunChoice::set_options do not match the config or the weights. The load functions also throw
 // ConfigError if the model has another type.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);

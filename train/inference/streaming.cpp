@@ -28,10 +28,10 @@ void check_model(const LoadedSpeechRun& run) {
   if (!text.empty()) throw ConfigError(text);
 }
 
-int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
+int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
   if (seconds == 0) return 0;
   if (seconds == kTrainedWindow) {
-    const int64_t longest = run.description.longest_frames;
+    const int64_t longest = run.description.max_frame_count;
     return std::max(longest > 0 ? longest : run.config.model.max_frames, StreamDecoder::kMinWindow);
   }
   const auto frames = static_cast<int64_t>(std::llround(seconds * kFramesPerSecond));
@@ -44,11 +44,11 @@ int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
 // Sets the scale and the offset that convert normalized features back to filterbank energies, in which the
 // decoder finds pauses. Uses the statistics of the training set.
 void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
-  const auto dims = static_cast<size_t>(run.description.dims / (run.config.data.deltas + 1));
+  const auto dims = static_cast<size_t>(run.description.feature_dim / (run.config.data.deltas + 1));
   options.scale.assign(dims, 1);
   options.offset.assign(dims, 0);
-  if (!run.description.global) return;
-  const FeatureStatistics& all = *run.description.global;
+  if (!run.description.global_statistics) return;
+  const FeatureStatistics& all = *run.description.global_statistics;
   for (size_t i = 0; i < std::min(dims, all.sums.size()); ++i) {
     const double mean = all.sums[i] / all.frames, variance = all.squares[i] / all.frames - mean * mean;
     options.offset[i] = mean;
@@ -58,7 +58,7 @@ void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
 
 }  // namespace
 
-OptionSpec window_option() {
+OptionSpec make_window_option() {
   return {.name = "window",
           .default_value = kTrainedWindow,
           .help =
@@ -75,12 +75,12 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
         "data.cmvn = \"", run.config.data.cmvn,
         "\" normalizes over the whole recording, which is read first; with \"global\" or \"none\", a model "
         "needs no later frames");
-  StreamDecoderOptions options{.window = window_frames(run, window_seconds)};
+  StreamDecoderOptions options{.window = compute_window_frames(run, window_seconds)};
   // The decoder finds pauses by the energies of filterbank features. Features that are read from files are
   // not filterbank energies, so restarts at pauses are disabled.
   if (require_catalogue_entry(run.config.data.dataset).sample_rate == 0) options.pause = 0;
   set_scale(run, options);
-  return with_config_keys([&] { return std::make_unique<StreamDecoder>(*run.model, options); });
+  return call_with_config_keys([&] { return std::make_unique<StreamDecoder>(*run.model, options); });
 }
 
 }  // namespace tapeformer

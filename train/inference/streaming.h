@@ -14,7 +14,7 @@ inline constexpr double kTrainedWindow = -1;
 
 // Returns the command-line option --window of programs that transcribe streams. Its value is the
 // `window_seconds` of make_stream_decoder().
-OptionSpec window_option();
+OptionSpec make_window_option();
 
 // Returns a decoder for the model of a run. The run must outlive the decoder. After at most `window_seconds`,
 // the decoder continues with a new state. 0 sets no limit, and kTrainedWindow selects the length of the

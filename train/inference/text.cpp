@@ -14,8 +14,8 @@ namespace tapeformer {
 namespace {
 
 // Returns the losses of tokens[1:], which the model predicts from tokens[:-1] and from the memory.
-std::vector<double> window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens,
-                                SegmentMemory* memory) {
+std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens,
+                                        SegmentMemory* memory) {
   const auto length = static_cast<int64_t>(tokens.size()) - 1;
   const Tensor inputs = Tensor::from(std::vector<int64_t>(tokens.begin(), tokens.end() - 1), {1, length});
   const Tensor logits =
@@ -49,7 +49,7 @@ void check_carried(const AutoregressiveModel& model, int64_t tokens) {
 
 }  // namespace
 
-std::vector<double> token_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
+std::vector<double> compute_token_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
   const NoGrad no_grad;
   const auto count = static_cast<int64_t>(tokens.size()), longest = model.options().max_length;
   const auto memory = model.encoder.make_memory(1);
@@ -60,14 +60,14 @@ std::vector<double> token_nats(const AutoregressiveModel& model, std::span<const
     if (memory) memory->start_segment(first);
     const int64_t length = std::min(longest, count - 1 - first);
     const auto part = tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(length + 1));
-    const auto window = window_nats(model, part, memory.get());
+    const auto window = compute_window_nats(model, part, memory.get());
     nats.insert(nats.end(), window.begin() + (done - first), window.end());
   }
   return nats;
 }
 
-Evaluation evaluate_carried(const AutoregressiveModel& model, const TextDataset& dataset, int64_t streams,
-                            int64_t limit, const StopCheck& stop) {
+Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDataset& dataset, int64_t streams,
+                              int64_t limit, const StopCheck& stop) {
   const auto start = std::chrono::steady_clock::now();
   const TokenSequence& text = dataset.tokens();
   streams = std::min(streams, text.size() - 1);
@@ -76,7 +76,7 @@ Evaluation evaluate_carried(const AutoregressiveModel& model, const TextDataset&
   check_carried(model, length);
   const NoGrad no_grad;
   Decoder decoder(model, streams, length);
-  Evaluation result{.split = dataset.info().split, .examples = streams, .text = TextScore()};
+  Evaluation result{.split = dataset.info().split, .example_count = streams, .text_score = TextScore()};
   const auto read = [&](int64_t t) {
     Tensor tokens = Tensor::empty({streams}, DType::int64);
     for (int64_t s = 0; s < streams; ++s)
@@ -92,14 +92,14 @@ Evaluation evaluate_carried(const AutoregressiveModel& model, const TextDataset&
     tokens = read(t + 1);
     const double nats = cross_entropy(logits, tokens.to(device)).item();
     if (!std::isfinite(nats)) throw DivergedError("the logits of the model are not finite numbers");
-    result.text->nats += nats * static_cast<double>(streams);
+    result.text_score->nats += nats * static_cast<double>(streams);
     const auto best = argmax(logits).to_vector(), expected = tokens.to_vector();
     for (size_t i = 0; i < best.size(); ++i) correct += best[i] == expected[i];
     for (const double token : expected)
-      result.text->count(dataset.tokenizer()->text_of(static_cast<int64_t>(token)));
+      result.text_score->add_token(dataset.tokenizer()->text_of(static_cast<int64_t>(token)));
   }
-  const auto predictions = static_cast<double>(result.text->tokens);
-  result.nats_per_dim = result.text->nats / predictions;
+  const auto predictions = static_cast<double>(result.text_score->token_count);
+  result.nats_per_dim = result.text_score->nats / predictions;
   result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
   result.accuracy = correct / predictions;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

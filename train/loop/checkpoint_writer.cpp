@@ -8,13 +8,13 @@
 namespace tapeformer {
 namespace {
 
-std::map<std::string, Tensor> by_name(const NamedTensors& list) {
+std::map<std::string, Tensor> map_by_name(const NamedTensors& list) {
   return {list.begin(), list.end()};
 }
 
 }  // namespace
 
-NamedTensors training_tensors(const Optimizer& optimizer, const Task& task) {
+NamedTensors collect_training_tensors(const Optimizer& optimizer, const Task& task) {
   NamedTensors tensors = optimizer.state();
   for (const auto& [name, tensor] : task.state()) tensors.emplace_back("state." + name, tensor);
   return tensors;
@@ -32,13 +32,14 @@ void CheckpointWriter::prune() const {
   prune_checkpoints(run_dir_, keep_last_);
 }
 
-bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const Warn& warn) {
+bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const WarningFunction& warn) {
   optimizer_.swap_average();
   std::exception_ptr failure;
   std::string text;
   try {
-    save_checkpoint(run_dir_, {by_name(task_.model().saved_tensors()),
-                               by_name(training_tensors(optimizer_, task_)), state, config_toml_});
+    save_checkpoint(run_dir_,
+                    {map_by_name(task_.model().saved_tensors()),
+                     map_by_name(collect_training_tensors(optimizer_, task_)), state, config_toml_});
   } catch (const CheckpointError& error) {
     failure = std::current_exception();
     text = error.what();
@@ -57,7 +58,7 @@ bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const
   return true;
 }
 
-void CheckpointWriter::record_evaluation(const TrainingState& state, bool best, const Warn& warn) {
+void CheckpointWriter::record_evaluation(const TrainingState& state, bool best, const WarningFunction& warn) {
   try {
     replace_checkpoint_state(run_dir_, state);
     if (!best) return;

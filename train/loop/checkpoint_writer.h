@@ -15,11 +15,11 @@ namespace tapeformer {
 
 // Returns the tensors of optimizer.safetensors: the state of the optimizer, and the state of the task with
 // the prefix "state.".
-NamedTensors training_tensors(const Optimizer& optimizer, const Task& task);
+NamedTensors collect_training_tensors(const Optimizer& optimizer, const Task& task);
 
 class CheckpointWriter {
  public:
-  using Warn = std::function<void(const std::string&)>;
+  using WarningFunction = std::function<void(const std::string&)>;
 
   // The task and the optimizer must outlive the writer.
   CheckpointWriter(std::filesystem::path run_dir, const Config& config, const Task& task,
@@ -30,12 +30,12 @@ class CheckpointWriter {
   // continues. If the checkpoint cannot be saved and `must_succeed` is true, throws CheckpointError. If it
   // cannot be saved and `must_succeed` is false, calls `warn` and returns false. Earlier checkpoints stay
   // intact.
-  bool save(const TrainingState& state, bool must_succeed, const Warn& warn);
+  bool save(const TrainingState& state, bool must_succeed, const WarningFunction& warn);
 
   // Writes `state`, which contains a new evaluation, to the saved checkpoint of `state.step`. If `best` is
   // true, points the link `best` to this checkpoint. If writing fails, calls `warn`, and a resumed run
   // evaluates again.
-  void record_evaluation(const TrainingState& state, bool best, const Warn& warn);
+  void record_evaluation(const TrainingState& state, bool best, const WarningFunction& warn);
 
  private:
   void prune() const;

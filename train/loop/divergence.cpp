@@ -8,13 +8,13 @@
 namespace tapeformer {
 namespace {
 
-std::string advice(const RunState& state) {
+std::string make_advice(const RunState& state) {
   return (state.saved_step >= 0 ? concat_text("; the checkpoint of step ", state.saved_step, " is kept")
                                 : std::string("; the run has no checkpoint")) +
          ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm.";
 }
 
-const char* text_of(double number) {
+const char* format_number(double number) {
   return std::isnan(number) ? "not a number" : "infinite";
 }
 
@@ -22,19 +22,19 @@ const char* text_of(double number) {
 
 void check_loss(double loss, int64_t step, const std::string& examples, const RunState& state) {
   if (std::isfinite(loss)) return;
-  throw DivergedError(concat_text("the loss is ", text_of(loss), " at step ", step, ", training examples ",
-                                  examples, advice(state)));
+  throw DivergedError(concat_text("the loss is ", format_number(loss), " at step ", step,
+                                  ", training examples ", examples, make_advice(state)));
 }
 
 void check_grad_norm(double norm, int64_t step, const RunState& state) {
   if (std::isfinite(norm)) return;
-  throw DivergedError(
-      concat_text("the norm of the gradients is ", text_of(norm), " at step ", step, advice(state)));
+  throw DivergedError(concat_text("the norm of the gradients is ", format_number(norm), " at step ", step,
+                                  make_advice(state)));
 }
 
 void check_weights(const NamedTensors& tensors, const RunState& state) {
   if (const auto found = find_non_finite(tensors))
-    throw DivergedError(concat_text(*found, " after ", state.step, " steps", advice(state)));
+    throw DivergedError(concat_text(*found, " after ", state.step, " steps", make_advice(state)));
 }
 
 }  // namespace tapeformer

@@ -5,7 +5,7 @@
 namespace tapeformer {
 namespace {
 
-double processor_seconds() {
+double read_processor_clock() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
@@ -13,18 +13,18 @@ double processor_seconds() {
 
 }  // namespace
 
-StepTimer::StepTimer() : start_(std::chrono::steady_clock::now()), cpu_start_(processor_seconds()) {}
+StepTimer::StepTimer() : start_(std::chrono::steady_clock::now()), cpu_start_(read_processor_clock()) {}
 
 double StepTimer::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
 double StepTimer::cpu_seconds() const {
-  return processor_seconds() - cpu_start_;
+  return read_processor_clock() - cpu_start_;
 }
 
-TrainingState::Epochs EpochClock::finish_epoch() {
-  const TrainingState::Epochs finished = times_;
+TrainingState::EpochTimes EpochClock::finish_epoch() {
+  const TrainingState::EpochTimes finished = times_;
   times_ = {.last_seconds = finished.seconds};
   return finished;
 }

@@ -28,14 +28,14 @@ class EpochClock {
     times_.cpu_seconds += cpu_seconds;
   }
   // Returns the times of the current epoch, and starts the next epoch with times of 0.
-  TrainingState::Epochs finish_epoch();
+  TrainingState::EpochTimes finish_epoch();
 
   double last_seconds() const { return times_.last_seconds; }  // seconds of the last complete epoch; 0: none
-  const TrainingState::Epochs& state() const { return times_; }
-  void restore(const TrainingState::Epochs& state) { times_ = state; }
+  const TrainingState::EpochTimes& state() const { return times_; }
+  void restore(const TrainingState::EpochTimes& state) { times_ = state; }
 
  private:
-  TrainingState::Epochs times_;
+  TrainingState::EpochTimes times_;
 };
 
 }  // namespace tapeformer

@@ -25,7 +25,7 @@ constexpr const char* kLocalKeys[] = {"run.device",      "run.threads",      "da
 
 }  // namespace
 
-RunConfig process_settings(const RunConfig& run, const Processes& processes) {
+RunConfig make_process_settings(const RunConfig& run, const Processes& processes) {
   RunConfig own = run;
   if (processes.communicator->size() == 1) return own;
   if (own.threads == 0) own.threads = processes.processor_share;
@@ -34,8 +34,8 @@ RunConfig process_settings(const RunConfig& run, const Processes& processes) {
   return own;
 }
 
-std::vector<std::string> oversubscribed_hosts(const std::vector<ProcessLocation>& locations,
-                                              const std::vector<int64_t>& threads) {
+std::vector<std::string> list_oversubscription_warnings(const std::vector<ProcessLocation>& locations,
+                                                        const std::vector<int64_t>& threads) {
   struct Load {
     int64_t processes = 0, threads = 0;
     std::set<int> processors;
@@ -60,7 +60,7 @@ void log_processes(const Processes& processes) {
   Communicator& communicator = *processes.communicator;
   if (communicator.size() == 1) {
     const std::string text =
-        unused_tasks_text(read_launch(), [](const char* name) { return std::getenv(name); });
+        describe_unused_tasks(read_launch_info(), [](const char* name) { return std::getenv(name); });
     if (!text.empty()) log_info(text);
     return;
   }
@@ -69,17 +69,18 @@ void log_processes(const Processes& processes) {
   const std::string range = concat_text(*least, *least < *most ? concat_text(" to ", *most) : "");
   log_info(communicator.size(), " processes with ", range, *most == 1 ? " thread each" : " threads each");
   if (!communicator.is_first()) return;
-  for (const std::string& text : oversubscribed_hosts(processes.locations, counts)) log_warning(text);
+  for (const std::string& text : list_oversubscription_warnings(processes.locations, counts))
+    log_warning(text);
 }
 
-SharedSettings program_settings() {
+SharedSettings list_program_settings() {
   const BuildInfo build = build_info();
   return {{"version of the program",
            concat_text(build.version, ", commit ", source_commit(), ", ", build.build_type)}};
 }
 
-SharedSettings shared_settings(const Config& config) {
-  SharedSettings settings = program_settings();
+SharedSettings list_shared_settings(const Config& config) {
+  SharedSettings settings = list_program_settings();
   std::istringstream lines(to_toml(config));
   std::string table;
   for (std::string line; std::getline(lines, line);) {
@@ -93,12 +94,12 @@ SharedSettings shared_settings(const Config& config) {
   return settings;
 }
 
-int agreed_signal(Communicator& processes, int signal) {
+int agree_on_signal(Communicator& processes, int signal) {
   return static_cast<int>(all_reduce_max(processes, signal));
 }
 
-bool any_process(Communicator& processes, bool condition) {
-  return agreed_signal(processes, condition) != 0;
+bool is_true_on_any_process(Communicator& processes, bool condition) {
+  return agree_on_signal(processes, condition) != 0;
 }
 
 }  // namespace tapeformer

@@ -14,27 +14,28 @@ namespace tapeformer {
 // Returns the table [run] for this process. With several processes, run.threads = 0 becomes the processor
 // share of this process. The device "cuda" becomes "cuda:N", where N is Processes::local_rank. If there is a
 // CUDA device, "auto" also becomes "cuda:N".
-RunConfig process_settings(const RunConfig& run, const Processes& processes);
+RunConfig make_process_settings(const RunConfig& run, const Processes& processes);
 
 // Returns a warning for each host on which the processes have more threads in total than processors that they
 // may use. `threads` holds the number of threads of each process, ordered by rank.
-std::vector<std::string> oversubscribed_hosts(const std::vector<ProcessLocation>& locations,
-                                              const std::vector<int64_t>& threads);
+std::vector<std::string> list_oversubscription_warnings(const std::vector<ProcessLocation>& locations,
+                                                        const std::vector<int64_t>& threads);
 
-// Logs the number of processes, their numbers of threads, and the warnings of oversubscribed_hosts(). In a
-// run with one process, logs only unused_tasks_text(). All processes must call the function.
+// Logs the number of processes, their numbers of threads, and the warnings of
+// list_oversubscription_warnings(). In a run with one process, logs only describe_unused_tasks(). All
+// processes must call the function.
 void log_processes(const Processes& processes);
 
 // Returns the version of the program, which must be the same on all processes.
-SharedSettings program_settings();
+SharedSettings list_program_settings();
 
-// Returns program_settings() and the config keys that must be the same on all processes. The device, the
+// Returns list_program_settings() and the config keys that must be the same on all processes. The device, the
 // number of threads and the paths of data, caches and initial weights may differ.
-SharedSettings shared_settings(const Config& config);
+SharedSettings list_shared_settings(const Config& config);
 
-// any_process() returns whether a condition holds on any process, and agreed_signal() returns the largest
-// signal number of all processes. Both functions return the same value on all processes.
-bool any_process(Communicator& processes, bool condition);
-int agreed_signal(Communicator& processes, int signal);
+// is_true_on_any_process() returns whether a condition holds on any process, and agree_on_signal() returns
+// the largest signal number of all processes. Both functions return the same value on all processes.
+bool is_true_on_any_process(Communicator& processes, bool condition);
+int agree_on_signal(Communicator& processes, int signal);
 
 }  // namespace tapeformer

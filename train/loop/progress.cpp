@@ -18,7 +18,7 @@ namespace {
 constexpr double kTerminalInterval = 0.1;  // seconds between updates on a terminal
 constexpr double kPlainInterval = 10;      // seconds between lines on other outputs
 
-double steady_seconds() {
+double read_steady_clock() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -31,14 +31,14 @@ std::string format(const char* pattern, Args... args) {
 
 // Returns the maximum width of a progress line: one character less than the terminal, because a line that
 // wraps cannot be rewritten.
-size_t terminal_width() {
+size_t find_terminal_width() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 120u;
 }
 
 }  // namespace
 
-ProgressStyle progress_style(bool quiet) {
+ProgressStyle choose_progress_style(bool quiet) {
   if (quiet) return ProgressStyle::silent;
   return isatty(STDERR_FILENO) ? ProgressStyle::terminal : ProgressStyle::plain;
 }
@@ -49,23 +49,23 @@ Progress::Progress(std::ostream& out, ProgressStyle style, int64_t first_step, i
       style_(style),
       first_step_(first_step),
       total_steps_(total_steps),
-      clock_(clock ? std::move(clock) : Clock(steady_seconds)),
+      clock_(clock ? std::move(clock) : Clock(read_steady_clock)),
       unit_(std::move(unit)),
-      started_(clock_()) {}
+      start_time_(clock_()) {}
 
-std::string Progress::text_of(const ProgressSample& sample, double now, size_t width) const {
+std::string Progress::format_line(const ProgressSample& sample, double now, size_t width) const {
   std::string step = concat_text("step ", sample.step);
   if (total_steps_ > 0) step += concat_text("/", total_steps_);
   std::string figures = format("  loss %.4f", sample.loss);
   if (sample.bits_per_dim >= 0) figures += format("  %.4f bits/dim", sample.bits_per_dim);
-  std::string speed = concat_text("  ", count_text(sample.tokens_per_second), " ", unit_, "/s");
+  std::string speed = concat_text("  ", format_count(sample.tokens_per_second), " ", unit_, "/s");
   const auto done = static_cast<double>(sample.step - first_step_);
   if (total_steps_ > 0 && done > 0) {
     const auto steps_left = static_cast<double>(total_steps_ - sample.step);
-    const double seconds = std::min((now - started_) / done * steps_left, sample.seconds_left);
-    speed += concat_text("  ETA ", duration_text(seconds));
+    const double seconds = std::min((now - start_time_) / done * steps_left, sample.seconds_left);
+    speed += concat_text("  ETA ", format_duration(seconds));
   }
-  speed += concat_text("  ", bytes_text(sample.memory_bytes));
+  speed += concat_text("  ", format_bytes(sample.memory_bytes));
 
   const std::string epoch = sample.epoch > 0 ? concat_text("  epoch ", sample.epoch) : "";
   const std::string lr = sample.lr >= 0 ? format("  lr %.2e", sample.lr) : "";
@@ -79,18 +79,18 @@ void Progress::update(const ProgressSample& sample) {
   if (style_ == ProgressStyle::silent) return;
   const double now = clock_();
   const double interval = style_ == ProgressStyle::terminal ? kTerminalInterval : kPlainInterval;
-  if (now - shown_ < interval && sample.step != total_steps_) return;
-  shown_ = now;
+  if (now - last_shown_time_ < interval && sample.step != total_steps_) return;
+  last_shown_time_ = now;
   if (style_ == ProgressStyle::terminal) {
-    const size_t width = terminal_width();
-    line_ = text_of(sample, now, width).substr(0, width);
+    const size_t width = find_terminal_width();
+    line_ = format_line(sample, now, width).substr(0, width);
     out_ << "\r" << line_ << "\x1b[K" << std::flush;
   } else {
-    out_ << text_of(sample, now, std::string::npos) << std::endl;
+    out_ << format_line(sample, now, std::string::npos) << std::endl;
   }
 }
 
-void Progress::message(const std::string& raw) {
+void Progress::print_message(const std::string& raw) {
   if (style_ == ProgressStyle::silent) return;
   const std::string text = escape_message(raw);
   if (line_.empty())
@@ -104,7 +104,7 @@ void Progress::finish() {
   line_.clear();
 }
 
-std::string duration_text(double seconds) {
+std::string format_duration(double seconds) {
   if (!(seconds >= 0) || seconds > 1e9) return "?";
   const auto whole = static_cast<long long>(std::llround(seconds));
   const long long minutes = whole / 60 % 60, hours = whole / 3600 % 24, days = whole / 86400;
@@ -114,12 +114,12 @@ std::string duration_text(double seconds) {
   return format("%lldd %02lld:%02lld:%02lld", days, hours, minutes, whole % 60);
 }
 
-std::string count_text(double count) {
+std::string format_count(double count) {
   if (count >= 1e6) return format("%.1fM", count / 1e6);
   return count >= 1e3 ? format("%.1fk", count / 1e3) : format("%.0f", count);
 }
 
-std::string bytes_text(int64_t bytes) {
+std::string format_bytes(int64_t bytes) {
   const char* const units[] = {"KiB", "MiB", "GiB", "TiB"};
   if (bytes < 1024) return std::to_string(bytes) + " B";
   auto value = static_cast<double>(bytes) / 1024;

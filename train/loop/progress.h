@@ -25,7 +25,7 @@ struct ProgressSample {
 enum class ProgressStyle { silent, plain, terminal };
 
 // Returns `silent` if `quiet` is true, `terminal` if standard error is a terminal, and otherwise `plain`.
-ProgressStyle progress_style(bool quiet);
+ProgressStyle choose_progress_style(bool quiet);
 
 class Progress {
  public:
@@ -43,28 +43,28 @@ class Progress {
   // less than 10 seconds old on other outputs. The first and the final step are always shown.
   void update(const ProgressSample& sample);
   // Prints escape_message(raw) on a line above the progress line.
-  void message(const std::string& raw);
+  void print_message(const std::string& raw);
   // Ends the rewritten line. Later updates start a new line.
   void finish();
 
  private:
   // Returns the progress line. Leaves out learning rate and epoch if they do not fit in `width` characters.
-  std::string text_of(const ProgressSample& sample, double now, size_t width) const;
+  std::string format_line(const ProgressSample& sample, double now, size_t width) const;
 
   std::ostream& out_;
   ProgressStyle style_;
   int64_t first_step_, total_steps_;
   Clock clock_;
   std::string unit_;
-  double started_, shown_ = -1e300;
+  double start_time_, last_shown_time_ = -1e300;
   std::string line_;  // progress line that the terminal shows, without line end
 };
 
 // Returns a text such as "7s", "3:05", "1:02:03" or "2d 03:00:00".
-std::string duration_text(double seconds);
+std::string format_duration(double seconds);
 // Returns a text such as "950", "12.3k" or "4.5M".
-std::string count_text(double count);
+std::string format_count(double count);
 // Returns a text such as "512 B", "3.4 MiB" or "1.2 GiB".
-std::string bytes_text(int64_t bytes);
+std::string format_bytes(int64_t bytes);
 
 }  // namespace tapeformer

@@ -24,14 +24,14 @@ bool same_task(const std::string& saved, const std::string& current) {
 }
 
 void check_same_data(const TrainingState& state, const std::string& description, const std::string& folder) {
-  if (!description.empty() && !same_task(state.task, description))
+  if (!description.empty() && !same_task(state.task_json, description))
     throw ConfigError("cannot resume from " + folder +
                       ": the tokenizer, the phones or the statistics of the training data differ");
 }
 
 }  // namespace
 
-std::string checked_description(const Task& task) try {
+std::string make_checked_description(const Task& task) try {
   return task.description();
 } catch (const nlohmann::json::exception&) {
   throw DataError("a checkpoint cannot describe the training data: a phone is not valid UTF-8");
@@ -46,25 +46,25 @@ std::optional<TrainingState> resume_run(const RunDirectory& directory, const Con
                                         const std::string& description, int64_t total_steps,
                                         Optimizer& optimizer) {
   const std::string& run_dir = directory.folder().path();
-  if (checkpoint_steps(run_dir).empty()) {
+  if (list_checkpoint_steps(run_dir).empty()) {
     log_info("no checkpoint in ", run_dir, ": starting from the beginning");
     directory.prepare(config, 0, false);
     return std::nullopt;
   }
   const Checkpoint checkpoint(find_checkpoint(run_dir, false));
   checkpoint.check_config();
-  const Config saved = load_config(checkpoint.config_path(), {}, attention_catalogue(),
-                                   {.unused = UnusedKeys::ignore_in_file});
+  const Config saved = load_config(checkpoint.config_path(), {}, make_attention_catalogue(),
+                                   {.unused_keys = UnusedKeyPolicy::ignore_in_file});
   check_same_run(saved, config, checkpoint.folder());
-  const TrainingState state = checkpoint.state();
+  const TrainingState state = checkpoint.read_state();
   check_same_data(state, description, checkpoint.folder());
   checkpoint.load_model(task.model().saved_tensors());
-  const NamedTensors training = training_tensors(optimizer, task);
+  const NamedTensors training = collect_training_tensors(optimizer, task);
   checkpoint.load_optimizer(training);
   check_finite(task.model().saved_tensors(), checkpoint.folder());
   check_finite(training, checkpoint.folder());
   optimizer.swap_average();
-  optimizer.set_steps(state.optimizer_steps);
+  optimizer.set_step_count(state.optimizer_steps);
   directory.prepare(config, state.step, state.evaluated_step == state.step);
   log_info("resumed from ", checkpoint.folder(), " at step ", state.step, " of ", total_steps);
   return state;

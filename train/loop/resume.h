@@ -13,14 +13,14 @@
 namespace tapeformer {
 
 // Returns Task::description(). Throws DataError if the description is not valid UTF-8.
-std::string checked_description(const Task& task);
+std::string make_checked_description(const Task& task);
 
 // Prepares the directory of a new run. Throws RunDirectoryError if the directory is not empty.
 void start_new_run(const RunDirectory& directory, const Config& config);
 
 // Loads the weights and the optimizer state of the last checkpoint, and returns the TrainingState of this
 // checkpoint. If there is no checkpoint, starts a new run and returns std::nullopt. `description` is
-// checked_description(task), and `total_steps` is the length of the run.
+// make_checked_description(task), and `total_steps` is the length of the run.
 //
 // Throws RunDirectoryError if `config` and the config of the checkpoint differ in a key that must not change,
 // and ConfigError if the training data differ. Throws CheckpointError if the checkpoint is damaged, and

@@ -22,7 +22,7 @@ class RunLog {
   // Creates a TensorBoard event file and writes the config to this file. Later calls of write() also add
   // records to the file. Does nothing if the run has no steps left. If the file cannot be written, logs a
   // warning, and writes no more events.
-  void write_events(const Folder& run_dir, const RunState& state, const std::string& config_toml);
+  void open_event_file(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 
   // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning
   // and keeps the record in memory until the file can be written.
@@ -30,9 +30,9 @@ class RunLog {
   // Writes the records that are still in memory. If this fails, logs a warning.
   void flush();
 
-  void show(const ProgressSample& sample) { progress_.update(sample); }
+  void show_progress(const ProgressSample& sample) { progress_.update(sample); }
   // Prints a message, unless the run is quiet.
-  void message(const std::string& text) { progress_.message(text); }
+  void print_message(const std::string& text) { progress_.print_message(text); }
   // Logs a warning on its own line.
   void warn(const std::string& text);
   // Ends the progress line.
@@ -41,7 +41,7 @@ class RunLog {
  private:
   // Calls `write`, which writes events. If `write` throws FileError, logs a warning and closes the event
   // file.
-  void update_events(const std::function<void()>& write);
+  void try_to_write_events(const std::function<void()>& write);
 
   std::optional<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;  // null without TensorBoard

@@ -10,33 +10,35 @@ constexpr size_t kMaxGraphs = 4;  // maximum number of graphs, each of which hol
 
 }  // namespace
 
-StepGraphs::StepGraphs(Device device, int64_t draws) : device_(device), draws_(draws) {}
+StepGraphs::StepGraphs(Device device, int64_t draws_per_step)
+    : device_(device), draws_per_step_(draws_per_step) {}
 StepGraphs::~StepGraphs() = default;
 
-void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& work) {
+void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step) {
   if constexpr (kHasCuda) {
     device_allocator(device_).trim();  // frees cached blocks, because the graph allocates its own memory
-    entry.first = step;
+    entry.captured_step = step;
     try {
-      entry.graph = std::make_shared<cuda::Graph>(device_, draws_, [&] { entry.outputs = work(); });
+      entry.graph =
+          std::make_shared<cuda::Graph>(device_, draws_per_step_, [&] { entry.outputs = launch_step(); });
     } catch (const GraphError& error) {
       throw DeviceError(std::string(error.what()) + "; set run.cuda_graphs = false");
     }
-    ++captured_;
+    ++captured_step_count_;
   }
 }
 
 StepOutputs StepGraphs::run(const StepLayout& layout, int64_t step,
-                            const std::function<StepOutputs()>& work) {
+                            const std::function<StepOutputs()>& launch_step) {
   if (entries_.size() >= kMaxGraphs && !entries_.contains(layout)) entries_.clear();
   Entry& entry = entries_[layout];
-  if (!entry.seen) {
-    entry.seen = true;
-    return work();
+  if (!entry.has_run) {
+    entry.has_run = true;
+    return launch_step();
   }
-  if (!entry.graph) capture(entry, step, work);
-  if constexpr (kHasCuda) entry.graph->launch((step - entry.first) * draws_);
-  ++replayed_;
+  if (!entry.graph) capture(entry, step, launch_step);
+  if constexpr (kHasCuda) entry.graph->launch((step - entry.captured_step) * draws_per_step_);
+  ++replayed_step_count_;
   return entry.outputs;
 }
 

@@ -30,39 +30,39 @@ struct StepOutputs {
   std::vector<Tensor> losses;  // one for each micro-batch
   std::vector<Tensor> terms;   // sums of the terms that layers add to the losses; undefined without terms
   Tensor grad_norm;
-  int64_t tokens = 0;  // number of tokens in all micro-batches; equal for all steps with the same layout
+  int64_t token_count = 0;  // number of tokens in all micro-batches; equal for all steps with the same layout
 };
 
 class StepGraphs {
  public:
-  // `draws` is the number by which a training step advances the step number of the random streams. It is the
-  // number of micro-batches in a training step.
-  StepGraphs(Device device, int64_t draws);
+  // `draws_per_step` is the number by which a training step advances the step number of the random streams.
+  // It is the number of micro-batches in a training step.
+  StepGraphs(Device device, int64_t draws_per_step);
   ~StepGraphs();
 
-  // Runs step number `step`. `work` launches the step. For the first step of a layout, calls `work`. For the
-  // second step, captures the launches of `work` as a graph and replays the graph. For later steps, replays
-  // the graph. Between steps of equal layout, only the step number and the values in the batch tensors may
-  // differ.
-  StepOutputs run(const StepLayout& layout, int64_t step, const std::function<StepOutputs()>& work);
+  // Runs step number `step`. `launch_step` launches the step. For the first step of a layout, calls
+  // `launch_step`. For the second step, captures the launches of `launch_step` as a graph and replays the
+  // graph. For later steps, replays the graph. Between steps of equal layout, only the step number and the
+  // values in the batch tensors may differ.
+  StepOutputs run(const StepLayout& layout, int64_t step, const std::function<StepOutputs()>& launch_step);
 
   // The next two functions return the number of captured steps and the number of replayed steps.
-  int64_t captured() const { return captured_; }
-  int64_t replayed() const { return replayed_; }
+  int64_t captured_step_count() const { return captured_step_count_; }
+  int64_t replayed_step_count() const { return replayed_step_count_; }
 
  private:
   struct Entry {
-    bool seen = false;    // whether the first step has run without a graph and made all lazy allocations
-    int64_t first = 0;    // number of the captured step
-    StepOutputs outputs;  // tensors that each replay writes
+    bool has_run = false;  // whether the first step has run without a graph and made all lazy allocations
+    int64_t captured_step = 0;  // number of the captured step
+    StepOutputs outputs;        // tensors that each replay writes
     std::shared_ptr<cuda::Graph> graph;
   };
-  void capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& work);
+  void capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step);
 
   Device device_;
-  int64_t draws_;
+  int64_t draws_per_step_;
   std::map<StepLayout, Entry> entries_;
-  int64_t captured_ = 0, replayed_ = 0;
+  int64_t captured_step_count_ = 0, replayed_step_count_ = 0;
 };
 
 }  // namespace tapeformer

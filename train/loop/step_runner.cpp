@@ -22,7 +22,7 @@ StepRunner::StepRunner(const Config& config, Device device, const RunState& stat
   if (several)
     reducer_ = std::make_unique<GradientReducer>(
         processes_, strip_names(task_.model().parameters()),
-        ReducerOptions{.bfloat16 = config_.train.reduce_dtype == "bfloat16"});
+        ReducerOptions{.use_bfloat16 = config_.train.reduce_dtype == "bfloat16"});
   const bool captures = config_.run.cuda_graphs && (!several || processes_.launches_on_device());
   if (!device_.is_cpu() && captures)
     graphs_ = std::make_unique<StepGraphs>(device_, config_.train.accumulate);
@@ -51,21 +51,22 @@ std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
 
 // Computes the weight of each micro-batch in the loss of the step. With these weights, the gradient summed
 // over the processes equals the gradient of one batch with all examples. Copies the weights to
-// `device_weights_`, where a captured graph reads them.
-void StepRunner::compute_weights() {
+// `device_loss_weights_`, where a captured graph reads them.
+void StepRunner::compute_loss_weights() {
   const int64_t micro_steps = config_.train.accumulate;
-  weights_.assign(1, 1);
+  loss_weights_.assign(1, 1);
   if (micro_steps == 1 && !reducer_) return;
-  weights_.clear();
+  loss_weights_.clear();
   double total = 0;
   for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
     const BatchSlice slice = task_.slice(micro_batch);
-    weights_.push_back(slice.loss_divisor);
+    loss_weights_.push_back(slice.loss_divisor);
     total += slice.batch_loss_count;
   }
-  for (double& weight : weights_) weight = total > 0 ? weight / total : 0;
-  if (!device_weights_.defined()) device_weights_ = Tensor::empty({micro_steps}, DType::float64, device_);
-  device_weights_.copy_from(Tensor::from(weights_, {micro_steps}));
+  for (double& weight : loss_weights_) weight = total > 0 ? weight / total : 0;
+  if (!device_loss_weights_.defined())
+    device_loss_weights_ = Tensor::empty({micro_steps}, DType::float64, device_);
+  device_loss_weights_.copy_from(Tensor::from(loss_weights_, {micro_steps}));
 }
 
 // Launches the forward pass of a micro-batch. If the slice of this process is empty, the returned loss is
@@ -73,16 +74,17 @@ void StepRunner::compute_weights() {
 BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms& terms) {
   const int64_t number = state_.step * config_.train.accumulate + micro_batch;
   const BatchSlice slice = task_.slice(micro_batch);
-  if (slice.examples == 0) return {};
+  if (slice.example_count == 0) return {};
   const BatchLoss batch = task_.loss(micro_batch, {.training = true,
                                                    .disable_dropout = !with_dropout,
                                                    .seed = static_cast<uint64_t>(config_.run.seed),
                                                    .step = static_cast<uint64_t>(number),
                                                    .first_example = slice.first_example,
                                                    .loss_terms = &terms});
-  // In a run with several processes, read() checks the losses after the processes have exchanged the losses.
+  // In a run with several processes, read_pending_step() checks the losses after the processes have exchanged
+  // the losses.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
-    check_loss(batch.loss.item(), state_.step, task_.examples_of(number), state_);
+    check_loss(batch.loss.item(), state_.step, task_.describe_examples(number), state_);
   return batch;
 }
 
@@ -91,9 +93,9 @@ BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms&
 void StepRunner::run_backward(const Tensor& loss, int64_t micro_batch) {
   BackwardOptions options;
   if (reducer_ && micro_batch + 1 == config_.train.accumulate)
-    options.on_complete = [this](const Tensor& leaf) { reducer_->complete(leaf); };
-  const Tensor weight = device_weights_.defined()
-                            ? device_weights_.view(loss.shape(), {}, micro_batch).to(loss.dtype())
+    options.on_complete = [this](const Tensor& leaf) { reducer_->mark_complete(leaf); };
+  const Tensor weight = device_loss_weights_.defined()
+                            ? device_loss_weights_.view(loss.shape(), {}, micro_batch).to(loss.dtype())
                             : Tensor{};
   backward(loss, weight, options);
 }
@@ -109,26 +111,27 @@ StepOutputs StepRunner::launch(bool with_dropout) {
     const bool empty = !batch.loss.defined(), has_terms = terms.sum().defined();
     outputs.losses.push_back(empty ? Tensor::zeros({}, DType::float32, device_) : detach(batch.loss));
     outputs.terms.push_back(has_terms ? detach(terms.sum()) : Tensor{});
-    outputs.tokens += batch.tokens;
+    outputs.token_count += batch.token_count;
     if (reducer_ && micro_batch + 1 == micro_steps) {
-      reducer_->begin();
+      reducer_->begin_step();
       // On the CPU, the losses are known before backward. The reduction of the status starts here, so that
       // the step waits only once, for the status and the gradients together.
-      if (device_.is_cpu()) processes_.start_all_reduce(status_.emplace(status_of(outputs)).values());
+      if (device_.is_cpu())
+        processes_.start_all_reduce(status_.emplace(make_status(outputs)).status_matrix());
     }
     if (!empty) run_backward(has_terms ? add(batch.loss, terms.sum()) : batch.loss, micro_batch);
   }
-  if (reducer_) reducer_->finish(task_.model().statistics());
+  if (reducer_) reducer_->finish_step(task_.model().statistics());
   outputs.grad_norm = optimizer_.apply();
   task_.model().update_state();
   return outputs;
 }
 
-StepStatus StepRunner::status_of(const StepOutputs& outputs) const {
+StepStatus StepRunner::make_status(const StepOutputs& outputs) const {
   std::vector<double> losses, terms;
   for (const Tensor& loss : outputs.losses) losses.push_back(loss.item());
   for (const Tensor& term : outputs.terms) terms.push_back(term.defined() ? term.item() : 0);
-  return {processes_, losses, terms, weights_, outputs.tokens, stop_};
+  return {processes_, losses, terms, loss_weights_, outputs.token_count, stop_};
 }
 
 StepResult StepRunner::run(const StopRequest& stop) {
@@ -137,7 +140,7 @@ StepResult StepRunner::run(const StopRequest& stop) {
   stop_ = stop;
   prepare_batches();
   const std::optional<StepLayout> layout = fetch_batches(with_dropout);
-  compute_weights();
+  compute_loss_weights();
   StepResult result;
   result.lr = config_.optimizer.lr * schedule_.factor(state_.step);
   optimizer_.prepare(result.lr);
@@ -145,11 +148,11 @@ StepResult StepRunner::run(const StopRequest& stop) {
   const StepOutputs outputs = layout ? graphs_->run(*layout, state_.step, work) : work();
   result.grad_norm = outputs.grad_norm;
   PendingStep pending{state_.step,
-                      weights_,
+                      loss_weights_,
                       {},
                       {},
                       Readback(outputs.grad_norm),
-                      outputs.tokens,
+                      outputs.token_count,
                       stop_,
                       std::exchange(status_, std::nullopt)};
   for (const Tensor& loss : outputs.losses) pending.losses.emplace_back(loss);
@@ -167,21 +170,21 @@ void StepRunner::read_losses(int64_t end_step) {
   while (!pending_.empty() && pending_.front().step < end_step) {
     const PendingStep pending = std::move(pending_.front());
     pending_.pop_front();
-    read(pending);
+    read_pending_step(pending);
   }
 }
 
-void StepRunner::read(const PendingStep& pending) {
+void StepRunner::read_pending_step(const PendingStep& pending) {
   std::optional<StepStatus> status = pending.status;
   if (!status) {
     std::vector<double> losses, terms;
     for (const Readback& loss : pending.losses) losses.push_back(loss.value());
     for (const auto& term : pending.terms) terms.push_back(term ? term->value() : 0);
-    status.emplace(processes_, losses, terms, pending.weights, pending.tokens, pending.stop);
-    processes_.all_reduce(status->values());
+    status.emplace(processes_, losses, terms, pending.loss_weights, pending.token_count, pending.stop);
+    processes_.all_reduce(status->status_matrix());
   }
   if (const auto bad = status->non_finite_loss()) {
-    std::string examples = task_.examples_of(pending.step * config_.train.accumulate + bad->batch);
+    std::string examples = task_.describe_examples(pending.step * config_.train.accumulate + bad->batch);
     if (reducer_) examples += concat_text(" (process ", bad->process, ")");
     check_loss(bad->loss, pending.step, examples, state_);
   }
@@ -189,8 +192,8 @@ void StepRunner::read(const PendingStep& pending) {
   last_loss_ = status->loss();
   const bool has_terms = std::any_of(pending.terms.begin(), pending.terms.end(),
                                      [](const auto& term) { return term.has_value(); });
-  last_terms_ = has_terms ? std::optional(status->terms()) : std::nullopt;
-  tokens_ += status->tokens();
+  last_loss_terms_ = has_terms ? std::optional(status->loss_terms()) : std::nullopt;
+  token_count_ += status->token_count();
   agreed_stop_ = status->stop();
 }
 

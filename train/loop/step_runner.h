@@ -45,9 +45,9 @@ class StepRunner {
   std::optional<double> last_loss() const { return last_loss_; }
   // Returns the sum of the terms that layers added to the loss of the same step, or std::nullopt without such
   // terms. The value of last_loss() does not include the terms.
-  std::optional<double> last_terms() const { return last_terms_; }
+  std::optional<double> last_loss_terms() const { return last_loss_terms_; }
   // Returns the number of tokens in the steps whose losses were read since the last call.
-  int64_t take_tokens() { return std::exchange(tokens_, 0); }
+  int64_t take_token_count() { return std::exchange(token_count_, 0); }
   // Returns the request to stop in the last step whose losses were read, equal on all processes.
   StopRequest agreed_stop() const { return agreed_stop_; }
 
@@ -60,24 +60,24 @@ class StepRunner {
   // A step whose losses are being copied to the host, or exchanged with the other processes.
   struct PendingStep {
     int64_t step;
-    std::vector<double> weights;  // weights of the micro-batches in the loss of the step
+    std::vector<double> loss_weights;  // weights of the micro-batches in the loss of the step
     std::vector<Readback> losses;
     std::vector<std::optional<Readback>> terms;  // nullopt for a micro-batch without terms
     Readback grad_norm;
-    int64_t tokens;
+    int64_t token_count;
     StopRequest stop;
     std::optional<StepStatus> status;  // status of all processes; nullopt if the status is not exchanged yet
   };
 
   void prepare_batches();
   std::optional<StepLayout> fetch_batches(bool with_dropout);
-  void compute_weights();
-  void read(const PendingStep& pending);
+  void compute_loss_weights();
+  void read_pending_step(const PendingStep& pending);
   BatchLoss forward(int64_t micro_batch, bool with_dropout, LossTerms& terms);
   void run_backward(const Tensor& loss, int64_t micro_batch);
   StepOutputs launch(bool with_dropout);
   // Returns the status of this process for the exchange.
-  StepStatus status_of(const StepOutputs& outputs) const;
+  StepStatus make_status(const StepOutputs& outputs) const;
 
   const Config& config_;
   Device device_;
@@ -89,14 +89,14 @@ class StepRunner {
   std::unique_ptr<GradientReducer> reducer_;  // null in a run with one process
   std::unique_ptr<StepGraphs> graphs_;
   bool batches_prepared_ = false;
-  std::vector<double> weights_;  // PendingStep::weights of the current step
-  // Copy of weights_ on the device. Undefined if there is one micro-batch per step and one process.
-  Tensor device_weights_;
+  std::vector<double> loss_weights_;  // PendingStep::loss_weights of the current step
+  // Copy of loss_weights_ on the device. Undefined if there is one micro-batch per step and one process.
+  Tensor device_loss_weights_;
   StopRequest stop_;                  // request of this process in the current step
   std::optional<StepStatus> status_;  // status of the current step, if it is exchanged during backward()
   std::deque<PendingStep> pending_;
-  std::optional<double> last_loss_, last_terms_;
-  int64_t tokens_ = 0;
+  std::optional<double> last_loss_, last_loss_terms_;
+  int64_t token_count_ = 0;
   StopRequest agreed_stop_;
 };
 

@@ -13,7 +13,7 @@ namespace tapeformer {
 // A request to stop after a step.
 struct StopRequest {
   int signal = 0;  // SIGINT or SIGTERM; 0: no signal
-  bool time_is_up = false;
+  bool is_time_up = false;
 };
 
 class StepStatus {
@@ -28,15 +28,15 @@ class StepStatus {
 
   // Returns the tensor that the caller sums over the processes, of shape (rows, processes) and dtype float64.
   // Call the functions below after the sum.
-  const Tensor& values() const { return values_; }
+  const Tensor& status_matrix() const { return status_matrix_; }
 
   // Returns the loss of the whole batch.
   double loss() const;
   // Returns the sum of the terms that layers add to the loss of the whole batch.
-  double terms() const;
+  double loss_terms() const;
   // Returns the number of tokens of all processes.
-  int64_t tokens() const;
-  // Returns the largest signal of all processes, and `time_is_up` of process 0, which measures the time
+  int64_t token_count() const;
+  // Returns the largest signal of all processes, and `is_time_up` of process 0, which measures the time
   // limit.
   StopRequest stop() const;
   struct NonFiniteLoss {
@@ -49,13 +49,13 @@ class StepStatus {
   std::optional<NonFiniteLoss> non_finite_loss() const;
 
  private:
-  enum Row { kLoss, kTerms, kBadBatch, kTokens, kSignal, kTimeIsUp, kRows };
-  double& at(Row row, int64_t process) const {
-    return values_.data<double>()[row * values_.size(1) + process];
+  enum Row { kLoss, kTerms, kNonFiniteBatch, kTokens, kSignal, kTimeIsUp, kRowCount };
+  double& element(Row row, int64_t process) const {
+    return status_matrix_.data<double>()[row * status_matrix_.size(1) + process];
   }
   double sum(Row row) const;
 
-  Tensor values_;  // (kRows, processes) float64
+  Tensor status_matrix_;  // (kRowCount, processes) float64
 };
 
 }  // namespace tapeformer

@@ -21,20 +21,20 @@ class EventWriter {
 
   // Writes an event that makes TensorBoard discard the events of `step` and later steps in earlier files,
   // because a resumed run repeats these steps.
-  void start(int64_t step);
+  void write_start(int64_t step);
   // Writes the numbers of a record, except "step", as scalars "SPLIT/FIELD". Skips values that are not
   // finite.
-  void scalars(const MetricRecord& record);
+  void write_scalars(const MetricRecord& record);
   // Writes a PNG image of `height` × `width` pixels with 1 or 3 channels.
-  void image(const std::string& name, int64_t step, std::string_view png, int64_t height, int64_t width,
-             int64_t channels);
+  void write_image(const std::string& name, int64_t step, std::string_view png, int64_t height, int64_t width,
+                   int64_t channels);
   // Writes a text summary, which TensorBoard renders as Markdown.
-  void text(const std::string& name, int64_t step, const std::string& markdown);
+  void write_text(const std::string& name, int64_t step, const std::string& markdown);
 
  private:
   // Writes an event as one record: the length of the event, the event, and a checksum of each. `field` is the
   // encoded field with the contents of the event, such as a summary.
-  void write(int64_t step, const std::string& field);
+  void write_event(int64_t step, const std::string& field);
 
   File file_;
 };

@@ -21,10 +21,10 @@ namespace {
 
 constexpr int64_t kReplicaInterval = 100;  // steps between comparisons of the weights of the processes
 
-int64_t total_steps(const Config& config, const Task& task) {
+int64_t count_total_steps(const Config& config, const Task& task) {
   const TrainConfig& t = config.train;
   if (t.steps > 0) return t.steps;
-  const double steps = task.batches_in(t.epochs) / static_cast<double>(t.accumulate);
+  const double steps = task.count_batches(t.epochs) / static_cast<double>(t.accumulate);
   return std::max<int64_t>(std::llround(steps), 1);
 }
 
@@ -39,24 +39,24 @@ Trainer::Trainer(Config config, TrainerOptions options)
     : config_(std::move(config)), options_(std::move(options)) {
   Communicator& hosts = *options_.processes.communicator;
   if (hosts.size() > 1) {
-    SharedSettings settings = shared_settings(config_);
+    SharedSettings settings = list_shared_settings(config_);
     settings.emplace_back("run directory", options_.run_dir.string());
     settings.emplace_back("resume", options_.resume ? "true" : "false");
-    require_same(hosts, settings);
+    require_same_settings(hosts, settings);
   }
   require_utf8(config_, options_.run_dir.string());
-  device_ = prepare_device(process_settings(config_.run, options_.processes));
+  device_ = prepare_device(make_process_settings(config_.run, options_.processes));
   log_processes(options_.processes);
-  processes_ = communicator_for(options_.processes, device_);
+  processes_ = make_communicator(options_.processes, device_);
   task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *processes_);
-  if (hosts.size() > 1) require_same(hosts, {{"data", task_->data_digest()}});
-  on_first_process(hosts, [&] {
-    const bool resumes = options_.resume && !checkpoint_steps(options_.run_dir.string()).empty();
+  if (hosts.size() > 1) require_same_settings(hosts, {{"data", task_->data_digest()}});
+  run_on_first_process(hosts, [&] {
+    const bool resumes = options_.resume && !list_checkpoint_steps(options_.run_dir.string()).empty();
     if (!config_.model.init.empty() && !resumes) load_initial_weights(config_.model.init, task_->model());
     return true;
   });
-  state_.total_steps = total_steps(config_, *task_);
-  description_ = checked_description(*task_);
+  state_.total_steps = count_total_steps(config_, *task_);
+  description_ = make_checked_description(*task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, state_.total_steps);
   steps_ =
@@ -71,53 +71,53 @@ void Trainer::restore(const TrainingState& state) {
   state_.evaluated_step = state.evaluated_step;
   if (state.best_loss) state_.best_loss = *state.best_loss;
   state_.seconds = state.seconds;
-  epoch_.restore(state.epochs.value_or(TrainingState::Epochs{}));
-  schedule_->state = state.schedule;
+  epoch_.restore(state.epoch_times.value_or(TrainingState::EpochTimes{}));
+  schedule_->state = state.schedule_state;
 }
 
 TrainingState Trainer::state() const {
   TrainingState state{.step = state_.step,
                       .evaluated_step = state_.evaluated_step,
-                      .optimizer_steps = optimizer_->steps(),
+                      .optimizer_steps = optimizer_->step_count(),
                       .seconds = state_.seconds,
-                      .schedule = schedule_->state,
-                      .task = description_};
+                      .schedule_state = schedule_->state,
+                      .task_json = description_};
   if (std::isfinite(state_.best_loss)) state.best_loss = state_.best_loss;
-  if (task_->reports_epochs()) state.epochs = epoch_.state();
+  if (task_->reports_epochs()) state.epoch_times = epoch_.state();
   return state;
 }
 
-bool Trainer::epoch_due(int64_t every) const {
+bool Trainer::is_epoch_due(int64_t every) const {
   if (every == 0 || state_.step == 0) return false;
   const int64_t batches = state_.step * config_.train.accumulate;
-  const int64_t done = task_->epochs_done(batches);
-  return done / every > task_->epochs_done(batches - config_.train.accumulate) / every;
+  const int64_t done = task_->count_complete_epochs(batches);
+  return done / every > task_->count_complete_epochs(batches - config_.train.accumulate) / every;
 }
 
-CheckpointWriter::Warn Trainer::warn() {
+CheckpointWriter::WarningFunction Trainer::make_warning_function() {
   return [this](const std::string& text) { log_->warn(text); };
 }
 
 void Trainer::report(const StepResult& step) {
-  const bool last = state_.step == state_.total_steps, logged = due(config_.train.log_every) || last;
+  const bool last = state_.step == state_.total_steps, logged = is_due(config_.train.log_every) || last;
   if (logged || device_.is_cpu() || !steps_->last_loss()) steps_->read_losses(state_.step);
   const double loss = *steps_->last_loss();
-  interval_tokens_ += steps_->take_tokens();
+  interval_tokens_ += steps_->take_token_count();
   const double speed = interval_seconds_ > 0 ? static_cast<double>(interval_tokens_) / interval_seconds_ : 0;
   ProgressSample sample{.step = state_.step,
                         .loss = loss,
-                        .bits_per_dim = task_->shown_bits(loss),
+                        .bits_per_dim = task_->compute_shown_bits_per_dim(loss),
                         .tokens_per_second = speed,
                         .memory_bytes = device_allocator(device_).stats().peak,
-                        .epoch = task_->epochs_done(state_.step * config_.train.accumulate - 1) + 1,
+                        .epoch = task_->count_complete_epochs(state_.step * config_.train.accumulate - 1) + 1,
                         .lr = step.lr};
   if (time_limit() > 0) sample.seconds_left = std::max(time_limit() - state_.seconds, 0.0);
-  log_->show(sample);
+  log_->show_progress(sample);
   if (!logged) return;
   check_weights(task_->model().parameters(), state_);
   MetricRecord record{{"step", state_.step}, {"split", "train"}, {"loss_nats", loss}};
   task_->add_metrics(loss, record);
-  if (const auto terms = steps_->last_terms()) record.emplace_back("auxiliary_loss", *terms);
+  if (const auto terms = steps_->last_loss_terms()) record.emplace_back("auxiliary_loss", *terms);
   const MetricRecord rest{{"lr", step.lr},
                           {"grad_norm", step.grad_norm.item()},
                           {"tokens_per_second", speed},
@@ -130,11 +130,11 @@ void Trainer::report(const StepResult& step) {
 }
 
 void Trainer::report_epoch() {
-  if (!task_->reports_epochs() || !epoch_due(1)) return;
-  const TrainingState::Epochs finished = epoch_.finish_epoch();
+  if (!task_->reports_epochs() || !is_epoch_due(1)) return;
+  const TrainingState::EpochTimes finished = epoch_.finish_epoch();
   log_->write({{"step", state_.step},
                {"split", "epoch"},
-               {"epoch", task_->epochs_done(state_.step * config_.train.accumulate)},
+               {"epoch", task_->count_complete_epochs(state_.step * config_.train.accumulate)},
                {"seconds_per_epoch", finished.seconds},
                {"cpu_seconds_per_epoch", finished.cpu_seconds}});
 }
@@ -149,11 +149,11 @@ bool Trainer::evaluate(const StopSignals& signals) {
   bool has_message = false;
   const auto before_batch = [&] {
     if (!has_message && watch.seconds() >= options_.evaluation_message_seconds) {
-      log_->message(
-          concat_text("step ", state_.step, ": evaluating ", task_->evaluation_examples(), " examples"));
+      log_->print_message(concat_text("step ", state_.step, ": evaluating ",
+                                      task_->count_evaluation_examples(), " examples"));
       has_message = true;
     }
-    return any_process(*processes_, signals.requested() != 0);
+    return is_true_on_any_process(*processes_, signals.requested_signal() != 0);
   };
   try {
     evaluation = task_->evaluate(before_batch);
@@ -164,12 +164,12 @@ bool Trainer::evaluate(const StopSignals& signals) {
   evaluation_ = evaluation;
   state_.evaluated_step = state_.step;
   const TaskEvaluation& e = *evaluation_;
-  schedule_->observe(e.criterion);
+  schedule_->observe_loss(e.criterion);
   MetricRecord record{{"step", state_.step}, {"split", e.split}};
   record.insert(record.end(), e.metrics.begin(), e.metrics.end());
   log_->write(record);
-  log_->message(concat_text("step ", state_.step, ": ", e.split, " ", e.text, " (", e.examples, " examples, ",
-                            duration_text(e.seconds), ")"));
+  log_->print_message(concat_text("step ", state_.step, ": ", e.split, " ", e.summary, " (", e.example_count,
+                                  " examples, ", format_duration(e.seconds), ")"));
   return true;
 }
 
@@ -180,14 +180,14 @@ void Trainer::save(bool must_succeed) {
   steps_->read_losses(state_.step);
   check_weights(task_->model().parameters(), state_);
   check_weights(optimizer_->state(), state_);
-  const bool saved =
-      on_first_process(*processes_, [&] { return checkpoints_->save(state(), must_succeed, warn()); });
+  const bool saved = run_on_first_process(
+      *processes_, [&] { return checkpoints_->save(state(), must_succeed, make_warning_function()); });
   if (saved) state_.saved_step = state_.step;
 }
 
 bool Trainer::finish_step(bool last, const StopSignals& signals) {
-  const bool evaluates = (evaluation_due() || last) && state_.evaluated_step != state_.step;
-  const bool saves = evaluates || last || due(config_.train.checkpoint_every);
+  const bool evaluates = (is_evaluation_due() || last) && state_.evaluated_step != state_.step;
+  const bool saves = evaluates || last || is_due(config_.train.checkpoint_every);
   if (saves) check_replicas();
   if (saves && state_.saved_step != state_.step) save(last);
   if (!evaluates) return true;
@@ -195,7 +195,7 @@ bool Trainer::finish_step(bool last, const StopSignals& signals) {
   const bool best = evaluation_->criterion < state_.best_loss;
   if (best) state_.best_loss = evaluation_->criterion;
   if (state_.saved_step == state_.step && processes_->is_first())
-    checkpoints_->record_evaluation(state(), best, warn());
+    checkpoints_->record_evaluation(state(), best, make_warning_function());
   return true;
 }
 
@@ -205,12 +205,12 @@ void Trainer::check_replicas() {
 
 StopRequest Trainer::stop_request(const StopSignals& signals) const {
   if (processes_->size() > 1) return steps_->agreed_stop();
-  return {signals.requested(), time_is_up()};
+  return {signals.requested_signal(), is_time_up()};
 }
 
 void Trainer::train_step(const StopSignals& signals) {
   const StepTimer timer;
-  const StepResult step = steps_->run({signals.requested(), time_is_up()});
+  const StepResult step = steps_->run({signals.requested_signal(), is_time_up()});
   ++state_.step;
   const double cpu_seconds = timer.cpu_seconds(), seconds = timer.seconds();
   epoch_.add(seconds, cpu_seconds);
@@ -218,7 +218,7 @@ void Trainer::train_step(const StopSignals& signals) {
   interval_seconds_ += seconds;
   report(step);
   report_epoch();
-  if (due(kReplicaInterval)) check_replicas();
+  if (is_due(kReplicaInterval)) check_replicas();
 }
 
 std::string Trainer::open_run(const RunDirectory& directory) {
@@ -229,13 +229,13 @@ std::string Trainer::open_run(const RunDirectory& directory) {
     start_new_run(directory, config_);
   if (saved) restore(*saved);
   log_ = std::make_unique<RunLog>(&directory.folder(), options_.quiet, state_, task_->speed_unit());
-  if (config_.run.tensorboard) log_->write_events(directory.folder(), state_, to_toml(config_));
+  if (config_.run.tensorboard) log_->open_event_file(directory.folder(), state_, to_toml(config_));
   return saved ? to_json(*saved) : "";
 }
 
 void Trainer::start(std::optional<RunDirectory>& directory) {
   std::string state;
-  on_first_process(*processes_, [&] {
+  run_on_first_process(*processes_, [&] {
     directory.emplace(options_.run_dir);
     state = open_run(*directory);
     return true;
@@ -247,7 +247,7 @@ void Trainer::start(std::optional<RunDirectory>& directory) {
   if (directory) return;
   if (!state.empty()) {
     const TrainingState shared = parse_training_state(state, "state of process 0");
-    optimizer_->set_steps(shared.optimizer_steps);
+    optimizer_->set_step_count(shared.optimizer_steps);
     restore(shared);
   }
   log_ = std::make_unique<RunLog>(nullptr, options_.quiet, state_, task_->speed_unit());
@@ -261,20 +261,22 @@ TrainResult Trainer::run() {
   const StopSignals signals;
   TrainResult result;
   const auto finish = [&](bool last) {
-    if (!finish_step(last, signals)) result.stop_signal = agreed_signal(*processes_, signals.requested());
+    if (!finish_step(last, signals))
+      result.stop_signal = agree_on_signal(*processes_, signals.requested_signal());
   };
-  result.time_is_up = time_is_up();
+  result.is_time_up = is_time_up();
   // If the previous run ended after the checkpoint of a step but before the evaluation of this step,
   // evaluates now.
-  const bool ended = state_.step == state_.total_steps || result.time_is_up;
-  if (state_.step > 0 && state_.evaluated_step != state_.step && (evaluation_due() || ended)) finish(ended);
-  while (state_.step < state_.total_steps && !result.time_is_up && !result.stop_signal) {
+  const bool ended = state_.step == state_.total_steps || result.is_time_up;
+  if (state_.step > 0 && state_.evaluated_step != state_.step && (is_evaluation_due() || ended))
+    finish(ended);
+  while (state_.step < state_.total_steps && !result.is_time_up && !result.stop_signal) {
     train_step(signals);
     const StopRequest request = stop_request(signals);
     result.stop_signal = request.signal;
     if (result.stop_signal) break;
-    result.time_is_up = request.time_is_up;
-    finish(state_.step == state_.total_steps || result.time_is_up);
+    result.is_time_up = request.is_time_up;
+    finish(state_.step == state_.total_steps || result.is_time_up);
   }
   if (result.stop_signal) check_replicas();
   if (result.stop_signal && state_.saved_step != state_.step) save(true);
@@ -289,14 +291,14 @@ TrainResult Trainer::run() {
   return result;
 }
 
-DryRun Trainer::dry_run(const StepTimeModel& time_model) {
+DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
   const auto timed_products = time_products(config_.run, device_, "", "", 0);
   const int warm_up = graphs() && !time_model ? 2 : 1;  // the second step is captured as a graph
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
-  DryRun report{.parameters = parameter_count(task_->model()),
-                .total_steps = state_.total_steps,
-                .training_examples = task_->training_examples(),
-                .evaluation_examples = task_->evaluation_examples()};
+  DryRunResult report{.parameter_count = parameter_count(task_->model()),
+                      .total_steps = state_.total_steps,
+                      .training_example_count = task_->count_training_examples(),
+                      .evaluation_example_count = task_->count_evaluation_examples()};
   device_allocator(device_).reset_peak();
   const auto step = [&] {
     steps_->run();

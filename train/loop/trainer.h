@@ -45,11 +45,12 @@ struct TrainResult {
   double seconds = 0;                        // training time before and after resumes, without evaluations
   double seconds_per_epoch = 0;              // time of the last complete epoch, if the task reports epochs
   int stop_signal = 0;                       // signal that stopped the run, or 0
-  bool time_is_up = false;                   // whether the time limit stopped the run
+  bool is_time_up = false;                   // whether the time limit stopped the run
 };
 
-struct DryRun {
-  int64_t parameters = 0, total_steps = 0, training_examples = 0, evaluation_examples = 0;
+struct DryRunResult {
+  int64_t parameter_count = 0, total_steps = 0;
+  int64_t training_example_count = 0, evaluation_example_count = 0;
   int64_t memory_bytes = 0;         // peak memory of a step
   std::optional<double> loss = {};  // loss of the last step; nullopt with a StepTimeModel
   double seconds_per_step = 0;
@@ -75,7 +76,7 @@ class Trainer {
   TrainResult run();
   // Runs a few steps without writing files, and measures the time of the last step. If `time_model` is set,
   // it estimates the time of the last step instead, and the results of the steps are not read.
-  DryRun dry_run(const StepTimeModel& time_model = {});
+  DryRunResult dry_run(const StepTimeModel& time_model = {});
 
   const Module& model() const { return task_->model(); }
   const std::filesystem::path& run_dir() const { return options_.run_dir; }
@@ -106,16 +107,16 @@ class Trainer {
   void check_replicas();
   // Returns the request to stop after the current step, equal on all processes.
   StopRequest stop_request(const StopSignals& signals) const;
-  CheckpointWriter::Warn warn();
+  CheckpointWriter::WarningFunction make_warning_function();
 
-  bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
+  bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
   // Returns whether the current step ended an epoch whose number, counted from 1, is a multiple of `every`.
-  bool epoch_due(int64_t every) const;
-  bool evaluation_due() const {
-    return due(config_.train.eval_every) || epoch_due(config_.train.eval_epochs);
+  bool is_epoch_due(int64_t every) const;
+  bool is_evaluation_due() const {
+    return is_due(config_.train.eval_every) || is_epoch_due(config_.train.eval_epochs);
   }
   double time_limit() const { return config_.train.time_limit_minutes * 60; }  // seconds; 0: no limit
-  bool time_is_up() const { return time_limit() > 0 && state_.seconds >= time_limit(); }
+  bool is_time_up() const { return time_limit() > 0 && state_.seconds >= time_limit(); }
 
   Config config_;
   Device device_;

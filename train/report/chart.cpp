@@ -32,20 +32,20 @@ constexpr std::array<const char*, 5> kDashes = {"", "5 2", "2 1.5", "6 2 1.5 2",
 constexpr int kMarkerShapes = 6;
 constexpr double kLargestRadius = 16, kSmallestRadius = 1.5;  // radii of circles in points
 
-std::string line(double x1, double y1, double x2, double y2, const std::string& stroke) {
+std::string draw_line(double x1, double y1, double x2, double y2, const std::string& stroke) {
   return fmt::format("<line x1=\"{:.2f}\" y1=\"{:.2f}\" x2=\"{:.2f}\" y2=\"{:.2f}\" {}/>\n", x1, y1, x2, y2,
                      stroke);
 }
 
-std::string text(double x, double y, const char* anchor, const std::string& content,
-                 const std::string& attributes = "") {
+std::string draw_text(double x, double y, const char* anchor, const std::string& content,
+                      const std::string& attributes = "") {
   return fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
-                     attributes, html_escaped(content));
+                     attributes, escape_html(content));
 }
 
 // Returns a marker, whose shape depends on `index`. Markers are not filled, so that coinciding points remain
 // visible.
-std::string marker(size_t index, double x, double y, const char* colour) {
+std::string draw_marker(size_t index, double x, double y, const char* colour) {
   const double r = kMarker;
   const std::string style = fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"0.9\"", colour);
   const auto path = [&](const std::string& d) { return fmt::format("<path d=\"{}\" {}/>\n", d, style); };
@@ -68,18 +68,18 @@ std::string marker(size_t index, double x, double y, const char* colour) {
   }
 }
 
-const char* colour_of(size_t index) {
+const char* select_colour(size_t index) {
   return kColours[index % kColours.size()];
 }
 
 // Returns the stroke of a curve. Later curves are thinner, because they are drawn on top of earlier curves,
 // which must remain visible.
-std::string stroke_of(const Series& series, size_t index) {
-  const double width = series.expected
+std::string select_stroke(const Series& series, size_t index) {
+  const double width = series.is_reference
                            ? kMinLineWidth
                            : std::max(kMinLineWidth, kMaxLineWidth - 0.25 * static_cast<double>(index));
-  const std::string dashes = series.expected ? "1 2" : kDashes[index % kDashes.size()];
-  return fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"{}", colour_of(index), width,
+  const std::string dashes = series.is_reference ? "1 2" : kDashes[index % kDashes.size()];
+  return fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"{}", select_colour(index), width,
                      dashes.empty() ? "" : " stroke-dasharray=\"" + dashes + "\"");
 }
 
@@ -95,12 +95,12 @@ class Plot {
       : chart_(chart),
         right_(chart.width - kRightMargin),
         bottom_(kTop + kPlotHeight * chart.width),
-        x_{.first = kLeft, .last = right_},
-        y_{.first = bottom_, .last = kTop} {
+        x_{.first_position = kLeft, .last_position = right_},
+        y_{.first_position = bottom_, .last_position = kTop} {
     size_t longest = 0;
     for (const Series& series : chart.series) {
       longest = std::max(longest, series.name.size());
-      largest_area_ = std::max(largest_area_, series.area);
+      largest_area_ = std::max(largest_area_, series.circle_area);
     }
     const double needed = kLegendSample + 6 + 0.55 * kFont * static_cast<double>(longest);
     columns_ = std::clamp<size_t>(static_cast<size_t>((right_ - kLeft) / needed), 1, 3);
@@ -124,29 +124,30 @@ class Plot {
  private:
   bool has_circles() const { return !chart_.area_label.empty(); }
   bool drawable(const std::pair<double, double>& point) const {
-    return std::isfinite(transformed(chart_.x.scale, point.first)) &&
-           std::isfinite(transformed(chart_.y.scale, point.second));
+    return std::isfinite(transform_value(chart_.x.scale, point.first)) &&
+           std::isfinite(transform_value(chart_.y.scale, point.second));
   }
   static double error_of(const Series& series, size_t i) {
-    return series.errors.empty() || !std::isfinite(series.errors[i]) ? 0 : std::abs(series.errors[i]);
+    return series.error_bars.empty() || !std::isfinite(series.error_bars[i]) ? 0
+                                                                             : std::abs(series.error_bars[i]);
   }
   // Returns the end of an error bar, transformed by the scale of the axis. On a logarithmic axis, a bar that
   // reaches 0 or below ends at the border of the plot.
   double bar_end(double value) const {
-    const double at = transformed(chart_.y.scale, value);
+    const double at = transform_value(chart_.y.scale, value);
     return std::isfinite(at) ? std::clamp(at, y_.low, y_.high) : y_.low;
   }
   void include_points() {
     for (const Series& series : chart_.series) {
-      if (!series.errors.empty() && series.errors.size() != series.points.size())
+      if (!series.error_bars.empty() && series.error_bars.size() != series.points.size())
         throw std::invalid_argument(fmt::format("chart: series \"{}\" has {} points and {} errors",
-                                                series.name, series.points.size(), series.errors.size()));
+                                                series.name, series.points.size(), series.error_bars.size()));
       for (size_t i = 0; i < series.points.size(); ++i) {
         if (!drawable(series.points[i])) continue;
-        x_.include(transformed(chart_.x.scale, series.points[i].first));
+        x_.include(transform_value(chart_.x.scale, series.points[i].first));
         for (const double side : {-1, 0, 1}) {
           const double end =
-              transformed(chart_.y.scale, series.points[i].second + side * error_of(series, i));
+              transform_value(chart_.y.scale, series.points[i].second + side * error_of(series, i));
           if (std::isfinite(end)) y_.include(end);
         }
       }
@@ -157,8 +158,8 @@ class Plot {
     for (size_t i = 0; i < series.points.size(); ++i) {
       const auto& [x, y] = series.points[i];
       if (!drawable(series.points[i])) continue;
-      PagePoint point{.x = x_.position(transformed(chart_.x.scale, x)),
-                      .y = y_.position(transformed(chart_.y.scale, y))};
+      PagePoint point{.x = x_.position(transform_value(chart_.x.scale, x)),
+                      .y = y_.position(transform_value(chart_.y.scale, y))};
       if (const double error = error_of(series, i); error > 0) {
         point.bar = true;
         point.low = y_.position(bar_end(y - error));
@@ -184,27 +185,27 @@ std::string Plot::axes() const {
   const std::string grid = "stroke=\"#dddddd\" stroke-width=\"0.5\"";
   const std::string small = fmt::format(" font-size=\"{}\"", kTickFont);
   std::string svg;
-  for (const Tick& tick : axis_ticks(x_, chart_.x.scale)) {
-    svg += line(x_.position(tick.value), kTop, x_.position(tick.value), bottom_, grid);
-    svg += text(x_.position(tick.value), bottom_ + 9, "middle", tick.text, small);
+  for (const Tick& tick : make_axis_ticks(x_, chart_.x.scale)) {
+    svg += draw_line(x_.position(tick.value), kTop, x_.position(tick.value), bottom_, grid);
+    svg += draw_text(x_.position(tick.value), bottom_ + 9, "middle", tick.label, small);
   }
-  for (const Tick& tick : axis_ticks(y_, chart_.y.scale)) {
-    svg += line(kLeft, y_.position(tick.value), right_, y_.position(tick.value), grid);
-    svg += text(kLeft - 3, y_.position(tick.value) + 2.3, "end", tick.text, small);
+  for (const Tick& tick : make_axis_ticks(y_, chart_.y.scale)) {
+    svg += draw_line(kLeft, y_.position(tick.value), right_, y_.position(tick.value), grid);
+    svg += draw_text(kLeft - 3, y_.position(tick.value) + 2.3, "end", tick.label, small);
   }
   svg += fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"none\" stroke=\"#444444\" "
       "stroke-width=\"0.6\"/>\n",
       kLeft, kTop, right_ - kLeft, bottom_ - kTop);
-  svg += text((kLeft + right_) / 2, bottom_ + 19, "middle", chart_.x.label);
+  svg += draw_text((kLeft + right_) / 2, bottom_ + 19, "middle", chart_.x.label);
   const double middle = (kTop + bottom_) / 2;
-  return svg + text(8, middle, "middle", chart_.y.label,
-                    fmt::format(" transform=\"rotate(-90 8 {:.2f})\"", middle));
+  return svg + draw_text(8, middle, "middle", chart_.y.label,
+                         fmt::format(" transform=\"rotate(-90 8 {:.2f})\"", middle));
 }
 
 std::string Plot::curve(const Series& series, size_t index) const {
   const std::vector<PagePoint> points = page_points(series);
-  const char* const colour = colour_of(index);
+  const char* const colour = select_colour(index);
   std::string corners, marks;
   // A curve with more than kMaxMarkers points has markers and error bars only at every `every`-th point. The
   // first of these points depends on the index of the curve, so that markers of coinciding curves do not
@@ -214,13 +215,13 @@ std::string Plot::curve(const Series& series, size_t index) const {
     const PagePoint& p = points[i];
     corners += fmt::format("{:.2f},{:.2f} ", p.x, p.y);
     if (i % every != index % every) continue;
-    if (!series.expected) marks += marker(index, p.x, p.y, colour);
+    if (!series.is_reference) marks += draw_marker(index, p.x, p.y, colour);
     if (!p.bar) continue;
     const std::string stroke = fmt::format("stroke=\"{}\" stroke-width=\"0.7\"", colour);
-    marks += line(p.x, p.low, p.x, p.high, stroke);
-    for (const double end : {p.low, p.high}) marks += line(p.x - 2, end, p.x + 2, end, stroke);
+    marks += draw_line(p.x, p.low, p.x, p.high, stroke);
+    for (const double end : {p.low, p.high}) marks += draw_line(p.x - 2, end, p.x + 2, end, stroke);
   }
-  return fmt::format("<polyline points=\"{}\" {}/>\n", corners, stroke_of(series, index)) + marks;
+  return fmt::format("<polyline points=\"{}\" {}/>\n", corners, select_stroke(series, index)) + marks;
 }
 
 // Returns the points as circles with the names of their series. A name moves down until it overlaps no other
@@ -234,13 +235,13 @@ std::string Plot::circles() const {
   for (size_t i = 0; i < chart_.series.size(); ++i) {
     const Series& series = chart_.series[i];
     for (const PagePoint& p : page_points(series)) {
-      const double share = largest_area_ > 0 ? std::sqrt(series.area / largest_area_) : 0;
+      const double share = largest_area_ > 0 ? std::sqrt(series.circle_area / largest_area_) : 0;
       const double radius = std::max(kSmallestRadius, kLargestRadius * share);
       svg += fmt::format(
           "<circle cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"{:.2f}\" fill=\"{}\" fill-opacity=\"0.35\" "
           "stroke=\"#444444\" stroke-width=\"0.5\"/>\n",
-          p.x, p.y, radius, colour_of(i));
-      if (p.bar) svg += line(p.x, p.low, p.x, p.high, "stroke=\"#444444\" stroke-width=\"0.5\"");
+          p.x, p.y, radius, select_colour(i));
+      if (p.bar) svg += draw_line(p.x, p.low, p.x, p.high, "stroke=\"#444444\" stroke-width=\"0.5\"");
       Label label{p.x + radius + 2, p.y, 0.6 * kTickFont * static_cast<double>(series.name.size())};
       if (label.x + label.width > right_) label.x = p.x - radius - 4 - label.width;
       const auto covers = [&](const Label& other) {
@@ -249,14 +250,14 @@ std::string Plot::circles() const {
       };
       while (std::any_of(labels.begin(), labels.end(), covers)) label.y += 1;
       labels.push_back(label);
-      svg += line(p.x, p.y, label.x, label.y, "stroke=\"#999999\" stroke-width=\"0.4\"");
-      svg +=
-          text(label.x + 1, label.y + 2, "start", series.name, fmt::format(" font-size=\"{}\"", kTickFont));
+      svg += draw_line(p.x, p.y, label.x, label.y, "stroke=\"#999999\" stroke-width=\"0.4\"");
+      svg += draw_text(label.x + 1, label.y + 2, "start", series.name,
+                       fmt::format(" font-size=\"{}\"", kTickFont));
     }
   }
   const std::string note =
       fmt::format("area of the largest circle: {:.3g} {}", largest_area_, chart_.area_label);
-  return svg + text(right_, bottom_ + 19, "end", note, fmt::format(" font-size=\"{}\"", kTickFont));
+  return svg + draw_text(right_, bottom_ + 19, "end", note, fmt::format(" font-size=\"{}\"", kTickFont));
 }
 
 std::string Plot::legend(size_t index) const {
@@ -264,9 +265,9 @@ std::string Plot::legend(size_t index) const {
   const double column = (right_ - kLeft) / static_cast<double>(columns_);
   const double x = kLeft + column * static_cast<double>(index % columns_);
   const double y = bottom_ + kBelowPlot + kLegendRow * static_cast<double>(index / columns_);
-  std::string svg = line(x, y, x + kLegendSample, y, stroke_of(series, index));
-  if (!series.expected) svg += marker(index, x + kLegendSample / 2, y, colour_of(index));
-  return svg + text(x + kLegendSample + 4, y + 2.6, "start", series.name);
+  std::string svg = draw_line(x, y, x + kLegendSample, y, select_stroke(series, index));
+  if (!series.is_reference) svg += draw_marker(index, x + kLegendSample / 2, y, select_colour(index));
+  return svg + draw_text(x + kLegendSample + 4, y + 2.6, "start", series.name);
 }
 
 }  // namespace
@@ -278,8 +279,9 @@ std::string to_svg(const Chart& chart) {
       "{1:.0f}\" font-family=\"sans-serif\" font-size=\"{2}\">\n<rect width=\"{0}\" height=\"{1:.0f}\" "
       "fill=\"white\"/>\n",
       chart.width, plot.height(), kFont);
-  svg += text(chart.width / 2, 13, "middle", chart.title, fmt::format(" font-size=\"{}\"", kTitleFont));
-  svg += plot.empty() ? text(chart.width / 2, plot.height() / 2, "middle", "nothing measured") : plot.draw();
+  svg += draw_text(chart.width / 2, 13, "middle", chart.title, fmt::format(" font-size=\"{}\"", kTitleFont));
+  svg += plot.empty() ? draw_text(chart.width / 2, plot.height() / 2, "middle", "nothing measured")
+                      : plot.draw();
   return svg + "</svg>\n";
 }
 

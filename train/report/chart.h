@@ -15,12 +15,12 @@ namespace tapeformer {
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  // (x, y), connected in this order
-  bool expected = false;                          // whether to draw a thin dotted line without markers
+  bool is_reference = false;                      // whether to draw a thin dotted line without markers
   // For each point, half the length of the vertical error bar, such as a standard deviation. Points have no
   // bar if the list is empty, or if the value is 0 or not finite. Long curves have bars only at points with
   // markers.
-  std::vector<double> errors = {};
-  double area = 0;  // relative area of the circles at the points, if Chart::area_label is set
+  std::vector<double> error_bars = {};
+  double circle_area = 0;  // relative area of the circles at the points, if Chart::area_label is set
 };
 
 inline constexpr double kColumnWidth = 252;  // width in points of a column in a page with two columns
@@ -30,8 +30,8 @@ struct Chart {
   Axis x, y;
   std::vector<Series> series;
   double width = kColumnWidth;  // width of the chart in points of 1/72 inch
-  // Unit of Series::area, such as "MiB". If `area_label` is not empty, the chart shows circles with the names
-  // of the series instead of curves and a legend.
+  // Unit of Series::circle_area, such as "MiB". If `area_label` is not empty, the chart shows circles with
+  // the names of the series instead of curves and a legend.
   std::string area_label = {};
 };
 

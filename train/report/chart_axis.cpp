@@ -14,12 +14,12 @@ constexpr std::array<const char*, 3> kScaleNames = {"linear", "log2", "log10"};
 constexpr double kMaxTicks = 6;
 constexpr size_t kMinTicks = 3;  // an axis with fewer powers of its base gets ticks in smaller steps
 
-double original(Scale scale, double at) {
+double invert_transform(Scale scale, double at) {
   return scale == Scale::linear ? at : std::pow(scale == Scale::log2 ? 2 : 10, at);
 }
 
 // Returns the smallest number of at least `raw` that is 1, 2 or 5 times a power of ten.
-double round_step(double raw) {
+double find_round_step(double raw) {
   const double power = std::pow(10, std::floor(std::log10(raw)));
   for (const double factor : {1.0, 2.0, 5.0})
     if (factor * power >= raw) return factor * power;
@@ -27,44 +27,44 @@ double round_step(double raw) {
 }
 
 // Returns the value as text with enough digits to distinguish values that are `step` apart.
-std::string number(double value, double step) {
+std::string format_tick(double value, double step) {
   const double size = std::abs(value) / step;
   const int digits = size > 1 ? static_cast<int>(std::ceil(std::log10(size))) + 1 : 1;
   return fmt::format("{:.{}g}", value, std::clamp(digits, 6, 15));
 }
 
 // Returns ticks at equal steps of the original values, not of the transformed values.
-std::vector<Tick> even_ticks(const AxisRange& range, Scale scale) {
-  const double low = original(scale, range.low), high = original(scale, range.high);
-  const double step = round_step((high - low) / kMaxTicks);
+std::vector<Tick> make_even_ticks(const AxisRange& range, Scale scale) {
+  const double low = invert_transform(scale, range.low), high = invert_transform(scale, range.high);
+  const double step = find_round_step((high - low) / kMaxTicks);
   std::vector<Tick> result;
   const double first = std::ceil(low / step);
   for (double n = first; n * step <= high; ++n) {
     const double value = n * step + 0.0;  // turns -0 into 0
     if (scale == Scale::linear || value > 0)
-      result.push_back({transformed(scale, value), number(value, step)});
+      result.push_back({transform_value(scale, value), format_tick(value, step)});
   }
   return result;
 }
 
 // Returns ticks at powers of the base of a logarithmic axis.
-std::vector<Tick> power_ticks(const AxisRange& range, Scale scale) {
-  const double step = std::max(1.0, std::ceil(round_step((range.high - range.low) / kMaxTicks)));
+std::vector<Tick> make_power_ticks(const AxisRange& range, Scale scale) {
+  const double step = std::max(1.0, std::ceil(find_round_step((range.high - range.low) / kMaxTicks)));
   std::vector<Tick> result;
   for (double at = std::ceil(range.low / step) * step; at <= range.high; at += step)
-    result.push_back({at, fmt::format("{:.6g}", original(scale, at))});
+    result.push_back({at, fmt::format("{:.6g}", invert_transform(scale, at))});
   return result;
 }
 
 // Returns ticks at 1, 2 and 5 times powers of ten.
-std::vector<Tick> multiple_ticks(const AxisRange& range, Scale scale) {
+std::vector<Tick> make_multiple_ticks(const AxisRange& range, Scale scale) {
   std::vector<Tick> result;
-  const double low = original(scale, range.low), high = original(scale, range.high);
+  const double low = invert_transform(scale, range.low), high = invert_transform(scale, range.high);
   for (double power = std::floor(std::log10(low)); power <= std::log10(high); ++power)
     for (const double factor : {1, 2, 5}) {
       const double value = factor * std::pow(10, power);
       if (value >= low && value <= high)
-        result.push_back({transformed(scale, value), fmt::format("{:.6g}", value)});
+        result.push_back({transform_value(scale, value), fmt::format("{:.6g}", value)});
     }
   return result;
 }
@@ -75,13 +75,13 @@ std::string scale_name(Scale scale) {
   return kScaleNames[static_cast<size_t>(scale)];
 }
 
-Scale scale_of(const std::string& name) {
+Scale parse_scale(const std::string& name) {
   const auto found = std::find(kScaleNames.begin(), kScaleNames.end(), name);
   if (found == kScaleNames.end()) throw std::invalid_argument("unknown scale of an axis: " + name);
   return static_cast<Scale>(found - kScaleNames.begin());
 }
 
-double transformed(Scale scale, double value) {
+double transform_value(Scale scale, double value) {
   return scale == Scale::linear ? value : scale == Scale::log2 ? std::log2(value) : std::log10(value);
 }
 
@@ -98,12 +98,12 @@ void AxisRange::widen() {
   high += margin;
 }
 
-std::vector<Tick> axis_ticks(const AxisRange& range, Scale scale) {
-  if (scale == Scale::linear) return even_ticks(range, scale);
-  const std::vector<Tick> powers = power_ticks(range, scale);
+std::vector<Tick> make_axis_ticks(const AxisRange& range, Scale scale) {
+  if (scale == Scale::linear) return make_even_ticks(range, scale);
+  const std::vector<Tick> powers = make_power_ticks(range, scale);
   if (powers.size() >= kMinTicks) return powers;
-  const std::vector<Tick> multiples = multiple_ticks(range, scale);
-  return multiples.size() >= kMinTicks ? multiples : even_ticks(range, scale);
+  const std::vector<Tick> multiples = make_multiple_ticks(range, scale);
+  return multiples.size() >= kMinTicks ? multiples : make_even_ticks(range, scale);
 }
 
 }  // namespace tapeformer

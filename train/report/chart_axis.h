@@ -17,30 +17,32 @@ struct Axis {
 // Returns "linear", "log2" or "log10".
 std::string scale_name(Scale scale);
 // Returns the scale with this name. Throws std::invalid_argument for another name.
-Scale scale_of(const std::string& name);
+Scale parse_scale(const std::string& name);
 
 // Returns the value on a linear axis, or its logarithm on a logarithmic axis.
-double transformed(Scale scale, double value);
+double transform_value(Scale scale, double value);
 
-// The range of an axis in values that transformed() returns, and the position of the axis on the page.
+// The range of an axis in values that transform_value() returns, and the position of the axis on the page.
 struct AxisRange {
   double low = std::numeric_limits<double>::infinity(), high = -low;
-  double first = 0, last = 0;  // positions of the ends of the axis on the page
+  double first_position = 0, last_position = 0;  // positions of the ends of the axis on the page
 
   void include(double value);
   // Extends the range at both ends, so that no point lies on the border of the plot.
   void widen();
-  double position(double value) const { return first + (last - first) * (value - low) / (high - low); }
+  double position(double value) const {
+    return first_position + (last_position - first_position) * (value - low) / (high - low);
+  }
 };
 
 struct Tick {
   double value;  // transformed by the scale
-  std::string text;
+  std::string label;
 };
 
 // Returns ticks at round numbers. Ticks of a linear axis have equal steps. Ticks of a logarithmic axis are
 // powers of its base. If the range has fewer than three powers, the ticks are 1, 2 and 5 times powers of ten.
 // In a narrow range, the ticks are values in equal steps.
-std::vector<Tick> axis_ticks(const AxisRange& range, Scale scale);
+std::vector<Tick> make_axis_ticks(const AxisRange& range, Scale scale);
 
 }  // namespace tapeformer

@@ -13,19 +13,19 @@ constexpr char kStyle[] =
     ".figures svg{width:480px;height:auto;border:1px solid #ddd}"
     ".figures img{max-width:480px;image-rendering:pixelated;border:1px solid #ddd}";
 
-std::string tagged(const char* tag, const std::string& text) {
-  return "<" + std::string(tag) + ">" + html_escaped(text) + "</" + tag + ">";
+std::string wrap_in_tag(const char* tag, const std::string& text) {
+  return "<" + std::string(tag) + ">" + escape_html(text) + "</" + tag + ">";
 }
 
-std::string row_of(const char* tag, const std::vector<std::string>& cells, bool marked) {
+std::string make_row(const char* tag, const std::vector<std::string>& cells, bool marked) {
   std::string html = marked ? "<tr class=\"marked\">" : "<tr>";
-  for (const std::string& cell : cells) html += tagged(tag, cell);
+  for (const std::string& cell : cells) html += wrap_in_tag(tag, cell);
   return html + "</tr>\n";
 }
 
 }  // namespace
 
-std::string html_escaped(const std::string& text) {
+std::string escape_html(const std::string& text) {
   std::string result;
   for (const char c : text) {
     if (c == '&')
@@ -42,35 +42,35 @@ std::string html_escaped(const std::string& text) {
   return result;
 }
 
-std::string html_heading(const std::string& text) {
-  return tagged("h2", text) + "\n";
+std::string make_html_heading(const std::string& text) {
+  return wrap_in_tag("h2", text) + "\n";
 }
 
-std::string html_paragraph(const std::string& text) {
-  return tagged("p", text) + "\n";
+std::string make_html_paragraph(const std::string& text) {
+  return wrap_in_tag("p", text) + "\n";
 }
 
 std::string to_html(const HtmlTable& table) {
-  std::string html = "<table>\n" + row_of("th", table.header, false);
+  std::string html = "<table>\n" + make_row("th", table.header, false);
   for (size_t i = 0; i < table.rows.size(); ++i)
-    html += row_of("td", table.rows[i], !table.marked.empty() && table.marked[i]);
+    html += make_row("td", table.rows[i], !table.highlighted_rows.empty() && table.highlighted_rows[i]);
   return html + "</table>\n";
 }
 
-std::string html_picture(const std::string& source) {
-  return "<img src=\"" + html_escaped(source) + "\" alt=\"\">\n";
+std::string make_html_picture(const std::string& source) {
+  return "<img src=\"" + escape_html(source) + "\" alt=\"\">\n";
 }
 
-std::string html_figures(const std::string& content) {
+std::string make_html_figure_rows(const std::string& content) {
   return "<div class=\"figures\">\n" + content + "</div>\n";
 }
 
-std::string html_page(const std::string& title, const std::string& body, int refresh_seconds) {
+std::string make_html_page(const std::string& title, const std::string& body, int refresh_seconds) {
   std::string html = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   if (refresh_seconds > 0)
     html += "<meta http-equiv=\"refresh\" content=\"" + std::to_string(refresh_seconds) + "\">\n";
-  return html + tagged("title", title) + "\n<style>" + kStyle + "</style>\n</head>\n<body>\n" +
-         tagged("h1", title) + "\n" + body + "</body>\n</html>\n";
+  return html + wrap_in_tag("title", title) + "\n<style>" + kStyle + "</style>\n</head>\n<body>\n" +
+         wrap_in_tag("h1", title) + "\n" + body + "</body>\n</html>\n";
 }
 
 }  // namespace tapeformer

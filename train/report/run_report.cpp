@@ -43,16 +43,16 @@ constexpr PlottedField kFields[] = {
     {"Memory", "memory_bytes", "GiB", Scale::linear, true, false}};
 
 bool is_training(const MetricRecord& record) {
-  return metric_text(record, "split") == "train";
+  return get_metric_text(record, "split") == "train";
 }
 bool is_evaluation(const MetricRecord& record) {
-  const std::string split = metric_text(record, "split");
+  const std::string split = get_metric_text(record, "split");
   return !split.empty() && split != "train" && split != "epoch";
 }
 
 // Returns at most kMaxPoints points: means over groups of successive points. The groups limit the size of the
 // page.
-std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<double, double>>& points) {
+std::vector<std::pair<double, double>> thin_points(const std::vector<std::pair<double, double>>& points) {
   const size_t group = (points.size() + kMaxPoints - 1) / kMaxPoints;
   if (group <= 1) return points;
   std::vector<std::pair<double, double>> result;
@@ -71,22 +71,22 @@ std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<doubl
 
 // Returns the values of a field by step or by training time. The time of an evaluation is the time of the
 // last training record before it.
-Series series_of(const ReportedRun& run, const PlottedField& field, bool by_time) {
+Series make_series(const ReportedRun& run, const PlottedField& field, bool by_time) {
   Series series{.name = run.name, .points = {}};
   double seconds = 0;
   for (const MetricRecord& record : run.metrics) {
-    if (is_training(record)) seconds = metric_number(record, "seconds", seconds);
+    if (is_training(record)) seconds = get_metric_number(record, "seconds", seconds);
     if (field.training ? !is_training(record) : !is_evaluation(record)) continue;
-    double value = metric_number(record, field.field, NAN);
+    double value = get_metric_number(record, field.field, NAN);
     if (std::string(field.field) == "memory_bytes") value /= 1024.0 * 1024 * 1024;
     if (std::isfinite(value))
-      series.points.emplace_back(by_time ? seconds : metric_number(record, "step", 0), value);
+      series.points.emplace_back(by_time ? seconds : get_metric_number(record, "step", 0), value);
   }
-  series.points = thinned(series.points);
+  series.points = thin_points(series.points);
   return series;
 }
 
-std::string charts_of(const std::vector<ReportedRun>& runs) {
+std::string make_charts(const std::vector<ReportedRun>& runs) {
   std::string svg;
   for (const PlottedField& field : kFields)
     for (const bool by_time : {false, true}) {
@@ -96,7 +96,7 @@ std::string charts_of(const std::vector<ReportedRun>& runs) {
                   .y = {field.label, field.scale},
                   .series = {}};
       for (const ReportedRun& run : runs)
-        if (Series series = series_of(run, field, by_time); !series.points.empty())
+        if (Series series = make_series(run, field, by_time); !series.points.empty())
           chart.series.push_back(std::move(series));
       if (!chart.series.empty()) svg += to_svg(chart);
     }
@@ -104,14 +104,14 @@ std::string charts_of(const std::vector<ReportedRun>& runs) {
 }
 
 // Returns the last value of a field in the records that `select` accepts, or "–" if there is none.
-std::string last_value(const ReportedRun& run, const char* field, bool (*select)(const MetricRecord&)) {
+std::string find_last_value(const ReportedRun& run, const char* field, bool (*select)(const MetricRecord&)) {
   for (auto record = run.metrics.rbegin(); record != run.metrics.rend(); ++record)
-    if (const double value = metric_number(*record, field, NAN); select(*record) && std::isfinite(value))
+    if (const double value = get_metric_number(*record, field, NAN); select(*record) && std::isfinite(value))
       return fmt::format("{:.6g}", value);
   return "–";
 }
 
-std::string final_figures(const std::vector<ReportedRun>& runs) {
+std::string make_final_results(const std::vector<ReportedRun>& runs) {
   const std::vector<std::tuple<const char*, const char*, bool (*)(const MetricRecord&)>> columns = {
       {"step", "step", is_training},
       {"training, s", "seconds", is_training},
@@ -124,15 +124,15 @@ std::string final_figures(const std::vector<ReportedRun>& runs) {
   HtmlTable table{{"run", "state"}, {}};
   for (const auto& [label, field, select] : columns) table.header.emplace_back(label);
   for (const ReportedRun& run : runs) {
-    std::vector<std::string> row = {run.name, run.running ? "training" : "ended"};
-    for (const auto& [label, field, select] : columns) row.push_back(last_value(run, field, select));
+    std::vector<std::string> row = {run.name, run.is_running ? "training" : "ended"};
+    for (const auto& [label, field, select] : columns) row.push_back(find_last_value(run, field, select));
     table.rows.push_back(row);
   }
   return to_html(table);
 }
 
 // Returns the keys ("table.key") of a config with their values as TOML text.
-std::map<std::string, std::string> entries_of(const Config& config) {
+std::map<std::string, std::string> list_entries(const Config& config) {
   std::map<std::string, std::string> entries;
   std::istringstream lines(to_toml(config));
   std::string table;
@@ -147,17 +147,17 @@ std::map<std::string, std::string> entries_of(const Config& config) {
 }
 
 // Returns a table of all keys of the configs. Rows with different values come first and are marked.
-std::string config_table(const std::vector<ReportedRun>& runs) {
+std::string make_config_table(const std::vector<ReportedRun>& runs) {
   HtmlTable table{{"key"}, {}};
   std::vector<std::map<std::string, std::string>> configs;
   std::set<std::string> keys;
   for (const ReportedRun& run : runs) {
     if (!run.config) continue;
     table.header.push_back(run.name);
-    configs.push_back(entries_of(*run.config));
+    configs.push_back(list_entries(*run.config));
     for (const auto& [key, value] : configs.back()) keys.insert(key);
   }
-  if (configs.empty()) return html_paragraph("No config can be read.");
+  if (configs.empty()) return make_html_paragraph("No config can be read.");
   for (const bool marked : {true, false})
     for (const std::string& key : keys) {
       std::vector<std::string> row = {key};
@@ -166,12 +166,12 @@ std::string config_table(const std::vector<ReportedRun>& runs) {
           std::any_of(row.begin() + 1, row.end(), [&](const std::string& value) { return value != row[1]; });
       if (differs != marked) continue;
       table.rows.push_back(row);
-      table.marked.push_back(differs);
+      table.highlighted_rows.push_back(differs);
     }
   return to_html(table);
 }
 
-std::string base64(const std::string& bytes) {
+std::string encode_base64(const std::string& bytes) {
   constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
   for (size_t i = 0; i < bytes.size(); i += 3) {
@@ -184,18 +184,18 @@ std::string base64(const std::string& bytes) {
   return text;
 }
 
-std::string samples_of(const std::vector<ReportedRun>& runs) {
+std::string make_samples(const std::vector<ReportedRun>& runs) {
   std::string html;
   for (const ReportedRun& run : runs) {
     std::string pictures;
-    for (const fs::path& picture : run.pictures)
-      pictures += html_picture("data:image/png;base64," + base64(read_file(picture.string())));
-    if (!pictures.empty()) html += html_paragraph(run.name) + html_figures(pictures);
+    for (const fs::path& picture : run.picture_paths)
+      pictures += make_html_picture("data:image/png;base64," + encode_base64(read_file(picture.string())));
+    if (!pictures.empty()) html += make_html_paragraph(run.name) + make_html_figure_rows(pictures);
   }
   return html;
 }
 
-std::vector<fs::path> pictures_in(const fs::path& folder) {
+std::vector<fs::path> list_pictures(const fs::path& folder) {
   std::vector<fs::path> pictures;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error))
@@ -223,40 +223,41 @@ bool is_locked(const std::string& path) {
 ReportedRun read_reported_run(const std::string& path) {
   ReportedRun run;
   run.name = path;
-  const fs::path folder = path, metrics = folder / kMetricsFile, config = folder / "config.toml";
+  const fs::path folder = path, metrics = folder / kMetricsFileName, config = folder / "config.toml";
   if (!fs::exists(metrics) && !fs::exists(config))
-    throw CheckpointError(path + ": not a run directory; it has neither " + kMetricsFile +
+    throw CheckpointError(path + ": not a run directory; it has neither " + kMetricsFileName +
                           " nor config.toml");
   try {
-    run.config =
-        load_config(config.string(), {}, attention_catalogue(), {.unused = UnusedKeys::ignore_in_file});
+    run.config = load_config(config.string(), {}, make_attention_catalogue(),
+                             {.unused_keys = UnusedKeyPolicy::ignore_in_file});
   } catch (const ConfigError& error) {
-    run.problems.emplace_back(error.what());
+    run.damage_messages.emplace_back(error.what());
   }
   try {
     MetricsFile file = read_metrics_leniently(metrics.string());
     run.metrics = std::move(file.records);
-    run.problems.insert(run.problems.end(), file.problems.begin(), file.problems.end());
+    run.damage_messages.insert(run.damage_messages.end(), file.damage_messages.begin(),
+                               file.damage_messages.end());
   } catch (const FileError& error) {
-    run.problems.emplace_back(error.what());
+    run.damage_messages.emplace_back(error.what());
   }
-  run.pictures = pictures_in(folder / "samples");
-  run.running = is_locked(path);
+  run.picture_paths = list_pictures(folder / "samples");
+  run.is_running = is_locked(path);
   return run;
 }
 
-std::string report_page(const std::vector<ReportedRun>& runs, int refresh_seconds) {
-  std::string body = html_heading("Final figures") + final_figures(runs);
+std::string make_report_page(const std::vector<ReportedRun>& runs, int refresh_seconds) {
+  std::string body = make_html_heading("Final figures") + make_final_results(runs);
   for (const ReportedRun& run : runs)
-    for (const std::string& problem : run.problems) body += html_paragraph("Damaged: " + problem);
-  body += html_heading("Curves") + html_figures(charts_of(runs));
-  const std::string samples = samples_of(runs);
-  if (!samples.empty()) body += html_heading("Samples") + samples;
-  body += html_heading("Configs");
-  if (runs.size() > 1) body += html_paragraph("Keys with different values come first and are marked.");
-  body += config_table(runs);
-  return html_page(runs.size() == 1 ? "Run " + runs.front().name : "Comparison of runs", body,
-                   refresh_seconds);
+    for (const std::string& problem : run.damage_messages) body += make_html_paragraph("Damaged: " + problem);
+  body += make_html_heading("Curves") + make_html_figure_rows(make_charts(runs));
+  const std::string samples = make_samples(runs);
+  if (!samples.empty()) body += make_html_heading("Samples") + samples;
+  body += make_html_heading("Configs");
+  if (runs.size() > 1) body += make_html_paragraph("Keys with different values come first and are marked.");
+  body += make_config_table(runs);
+  return make_html_page(runs.size() == 1 ? "Run " + runs.front().name : "Comparison of runs", body,
+                        refresh_seconds);
 }
 
 }  // namespace tapeformer

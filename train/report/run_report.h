@@ -12,20 +12,20 @@
 namespace tapeformer {
 
 struct ReportedRun {
-  std::string name;                             // path of the run directory, as in the argument
-  std::optional<Config> config;                 // nullopt if config.toml cannot be read
-  std::vector<MetricRecord> metrics;            // readable records of metrics.jsonl
-  std::vector<std::string> problems;            // messages about damaged lines and files
-  std::vector<std::filesystem::path> pictures;  // PNG files of the folder `samples`, the latest last
-  bool running = false;                         // whether a process trains in the directory
+  std::string name;                                  // path of the run directory, as in the argument
+  std::optional<Config> config;                      // nullopt if config.toml cannot be read
+  std::vector<MetricRecord> metrics;                 // readable records of metrics.jsonl
+  std::vector<std::string> damage_messages;          // messages about damaged lines and files
+  std::vector<std::filesystem::path> picture_paths;  // PNG files of the folder `samples`, the latest last
+  bool is_running = false;                           // whether a process trains in the directory
 };
 
-// Reads a run directory. Lists damaged files in `problems` instead of throwing an exception. Throws
+// Reads a run directory. Lists damaged files in `damage_messages` instead of throwing an exception. Throws
 // CheckpointError if the path is not a run directory.
 ReportedRun read_reported_run(const std::string& path);
 
 // Returns an HTML page that contains all pictures and needs no other files. If `refresh_seconds` is positive,
 // browsers reload the page after this time.
-std::string report_page(const std::vector<ReportedRun>& runs, int refresh_seconds = 0);
+std::string make_report_page(const std::vector<ReportedRun>& runs, int refresh_seconds = 0);
 
 }  // namespace tapeformer

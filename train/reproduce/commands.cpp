@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-std::string replaced(std::string text, const std::string& name, const std::string& value) {
+std::string replace_placeholder(std::string text, const std::string& name, const std::string& value) {
   for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size())
     text.replace(at, name.size(), value);
   return text;
@@ -23,76 +23,78 @@ void add_common_options(const ReproductionOptions& options, const CommandContext
   if (options.data.allow_commands && reads_corpora) words.emplace_back("--allow-commands");
 }
 
-std::filesystem::path config_file(const CommandContext& context, const Trial& trial) {
-  return context.logs / (run_name(trial.row, trial.config.run.seed) + ".toml");
+std::filesystem::path make_config_path(const CommandContext& context, const Trial& trial) {
+  return context.log_folder / (make_run_name(trial.row, trial.config.run.seed) + ".toml");
 }
 
-Words words_of(const Words& command, const ReproductionOptions& options, const CommandContext& context,
-               const Trial& trial) {
+Words make_arguments(const Words& command, const ReproductionOptions& options, const CommandContext& context,
+                     const Trial& trial) {
   const std::pair<const char*, std::string> names[] = {
       {"{run}", trial.run_dir},
-      {"{config}", config_file(context, trial).string()},
+      {"{config}", make_config_path(context, trial).string()},
       {"{limit}", std::to_string(trial.config.data.eval_limit)},
-      {"{file}", (context.out / run_name(trial.row, trial.config.run.seed)).string()}};
+      {"{file}", (context.output_folder / make_run_name(trial.row, trial.config.run.seed)).string()}};
   Words words = command;
   for (std::string& word : words)
-    for (const auto& [name, value] : names) word = replaced(word, name, value);
+    for (const auto& [name, value] : names) word = replace_placeholder(word, name, value);
   add_common_options(options, context, words);
   return words;
 }
 
 }  // namespace
 
-std::string run_name(const Row& row, int64_t seed) {
+std::string make_run_name(const Row& row, int64_t seed) {
   return concat_text(row.name, "-seed-", seed);
 }
 
 Trial make_trial(const ReproductionOptions& options, const CommandContext& context, const Row& row,
                  int64_t seed) {
-  return {row, config_of(options, row, seed), (context.runs / run_name(row, seed)).string()};
+  return {row, make_row_config(options, row, seed),
+          (context.runs_folder / make_run_name(row, seed)).string()};
 }
 
-Job training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
-                 bool dry_run) {
-  const std::string name = run_name(trial.row, trial.config.run.seed);
-  replace_file(config_file(context, trial).string(), to_toml(trial.config));
+Job make_training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
+                      bool dry_run) {
+  const std::string name = make_run_name(trial.row, trial.config.run.seed);
+  replace_file(make_config_path(context, trial).string(), to_toml(trial.config));
   Job job{.name = name,
-          .words = {"train", config_file(context, trial).string(), "--run-dir", trial.run_dir},
-          .out = context.logs / (name + ".out"),
-          .log = context.logs / (name + ".log")};
-  job.words.emplace_back(dry_run ? "--dry-run" : "--resume");
-  add_common_options(options, context, job.words);
+          .arguments = {"train", make_config_path(context, trial).string(), "--run-dir", trial.run_dir},
+          .output_path = context.log_folder / (name + ".out"),
+          .log_path = context.log_folder / (name + ".log")};
+  job.arguments.emplace_back(dry_run ? "--dry-run" : "--resume");
+  add_common_options(options, context, job.arguments);
   return job;
 }
 
 MeasurementResults run_measurement(const Measurement& measurement, const ReproductionOptions& options,
                                    const CommandContext& context, const Trial& trial,
                                    const StopSignals& signals) {
-  replace_file(config_file(context, trial).string(), to_toml(trial.config));
-  const std::string name = run_name(trial.row, trial.config.run.seed) + "." + measurement.name;
+  replace_file(make_config_path(context, trial).string(), to_toml(trial.config));
+  const std::string name = make_run_name(trial.row, trial.config.run.seed) + "." + measurement.name;
   const std::vector<Words> commands =
-      measurement.trial_commands ? measurement.trial_commands(trial) : measurement.commands;
+      measurement.make_trial_commands ? measurement.make_trial_commands(trial) : measurement.commands;
   std::vector<Json> outputs;
   for (size_t i = 0; i < commands.size(); ++i) {
     const Job job{.name = name,
-                  .words = words_of(commands[i], options, context, trial),
-                  .out = context.logs / concat_text(name, ".", i, ".out"),
-                  .log = context.logs / concat_text(name, ".", i, ".log")};
+                  .arguments = make_arguments(commands[i], options, context, trial),
+                  .output_path = context.log_folder / concat_text(name, ".", i, ".out"),
+                  .log_path = context.log_folder / concat_text(name, ".", i, ".log")};
     JobResult result;
     run_jobs(
-        {job}, 1, options.quiet, [&signals] { return signals.requested(); },
+        {job}, 1, options.quiet, [&signals] { return signals.requested_signal(); },
         [&](size_t, const JobResult& ended) { result = ended; });
-    if (signals.requested() != 0) throw Stopped();
-    if (result.status != 0) throw CommandFailed(result.problem, result.status);
-    outputs.push_back(output_of(job));
+    if (signals.requested_signal() != 0) throw Stopped();
+    if (result.exit_status != 0) throw CommandFailed(result.error, result.exit_status);
+    outputs.push_back(read_job_output(job));
   }
-  return measurement.read(outputs, trial);
+  return measurement.read_results(outputs, trial);
 }
 
-Json output_of(const Job& job) {
-  Json output = Json::parse(read_file(job.out.string()), nullptr, false);
+Json read_job_output(const Job& job) {
+  Json output = Json::parse(read_file(job.output_path.string()), nullptr, false);
   if (!output.is_object())
-    throw CommandFailed(job.out.string() + ": expected a JSON object, the output of a command", kFailed);
+    throw CommandFailed(job.output_path.string() + ": expected a JSON object, the output of a command",
+                        kFailureExitStatus);
   return output;
 }
 

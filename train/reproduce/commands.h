@@ -13,11 +13,11 @@
 namespace tapeformer {
 
 // Returns the name of the run directory of a row with a seed: "ROW-seed-N".
-std::string run_name(const Row& row, int64_t seed);
+std::string make_run_name(const Row& row, int64_t seed);
 
 // Settings that all commands of a reproduction share: folders, number of threads and device.
 struct CommandContext {
-  std::filesystem::path out, logs, runs;
+  std::filesystem::path output_folder, log_folder, runs_folder;
   int64_t threads = 1;
   std::string device;
 };
@@ -26,10 +26,10 @@ struct CommandContext {
 Trial make_trial(const ReproductionOptions& options, const CommandContext& context, const Row& row,
                  int64_t seed);
 
-// Writes the config of the trial to `context.logs` and returns the command that trains the trial. If
+// Writes the config of the trial to `context.log_folder` and returns the command that trains the trial. If
 // `dry_run` is true, the command only estimates the time and the memory of the training.
-Job training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
-                 bool dry_run = false);
+Job make_training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
+                      bool dry_run = false);
 
 // Runs the commands of a measurement and returns its results. Throws CommandFailed if a command fails, and
 // Stopped if a signal arrives.
@@ -37,12 +37,12 @@ MeasurementResults run_measurement(const Measurement& measurement, const Reprodu
                                    const CommandContext& context, const Trial& trial,
                                    const StopSignals& signals);
 
-inline constexpr int kFailed = 1;  // exit status of a failure at run time
+inline constexpr int kFailureExitStatus = 1;  // exit status of a failure at run time
 
 class CommandFailed : public std::runtime_error {
  public:
-  CommandFailed(const std::string& problem, int exit_status)
-      : std::runtime_error(problem), exit_status_(exit_status) {}
+  CommandFailed(const std::string& message, int exit_status)
+      : std::runtime_error(message), exit_status_(exit_status) {}
   int exit_status() const { return exit_status_; }
 
  private:
@@ -51,6 +51,6 @@ class CommandFailed : public std::runtime_error {
 
 // Returns the JSON object that a finished job printed. Throws CommandFailed if the output is not a JSON
 // object.
-Json output_of(const Job& job);
+Json read_job_output(const Job& job);
 
 }  // namespace tapeformer

@@ -41,31 +41,32 @@ int64_t run_bytes(const Config& config, int64_t parameters) {
 
 // Returns the estimated seconds of the measurements of a row. `step` is the time of a training step in
 // seconds.
-double measuring_seconds(const Table& table, const Trial& trial, double step, int64_t seeds) {
+double estimate_measuring_seconds(const Table& table, const Trial& trial, double step, int64_t seeds) {
   constexpr double kForwardShare = 1.0 / 3;
   const double forward = step * kForwardShare / static_cast<double>(trial.config.data.batch_size);
   double seconds = 0;
   for (const Measurement& measurement : table.measurements)
-    if (measures(measurement, trial.row) && measurement.seconds)
-      seconds +=
-          measurement.seconds(forward, trial) * static_cast<double>(measurement.first_seed_only ? 1 : seeds);
+    if (applies_to_row(measurement, trial.row) && measurement.estimate_seconds)
+      seconds += measurement.estimate_seconds(forward, trial) *
+                 static_cast<double>(measurement.first_seed_only ? 1 : seeds);
   return seconds;
 }
 
-Report estimate(const Table& table, const ReproductionOptions& options, const CommandContext& context,
-                const Row& row, const StopSignals& signals) {
+Report estimate_row(const Table& table, const ReproductionOptions& options, const CommandContext& context,
+                    const Row& row, const StopSignals& signals) {
   const Trial trial = make_trial(options, context, row, options.seeds.front());
-  const Job job = training_job(options, context, trial, true);
+  const Job job = make_training_job(options, context, trial, true);
   JobResult result;
   run_jobs(
-      {job}, 1, options.quiet, [&signals] { return signals.requested(); },
+      {job}, 1, options.quiet, [&signals] { return signals.requested_signal(); },
       [&](size_t, const JobResult& ended) { result = ended; });
-  if (signals.requested() != 0) throw Stopped();
-  if (result.status != 0) throw CommandFailed(row.name + ": " + result.problem, result.status);
-  const Json output = output_of(job);
+  if (signals.requested_signal() != 0) throw Stopped();
+  if (result.exit_status != 0) throw CommandFailed(row.name + ": " + result.error, result.exit_status);
+  const Json output = read_job_output(job);
   const auto seeds = static_cast<int64_t>(options.seeds.size());
   const double training = output.value("estimated_seconds", 0.0) * static_cast<double>(seeds);
-  const double measuring = measuring_seconds(table, trial, output.value("seconds_per_step", 0.0), seeds);
+  const double measuring =
+      estimate_measuring_seconds(table, trial, output.value("seconds_per_step", 0.0), seeds);
   const auto parameters = output.value("parameters", int64_t{0});
   return Report()
       .add("row", row.name)
@@ -78,7 +79,7 @@ Report estimate(const Table& table, const ReproductionOptions& options, const Co
       .add("device_model", output.value("device_model", std::string()));
 }
 
-double number_of(const Report& row, const std::string& name) {
+double read_number_field(const Report& row, const std::string& name) {
   for (const auto& [field, value] : row.fields())
     if (field == name) {
       if (const auto* number = std::get_if<double>(&value)) return *number;
@@ -90,11 +91,11 @@ double number_of(const Report& row, const std::string& name) {
 }  // namespace
 
 Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions& options) {
-  const Table table = reproduction.table(options);
-  const std::vector<Row> rows = chosen_rows(table, options);
+  const Table table = reproduction.make_table(options);
+  const std::vector<Row> rows = select_rows(table, options);
   Report report;
   report.add("title", table.title).add("seeds", options.seeds);
-  if (!table.trains) {
+  if (!table.has_trainings) {
     std::vector<Report> list;
     for (const Row& row : rows) list.push_back(Report().add("row", row.name));
     return report.add("trainings", int64_t{0})
@@ -108,11 +109,11 @@ Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions
                                options.device_name()};
   std::vector<Report> list;
   for (const Row& row : rows)
-    if (row.trains) list.push_back(estimate(table, options, context, row, signals));
+    if (row.is_trained) list.push_back(estimate_row(table, options, context, row, signals));
   double seconds = 0, disk = 0;
   for (const Report& row : list) {
-    seconds += number_of(row, "training_seconds") + number_of(row, "measuring_seconds");
-    disk += number_of(row, "disk_bytes");
+    seconds += read_number_field(row, "training_seconds") + read_number_field(row, "measuring_seconds");
+    disk += read_number_field(row, "disk_bytes");
   }
   return report.add("trainings", static_cast<int64_t>(list.size() * options.seeds.size()))
       .add("seconds", seconds)

@@ -27,14 +27,14 @@ constexpr std::chrono::seconds kProgress{15};   // time between progress message
 constexpr int kNotStarted = 127;                // exit status of a child that cannot run the program
 constexpr char kErrorPrefix[] = "error: ";
 
-File output_file(const std::filesystem::path& path) {
+File open_output_file(const std::filesystem::path& path) {
   const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) throw FileError("create", path.string());
   return File(descriptor, path.string());
 }
 
 // Returns pointers to the texts, and a null pointer at the end.
-std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+std::vector<char*> list_pointers(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
   pointers.push_back(nullptr);
@@ -44,11 +44,12 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
 // Starts the program in a child process. Between fork and exec, the child calls only async-signal-safe
 // functions.
 pid_t start(const Job& job) {
-  const File out = output_file(job.out), log = output_file(job.log), empty("/dev/null", O_RDONLY);
-  std::vector<std::string> arguments = job.words;
+  const File out = open_output_file(job.output_path), log = open_output_file(job.log_path),
+             empty("/dev/null", O_RDONLY);
+  std::vector<std::string> arguments = job.arguments;
   arguments.insert(arguments.begin(), "tapeformer");
-  const std::vector<std::string> variables = environment_without_launch();
-  const std::vector<char*> words = pointers_to(arguments), environment = pointers_to(variables);
+  const std::vector<std::string> variables = make_standalone_environment();
+  const std::vector<char*> words = list_pointers(arguments), environment = list_pointers(variables);
   const pid_t parent = getpid(), child = fork();
   if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (child > 0) return child;
@@ -61,7 +62,7 @@ pid_t start(const Job& job) {
   _exit(kNotStarted);
 }
 
-std::vector<std::string> lines_of(const std::filesystem::path& log) {
+std::vector<std::string> read_log_lines(const std::filesystem::path& log) {
   const std::string text = read_file(log.string());
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < text.size();) {
@@ -74,8 +75,8 @@ std::vector<std::string> lines_of(const std::filesystem::path& log) {
 
 // Returns the last error in the log of a job, with the lines after it. If the log has no error, returns a
 // description of the exit status.
-std::string problem_in(const Job& job, int status) {
-  const std::vector<std::string> lines = lines_of(job.log);
+std::string find_job_error(const Job& job, int status) {
+  const std::vector<std::string> lines = read_log_lines(job.log_path);
   const auto error = std::find_if(lines.rbegin(), lines.rend(),
                                   [](const std::string& line) { return line.starts_with(kErrorPrefix); });
   if (error == lines.rend())
@@ -104,8 +105,8 @@ class RunningJobs {
   void terminate() const {
     for (const auto& [process, job] : running_) kill(process, SIGTERM);
   }
-  // Calls `finished` for each job that has ended.
-  void collect(const std::function<void(size_t, const JobResult&)>& finished) {
+  // Calls `on_finish` for each job that has ended.
+  void collect(const std::function<void(size_t, const JobResult&)>& on_finish) {
     for (auto each = running_.begin(); each != running_.end();) {
       int state = 0;
       if (waitpid(each->first, &state, WNOHANG) != each->first) {
@@ -115,13 +116,13 @@ class RunningJobs {
       const size_t job = each->second;
       each = running_.erase(each);
       const int status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
-      finished(job, {status, status == 0 ? "" : problem_in(jobs_[job], status)});
+      on_finish(job, {status, status == 0 ? "" : find_job_error(jobs_[job], status)});
     }
   }
   // Logs the last line of the log of each running job, unless the line was logged before.
   void log_progress() {
     for (const auto& [process, job] : running_) {
-      const auto lines = lines_of(jobs_[job].log);
+      const auto lines = read_log_lines(jobs_[job].log_path);
       if (lines.empty() || lines.back() == logged_[job]) continue;
       logged_[job] = lines.back();
       log_info(jobs_[job].name, ": ", lines.back());
@@ -136,22 +137,23 @@ class RunningJobs {
 
 }  // namespace
 
-void run_jobs(const std::vector<Job>& jobs, int64_t parallel, bool quiet, const std::function<int()>& signal,
-              const std::function<void(size_t job, const JobResult&)>& finished) {
+void run_jobs(const std::vector<Job>& jobs, int64_t max_parallel, bool quiet,
+              const std::function<int()>& get_signal,
+              const std::function<void(size_t job, const JobResult&)>& on_finish) {
   RunningJobs running(jobs);
   auto shown = Clock::now();
   bool stopping = false;
   for (size_t next = 0; (next < jobs.size() && !stopping) || running.size() > 0;) {
-    if (!stopping && signal() != 0) {
+    if (!stopping && get_signal() != 0) {
       stopping = true;
       running.terminate();
     }
-    if (!stopping && next < jobs.size() && running.size() < static_cast<size_t>(parallel)) {
-      log_info("running ", jobs[next].name, "; its log is ", jobs[next].log.string());
+    if (!stopping && next < jobs.size() && running.size() < static_cast<size_t>(max_parallel)) {
+      log_info("running ", jobs[next].name, "; its log is ", jobs[next].log_path.string());
       running.add(next++);
       continue;
     }
-    running.collect(finished);
+    running.collect(on_finish);
     if (!quiet && Clock::now() - shown > kProgress) {
       running.log_progress();
       shown = Clock::now();

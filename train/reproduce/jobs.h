@@ -11,22 +11,23 @@
 namespace tapeformer {
 
 struct Job {
-  std::string name;                // name in progress messages
-  std::vector<std::string> words;  // arguments of the program
-  std::filesystem::path out, log;  // files for standard output and standard error
+  std::string name;                             // name in progress messages
+  std::vector<std::string> arguments;           // arguments of the program
+  std::filesystem::path output_path, log_path;  // files for standard output and standard error
 };
 
 struct JobResult {
-  int status = 0;       // exit status, or 128 + the signal that ended the process
-  std::string problem;  // last error in the log, if the status is not 0
+  int exit_status = 0;  // exit status, or 128 + the signal that ended the process
+  std::string error;    // last error in the log, if the status is not 0
 };
 
-// Runs the jobs in order, at most `parallel` at a time, and calls `finished` with the index and the result of
-// each job that ends. Unless `quiet` is true, logs the last line of each running job every 15 seconds. If
-// `signal` returns a number other than 0, sends SIGTERM to the running jobs and starts no further jobs. The
-// function then returns when the running jobs have ended. Throws FileError if an output file cannot be
-// created, and std::system_error if a process cannot be started.
-void run_jobs(const std::vector<Job>& jobs, int64_t parallel, bool quiet, const std::function<int()>& signal,
-              const std::function<void(size_t job, const JobResult&)>& finished);
+// Runs the jobs in order, at most `max_parallel` at a time, and calls `on_finish` with the index and the
+// result of each job that ends. Unless `quiet` is true, logs the last line of each running job every 15
+// seconds. If `get_signal` returns a number other than 0, sends SIGTERM to the running jobs and starts no
+// further jobs. The function then returns when the running jobs have ended. Throws FileError if an output
+// file cannot be created, and std::system_error if a process cannot be started.
+void run_jobs(const std::vector<Job>& jobs, int64_t max_parallel, bool quiet,
+              const std::function<int()>& get_signal,
+              const std::function<void(size_t job, const JobResult&)>& on_finish);
 
 }  // namespace tapeformer

@@ -12,23 +12,23 @@ namespace {
 
 constexpr size_t kFittedPoints = 3;
 
-std::string name_at(const char* prefix, int64_t length) {
+std::string make_length_name(const char* prefix, int64_t length) {
   return concat_text(prefix, "_", length);
 }
 
 // Returns the estimated number of examples of an evaluation. Without data.eval_limit, assumes 10,000, the
 // size of the test sets of MNIST and CIFAR-10.
-double evaluated_examples(const Config& config) {
+double count_evaluated_examples(const Config& config) {
   return static_cast<double>(config.data.eval_limit > 0 ? config.data.eval_limit : 10000);
 }
 
 }  // namespace
 
-Measurement command_measurement(const std::string& name, const Words& command,
-                                const std::vector<Field>& fields) {
+Measurement make_command_measurement(const std::string& name, const Words& command,
+                                     const std::vector<Field>& fields) {
   Measurement measurement{.name = name, .commands = {command}};
   for (const Field& field : fields) measurement.columns.push_back(field.column);
-  measurement.read = [fields](const std::vector<Json>& outputs, const Trial&) {
+  measurement.read_results = [fields](const std::vector<Json>& outputs, const Trial&) {
     MeasurementResults measured;
     for (const Field& field : fields)
       if (const auto value = outputs[0].find(field.key); value != outputs[0].end() && value->is_number())
@@ -38,41 +38,41 @@ Measurement command_measurement(const std::string& name, const Words& command,
   return measurement;
 }
 
-Measurement test_evaluation(const std::string& name, const std::vector<Field>& fields,
-                            const std::vector<std::string>& settings) {
+Measurement make_test_evaluation(const std::string& name, const std::vector<Field>& fields,
+                                 const std::vector<std::string>& settings) {
   Words command = {"eval", "{run}", "--limit", "{limit}"};
   for (const std::string& set : settings) command.insert(command.end(), {"--set", set});
-  Measurement measurement = command_measurement(name, command, fields);
-  measurement.seconds = [](double forward, const Trial& trial) {
-    return forward * evaluated_examples(trial.config);
+  Measurement measurement = make_command_measurement(name, command, fields);
+  measurement.estimate_seconds = [](double forward, const Trial& trial) {
+    return forward * count_evaluated_examples(trial.config);
   };
   return measurement;
 }
 
-Field bits_per_dim() {
-  return {{.name = "bits_per_dim", .label = "bits/dim", .digits = 3}, "bits_per_dim"};
+Field make_bits_per_dim_field() {
+  return {{.name = "bits_per_dim", .label = "bits/dim", .decimal_count = 3}, "bits_per_dim"};
 }
 
-Field test_loss() {
-  return {{.name = "test_loss_nats", .label = "test loss, nats", .digits = 4}, "nats_per_dim"};
+Field make_test_loss_field() {
+  return {{.name = "test_loss_nats", .label = "test loss, nats", .decimal_count = 4}, "nats_per_dim"};
 }
 
-Field test_accuracy() {
+Field make_test_accuracy_field() {
   return {{.name = "accuracy_percent", .label = "accuracy, %"}, "accuracy", 100};
 }
 
-Measurement training_curve(const std::string& figure) {
+Measurement make_training_curve_measurement(const std::string& figure) {
   return {.name = "curve",
-          .columns = {{.name = "training_seconds", .label = "training, s", .digits = 0}},
-          .read = [figure](const std::vector<Json>&, const Trial& trial) {
+          .columns = {{.name = "training_seconds", .label = "training, s", .decimal_count = 0}},
+          .read_results = [figure](const std::vector<Json>&, const Trial& trial) {
             MeasurementResults measured;
             Curve curve{figure, trial.row.name, {}};
             double seconds = 0;
-            for (const MetricRecord& record : read_metrics(trial.run_dir + "/" + kMetricsFile)) {
-              if (metric_text(record, "split") != "train") continue;
-              seconds = metric_number(record, "seconds", seconds);
-              curve.points.emplace_back(metric_number(record, "step", 0),
-                                        metric_number(record, "loss_nats", 0));
+            for (const MetricRecord& record : read_metrics(trial.run_dir + "/" + kMetricsFileName)) {
+              if (get_metric_text(record, "split") != "train") continue;
+              seconds = get_metric_number(record, "seconds", seconds);
+              curve.points.emplace_back(get_metric_number(record, "step", 0),
+                                        get_metric_number(record, "loss_nats", 0));
             }
             measured.values = {{"training_seconds", seconds}};
             if (!figure.empty()) measured.curves = {curve};
@@ -80,20 +80,20 @@ Measurement training_curve(const std::string& figure) {
           }};
 }
 
-Measurement generation_speed(const GenerationSpeed& speed) {
+Measurement make_generation_measurement(const GenerationSpeed& speed) {
   Words command = {"generate", "{run}",
                    "--count",  std::to_string(speed.images),
                    "--batch",  std::to_string(speed.batch),
                    "--mode",   speed.mode,
                    "--out",    "{file}." + speed.column + ".png"};
   if (!speed.device.empty()) command.insert(command.end(), {"--device", speed.device});
-  const Column column{.name = speed.column, .label = speed.label, .digits = 3};
-  Measurement measurement =
-      command_measurement(speed.column, command, {{column, speed.latency ? "seconds" : "images_per_second"}});
+  const Column column{.name = speed.column, .label = speed.label, .decimal_count = 3};
+  Measurement measurement = make_command_measurement(
+      speed.column, command, {{column, speed.latency ? "seconds" : "images_per_second"}});
   measurement.rows = speed.rows;
   measurement.first_seed_only = true;
   // For each token, recomputation processes half of the sequence on average.
-  measurement.seconds = [speed](double forward, const Trial& trial) {
+  measurement.estimate_seconds = [speed](double forward, const Trial& trial) {
     const bool recomputes = speed.mode == "recompute";
     const double passes = recomputes ? static_cast<double>(trial.config.data.max_length) / 2 : 1;
     return static_cast<double>(speed.images) * forward * passes;
@@ -101,7 +101,7 @@ Measurement generation_speed(const GenerationSpeed& speed) {
   return measurement;
 }
 
-double fitted_exponent(const std::vector<std::pair<double, double>>& points) {
+double fit_power_law_exponent(const std::vector<std::pair<double, double>>& points) {
   const size_t count = std::min(points.size(), std::max(kFittedPoints, (points.size() + 1) / 2));
   if (count < 2) return std::numeric_limits<double>::quiet_NaN();
   double x_sum = 0, y_sum = 0, xx = 0, xy = 0;
@@ -116,7 +116,7 @@ double fitted_exponent(const std::vector<std::pair<double, double>>& points) {
   return (n * xy - x_sum * y_sum) / (n * xx - x_sum * x_sum);
 }
 
-std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t longest) {
+std::vector<int64_t> list_doubled_lengths(const char* option, int64_t shortest, int64_t longest) {
   if (longest < shortest)
     throw ConfigError(concat_text("measure.", option, " = ", longest, ": expected at least ", shortest));
   std::vector<int64_t> lengths;
@@ -124,13 +124,13 @@ std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t long
   return lengths;
 }
 
-std::vector<Column> scaling_columns(const std::vector<int64_t>& lengths) {
+std::vector<Column> make_scaling_columns(const std::vector<int64_t>& lengths) {
   std::vector<Column> columns;
   const auto add = [&](const char* prefix, const std::string& unit, int digits) {
     for (size_t i = 0; i < lengths.size(); ++i) {
       const bool printed = i == 0 || i + 1 == lengths.size() || i == lengths.size() / 2;
       columns.push_back(
-          {name_at(prefix, lengths[i]), concat_text(unit, " at ", lengths[i]), digits, printed});
+          {make_length_name(prefix, lengths[i]), concat_text(unit, " at ", lengths[i]), digits, printed});
     }
     columns.push_back({std::string(prefix) + "_exponent", unit + ", exponent", 2});
   };
@@ -139,7 +139,7 @@ std::vector<Column> scaling_columns(const std::vector<int64_t>& lengths) {
   return columns;
 }
 
-MeasurementResults scaling_results(const Json& rows, const std::string& curve) {
+MeasurementResults read_scaling_results(const Json& rows, const std::string& curve) {
   MeasurementResults measured;
   Curve time{"time", curve, {}}, memory{"memory", curve, {}};
   for (const Json& row : rows) {
@@ -147,16 +147,16 @@ MeasurementResults scaling_results(const Json& rows, const std::string& curve) {
     const auto x = static_cast<double>(length);
     time.points.emplace_back(x, 1e3 * row["seconds"].get<double>());
     memory.points.emplace_back(x, row["peak_bytes"].get<double>() / kMebi);
-    measured.values.emplace_back(name_at("milliseconds", length), time.points.back().second);
-    measured.values.emplace_back(name_at("mebibytes", length), memory.points.back().second);
+    measured.values.emplace_back(make_length_name("milliseconds", length), time.points.back().second);
+    measured.values.emplace_back(make_length_name("mebibytes", length), memory.points.back().second);
   }
-  measured.values.emplace_back("milliseconds_exponent", fitted_exponent(time.points));
-  measured.values.emplace_back("mebibytes_exponent", fitted_exponent(memory.points));
+  measured.values.emplace_back("milliseconds_exponent", fit_power_law_exponent(time.points));
+  measured.values.emplace_back("mebibytes_exponent", fit_power_law_exponent(memory.points));
   measured.curves = {time, memory};
   return measured;
 }
 
-std::vector<Figure> scaling_figures(const std::string& title, const std::string& x) {
+std::vector<Figure> make_scaling_figures(const std::string& title, const std::string& x) {
   const Axis lengths{x, Scale::log2};
   return {{"time", title, lengths, {"milliseconds", Scale::log10}},
           {"memory", title + ", memory", lengths, {"MiB", Scale::log10}}};

@@ -19,25 +19,25 @@ struct Field {
 
 // Returns a measurement that runs one command and reads `fields` from its output. A field has no value if the
 // entry is missing or not a number.
-Measurement command_measurement(const std::string& name, const Words& command,
-                                const std::vector<Field>& fields);
+Measurement make_command_measurement(const std::string& name, const Words& command,
+                                     const std::vector<Field>& fields);
 
 // Returns a measurement that evaluates the run on the test split. `settings` override the config of the run,
 // for example with "attention.rounds=8".
-Measurement test_evaluation(const std::string& name, const std::vector<Field>& fields,
-                            const std::vector<std::string>& settings = {});
+Measurement make_test_evaluation(const std::string& name, const std::vector<Field>& fields,
+                                 const std::vector<std::string>& settings = {});
 // Each of the next three functions returns one field of an evaluation: the bits/dim, the loss, or the
 // accuracy.
-Field bits_per_dim();
-Field test_loss();
-Field test_accuracy();
+Field make_bits_per_dim_field();
+Field make_test_loss_field();
+Field make_test_accuracy_field();
 
 // Returns a measurement of the training time. Unless `figure` is empty, the measurement also adds a curve of
 // the training loss by step to the figure with this name.
-Measurement training_curve(const std::string& figure);
+Measurement make_training_curve_measurement(const std::string& figure);
 
-// Options of generation_speed(). The measured value is the number of images per second. If `latency` is true,
-// the measured value is the time of all `images` in seconds.
+// Options of make_generation_measurement(). The measured value is the number of images per second. If
+// `latency` is true, the measured value is the time of all `images` in seconds.
 struct GenerationSpeed {
   std::string column, label, mode;  // name and label of the column; mode "recurrent" or "recompute"
   int64_t images = 1, batch = 1;
@@ -46,23 +46,23 @@ struct GenerationSpeed {
   std::vector<std::string> rows = {};
 };
 // Returns a measurement of the speed of generation. The measurement runs only for the first seed.
-Measurement generation_speed(const GenerationSpeed& speed);
+Measurement make_generation_measurement(const GenerationSpeed& speed);
 
 // Returns the exponent of a power law that is fitted to (x, y): the slope of a least-squares line through
 // (log x, log y). Uses the second half of the points, but at least the last three points. Returns NaN for
 // fewer than two points.
-double fitted_exponent(const std::vector<std::pair<double, double>>& points);
+double fit_power_law_exponent(const std::vector<std::pair<double, double>>& points);
 
 // Returns shortest, 2 * shortest, 4 * shortest and so on, up to `longest`. `longest` is the value of the
 // setting measure.`option`. Throws ConfigError if `longest` is less than `shortest`.
-std::vector<int64_t> doubling(const char* option, int64_t shortest, int64_t longest);
+std::vector<int64_t> list_doubled_lengths(const char* option, int64_t shortest, int64_t longest);
 
 // The next three functions return the columns, results and figures of time and memory by length. The columns
 // are "milliseconds_N" and "mebibytes_N" for each length N, and the fitted exponents. The figures are "time"
 // and "memory". `rows` is a list of objects with the entries length, seconds and peak_bytes. `curve` is the
 // name of the curve in both figures.
-std::vector<Column> scaling_columns(const std::vector<int64_t>& lengths);
-MeasurementResults scaling_results(const Json& rows, const std::string& curve);
-std::vector<Figure> scaling_figures(const std::string& title, const std::string& x);
+std::vector<Column> make_scaling_columns(const std::vector<int64_t>& lengths);
+MeasurementResults read_scaling_results(const Json& rows, const std::string& curve);
+std::vector<Figure> make_scaling_figures(const std::string& title, const std::string& x);
 
 }  // namespace tapeformer

@@ -15,7 +15,7 @@ namespace {
 
 // Returns the number of available cores, the name of the processor, and its extensions out of AVX2, AVX-512
 // and AMX.
-std::string machine_text() {
+std::string describe_machine() {
   const MachineInfo machine = machine_info();
   std::string name = machine.processor;
   for (const std::string mark : {"(R)", "(TM)"})
@@ -31,9 +31,9 @@ std::string machine_text() {
 
 }  // namespace
 
-nlohmann::ordered_json provenance() {
+nlohmann::ordered_json collect_provenance() {
   return {{"commit", source_commit()},
-          {"machine", machine_text()},
+          {"machine", describe_machine()},
           {"threads", thread_count()},
           {"date", fmt::format("{:%Y-%m-%dT%H:%MZ}", fmt::gmtime(std::time(nullptr)))}};
 }

@@ -6,6 +6,6 @@
 namespace tapeformer {
 
 // Returns an object with the entries commit, machine, threads and date.
-nlohmann::ordered_json provenance();
+nlohmann::ordered_json collect_provenance();
 
 }  // namespace tapeformer

@@ -10,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-std::string markdown_line(const Json& cells) {
+std::string format_markdown_line(const Json& cells) {
   std::string line = "|";
   for (const Json& cell : cells) {
     line += " ";
@@ -34,7 +34,7 @@ std::string csv_number(const Json& number) {
 
 Chart chart_of(const Json& figure) {
   const auto axis = [](const Json& a) {
-    return Axis{a["label"].get<std::string>(), scale_of(a["scale"].get<std::string>())};
+    return Axis{a["label"].get<std::string>(), parse_scale(a["scale"].get<std::string>())};
   };
   Chart chart{.title = figure["title"].get<std::string>(),
               .x = axis(figure["x"]),
@@ -47,8 +47,8 @@ Chart chart_of(const Json& figure) {
   for (const Json& series : figure["series"])
     chart.series.push_back({.name = series["name"].get<std::string>(),
                             .points = series["points"].get<std::vector<std::pair<double, double>>>(),
-                            .errors = series["errors"].get<std::vector<double>>(),
-                            .area = series.value("area", 0.0)});
+                            .error_bars = series["errors"].get<std::vector<double>>(),
+                            .circle_area = series.value("area", 0.0)});
   return chart;
 }
 
@@ -91,10 +91,10 @@ std::string origin_table(const Json& table) {
 
 std::string to_markdown(const Json& table) {
   std::string text = "# " + table["title"].get<std::string>() + "\n\n" + table["source"].get<std::string>() +
-                     "\n\n" + markdown_line(table["printed"]["header"]) + "|";
+                     "\n\n" + format_markdown_line(table["printed"]["header"]) + "|";
   for (size_t i = 0; i < table["printed"]["header"].size(); ++i) text += "---|";
   text += "\n";
-  for (const Json& row : table["printed"]["rows"]) text += markdown_line(row);
+  for (const Json& row : table["printed"]["rows"]) text += format_markdown_line(row);
   text += "\n`" + table["command"].get<std::string>() + "`. " + origin_text(table) + "\n";
   for (const Json& note : table["notes"]) text += "\n- " + note.get<std::string>();
   if (!table["notes"].empty()) text += "\n";
@@ -127,18 +127,18 @@ std::string to_csv(const Json& table) {
 std::string to_html(const Json& table) {
   HtmlTable printed{table["printed"]["header"].get<std::vector<std::string>>(),
                     table["printed"]["rows"].get<std::vector<std::vector<std::string>>>()};
-  std::string body = html_paragraph(table["source"].get<std::string>()) + to_html(printed) +
-                     html_paragraph(table["command"].get<std::string>() + ". " + origin_text(table));
-  for (const Json& note : table["notes"]) body += html_paragraph(note.get<std::string>());
-  for (const std::string& failure : failures_of(table)) body += html_paragraph("Failed: " + failure);
+  std::string body = make_html_paragraph(table["source"].get<std::string>()) + to_html(printed) +
+                     make_html_paragraph(table["command"].get<std::string>() + ". " + origin_text(table));
+  for (const Json& note : table["notes"]) body += make_html_paragraph(note.get<std::string>());
+  for (const std::string& failure : failures_of(table)) body += make_html_paragraph("Failed: " + failure);
   std::string figures;
   for (const Json& figure : table["figures"]) figures += to_svg(chart_of(figure));
-  for (const Json& picture : table["pictures"]) figures += html_picture(picture.get<std::string>());
-  body += html_figures(figures) + html_heading("Every value") + origin_table(table);
-  return html_page(table["title"].get<std::string>(), body);
+  for (const Json& picture : table["pictures"]) figures += make_html_picture(picture.get<std::string>());
+  body += make_html_figure_rows(figures) + make_html_heading("Every value") + origin_table(table);
+  return make_html_page(table["title"].get<std::string>(), body);
 }
 
-void write_files(const Json& table, const std::filesystem::path& folder) {
+void write_table_files(const Json& table, const std::filesystem::path& folder) {
   replace_file((folder / "table.md").string(), to_markdown(table));
   replace_file((folder / "table.csv").string(), to_csv(table));
   replace_file((folder / "table.html").string(), to_html(table));

@@ -18,6 +18,6 @@ std::string to_csv(const nlohmann::ordered_json& table);
 std::string to_html(const nlohmann::ordered_json& table);
 
 // Writes all files of the table to `folder`. Throws FileError.
-void write_files(const nlohmann::ordered_json& table, const std::filesystem::path& folder);
+void write_table_files(const nlohmann::ordered_json& table, const std::filesystem::path& folder);
 
 }  // namespace tapeformer

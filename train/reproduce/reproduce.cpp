@@ -4,31 +4,33 @@
 
 namespace tapeformer {
 
-const std::vector<std::string>& scale_names() {
+const std::vector<std::string>& list_scale_names() {
   static const auto* const names = new std::vector<std::string>{"smoke", "small", "paper"};
   return *names;
 }
 
-const std::vector<Reproduction>& reproductions() {
+const std::vector<Reproduction>& list_reproductions() {
   static const auto* const list = new std::vector<Reproduction>{
-      mnist_table_reproduction(),      cifar10_table_reproduction(),     mnist_samples_reproduction(),
-      cifar10_samples_reproduction(),  attention_scaling_reproduction(), attention_patterns_reproduction(),
-      copy_convergence_reproduction(), reformer_table2_reproduction(),   reformer_complexity_reproduction(),
-      reformer_speed_reproduction(),   speech_table_reproduction(),      speech_scaling_reproduction(),
-      survey_table_reproduction()};
+      make_mnist_table_reproduction(),         make_cifar10_table_reproduction(),
+      make_mnist_samples_reproduction(),       make_cifar10_samples_reproduction(),
+      make_attention_scaling_reproduction(),   make_attention_patterns_reproduction(),
+      make_copy_convergence_reproduction(),    make_reformer_table2_reproduction(),
+      make_reformer_complexity_reproduction(), make_reformer_speed_reproduction(),
+      make_speech_table_reproduction(),        make_speech_scaling_reproduction(),
+      make_survey_table_reproduction()};
   return *list;
 }
 
-const Reproduction& reproduction(const std::string& name) {
+const Reproduction& find_reproduction(const std::string& name) {
   std::vector<std::string> names;
-  for (const Reproduction& known : reproductions()) {
+  for (const Reproduction& known : list_reproductions()) {
     if (known.name == name) return known;
     names.push_back(known.name);
   }
   throw ConfigError(unknown_text("table or figure", name, names));
 }
 
-OptionSpec size_option(const char* name, std::string help) {
+OptionSpec make_size_option(const char* name, std::string help) {
   return {.name = name,
           .default_value = int64_t{0},
           .help = std::move(help) + "; 0: depends on --scale",

@@ -27,7 +27,7 @@ struct PlannedTrial {
 
 // Returns the entry "training" of the store for a finished training, from the output of the training command.
 Json training_json(const Json& output, int64_t threads) {
-  Json training = provenance();
+  Json training = collect_provenance();
   training["threads"] = threads;
   training["steps"] = output.value("step", int64_t{0});
   training["seconds"] = output.value("seconds", 0.0);
@@ -35,13 +35,13 @@ Json training_json(const Json& output, int64_t threads) {
 }
 
 Json to_json(const MeasurementResults& measured) {
-  Json json = provenance();
+  Json json = collect_provenance();
   json["values"] = Json::object();
   for (const auto& [name, value] : measured.values) json["values"][name] = value;
   for (const auto& [name, text] : measured.texts) json["texts"][name] = text;
   json["curves"] = Json::array();
   for (const Curve& curve : measured.curves)
-    json["curves"].push_back({{"figure", curve.figure}, {"name", curve.name}, {"points", curve.points}});
+    json["curves"].push_back({{"figure", curve.figure_name}, {"name", curve.name}, {"points", curve.points}});
   if (!measured.pictures.empty()) json["pictures"] = measured.pictures;
   return json;
 }
@@ -51,8 +51,8 @@ class Runner {
   Runner(const Reproduction& reproduction, const ReproductionOptions& options)
       : reproduction_(reproduction),
         options_(options),
-        table_(reproduction.table(options)),
-        rows_(chosen_rows(table_, options)),
+        table_(reproduction.make_table(options)),
+        rows_(select_rows(table_, options)),
         store_(reproduction, options, join_processes()) {
     int64_t number = 0;
     for (const Row& row : rows_)
@@ -62,15 +62,15 @@ class Runner {
 
   TableResult run() {
     const StopSignals signals;
-    if (table_.trains) train(signals);
+    if (table_.has_trainings) train(signals);
     for (const PlannedTrial& trial : trials_) {
-      if (result_.stop_signal = signals.requested(); result_.stop_signal) break;
+      if (result_.stop_signal = signals.requested_signal(); result_.stop_signal) break;
       if (trial.trained) measure(trial, signals);
       write();
     }
     if (!result_.stop_signal) gather_failures();
     write();
-    if (processes_.is_first()) write_files(result_.table, options_.out);
+    if (processes_.is_first()) write_table_files(result_.table, options_.output_folder);
     return result_;
   }
 
@@ -85,7 +85,7 @@ class Runner {
     return known.contains(entry) && !known[entry].contains("error");
   }
   void fail(const PlannedTrial& trial, const std::string& entry, const std::string& problem, int status) {
-    Json json = provenance();
+    Json json = collect_provenance();
     json["error"] = problem;
     store_.put(*trial.row, trial.seed, entry, std::move(json));
     result_.failures.push_back(
@@ -94,11 +94,11 @@ class Runner {
     add_failure_status(status);
   }
   // Records the exit status of a failure; 0 is ignored. If the statuses of failures differ, the status of the
-  // table is kFailed.
+  // table is kFailureExitStatus.
   void add_failure_status(int status) {
     if (status == 0) return;
     result_.failure_status =
-        result_.failure_status == 0 || result_.failure_status == status ? status : kFailed;
+        result_.failure_status == 0 || result_.failure_status == status ? status : kFailureExitStatus;
   }
 
   const Reproduction& reproduction_;
@@ -106,7 +106,7 @@ class Runner {
   Communicator& processes_ = *join_processes().communicator;
   Table table_;
   std::vector<Row> rows_;
-  Store store_;
+  ResultStore store_;
   std::vector<PlannedTrial> trials_;
   TableResult result_;
 };
@@ -114,34 +114,36 @@ class Runner {
 void Runner::train(const StopSignals& signals) {
   std::vector<PlannedTrial*> trained;
   for (PlannedTrial& trial : trials_)
-    if (trial.row->trains && !done(trial, kTraining)) trained.push_back(&trial);
+    if (trial.row->is_trained && !done(trial, kTraining)) trained.push_back(&trial);
   if (trained.empty()) return;
   const int64_t parallel = std::min<int64_t>(std::ssize(trained), options_.jobs);
-  CommandContext context = store_.context();
+  CommandContext context = store_.make_command_context();
   context.threads = std::max<int64_t>(context.threads / parallel, 1);
   std::vector<Job> jobs;
   for (PlannedTrial* const trial : trained) {
     trial->trained = false;
-    jobs.push_back(training_job(options_, context, make_trial(options_, context, *trial->row, trial->seed)));
+    jobs.push_back(
+        make_training_job(options_, context, make_trial(options_, context, *trial->row, trial->seed)));
   }
   run_jobs(
-      jobs, parallel, options_.quiet, [&signals] { return signals.requested(); },
+      jobs, parallel, options_.quiet, [&signals] { return signals.requested_signal(); },
       [&](size_t i, const JobResult& ended) {
         PlannedTrial& trial = *trained[i];
-        trial.trained = ended.status == 0;
+        trial.trained = ended.exit_status == 0;
         if (trial.trained)
-          store_.put(*trial.row, trial.seed, kTraining, training_json(output_of(jobs[i]), context.threads));
-        else if (signals.requested() == 0)
-          fail(trial, kTraining, ended.problem, ended.status);
+          store_.put(*trial.row, trial.seed, kTraining,
+                     training_json(read_job_output(jobs[i]), context.threads));
+        else if (signals.requested_signal() == 0)
+          fail(trial, kTraining, ended.error, ended.exit_status);
       });
-  result_.stop_signal = signals.requested();
+  result_.stop_signal = signals.requested_signal();
 }
 
 void Runner::measure(const PlannedTrial& trial, const StopSignals& signals) {
-  const CommandContext context = store_.context();
+  const CommandContext context = store_.make_command_context();
   const Trial measured = make_trial(options_, context, *trial.row, trial.seed);
   for (const Measurement& measurement : table_.measurements) {
-    if (!measures(measurement, *trial.row) || done(trial, measurement.name)) continue;
+    if (!applies_to_row(measurement, *trial.row) || done(trial, measurement.name)) continue;
     if (measurement.first_seed_only && trial.seed != options_.seeds.front()) continue;
     try {
       const Stopwatch watch(kCpu);
@@ -149,7 +151,7 @@ void Runner::measure(const PlannedTrial& trial, const StopSignals& signals) {
       json["seconds"] = watch.seconds();
       store_.put(*trial.row, trial.seed, measurement.name, std::move(json));
     } catch (const Stopped&) {
-      result_.stop_signal = signals.requested();
+      result_.stop_signal = signals.requested_signal();
       return;
     } catch (const CommandFailed& error) {
       fail(trial, measurement.name, error.what(), error.exit_status());
@@ -172,8 +174,8 @@ void Runner::gather_failures() {
 
 void Runner::write() {
   if (!processes_.is_first()) return;
-  result_.table = table_json(reproduction_, table_, options_, store_);
-  replace_file((options_.out / "table.json").string(), result_.table.dump(1) + "\n");
+  result_.table = make_table_json(reproduction_, table_, options_, store_);
+  replace_file((options_.output_folder / "table.json").string(), result_.table.dump(1) + "\n");
 }
 
 }  // namespace
@@ -182,7 +184,7 @@ TableResult run_table(const Reproduction& reproduction, const ReproductionOption
   return Runner(reproduction, options).run();
 }
 
-std::vector<Row> chosen_rows(const Table& table, const ReproductionOptions& options) {
+std::vector<Row> select_rows(const Table& table, const ReproductionOptions& options) {
   std::vector<std::string> names;
   for (const Row& row : table.rows) names.push_back(row.name);
   for (const std::string& name : options.rows)

@@ -13,7 +13,7 @@ namespace tapeformer {
 struct TableResult {
   nlohmann::ordered_json table;       // see table_json.h
   std::vector<std::string> failures;  // "ROW, seed N, STAGE: PROBLEM"
-  // Exit status of the failed commands, or kFailed if the statuses differ. 0 if no command failed.
+  // Exit status of the failed commands, or kFailureExitStatus if the statuses differ. 0 if no command failed.
   int failure_status = 0;
   int stop_signal = 0;  // signal that stopped run_table(), or 0
 };
@@ -21,7 +21,7 @@ struct TableResult {
 // Trains the chosen rows with all seeds, and then measures them. Resumes unfinished training runs of an
 // earlier call, and does not repeat finished runs and measurements. A failure of one row does not stop the
 // other rows. Writes table.json after the measurements of each row, and the other files of the table at the
-// end. Throws ConfigError for an unknown row or invalid settings, and the exceptions of Store.
+// end. Throws ConfigError for an unknown row or invalid settings, and the exceptions of ResultStore.
 //
 // With several processes, each process trains and measures a part of the pairs of a row and a seed. Process 0
 // writes the files of the table. The result contains the failures of all processes. If a signal interrupts
@@ -32,6 +32,6 @@ TableResult run_table(const Reproduction& reproduction, const ReproductionOption
 Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the chosen rows in the order of the table. Throws ConfigError for an unknown row.
-std::vector<Row> chosen_rows(const Table& table, const ReproductionOptions& options);
+std::vector<Row> select_rows(const Table& table, const ReproductionOptions& options);
 
 }  // namespace tapeformer

@@ -20,7 +20,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 Setting parse_one(const std::string& set) {
   std::vector<ConfigProblem> problems;
   const ConfigLayer layer = parse_set_options({set}, problems);
-  if (!problems.empty()) throw ConfigError(problems[0].where.text() + ": " + problems[0].message);
+  if (!problems.empty()) throw ConfigError(problems[0].position.to_string() + ": " + problems[0].message);
   return layer.settings.front();
 }
 
@@ -29,24 +29,25 @@ ConfigError wrong(const Setting& setting, const std::string& message) {
 }
 
 void set_measure(const Reproduction& reproduction, const Setting& setting, OptionValues& measure) {
-  for (const OptionSpec& spec : reproduction.measure) {
+  for (const OptionSpec& spec : reproduction.measure_options) {
     if (spec.name != setting.key) continue;
     std::string problem;
-    const auto value = typed_value(setting.value, spec, {}, problem);
+    const auto value = convert_to_typed_value(setting.value, spec, {}, problem);
     if (!value) throw wrong(setting, problem);
     return measure.set(spec.name, *value);
   }
 }
 
 bool is_measure(const Reproduction& reproduction, const Setting& setting) {
-  return setting.table == kMeasure && std::any_of(reproduction.measure.begin(), reproduction.measure.end(),
-                                                  [&](auto& spec) { return spec.name == setting.key; });
+  return setting.table_name == kMeasure &&
+         std::any_of(reproduction.measure_options.begin(), reproduction.measure_options.end(),
+                     [&](auto& spec) { return spec.name == setting.key; });
 }
 
 // Returns a message that suggests the nearest setting, or lists the settings that the reproduction takes.
 std::string taken_settings(const Reproduction& reproduction, const Setting& setting) {
   std::vector<std::string> names;
-  for (const OptionSpec& spec : reproduction.measure) names.push_back(spec.name);
+  for (const OptionSpec& spec : reproduction.measure_options) names.push_back(spec.name);
   const std::string near = find_nearest_name(setting.key, names);
   std::string text = "\"" + reproduction.name + "\" does not take this setting";
   if (!near.empty()) return text + concat_text("; did you mean ", kMeasure, ".", near, "?");
@@ -58,37 +59,37 @@ std::string taken_settings(const Reproduction& reproduction, const Setting& sett
 
 }  // namespace
 
-std::vector<std::string> training_keys() {
+std::vector<std::string> list_training_keys() {
   return {"run", "data", "model", "attention", "optimizer", "schedule", "train"};
 }
 
 void read_settings(const Reproduction& reproduction, ReproductionOptions& options) {
-  options.measure = OptionValues(reproduction.measure);
-  options.given_sets = options.overrides.sets;
-  for (const std::string& set : std::exchange(options.overrides.sets, {})) {
+  options.measure_options = OptionValues(reproduction.measure_options);
+  options.all_set_options = options.overrides.set_options;
+  for (const std::string& set : std::exchange(options.overrides.set_options, {})) {
     const Setting setting = parse_one(set);
     const std::string name = setting.name();
     if (is_measure(reproduction, setting)) {
-      set_measure(reproduction, setting, options.measure);
+      set_measure(reproduction, setting, options.measure_options);
     } else if (name == "run.device" || name == "run.threads" || name == "run.seed") {
       throw wrong(setting, "use --" + setting.key);
-    } else if (name == "run.name" || contains(reproduction.own_keys, name)) {
+    } else if (name == "run.name" || contains(reproduction.reserved_keys, name)) {
       throw wrong(setting, "the reproduction sets " + name + " itself");
     } else {
       // A reproduction that takes the table [train] takes all tables; load_config() then reports unknown
       // tables.
       const auto& taken = reproduction.config_keys;
-      if (!contains(taken, name) && !contains(taken, setting.table) && !contains(taken, "train"))
+      if (!contains(taken, name) && !contains(taken, setting.table_name) && !contains(taken, "train"))
         throw wrong(setting, taken_settings(reproduction, setting));
-      options.overrides.sets.push_back(set);
+      options.overrides.set_options.push_back(set);
     }
   }
 }
 
-std::string set_value(const ReproductionOptions& options, const std::string& key) {
+std::string find_set_option_value(const ReproductionOptions& options, const std::string& key) {
   const char* const kBlanksAndQuotes = " \t\"'";
   std::string value;
-  for (const std::string& set : options.overrides.sets) {
+  for (const std::string& set : options.overrides.set_options) {
     const size_t equals = set.find('=');
     if (equals == std::string::npos || set.substr(0, set.find_first_of(" \t=")) != key) continue;
     const size_t first = set.find_first_not_of(kBlanksAndQuotes, equals + 1);
@@ -99,14 +100,14 @@ std::string set_value(const ReproductionOptions& options, const std::string& key
   return value;
 }
 
-Config config_of(const ReproductionOptions& options, const Row& row, int64_t seed,
-                 const std::vector<std::string>& settings) {
-  std::vector<std::string> all = row.defaults;
-  for (const auto* more : {&options.overrides.sets, &row.fixed, &settings})
+Config make_row_config(const ReproductionOptions& options, const Row& row, int64_t seed,
+                       const std::vector<std::string>& settings) {
+  std::vector<std::string> all = row.default_settings;
+  for (const auto* more : {&options.overrides.set_options, &row.fixed_settings, &settings})
     all.insert(all.end(), more->begin(), more->end());
-  const std::string file = row.config.empty() ? "" : (options.configs / row.config).string();
-  Config config = load_config(file, all, attention_catalogue(),
-                              {.unused = UnusedKeys::ignore, .device = options.overrides.device});
+  const std::string file = row.config.empty() ? "" : (options.config_folder / row.config).string();
+  Config config = load_config(file, all, make_attention_catalogue(),
+                              {.unused_keys = UnusedKeyPolicy::ignore, .device = options.overrides.device});
   config.run.name = row.name;
   options.overrides.apply(config);
   config.run.seed = seed;
@@ -115,12 +116,12 @@ Config config_of(const ReproductionOptions& options, const Row& row, int64_t see
 
 void check_settings(const ReproductionOptions& options, const std::vector<Row>& rows) {
   std::vector<Config> configs;
-  for (const Row& row : rows) configs.push_back(config_of(options, row, 1));
-  for (const std::string& set : options.overrides.sets) {
+  for (const Row& row : rows) configs.push_back(make_row_config(options, row, 1));
+  for (const std::string& set : options.overrides.set_options) {
     const Setting setting = parse_one(set);
     std::vector<std::string> reasons;
     for (const Config& config : configs) {
-      const std::string reason = why_unused(config, setting.name(), attention_catalogue());
+      const std::string reason = explain_unused_key(config, setting.name(), make_attention_catalogue());
       if (!reason.empty()) reasons.push_back(reason);
     }
     if (reasons.size() == configs.size()) throw wrong(setting, reasons.front());

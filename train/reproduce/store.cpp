@@ -32,10 +32,10 @@ std::optional<Json> read_object(const fs::path& path) {
 
 Json identity_of(const Reproduction& reproduction, const ReproductionOptions& options) {
   return {{"table", reproduction.name},
-          {"scale", scale_names()[static_cast<size_t>(options.scale)]},
+          {"scale", list_scale_names()[static_cast<size_t>(options.scale)]},
           {"version", build_info().version},
           {"device", options.device_name()},
-          {"settings", options.given_sets}};
+          {"settings", options.all_set_options}};
 }
 
 void check_identity(const fs::path& path, const Json& own) {
@@ -60,22 +60,25 @@ FolderLock locked(const fs::path& out) try {
 std::string device_of(const ReproductionOptions& options, const Processes& processes) {
   RunConfig run;
   if (!options.overrides.device.empty()) run.device = options.overrides.device;
-  const std::string device = process_settings(run, processes).device;
+  const std::string device = make_process_settings(run, processes).device;
   return device == "auto" ? options.device_name() : device;
 }
 
 }  // namespace
 
-Store::Store(const Reproduction& reproduction, const ReproductionOptions& options, const Processes& processes)
-    : out_(options.out),
-      runs_(options.runs.empty() ? options.out / "runs" : options.runs),
+ResultStore::ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
+                         const Processes& processes)
+    : output_folder_(options.output_folder),
+      runs_folder_(options.runs_folder.empty() ? options.output_folder / "runs" : options.runs_folder),
       device_(device_of(options, processes)) {
-  for (const fs::path& folder : {out_, out_ / "cells", out_ / "logs", runs_}) create_folder(folder);
-  on_first_process(*processes.communicator, [&] {
-    lock_.emplace(locked(out_));
+  for (const fs::path& folder :
+       {output_folder_, output_folder_ / "cells", output_folder_ / "logs", runs_folder_})
+    create_folder(folder);
+  run_on_first_process(*processes.communicator, [&] {
+    lock_.emplace(locked(output_folder_));
     return true;
   });
-  const fs::path manifest = out_ / "reproduce.json";
+  const fs::path manifest = output_folder_ / "reproduce.json";
   const Json identity = identity_of(reproduction, options);
   if (fs::exists(manifest))
     check_identity(manifest, identity);
@@ -84,34 +87,38 @@ Store::Store(const Reproduction& reproduction, const ReproductionOptions& option
   processes.communicator->barrier();
   if (!fs::exists(manifest))
     throw ConfigError(
-        out_.string() + ": process " + std::to_string(processes.communicator->rank()) +
+        output_folder_.string() + ": process " + std::to_string(processes.communicator->rank()) +
         " does not see the files of process 0; choose a folder that all machines share with --out");
 }
 
-CommandContext Store::context() const {
-  return {.out = out_, .logs = out_ / "logs", .runs = runs_, .threads = thread_count(), .device = device_};
+CommandContext ResultStore::make_command_context() const {
+  return {.output_folder = output_folder_,
+          .log_folder = output_folder_ / "logs",
+          .runs_folder = runs_folder_,
+          .threads = thread_count(),
+          .device = device_};
 }
 
-fs::path Store::file(const Row& row, int64_t seed) const {
-  return out_ / "cells" / (run_name(row, seed) + kJson);
+fs::path ResultStore::result_path(const Row& row, int64_t seed) const {
+  return output_folder_ / "cells" / (make_run_name(row, seed) + kJson);
 }
 
-Json Store::get(const Row& row, int64_t seed) const {
-  const fs::path path = file(row, seed);
+Json ResultStore::get(const Row& row, int64_t seed) const {
+  const fs::path path = result_path(row, seed);
   if (!fs::exists(path)) return Json::object();
   return read_object(path).value_or(Json::object());
 }
 
-void Store::put(const Row& row, int64_t seed, const std::string& entry, Json value) {
+void ResultStore::put(const Row& row, int64_t seed, const std::string& entry, Json value) {
   Json json = get(row, seed);
   json[entry] = std::move(value);
-  replace_file(file(row, seed).string(), json.dump(1) + "\n");
+  replace_file(result_path(row, seed).string(), json.dump(1) + "\n");
 }
 
-std::vector<int64_t> Store::seeds(const Row& row) const {
+std::vector<int64_t> ResultStore::list_seeds(const Row& row) const {
   const std::string prefix = row.name + kSeedMark;
   std::vector<int64_t> seeds;
-  for (const auto& entry : fs::directory_iterator(out_ / "cells")) {
+  for (const auto& entry : fs::directory_iterator(output_folder_ / "cells")) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(prefix) || !name.ends_with(kJson)) continue;
     const char* const end = name.data() + name.size() - (std::size(kJson) - 1);

@@ -19,13 +19,14 @@
 
 namespace tapeformer {
 
-class Store {
+class ResultStore {
  public:
   // Creates the folder if it does not exist, and locks it. Throws ConfigError in these cases: another run
   // uses the folder; the folder belongs to another table, scale, program version or device, or to other
   // settings; or this process does not see the files of process 0. Throws FileError if a file cannot be read
   // or written.
-  Store(const Reproduction& reproduction, const ReproductionOptions& options, const Processes& processes);
+  ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
+              const Processes& processes);
 
   // Returns the stored results of a row with a seed: an object with the entries that put() has set.
   Json get(const Row& row, int64_t seed) const;
@@ -33,16 +34,17 @@ class Store {
   // `entry` is "training" or the name of a measurement.
   void put(const Row& row, int64_t seed, const std::string& entry, Json value);
   // Returns the seeds with stored results of the row, in increasing order.
-  std::vector<int64_t> seeds(const Row& row) const;
+  std::vector<int64_t> list_seeds(const Row& row) const;
 
   // Returns the settings of the commands of this process. The commands use as many threads as this process.
-  // With several processes, the commands use the device that process_settings() selects for this process.
-  CommandContext context() const;
+  // With several processes, the commands use the device that make_process_settings() selects for this
+  // process.
+  CommandContext make_command_context() const;
 
  private:
-  std::filesystem::path file(const Row& row, int64_t seed) const;
+  std::filesystem::path result_path(const Row& row, int64_t seed) const;
 
-  std::filesystem::path out_, runs_;
+  std::filesystem::path output_folder_, runs_folder_;
   std::string device_;
   std::optional<FolderLock> lock_;
 };

@@ -18,28 +18,28 @@ namespace tapeformer {
 using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 using NamedValues = std::vector<std::pair<std::string, double>>;
-using NamedTexts = std::vector<std::pair<std::string, std::string>>;
+using NamedStrings = std::vector<std::pair<std::string, std::string>>;
 
 struct Row {
-  std::string name;                        // name in --rows and in the names of run directories
-  std::string config = {};                 // path in the folder of configs; empty: the defaults of all keys
-  std::vector<std::string> defaults = {};  // settings ("table.key=value") that --set may change
-  std::vector<std::string> fixed = {};     // settings that --set may not change
-  NamedValues paper = {};                  // published values, by Column::name
-  bool trains = true;                      // whether the row is trained, if Table::trains is true
+  std::string name;         // name in --rows and in the names of run directories
+  std::string config = {};  // path in the folder of configs; empty: the defaults of all keys
+  std::vector<std::string> default_settings = {};  // settings ("table.key=value") that --set may change
+  std::vector<std::string> fixed_settings = {};    // settings that --set may not change
+  NamedValues paper_values = {};                   // published values, by Column::name
+  bool is_trained = true;  // whether the row is trained, if Table::has_trainings is true
   // Name of the line of the printed table that shows the cells of this row; empty: `name`.
-  std::string line = {};
+  std::string line_name = {};
 };
 
 struct Column {
-  std::string name;     // name in table.json, such as "bits_per_dim"
-  std::string label;    // heading in printed tables, such as "bits/dim"
-  int digits = 2;       // digits after the decimal point
-  bool printed = true;  // whether printed tables have the column; table.json and table.csv always have it
+  std::string name;        // name in table.json, such as "bits_per_dim"
+  std::string label;       // heading in printed tables, such as "bits/dim"
+  int decimal_count = 2;   // digits after the decimal point
+  bool is_printed = true;  // whether printed tables have the column; table.json and table.csv always have it
 };
 
 struct Curve {
-  std::string figure;  // Figure::name
+  std::string figure_name;  // Figure::name
   std::string name;
   std::vector<std::pair<double, double>> points;  // (x, y)
 };
@@ -47,7 +47,7 @@ struct Curve {
 // Results of a measurement of a row with one seed.
 struct MeasurementResults {
   NamedValues values = {};                 // measured values, by Column::name
-  NamedTexts texts = {};                   // results that are texts, by Column::name
+  NamedStrings texts = {};                 // results that are texts, by Column::name
   std::vector<Curve> curves = {};          // curves of the figures
   std::vector<std::string> pictures = {};  // names of PNG files in the folder of the table
 };
@@ -61,7 +61,8 @@ struct Trial {
 
 // A measurement of a trial: commands of this program, and a function that reads their JSON output.
 struct Measurement {
-  std::string name;  // name of the entry in the results of a row; see Store::put() (train/reproduce/store.h)
+  std::string
+      name;  // name of the entry in the results of a row; see ResultStore::put() (train/reproduce/store.h)
   std::vector<Column> columns = {};
   // Arguments of the program. The runner replaces {run} by the run directory, {config} by the resolved
   // config, and {limit} by the value of data.eval_limit. It also replaces {file} by a path in the output
@@ -69,16 +70,16 @@ struct Measurement {
   // the words contain it, --device.
   std::vector<Words> commands = {};
   // If set, returns the commands of a trial, which replace `commands`.
-  std::function<std::vector<Words>(const Trial&)> trial_commands = nullptr;
+  std::function<std::vector<Words>(const Trial&)> make_trial_commands = nullptr;
   // Returns the results of the measurement. `outputs` has the output of each command.
-  std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read = nullptr;
+  std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read_results = nullptr;
   std::vector<std::string> rows = {};  // names of the measured rows; empty: all rows
   // Whether only the first seed is measured, because the result, such as a speed, does not depend on the
   // seed.
   bool first_seed_only = false;
-  // Returns the estimated seconds of the measurement, for --dry-run. `forward` is the time of a forward pass
-  // of one example in seconds. If the function is empty, the estimate is 0.
-  std::function<double(double forward, const Trial&)> seconds = nullptr;
+  // Returns the estimated seconds of the measurement, for --dry-run. `forward_seconds` is the time of a
+  // forward pass of one example in seconds. If the function is empty, the estimate is 0.
+  std::function<double(double forward_seconds, const Trial&)> estimate_seconds = nullptr;
 };
 
 // Columns that a figure draws as one circle for each line of the table.
@@ -98,8 +99,8 @@ struct Table {
   std::string title;
   std::string source;                   // title of the paper, and number of its table or figure
   std::vector<std::string> notes = {};  // differences from the paper at this scale, one sentence each
-  std::string reference = "paper";      // heading of the columns with the values of Row::paper
-  bool trains = true;                   // whether the rows have trainings
+  std::string reference = "paper";      // heading of the columns with the values of Row::paper_values
+  bool has_trainings = true;            // whether the rows have trainings
   std::vector<Row> rows = {};
   std::vector<Measurement> measurements = {};
   std::vector<Figure> figures = {};

@@ -16,14 +16,14 @@ namespace {
 
 constexpr char kNotRun[] = "not run", kNoValue[] = "–";
 
-// All stored results of a row: the seeds and, for each seed, the object that Store::get() returns.
+// All stored results of a row: the seeds and, for each seed, the object that ResultStore::get() returns.
 struct RowResults {
   std::vector<int64_t> seeds;
   std::vector<Json> known;
 };
 
-RowResults results_of(const Row& row, const Store& store) {
-  RowResults results{store.seeds(row), {}};
+RowResults results_of(const Row& row, const ResultStore& store) {
+  RowResults results{store.list_seeds(row), {}};
   for (const int64_t seed : results.seeds) results.known.push_back(store.get(row, seed));
   return results;
 }
@@ -51,9 +51,9 @@ const double* find(const NamedValues& values, const std::string& name) {
 
 std::string command_text(const Reproduction& reproduction, const ReproductionOptions& options) {
   std::string text = concat_text("tapeformer reproduce ", reproduction.name, " --scale ",
-                                 scale_names()[static_cast<size_t>(options.scale)]);
+                                 list_scale_names()[static_cast<size_t>(options.scale)]);
   if (!options.device.is_cpu()) text += " --device " + options.device_name();
-  for (const std::string& set : options.given_sets) text += " --set " + set;
+  for (const std::string& set : options.all_set_options) text += " --set " + set;
   return text;
 }
 
@@ -98,7 +98,7 @@ Json cell_of(const Measurement& measurement, const Column& column, const RowResu
 }
 
 const std::string& line_of(const Row& row) {
-  return row.line.empty() ? row.name : row.line;
+  return row.line_name.empty() ? row.name : row.line_name;
 }
 
 Json trainings_of(const Row& row, const RowResults& results) {
@@ -106,7 +106,7 @@ Json trainings_of(const Row& row, const RowResults& results) {
   for (size_t i = 0; i < results.seeds.size(); ++i) {
     const auto entry = results.known[i].find("training");
     if (entry == results.known[i].end()) continue;
-    Json training = {{"seed", results.seeds[i]}, {"run", "runs/" + run_name(row, results.seeds[i])}};
+    Json training = {{"seed", results.seeds[i]}, {"run", "runs/" + make_run_name(row, results.seeds[i])}};
     training.update(*entry);
     trainings.push_back(training);
   }
@@ -116,17 +116,17 @@ Json trainings_of(const Row& row, const RowResults& results) {
 Json row_json(const Table& table, const Row& row, const RowResults& results, const std::string& command) {
   Json json = {{"name", row.name}};
   if (!row.config.empty()) json["config"] = "configs/" + row.config;
-  Json settings = row.defaults;
-  for (const std::string& set : row.fixed) settings.push_back(set);
+  Json settings = row.default_settings;
+  for (const std::string& set : row.fixed_settings) settings.push_back(set);
   json["settings"] = settings;
   json["line"] = line_of(row);
   json["command"] = command + " --rows " + row.name + seeds_option(results.seeds);
-  if (table.trains && row.trains) json["trainings"] = trainings_of(row, results);
+  if (table.has_trainings && row.is_trained) json["trainings"] = trainings_of(row, results);
   Json& cells = json["cells"] = Json::object();
   for (const Measurement& measurement : table.measurements)
     for (const Column& column : measurement.columns) {
-      const double* const paper = find(row.paper, column.name);
-      if (!measures(measurement, row) && !paper) continue;
+      const double* const paper = find(row.paper_values, column.name);
+      if (!applies_to_row(measurement, row) && !paper) continue;
       Json& cell = cells[column.name] = cell_of(measurement, column, results);
       cell["paper"] = paper ? Json(*paper) : Json();
       cell["command"] = json["command"];
@@ -266,27 +266,31 @@ Json printed(const Json& json) {
 
 }  // namespace
 
-bool measures(const Measurement& measurement, const Row& row) {
+bool applies_to_row(const Measurement& measurement, const Row& row) {
   return measurement.rows.empty() ||
          std::find(measurement.rows.begin(), measurement.rows.end(), row.name) != measurement.rows.end();
 }
 
-Json table_json(const Reproduction& reproduction, const Table& table, const ReproductionOptions& options,
-                const Store& store) {
+Json make_table_json(const Reproduction& reproduction, const Table& table, const ReproductionOptions& options,
+                     const ResultStore& store) {
   const std::string command = command_text(reproduction, options);
-  Json json = {{"table", reproduction.name},     {"title", table.title},
-               {"source", table.source},         {"notes", table.notes},
-               {"reference", table.reference},   {"scale", scale_names()[static_cast<size_t>(options.scale)]},
-               {"settings", options.given_sets}, {"device", options.device_name()},
+  Json json = {{"table", reproduction.name},
+               {"title", table.title},
+               {"source", table.source},
+               {"notes", table.notes},
+               {"reference", table.reference},
+               {"scale", list_scale_names()[static_cast<size_t>(options.scale)]},
+               {"settings", options.all_set_options},
+               {"device", options.device_name()},
                {"version", build_info().version}};
-  json.update(provenance());
+  json.update(collect_provenance());
   Json& columns = json["columns"] = Json::array();
   for (const Measurement& measurement : table.measurements)
     for (const Column& column : measurement.columns)
       columns.push_back({{"name", column.name},
                          {"label", column.label},
-                         {"digits", column.digits},
-                         {"printed", column.printed}});
+                         {"digits", column.decimal_count},
+                         {"printed", column.is_printed}});
   std::vector<RowResults> all;
   std::set<int64_t> seeds;
   Json& rows = json["rows"] = Json::array();

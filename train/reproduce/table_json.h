@@ -24,10 +24,10 @@
 namespace tapeformer {
 
 // Returns whether the measurement applies to the row.
-bool measures(const Measurement& measurement, const Row& row);
+bool applies_to_row(const Measurement& measurement, const Row& row);
 
 // Returns the table with all results in the store, including results of earlier calls.
-Json table_json(const Reproduction& reproduction, const Table& table, const ReproductionOptions& options,
-                const Store& store);
+Json make_table_json(const Reproduction& reproduction, const Table& table, const ReproductionOptions& options,
+                     const ResultStore& store);
 
 }  // namespace tapeformer

@@ -20,15 +20,15 @@ BatchLayout layout_of(const Batch& batch) {
   const auto sizes = [](const Tensor& tensor) {
     return std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end());
   };
-  return {.tokens = sizes(batch.tokens),
-          .mask = batch.mask.defined() ? sizes(batch.mask) : std::vector<int64_t>()};
+  return {.token_shape = sizes(batch.tokens),
+          .mask_shape = batch.mask.defined() ? sizes(batch.mask) : std::vector<int64_t>()};
 }
 
 class AutoregressiveTask final : public DatasetTask {
  public:
   AutoregressiveTask(const Config& config, const std::string& data_dir, Device device,
                      Communicator& processes)
-      : DatasetTask(config, data_dir, processes, unmasked_tokens) {
+      : DatasetTask(config, data_dir, processes, count_unmasked_tokens) {
     model_ = make_model(config, training_set().info(), device);
     memory_ = model_->encoder.make_memory(config.data.batch_size);
     if (memory_ && processes.size() > 1)
@@ -48,7 +48,8 @@ class AutoregressiveTask final : public DatasetTask {
     if (!captures_steps_ || (batch.mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
     BatchLayout layout = layout_of(batch);
     if (memory_)
-      layout.memory = std::min(preceding_[slot], max_memory_span(model_->options().encoder.attention));
+      layout.memory_token_count =
+          std::min(preceding_[slot], max_memory_span(model_->options().encoder.attention));
     Batch& on_device = on_device_[{slot, layout}];
     copy_to_device(batch.tokens, on_device.tokens);
     if (batch.mask.defined()) copy_to_device(batch.mask, on_device.mask);
@@ -66,25 +67,25 @@ class AutoregressiveTask final : public DatasetTask {
 
   TaskEvaluation evaluate(const StopCheck& stop) const override {
     const Evaluation e =
-        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch(), 0, 0, stop, processes());
+        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch_size(), 0, 0, stop, processes());
     TaskEvaluation result{.split = e.split,
-                          .examples = e.examples,
+                          .example_count = e.example_count,
                           .criterion = e.nats_per_dim,
                           .seconds = e.seconds,
                           .metrics = {{"loss_nats", e.nats_per_dim},
                                       {"bits_per_dim", e.bits_per_dim},
-                                      {"examples", e.examples},
+                                      {"examples", e.example_count},
                                       {"seconds", e.seconds}},
-                          .figures = {},
-                          .text = concat_text(e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim")};
-    for (const auto& [name, value] : named_results(e)) {
-      result.figures.emplace_back(name, value);
+                          .printed_results = {},
+                          .summary = concat_text(e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim")};
+    for (const auto& [name, value] : list_named_results(e)) {
+      result.printed_results.emplace_back(name, value);
       if (name != "nats_per_dim" && name != "bits_per_dim") result.metrics.emplace_back(name, value);
     }
-    if (e.text)
-      result.text =
-          concat_text(e.text->bits_per_byte(), " bits/byte, perplexity ", e.text->perplexity(), " per token");
-    if (e.accuracy >= 0) result.text += concat_text(", accuracy ", 100 * e.accuracy, " %");
+    if (e.text_score)
+      result.summary = concat_text(e.text_score->bits_per_byte(), " bits/byte, perplexity ",
+                                   e.text_score->perplexity(), " per token");
+    if (e.accuracy >= 0) result.summary += concat_text(", accuracy ", 100 * e.accuracy, " %");
     return result;
   }
 
@@ -95,7 +96,7 @@ class AutoregressiveTask final : public DatasetTask {
   void add_metrics(double loss, MetricRecord& record) const override {
     record.emplace_back("bits_per_dim", bits(loss));
   }
-  double shown_bits(double loss) const override {
+  double compute_shown_bits_per_dim(double loss) const override {
     return model_->options().head == Head::logistic_mixture ? bits(loss) : -1;
   }
 

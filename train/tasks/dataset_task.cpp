@@ -34,15 +34,15 @@ DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Comm
   check_evaluation_files(config);
   const auto training_set =
       make_split(config, "train", {.data_dir = data_dir, .random_windows = config.data.shuffle});
-  evaluation_set_ = make_split(config, evaluation_split(config),
+  evaluation_set_ = make_split(config, choose_evaluation_split(config),
                                {.data_dir = data_dir, .tokenizer = training_set->tokenizer()});
   loader_ = std::make_shared<const Loader>(
       training_set, LoaderOptions{.batch_size = config.data.batch_size,
                                   .shuffle = config.data.shuffle,
                                   .seed = static_cast<uint64_t>(config.run.seed),
                                   .last_batch = LastBatchPolicy::drop,
-                                  .use_streams = is_text(config) && config.data.streams});
-  evaluation_batch_ =
+                                  .use_streams = is_text_dataset(config) && config.data.streams});
+  evaluation_batch_size_ =
       config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
 }
 
@@ -63,22 +63,22 @@ Batch DatasetTask::next_batch(int64_t number, int64_t slot) {
 DatasetTask::SlicedBatch DatasetTask::load(int64_t number) const {
   const std::vector<int64_t> indices = loader_->indices_at(number);
   const auto count = static_cast<int64_t>(indices.size());
-  const auto [first, last] = slice_range(count, processes_.rank(), processes_.size());
+  const auto [first, last] = compute_slice_range(count, processes_.rank(), processes_.size());
   const Batch batch = loader_->dataset().batch(
       std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));
-  BatchSlice slice{.first_example = first, .examples = last - first};
+  BatchSlice slice{.first_example = first, .example_count = last - first};
   slice.loss_divisor = loss_count_(batch);
   slice.batch_loss_count = slice.loss_divisor;
-  if (slice.examples < count) {
-    const bool equal_counts = !batch.mask.defined() && slice.examples > 0;
-    slice.batch_loss_count =
-        equal_counts ? slice.loss_divisor / static_cast<double>(slice.examples) * static_cast<double>(count)
-                     : loss_count_(loader_->dataset().batch(indices));
+  if (slice.example_count < count) {
+    const bool equal_counts = !batch.mask.defined() && slice.example_count > 0;
+    slice.batch_loss_count = equal_counts ? slice.loss_divisor / static_cast<double>(slice.example_count) *
+                                                static_cast<double>(count)
+                                          : loss_count_(loader_->dataset().batch(indices));
   }
   return {batch, slice};
 }
 
-std::string DatasetTask::examples_of(int64_t number) const {
+std::string DatasetTask::describe_examples(int64_t number) const {
   std::string text;
   for (const int64_t index : loader_->indices_at(number))
     text += (text.empty() ? "" : ", ") + std::to_string(index);

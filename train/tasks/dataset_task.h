@@ -15,17 +15,19 @@ namespace tapeformer {
 
 class DatasetTask : public Task {
  public:
-  int64_t training_examples() const override {
+  int64_t count_training_examples() const override {
     return loader_->dataset().size() / loader_->dataset().overlap();
   }
-  int64_t evaluation_examples() const override { return evaluation_set_->size(); }
-  double batches_in(double epochs) const override {
+  int64_t count_evaluation_examples() const override { return evaluation_set_->size(); }
+  double count_batches(double epochs) const override {
     return epochs * static_cast<double>(loader_->batches_per_epoch());
   }
-  int64_t epochs_done(int64_t batches) const override { return batches / loader_->batches_per_epoch(); }
+  int64_t count_complete_epochs(int64_t batches) const override {
+    return batches / loader_->batches_per_epoch();
+  }
   void prepare_batches(int64_t first, int64_t last) override;
   BatchSlice slice(int64_t slot) const override { return slices_.at(slot); }
-  std::string examples_of(int64_t number) const override;
+  std::string describe_examples(int64_t number) const override;
   std::string data_digest() const override;
 
  protected:
@@ -38,7 +40,7 @@ class DatasetTask : public Task {
 
   const Dataset& training_set() const { return loader_->dataset(); }
   const Dataset& evaluation_set() const { return *evaluation_set_; }
-  int64_t evaluation_batch() const { return evaluation_batch_; }
+  int64_t evaluation_batch_size() const { return evaluation_batch_size_; }
   int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
   Communicator& processes() const { return processes_; }
   // Returns the slice of the next batch that this process computes, in host memory, for fetch().
@@ -55,7 +57,7 @@ class DatasetTask : public Task {
   LossCount loss_count_;
   std::shared_ptr<const Dataset> evaluation_set_;
   std::shared_ptr<const Loader> loader_;
-  int64_t evaluation_batch_ = 0;
+  int64_t evaluation_batch_size_ = 0;
   std::map<int64_t, BatchSlice> slices_;                  // indexed by slot
   std::unique_ptr<PrefetchQueue<SlicedBatch>> prefetch_;  // last member: its thread uses the other members
 };

@@ -27,21 +27,21 @@ class ExampleTask final : public DatasetTask {
 
   TaskEvaluation evaluate(const StopCheck& stop) const override {
     const ExampleEvaluation e =
-        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch(), 0, 0, stop, processes());
+        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch_size(), 0, 0, stop, processes());
     TaskEvaluation result{.split = e.split,
-                          .examples = e.examples,
+                          .example_count = e.example_count,
                           .criterion = e.scores.front().second,
                           .seconds = e.seconds,
                           .metrics = {{"loss_nats", e.scores.front().second}},
-                          .figures = {},
-                          .text = {}};
+                          .printed_results = {},
+                          .summary = {}};
     for (size_t i = 0; i < e.scores.size(); ++i) {
       const auto& [name, score] = e.scores[i];
       if (i > 0) result.metrics.emplace_back(name, score);
-      result.figures.emplace_back(name, score);
-      result.text += concat_text(i == 0 ? "" : ", ", name, " ", score);
+      result.printed_results.emplace_back(name, score);
+      result.summary += concat_text(i == 0 ? "" : ", ", name, " ", score);
     }
-    result.metrics.emplace_back("examples", e.examples);
+    result.metrics.emplace_back("examples", e.example_count);
     result.metrics.emplace_back("seconds", e.seconds);
     return result;
   }

@@ -26,34 +26,34 @@ namespace tapeformer {
 // The result of an evaluation during training.
 struct TaskEvaluation {
   std::string split;
-  int64_t examples = 0;
+  int64_t example_count = 0;
   double criterion = 0;  // selects the best checkpoint and drives a plateau schedule; lower is better
   double seconds = 0;
-  MetricRecord metrics;  // fields of metrics.jsonl after step and split
-  MetricRecord figures;  // the results under the names that commands print
-  std::string text;      // the results for the log
+  MetricRecord metrics;          // fields of metrics.jsonl after step and split
+  MetricRecord printed_results;  // the results under the names that commands print
+  std::string summary;           // the results for the log
 };
 
 struct BatchLoss {
-  Tensor loss;         // scalar, recorded on the tape, without the terms in ForwardContext::loss_terms
-  int64_t tokens = 0;  // number of predictions or frames, for the speed in the progress line
+  Tensor loss;              // scalar, recorded on the tape, without the terms in ForwardContext::loss_terms
+  int64_t token_count = 0;  // number of predictions or frames, for the speed in the progress line
 };
 
 // The part of a batch that this process computes. In a run with one process, the slice is the whole batch.
 struct BatchSlice {
-  int64_t first_example = 0, examples = 0;  // range of the examples in the batch
+  int64_t first_example = 0, example_count = 0;  // range of the examples in the batch
   // Number of items over which the loss is averaged (predictions, utterances or labels): in the slice, and in
   // the whole batch.
   double loss_divisor = 0, batch_loss_count = 0;
 };
 
 // Returns the range [first, second) of `count` examples that process `rank` of `size` computes.
-std::pair<int64_t, int64_t> slice_range(int64_t count, int rank, int size);
+std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int size);
 
 // Shapes of the tensors of a batch. Batches of equal layout cause equal launches on a device.
 struct BatchLayout {
-  std::vector<int64_t> tokens, mask;  // shapes of the tensors; `mask` is empty if there is no mask
-  int64_t memory = 0;                 // number of tokens that the model reads from its segment memory
+  std::vector<int64_t> token_shape, mask_shape;  // `mask_shape` is empty if there is no mask
+  int64_t memory_token_count = 0;  // number of tokens that the model reads from its segment memory
   auto operator<=>(const BatchLayout&) const = default;
 };
 
@@ -68,13 +68,13 @@ class Task {
   // Returns the tensors that pass from batch to batch in addition to the model, such as a segment memory.
   // Checkpoints store these tensors. Loading a checkpoint changes them in place.
   virtual NamedTensors state() const { return {}; }
-  virtual int64_t training_examples() const = 0;
-  virtual int64_t evaluation_examples() const = 0;
+  virtual int64_t count_training_examples() const = 0;
+  virtual int64_t count_evaluation_examples() const = 0;
 
   // Returns the number of batches in a number of epochs.
-  virtual double batches_in(double epochs) const = 0;
+  virtual double count_batches(double epochs) const = 0;
   // Returns the number of complete epochs among the first `batches` batches.
-  virtual int64_t epochs_done(int64_t batches) const = 0;
+  virtual int64_t count_complete_epochs(int64_t batches) const = 0;
   // Returns whether metrics.jsonl gets a record with the time of each epoch.
   virtual bool reports_epochs() const { return false; }
 
@@ -93,7 +93,7 @@ class Task {
   virtual BatchLoss loss(int64_t slot, const ForwardContext& context) = 0;
   // Returns the indices or ids of the examples of a batch as text, for the message about a loss that is not
   // finite.
-  virtual std::string examples_of(int64_t number) const = 0;
+  virtual std::string describe_examples(int64_t number) const = 0;
   // Evaluates the model. The processes of the run divide the batches. Throws Stopped if `stop` returns true
   // between two batches. All processes call `stop` equally often.
   virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
@@ -104,7 +104,7 @@ class Task {
   virtual const char* speed_unit() const { return "tokens"; }
   // Returns the bits per dimension that the progress line shows for a training loss, or a negative number if
   // the line shows none.
-  virtual double shown_bits(double /*loss*/) const { return -1; }
+  virtual double compute_shown_bits_per_dim(double /*loss*/) const { return -1; }
   // Returns a JSON object for state.json with the metadata that is needed to use the model without its
   // training data, or "" if none is needed.
   virtual std::string description() const { return ""; }
@@ -117,7 +117,7 @@ class Task {
 // functions throw ConfigError if the config does not match the data, and DataError if files are missing or
 // invalid.
 std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device,
-                                Communicator& processes = *single_process());
+                                Communicator& processes = *get_single_process_communicator());
 std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device,
                                                Communicator& processes);
 std::unique_ptr<Task> make_example_task(const Config& config, const DataAccess& data, Device device,

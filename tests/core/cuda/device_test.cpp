@@ -10,11 +10,11 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Calls f(device) for each device of other_devices(). If there is none, prints the reason.
+// Calls f(device) for each device of list_cuda_devices(). If there is none, prints the reason.
 template <class F>
 void on_other_devices(F&& f) {
-  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
-  for (const Device device : other_devices()) f(device);
+  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
+  for (const Device device : list_cuda_devices()) f(device);
 }
 
 }  // namespace

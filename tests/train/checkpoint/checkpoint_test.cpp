@@ -66,8 +66,8 @@ TEST_CASE("a checkpoint has its four files, and latest points to it") {
 
   const Checkpoint checkpoint(find_checkpoint(run.path("deep/run"), false));
   CHECK(fs::path(checkpoint.folder()).filename() == "step-00001200");
-  CHECK(checkpoint.state().step == 1200);
-  CHECK(checkpoint.state().seconds == 7);
+  CHECK(checkpoint.read_state().step == 1200);
+  CHECK(checkpoint.read_state().seconds == 7);
   CHECK(read_file(checkpoint.config_path()) == "[run]\n");
   const Tensor m = Tensor::zeros({4}), step = Tensor::zeros({1}, DType::int64);
   checkpoint.load_optimizer({{"w.m", m}, {"step", step}});
@@ -81,7 +81,7 @@ TEST_CASE("saving the same step again replaces its checkpoint") {
   save_checkpoint(run.path(""), 5, contents_of(2));
   CHECK(model_value(find_checkpoint(run.path(""), false)) == 2);
   CHECK(leftovers(run) == 0);
-  CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{5});
+  CHECK(list_checkpoint_steps(run.path("")) == std::vector<int64_t>{5});
 }
 
 TEST_CASE("pruning keeps the newest checkpoints and the checkpoints that latest and best point to") {
@@ -91,11 +91,11 @@ TEST_CASE("pruning keeps the newest checkpoints and the checkpoints that latest 
     if (step == 20) mark_best_checkpoint(run.path(""), step);
   }
   prune_checkpoints(run.path(""), 2);
-  CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 50, 60});
+  CHECK(list_checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 50, 60});
   // `latest` now points to an older step than the newest checkpoint.
   save_checkpoint(run.path(""), 30, contents_of(30));
   prune_checkpoints(run.path(""), 1);
-  CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 30, 60});
+  CHECK(list_checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 30, 60});
   CHECK(target(run, "best") == "step-00000020");
   CHECK(target(run, "latest") == "step-00000030");
   CHECK(model_value(find_checkpoint(run.path(""), true)) == 20);
@@ -119,9 +119,9 @@ TEST_CASE("unfinished files of a killed process are removed, and checkpoints and
   CHECK(fs::exists(run.path("notes.tmp-1")));
   CHECK(fs::exists(run.path("checkpoints/notes.txt")));
   CHECK(fs::exists(run.path("checkpoints/step-x/notes.txt")));
-  CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{1});
+  CHECK(list_checkpoint_steps(run.path("")) == std::vector<int64_t>{1});
   remove_unfinished_checkpoints(run.path("none"));
-  CHECK(checkpoint_steps(run.path("none")).empty());
+  CHECK(list_checkpoint_steps(run.path("none")).empty());
 }
 
 TEST_CASE("find_checkpoint() accepts run directories, checkpoint folders and copies without symlinks") {
@@ -154,7 +154,7 @@ TEST_CASE("the error about a missing file of a checkpoint names it") {
   fs::remove(folder + "/state.json");
   fs::remove(folder + "/optimizer.safetensors");
   CHECK_THROWS_WITH_AS(
-      Checkpoint(folder).state(),
+      Checkpoint(folder).read_state(),
       ("checkpoint: cannot open " + folder + "/state.json: No such file or directory").c_str(),
       CheckpointError);
   CHECK_THROWS_AS(Checkpoint(folder).load_optimizer({}), CheckpointError);
@@ -165,7 +165,7 @@ TEST_CASE("a full disk while writing a checkpoint does not change older checkpoi
   save_checkpoint(run.path(""), 1, contents_of(1));
   mark_best_checkpoint(run.path(""), 1);
   CheckpointContents big_model = contents_of(2, 10'000), big_state = contents_of(2);
-  big_state.state.task = "{\"text\": \"" + std::string(40'000, ' ') + "\"}";
+  big_state.state.task_json = "{\"text\": \"" + std::string(40'000, ' ') + "\"}";
   for (const auto* contents : {&big_model, &big_state})
     for (const int64_t step : {1, 2}) {
       std::string error;
@@ -181,7 +181,7 @@ TEST_CASE("a full disk while writing a checkpoint does not change older checkpoi
       CHECK_MESSAGE(error.starts_with(start), error);
       CHECK(error.find(contents == &big_model ? "model.safetensors: " : "state.json: ") != std::string::npos);
       CHECK(leftovers(run) == 0);
-      CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{1});
+      CHECK(list_checkpoint_steps(run.path("")) == std::vector<int64_t>{1});
       CHECK(model_value(find_checkpoint(run.path(""), false)) == 1);
       CHECK(model_value(find_checkpoint(run.path(""), true)) == 1);
     }
@@ -209,7 +209,7 @@ constexpr int64_t kKilledSize = 30'000;
 // each round. Returns only if nobody reads the bytes.
 void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents& contents, int done) {
   for (;; ++step) {
-    float* values = contents.model.at("w").data<float>();
+    float* values = contents.model_tensors.at("w").data<float>();
     std::fill(values, values + kKilledSize, static_cast<float>(step));
     save_checkpoint(run_dir, step, contents);
     if (step % 3 == 0) mark_best_checkpoint(run_dir, step);
@@ -250,7 +250,7 @@ void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents&
 
 // Checks that a checkpoint folder is complete, and returns its step.
 int64_t whole_step(const std::string& folder) {
-  const int64_t step = Checkpoint(folder).state().step;
+  const int64_t step = Checkpoint(folder).read_state().step;
   CHECK(model_value(folder, kKilledSize) == static_cast<double>(step));
   CHECK_NOTHROW(SafetensorsFile(folder + "/optimizer.safetensors").read("w.m"));
   CHECK(fs::exists(folder + "/config.toml"));

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 Config short_training() {
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data.eval_limit = 4;
   config.train.steps = 2;
   config.train.checkpoint_every = 1;
@@ -32,7 +32,7 @@ fs::path latest(const fs::path& run) {
 }
 
 std::string load_error(const fs::path& run) {
-  return message_of<CheckpointError>([&] { load_run({.path = run.string(), .sets = {}}); });
+  return message_of<CheckpointError>([&] { load_run({.path = run.string(), .set_options = {}}); });
 }
 
 std::string resume_error(const Config& config, const fs::path& run) {
@@ -160,7 +160,7 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
   write_tiny_an4(dir / "an4", 12, 3);
   for (const std::string encoder : {"lstm", "transformer"}) {
     CAPTURE(encoder);
-    Config config = tiny_speech_config(dir / "an4", encoder);
+    Config config = make_tiny_speech_config(dir / "an4", encoder);
     config.train.epochs = 0;
     config.train.steps = 1;
     const fs::path run = dir / encoder;
@@ -169,7 +169,7 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
     const auto load = [&](const std::vector<std::string>& sets = {}) {
       device_allocator(kCpu).reset_peak();
       const int64_t before = device_allocator(kCpu).stats().peak;
-      const auto load_it = [&] { load_speech_run(find_run({.path = run.string(), .sets = sets})); };
+      const auto load_it = [&] { load_speech_run(find_run({.path = run.string(), .set_options = sets})); };
       // If `sets` is empty, the test has damaged the checkpoint. Otherwise, the checkpoint is valid and
       // `sets` contains the wrong values, so the error is a ConfigError.
       const std::string error =
@@ -197,23 +197,23 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
 
 TEST_CASE("parameters of an attention kind that do not match the tensors are not allocated") {
   const TempDir dir;
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.model.attention = {"synthesizer"};
   config.attention = {
       {"synthesizer",
        find_attention_kind("synthesizer").replace_defaults({{"terms", std::vector<std::string>{"random"}}})}};
   train(config, dir / "run");
   const std::string run = (dir / "run").string();
-  CHECK_NOTHROW(load_run({.path = run, .sets = {}}));
+  CHECK_NOTHROW(load_run({.path = run, .set_options = {}}));
   device_allocator(kCpu).reset_peak();
   const int64_t before = device_allocator(kCpu).stats().peak;
   const std::string error =
-      message_of<ConfigError>([&] { load_run({.path = run, .sets = {"data.max_length=20000"}}); });
+      message_of<ConfigError>([&] { load_run({.path = run, .set_options = {"data.max_length=20000"}}); });
   CHECK(contains(error, "the model has more parameters than model.safetensors"));
   CHECK(device_allocator(kCpu).stats().peak - before < (int64_t{1} << 26));
 }
 
-TEST_CASE("sized_tensors() agrees with the names and the shapes of the parameters of the model") {
+TEST_CASE("list_sized_tensors() agrees with the names and the shapes of the parameters of the model") {
   const auto check_against = [](const Module& model, const std::vector<SizedTensor>& sized) {
     const NamedTensors parameters = model.parameters();
     for (const SizedTensor& tensor : sized) {
@@ -224,7 +224,7 @@ TEST_CASE("sized_tensors() agrees with the names and the shapes of the parameter
       if (tensor.shape) CHECK(found->second.shape() == *tensor.shape);
     }
   };
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data.max_length = 16;
   config.model.layers = 2;
   config.model.norm = "pre";
@@ -232,21 +232,23 @@ TEST_CASE("sized_tensors() agrees with the names and the shapes of the parameter
   config.model.positions = "axial";
   config.model.axial_shape = {4, 4};
   config.model.axial_dims = {8, 8};
-  for (const Config& model_config : {config, tiny_image_config()}) {
+  for (const Config& model_config : {config, make_tiny_image_config()}) {
     const DatasetInfo data = describe_data(model_config);
-    check_against(*make_model(model_config, data), sized_tensors(model_options(model_config, data)));
+    check_against(*make_model(model_config, data),
+                  list_sized_tensors(make_model_options(model_config, data)));
   }
-  const SpeechDescription description{.dims = 13, .phones = PhoneTable(Words{"a", "b"}), .global = {}};
+  const SpeechDescription description{
+      .feature_dim = 13, .phone_table = PhoneTable(Words{"a", "b"}), .global_statistics = {}};
   for (const std::string encoder : {"lstm", "transformer"})
     for (const int64_t subsampling : {1, 2, 4})
       for (const std::string kind : {"stack", "conv"}) {
-        Config speech = tiny_speech_config("none", encoder);
+        Config speech = make_tiny_speech_config("none", encoder);
         speech.model.layers = 2;
         speech.model.subsampling = subsampling;
         speech.model.subsampling_kind = kind;
         speech.model.bidirectional = subsampling != 2;
         check_against(*make_speech_model(speech, description),
-                      sized_tensors(speech_model_options(speech, description)));
+                      list_sized_tensors(make_speech_model_options(speech, description)));
       }
 }
 

@@ -24,7 +24,8 @@ std::string init_error_of(const std::string& init, const Config& config) {
 
 std::map<std::string, std::vector<double>> weights_of(const fs::path& run) {
   std::map<std::string, std::vector<double>> weights;
-  for (const auto& [name, tensor] : read_contents(run).model) weights[name] = tensor.to_vector();
+  for (const auto& [name, tensor] : read_checkpoint_contents(run).model_tensors)
+    weights[name] = tensor.to_vector();
   return weights;
 }
 
@@ -32,7 +33,7 @@ std::map<std::string, std::vector<double>> weights_of(const fs::path& run) {
 
 TEST_CASE("a run with model.init starts from the weights of another run, and training changes them") {
   const TempDir dir;
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data.eval_limit = 4;
   config.optimizer.ema = 0.9;  // the average of the weights also starts from model.init
   write_run(dir / "first", config);
@@ -56,7 +57,7 @@ TEST_CASE("a run with model.init starts from the weights of another run, and tra
 
 TEST_CASE("errors about model.init name missing and unexpected parameters and mismatched shapes") {
   const TempDir dir;
-  const Config config = tiny_sequence_config();
+  const Config config = make_tiny_sequence_config();
   write_run(dir / "run", config);
   CHECK(init_error_of((dir / "run").string(), config) == "");
   CHECK(init_error_of((dir / "run/checkpoints/latest").string(), config) == "");

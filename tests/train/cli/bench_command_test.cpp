@@ -22,7 +22,7 @@ std::string cuda_name() {
 }  // namespace
 
 TEST_CASE("bench list prints the names that bench accepts") {
-  const auto list = json_of(run_program({"bench", "list", "--json"}))["benchmarks"];
+  const auto list = parse_json_output(run_program({"bench", "list", "--json"}))["benchmarks"];
   CHECK(!list.empty());
   for (const auto& entry : list) {
     const auto help = run_program({"bench", entry["name"], "--help"});
@@ -48,7 +48,7 @@ void check_roofline(const nlohmann::json& figures, double seconds) {
 
 TEST_CASE("bench small-op reports the time of an op with and without recording") {
   const auto figures =
-      json_of(run_program({"bench", "small-op", "--ops", "100", "--repeats", "3", "--json"}));
+      parse_json_output(run_program({"bench", "small-op", "--ops", "100", "--repeats", "3", "--json"}));
   CHECK(figures["benchmark"] == "small-op");
   CHECK(figures["elements"] == 16);
   // A recorded op takes longer than an unrecorded op.
@@ -57,7 +57,7 @@ TEST_CASE("bench small-op reports the time of an op with and without recording")
 }
 
 TEST_CASE("bench sgemm measures the products of a training step") {
-  const auto figures = json_of(run_program(
+  const auto figures = parse_json_output(run_program(
       {"bench", "sgemm", "--layers", "1", "--length", "64", "--batch", "1", "--repeats", "2", "--json"}));
   CHECK(figures["gflops"] > 0);
   CHECK(figures["copy_gigabytes_per_second"] > 0);
@@ -74,8 +74,8 @@ TEST_CASE("bench sgemm measures the products of a training step") {
 
 TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for a config") {
   const auto figures =
-      json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "2", "--length", "32",
-                           "--batch", "2", "--repeats", "2", "--json", "--threads", "1"}));
+      parse_json_output(run_program({"bench", "train-step", "--layers", "1", "--heads", "2", "--length", "32",
+                                     "--batch", "2", "--repeats", "2", "--json", "--threads", "1"}));
   CHECK(figures["threads"] == 1);
   CHECK(figures["seconds_per_step"] > 0);
   CHECK(figures["precision"] == "float32");
@@ -94,9 +94,9 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
   CHECK(figures["peak_bytes"] > figures["parameters"]);
   CHECK(figures["peak_resident_bytes"] > figures["peak_bytes"]);
 
-  const auto halves = json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "2", "--length",
-                                           "32", "--batch", "2", "--repeats", "2", "--json", "--threads", "1",
-                                           "--device", "cpu", "--precision", "bfloat16"}));
+  const auto halves = parse_json_output(run_program(
+      {"bench", "train-step", "--layers", "1", "--heads", "2", "--length", "32", "--batch", "2", "--repeats",
+       "2", "--json", "--threads", "1", "--device", "cpu", "--precision", "bfloat16"}));
   CHECK(halves["precision"] == "bfloat16");
   check_roofline(halves, halves["seconds_per_step"]);
   CHECK(halves["gigabytes"] < 0.8 * figures["gigabytes"].get<double>());
@@ -106,16 +106,16 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
   // The work of LSH attention is linear in the length. If it were counted as softmax attention, twice the
   // length would be four times the work.
   const auto lsh_work = [](const char* length) {
-    return json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "1", "--attention", "lsh",
-                                "--length", length, "--batch", "1", "--repeats", "1", "--json", "--dropout",
-                                "0"}))["gflop_of_attention"]
+    return parse_json_output(run_program(
+        {"bench", "train-step", "--layers", "1", "--heads", "1", "--attention", "lsh", "--length", length,
+         "--batch", "1", "--repeats", "1", "--json", "--dropout", "0"}))["gflop_of_attention"]
         .get<double>();
   };
   CHECK(lsh_work("512") == doctest::Approx(2 * lsh_work("256")));
 
-  const auto of_config =
-      json_of(run_program({"bench", "train-step", "--config", SOURCE_DIR "/configs/quickstart.toml", "--set",
-                           "model.layers=1", "--set", "data.batch_size=1", "--repeats", "1", "--json"}));
+  const auto of_config = parse_json_output(
+      run_program({"bench", "train-step", "--config", SOURCE_DIR "/configs/quickstart.toml", "--set",
+                   "model.layers=1", "--set", "data.batch_size=1", "--repeats", "1", "--json"}));
   CHECK(of_config["batch"] == 1);
   CHECK(of_config["precision"] == "float32");
   CHECK(run_program({"bench", "train-step", "--set", "model.layers=1"}).code == 2);
@@ -124,8 +124,8 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
 }
 
 TEST_CASE("bench attention reports the time, the memory and the work for each length") {
-  const auto figures = json_of(run_program({"bench", "attention", "--shortest", "32", "--longest", "64",
-                                            "--heads", "1", "--repeats", "1", "--json"}));
+  const auto figures = parse_json_output(run_program({"bench", "attention", "--shortest", "32", "--longest",
+                                                      "64", "--heads", "1", "--repeats", "1", "--json"}));
   REQUIRE(figures["lengths"].size() >= 2);
   for (const auto& row : figures["lengths"]) {
     CHECK(row["seconds"] > 0);
@@ -134,8 +134,8 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
     CHECK(row["bytes_per_token"] >= 8 * 64 * 4);
     check_roofline(row, row["seconds"]);
   }
-  const auto linear = json_of(run_program({"bench", "attention", "--kind", "linear", "--shortest", "64",
-                                           "--longest", "64", "--repeats", "1", "--json"}));
+  const auto linear = parse_json_output(run_program({"bench", "attention", "--kind", "linear", "--shortest",
+                                                     "64", "--longest", "64", "--repeats", "1", "--json"}));
   CHECK(linear["lengths"].size() == 1);
   // Linear attention has a state of 64 × 64 per head. Each token needs two multiply-adds per element of the
   // state, and the gradients need four.
@@ -148,12 +148,12 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
   CHECK(unknown.code == 2);
   CHECK(contains(unknown.err, "--kind: unknown attention kind \"linaer\""));
   const auto not_causal =
-      json_of(run_program({"bench", "attention", "--kind", "linformer", "--shortest", "256", "--longest",
-                           "256", "--heads", "1", "--repeats", "1", "--json"}));
+      parse_json_output(run_program({"bench", "attention", "--kind", "linformer", "--shortest", "256",
+                                     "--longest", "256", "--heads", "1", "--repeats", "1", "--json"}));
   CHECK(not_causal["lengths"].size() == 1);
   const auto unmasked =
-      json_of(run_program({"bench", "attention", "--kind", "linear", "--mask", "none", "--shortest", "64",
-                           "--longest", "64", "--heads", "1", "--repeats", "1", "--json"}));
+      parse_json_output(run_program({"bench", "attention", "--kind", "linear", "--mask", "none", "--shortest",
+                                     "64", "--longest", "64", "--heads", "1", "--repeats", "1", "--json"}));
   CHECK(unmasked["lengths"][0]["seconds"] > 0);
   // The attention kinds state their numbers of operations only for causal attention.
   CHECK(!unmasked["lengths"][0].contains("gflops"));
@@ -163,7 +163,7 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
     if (cuda::emulated()) devices.push_back("cuda-emulated");
   for (const std::string& device : devices) {
     CAPTURE(device);
-    const auto halves = json_of(run_program(
+    const auto halves = parse_json_output(run_program(
         {"bench", "attention", "--kind", "linear", "--shortest", "1024", "--longest", "1024", "--heads", "1",
          "--repeats", "1", "--patience", "100", "--dtype", "bfloat16", "--device", device, "--json"}));
     CHECK(halves["dtype"] == "bfloat16");
@@ -177,7 +177,7 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
 }
 
 TEST_CASE("bench reversible reports the memory of an added layer for each way to store activations") {
-  const auto figures = json_of(
+  const auto figures = parse_json_output(
       run_program({"bench",     "reversible", "--deepest", "4", "--heads",       "1",  "--head-dim",   "8",
                    "--length",  "64",         "--batch",   "2", "--feedforward", "64", "--vocabulary", "512",
                    "--repeats", "1",          "--threads", "1", "--json"}));
@@ -193,7 +193,7 @@ TEST_CASE("bench reversible reports the memory of an added layer for each way to
 }
 
 TEST_CASE("bench generate allocates no memory per token") {
-  const auto figures = json_of(run_program(
+  const auto figures = parse_json_output(run_program(
       {"bench", "generate", "--layers", "1", "--batch", "3", "--tokens", "8", "--repeats", "2", "--json"}));
   REQUIRE(figures["cases"].size() == 2);
   CHECK(figures["cases"][0]["batch"] == 1);
@@ -212,15 +212,16 @@ TEST_CASE("bench generate allocates no memory per token") {
 
 TEST_CASE("bench filterbank reports its speed relative to real time") {
   const auto figures =
-      json_of(run_program({"bench", "filterbank", "--seconds", "2", "--repeats", "1", "--json"}));
+      parse_json_output(run_program({"bench", "filterbank", "--seconds", "2", "--repeats", "1", "--json"}));
   CHECK(figures["frames"] == 198);
   CHECK(figures["times_real_time"] > 1);
   CHECK(run_program({"bench", "filterbank", "--bins", "500"}).code == 2);
 }
 
 TEST_CASE("bench ctc reports the time of the loss and of its gradient") {
-  const auto figures = json_of(run_program({"bench", "ctc", "--batch", "2", "--frames", "50", "--classes",
-                                            "5", "--labels", "9", "--repeats", "2", "--json"}));
+  const auto figures =
+      parse_json_output(run_program({"bench", "ctc", "--batch", "2", "--frames", "50", "--classes", "5",
+                                     "--labels", "9", "--repeats", "2", "--json"}));
   CHECK(figures["milliseconds"] > 0);
   CHECK(figures["milliseconds_forward"] > 0);
   // The logits are random, so the labels are improbable.
@@ -229,8 +230,9 @@ TEST_CASE("bench ctc reports the time of the loss and of its gradient") {
 }
 
 TEST_CASE("bench lstm reports the time and the work of a stack of layers") {
-  const auto figures = json_of(run_program({"bench", "lstm", "--batch", "2", "--frames", "9", "--hidden", "6",
-                                            "--layers", "2", "--repeats", "2", "--json"}));
+  const auto figures =
+      parse_json_output(run_program({"bench", "lstm", "--batch", "2", "--frames", "9", "--hidden", "6",
+                                     "--layers", "2", "--repeats", "2", "--json"}));
   // The two layers have two directions each, and inputs of 40 and 12 features.
   CHECK(figures["parameters"] == 2 * (24 * (40 + 6 + 2) + 24 * (12 + 6 + 2)));
   CHECK(figures["milliseconds"] > 0);
@@ -282,19 +284,19 @@ TEST_CASE("cuda: benchmarks of models measure the device in --device, and other 
     CAPTURE(words.front());
     words.insert(words.begin(), "bench");
     words.insert(words.end(), {"--json", "--device", device});
-    const auto figures = json_of(run_program(words));
+    const auto figures = parse_json_output(run_program(words));
     CHECK(figures["device"] == "cuda:0");
     if (words[1] == "attention") continue;  // another test covers bfloat16 in "bench attention"
     // bfloat16 tensors have half as many bytes, but the weights and the residual stream stay float32.
     words.insert(words.end(), {"--precision", "bfloat16"});
-    const auto halves = json_of(run_program(words));
+    const auto halves = parse_json_output(run_program(words));
     CHECK(halves["precision"] == "bfloat16");
     CHECK(halves["gigabytes"] < 0.8 * figures["gigabytes"].get<double>());
     CHECK(halves["gigabytes"] >= 0.5 * figures["gigabytes"].get<double>());
   }
   const auto drawn =
-      json_of(run_program({"bench", "generate", "--layers", "1", "--heads", "1", "--batch", "2", "--tokens",
-                           "4", "--repeats", "1", "--json", "--device", device}));
+      parse_json_output(run_program({"bench", "generate", "--layers", "1", "--heads", "1", "--batch", "2",
+                                     "--tokens", "4", "--repeats", "1", "--json", "--device", device}));
   REQUIRE(drawn["cases"].size() == 2);
   for (const auto& row : drawn["cases"]) {
     CHECK(row["device"] == "cuda:0");
@@ -347,7 +349,7 @@ TEST_CASE("bench device-cost counts the launches of a step and estimates their t
     return all;
   };
   for (const char* work : {"training", "token"}) {
-    const auto figures = json_of(run_program(words("a100", work)));
+    const auto figures = parse_json_output(run_program(words("a100", work)));
     int64_t launches = 0;
     double milliseconds = 0;
     for (const auto& group : figures["launch_groups"]) {

@@ -34,8 +34,8 @@ TEST_CASE("classification: a resumed run with a kind that owns parameters equals
     const ProgramResult trained = run_program(training(whole, {sharing, "train.steps=6"}));
     CAPTURE(trained.err);
     REQUIRE(trained.code == 0);
-    CHECK(json_of(trained)["examples"] == 6);
-    CHECK(json_of(trained)["accuracy"].is_number());
+    CHECK(parse_json_output(trained)["examples"] == 6);
+    CHECK(parse_json_output(trained)["accuracy"].is_number());
     REQUIRE(run_program(training(parts, {sharing, "train.steps=3", "train.eval_every=6"})).code == 0);
     auto words = training(parts, {sharing, "train.steps=6"});
     words.emplace_back("--resume");
@@ -49,14 +49,15 @@ TEST_CASE("classification: a resumed run with a kind that owns parameters equals
 TEST_CASE("classification: eval reports the loss and the accuracy, and generate refuses a classifier") {
   const TempDir dir;
   REQUIRE(run_program(training(dir / "run", {"train.steps=3"})).code == 0);
-  const auto result = json_of(run_program({"eval", (dir / "run").string(), "--limit", "20", "--json"}));
+  const auto result =
+      parse_json_output(run_program({"eval", (dir / "run").string(), "--limit", "20", "--json"}));
   CHECK(result["split"] == "test");
   CHECK(result["examples"] == 20);
   CHECK(result["nats_per_example"] > 0);
   CHECK(result["accuracy"] >= 0);
   CHECK(result["accuracy"] <= 1);
-  const auto precise =
-      json_of(run_program({"eval", (dir / "run").string(), "--limit", "20", "--dtype", "float64", "--json"}));
+  const auto precise = parse_json_output(
+      run_program({"eval", (dir / "run").string(), "--limit", "20", "--dtype", "float64", "--json"}));
   CHECK(precise["nats_per_example"].get<double>() ==
         doctest::Approx(result["nats_per_example"].get<double>()).epsilon(1e-5));
   const ProgramResult generated = run_program({"generate", (dir / "run").string()});

@@ -32,14 +32,14 @@ bool no_package() {
 TEST_CASE("data list prints every set and its folder") {
   const TempDir empty;
   const auto sets =
-      json_of(run_program({"data", "list", "--json", "--data-dir", empty.path().string()}))["sets"];
+      parse_json_output(run_program({"data", "list", "--json", "--data-dir", empty.path().string()}))["sets"];
   CHECK(sets.size() >= 3);
   for (const auto& set : sets) {
     if (set["name"] == "fashion-mnist") continue;  // its Debian package may be installed
     CHECK(set["files"] == 0);
     CHECK(set["folder"] == "not found");
   }
-  CHECK(json_of(run_program({"data", "list", "mnist", "--json"}))["sets"].size() == 1);
+  CHECK(parse_json_output(run_program({"data", "list", "mnist", "--json"}))["sets"].size() == 1);
   CHECK(run_program({"data", "list", "nmist"}).code == 2);
   CHECK(run_program({"data", "list", "--set", "data.limit=3"}).code == 2);
 }
@@ -60,7 +60,7 @@ TEST_CASE("data list includes the data sets of speech") {
   write_file(dir / "cmudict/cmudict.dict", std::string("a AH0\n"));
   write_file(dir / "fsdd/recordings/0_ann_0.wav", std::string("no sound"));
   const auto rows =
-      json_of(run_program({"data", "list", "--json", "--data-dir", dir.path().string()}))["sets"];
+      parse_json_output(run_program({"data", "list", "--json", "--data-dir", dir.path().string()}))["sets"];
   std::map<std::string, nlohmann::json> sets;
   for (const auto& row : rows) sets[row["name"]] = row;
   for (const std::string name : {"an4", "fsdd", "synthetic-speech", "cmudict"}) REQUIRE(sets.contains(name));
@@ -69,7 +69,7 @@ TEST_CASE("data list includes the data sets of speech") {
   CHECK(sets["fsdd"]["folder"] == (dir / "fsdd").string());
   CHECK(sets["an4"]["folder"] == "not found");
   CHECK(sets["an4"]["files"] == 0);
-  CHECK(json_of(run_program({"data", "list", "an4", "--json"}))["sets"].size() == 1);
+  CHECK(parse_json_output(run_program({"data", "list", "an4", "--json"}))["sets"].size() == 1);
 }
 
 TEST_CASE("data prepare of a corpus takes no other names of data sets") {
@@ -101,8 +101,8 @@ TEST_CASE("data verify reads every byte") {
   if (no_package()) return;
   const auto good = run_program({"data", "verify", "fashion-mnist", "--json"});
   CHECK(good.code == 0);
-  CHECK(json_of(good)["good"] == true);
-  CHECK(json_of(good)["files"].size() == 4);
+  CHECK(parse_json_output(good)["good"] == true);
+  CHECK(parse_json_output(good)["files"].size() == 4);
 
   const TempDir dir;
   for (const auto& file : fs::directory_iterator(kPackage)) {
@@ -115,7 +115,7 @@ TEST_CASE("data verify reads every byte") {
       run_program({"data", "verify", "fashion-mnist", "--json", "--data-dir", dir.path().string()});
   CHECK(bad.code == 3);
   CHECK(contains(bad.err, cut.string()));
-  const auto report = json_of(bad);
+  const auto report = parse_json_output(bad);
   CHECK(report["good"] == false);
   int bad_files = 0;
   for (const auto& file : report["files"]) bad_files += file["good"] == false;
@@ -135,7 +135,8 @@ TEST_CASE("a missing data set causes exit status 3, and the error lists the sear
 
 TEST_CASE("data prepare reads a complete set") {
   if (no_package()) return;
-  const auto splits = json_of(run_program({"data", "prepare", "fashion-mnist", "--json"}))["splits"];
+  const auto splits =
+      parse_json_output(run_program({"data", "prepare", "fashion-mnist", "--json"}))["splits"];
   REQUIRE(splits.size() == 2);
   CHECK(splits[0]["examples"] == 60000);
   CHECK(splits[1]["examples"] == 10000);
@@ -150,7 +151,7 @@ TEST_CASE("data fetch copies missing files from another folder and verifies them
       "--json", "--data-dir", dir.path().string()};
   for (const bool again : {false, true}) {
     CAPTURE(again);
-    const auto report = json_of(run_program(words));
+    const auto report = parse_json_output(run_program(words));
     CHECK(report["sets"][0]["good"] == true);
     CHECK(report["sets"][0]["folder"] == (dir / "fashion-mnist").string());
     fs::remove(dir / "fashion-mnist" / kTestLabels);
@@ -179,11 +180,11 @@ TEST_CASE("data prepare synthetic-speech writes valid Kaldi directories, or name
                                  "--data-dir", dir.path().string()});
   REQUIRE(made.code == 0);
   const fs::path train = dir / "synthetic-speech" / "train";
-  CHECK(json_of(run_program({"data", "verify", train.string(), "--json"}))["good"] == true);
+  CHECK(parse_json_output(run_program({"data", "verify", train.string(), "--json"}))["good"] == true);
   write_file(train / "text", std::string("zzz s E v\n"));
   const auto bad = run_program({"data", "verify", train.string(), "--json"});
   CHECK(bad.code == 3);
-  CHECK(json_of(bad)["good"] == false);
+  CHECK(parse_json_output(bad)["good"] == false);
   CHECK(contains(bad.err, "text:1: \"zzz\" has neither a recording nor features"));
 }
 
@@ -196,13 +197,13 @@ TEST_CASE("data verify reads all layouts of speech, in data directories and by p
   };
   CHECK(verify({"cmudict"}).code == 3);
   write_file(lexicon, std::string("a AH0\n"));
-  CHECK(json_of(verify({"cmudict"}))["good"] == true);
-  CHECK(json_of(verify({lexicon, "--layout", "lexicon"}))["good"] == true);
+  CHECK(parse_json_output(verify({"cmudict"}))["good"] == true);
+  CHECK(parse_json_output(verify({lexicon, "--layout", "lexicon"}))["good"] == true);
   write_file(lexicon, std::string("a AH0\nb\n"));
   for (const auto& words : {std::vector<std::string>{"cmudict"}, {lexicon, "--layout", "lexicon"}}) {
     const auto bad = verify(words);
     CHECK(bad.code == 3);
-    CHECK(json_of(bad)["files"][0]["faults"] == 1);
+    CHECK(parse_json_output(bad)["files"][0]["faults"] == 1);
     CHECK(contains(bad.err, "cmudict.dict:2: \"b\" has no phones"));
   }
   CHECK(verify({lexicon, "--layout", "timmit"}).code == 2);
@@ -240,15 +241,15 @@ TEST_CASE("data verify accepts and refuses the same corpora as training") {
     return run_program(words);
   };
   const std::string rate = "data.sample_rate=8000", lexicon = "data.lexicon=" + (dir / "lexicon").string();
-  CHECK(json_of(verify({rate, lexicon}))["good"] == true);
-  CHECK(json_of(verify({rate}))["good"] == true);
-  CHECK(json_of(verify({"data.resample=true", lexicon}))["good"] == true);
+  CHECK(parse_json_output(verify({rate, lexicon}))["good"] == true);
+  CHECK(parse_json_output(verify({rate}))["good"] == true);
+  CHECK(parse_json_output(verify({"data.resample=true", lexicon}))["good"] == true);
 
   // Training with the default sample rate refuses all recordings. The error shows five recordings and the
   // number of further recordings.
   const auto other_rate = verify({});
   CHECK(other_rate.code == 3);
-  CHECK(json_of(other_rate)["files"][0]["faults"] == 43);
+  CHECK(parse_json_output(other_rate)["files"][0]["faults"] == 43);
   CHECK(contains(other_rate.err, "expected 16000 samples per second, found 8000"));
   CHECK(contains(other_rate.err, "… and 38 more of this kind"));
   CHECK(std::count(other_rate.err.begin(), other_rate.err.end(), '\n') == 6);
@@ -257,7 +258,7 @@ TEST_CASE("data verify accepts and refuses the same corpora as training") {
   const auto unknown = verify({rate, lexicon});
   CHECK(unknown.code == 3);
   CHECK(contains(unknown.err, "train/wav.scp:1: the lexicon lacks \"words\""));
-  CHECK(json_of(verify({rate, lexicon, "data.unknown_words=drop"}))["good"] == true);
+  CHECK(parse_json_output(verify({rate, lexicon, "data.unknown_words=drop"}))["good"] == true);
   CHECK(contains(verify({rate, "data.lexicon=/nowhere"}).err, "/nowhere: no such file"));
   CHECK(contains(verify({rate, "model.subsampling=4", "data.max_seconds=0.1"}).err, "limit of 0.1 s"));
   CHECK(verify({"data.lexicn=x"}).code == 2);
@@ -282,7 +283,7 @@ TEST_CASE("data verify of a config reads the parts that training reads") {
   const std::string config = (dir / "c.toml").string();
   const auto good = run_program({"data", "verify", config, "--json"});
   CAPTURE(good.err);
-  CHECK(json_of(good)["good"] == true);
+  CHECK(parse_json_output(good)["good"] == true);
   CHECK(run_program({"train", config, "--dry-run"}).code == 0);
   for (const auto& [set_bound, expected] :
        {std::pair<std::string, std::string>{"data.validation=3", "holds out all of the 3 utterances"},
@@ -336,14 +337,14 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   const auto made = run(documented("tapeformer data prepare kaldi"));
   CAPTURE(made.err);
   REQUIRE(made.code == 0);
-  const auto report = json_of(made);
+  const auto report = parse_json_output(made);
   CHECK(report["train"].get<int>() + report["valid"].get<int>() + report["test"].get<int>() == 23);
   CHECK(report["unknown_words"] == 1);
   CHECK(report["sample_rate"] == 16000);
   CHECK(contains(made.err, "1 utterances are left out: the lexicon lacks 1 of their words"));
   CHECK(contains(read_file(dir / "corpus/unknown-words.txt"), "1 zork "));
 
-  CHECK(json_of(run(documented("tapeformer data verify kaldi corpus")))["good"] == true);
+  CHECK(parse_json_output(run(documented("tapeformer data verify kaldi corpus")))["good"] == true);
   write_file(dir / "c.toml",
              "[data]\ndataset = \"kaldi\"\npath = \"" + out + "\"\nlexicon = \"" + out +
                  "/lexicon.txt\"\n[model]\ntype = \"speech\"\nencoder = \"lstm\"\nlayers = 1\n"
@@ -351,7 +352,7 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   const auto trained =
       run_program({"train", (dir / "c.toml").string(), "--run-dir", (dir / "run").string(), "--json"});
   CAPTURE(trained.err);
-  CHECK(json_of(trained)["per"] >= 0);
+  CHECK(parse_json_output(trained)["per"] >= 0);
 
   for (const auto& [option, value, expected] :
        {std::tuple<std::string, std::string, std::string>{"--valid", "2", "at most 1"},

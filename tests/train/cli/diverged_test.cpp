@@ -61,7 +61,7 @@ TEST_CASE("a training that diverges exits with 5 and gives advice") {
 TEST_CASE("eval, generate and train --resume exit with 5 for weights with NaN and name the tensor") {
   const TempDir dir;
   const std::string run = (dir / "run").string();
-  write_run(run, tiny_sequence_config());
+  write_run(run, make_tiny_sequence_config());
   const std::string name = "layers.0.linear1.bias";
   fill_parameter(run, name, kNaN);
   const Words parts = {name + " has 16 non-finite elements of 16", "choose an earlier one"};
@@ -84,7 +84,7 @@ TEST_CASE("complete exits with 5 for weights with NaN and names the tensor") {
     return;
   }
   const TempDir dir;
-  write_run(dir / "run", tiny_image_config());
+  write_run(dir / "run", make_tiny_image_config());
   fill_parameter(dir / "run", "predictor.bias", kNaN);
   for (const Words& words : {Words{"complete", "--index", "1"}, {"generate", "--count", "1"}})
     check_diverged({words[0], (dir / "run").string(), words[1], words[2], "--json"},
@@ -95,7 +95,7 @@ TEST_CASE("complete exits with 5 for weights with NaN and names the tensor") {
 TEST_CASE("generate and eval exit with 5 if finite weights have infinite logits") {
   const TempDir dir;
   const std::string run = (dir / "run").string();
-  write_run(run, tiny_sequence_config());
+  write_run(run, make_tiny_sequence_config());
   fill_parameter(run, "predictor.weight", 3e38);
   check_diverged({"eval", run, "--limit", "4", "--json"}, {"logits"});
   for (const char* mode : {"recurrent", "recompute"})
@@ -105,7 +105,7 @@ TEST_CASE("generate and eval exit with 5 if finite weights have infinite logits"
 TEST_CASE("eval and transcribe exit with 5 for speech models that are not finite, and print no error rate") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
-  Config config = tiny_speech_config(dir / "an4", "transformer");
+  Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.model.causal = true;
   config.data.cmvn = "global";
   config.train.epochs = 1;
@@ -127,7 +127,8 @@ TEST_CASE("eval and transcribe exit with 5 for speech models that are not finite
 TEST_CASE(
     "a training with a finite loss and an infinite gradient norm exits with 5 and keeps the checkpoint") {
   Words devices = {"cpu"};
-  if (!other_devices().empty()) devices.push_back(tapeformer::cuda::emulated() ? "cuda-emulated" : "cuda");
+  if (!list_cuda_devices().empty())
+    devices.push_back(tapeformer::cuda::emulated() ? "cuda-emulated" : "cuda");
   for (const std::string& device : devices) {
     CAPTURE(device);
     const TempDir dir;
@@ -139,11 +140,11 @@ TEST_CASE(
     for (const std::string projection : {"query_projection", "key_projection", "value_projection"})
       for (const std::string tensor : {".weight", ".bias"})
         fill_parameter(run, attention + projection + tensor, 0);
-    CheckpointContents contents = read_contents(run);
-    contents.model.at(attention + "out_projection.weight").data<float>()[0] = 3e38F;
+    CheckpointContents contents = read_checkpoint_contents(run);
+    contents.model_tensors.at(attention + "out_projection.weight").data<float>()[0] = 3e38F;
     save_checkpoint(run, contents);
     words.insert(words.end(), {"--resume", "--set", "train.steps=3"});
     check_diverged(words, {"the norm of the gradients is", "at step 1;", "the checkpoint of step 1 is kept"});
-    CHECK(checkpoint_steps(run) == std::vector<int64_t>{1});
+    CHECK(list_checkpoint_steps(run) == std::vector<int64_t>{1});
   }
 }

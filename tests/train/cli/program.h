@@ -47,7 +47,7 @@ inline pid_t start_program(std::vector<std::string> words, const std::string& ou
   return start_command(std::move(words), out, err, in);
 }
 
-inline int exit_code_of(pid_t child) {
+inline int wait_for_exit_code(pid_t child) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) throw std::runtime_error("waitpid");
@@ -61,7 +61,7 @@ inline ProgramResult run_program(const std::vector<std::string>& words, const st
   const TempDir dir;
   const std::string out = out_path.empty() ? (dir / "out").string() : out_path, err = (dir / "err").string();
   ProgramResult result;
-  result.code = exit_code_of(start_program(words, out, err, in_path));
+  result.code = wait_for_exit_code(start_program(words, out, err, in_path));
   if (out_path.empty()) result.out = read_file(out);
   result.err = read_file(err);
   return result;
@@ -69,7 +69,7 @@ inline ProgramResult run_program(const std::vector<std::string>& words, const st
 
 // Returns the JSON object that a command with --json printed. Throws if standard output is not one object on
 // one line.
-inline nlohmann::json json_of(const ProgramResult& result) {
+inline nlohmann::json parse_json_output(const ProgramResult& result) {
   if (result.out.find('\n') != result.out.size() - 1)
     throw std::runtime_error("not one line on standard output: " + result.out + "\n" + result.err);
   const auto object = nlohmann::json::parse(result.out);

@@ -113,7 +113,7 @@ TEST_CASE("the name of a benchmark may follow options") {
   const auto result =
       run_program({"bench", "--json", "--ops", "10", "--repeats=1", "small-op", "--device=cpu"});
   CHECK(result.code == 0);
-  CHECK(json_of(result)["benchmark"] == "small-op");
+  CHECK(parse_json_output(result)["benchmark"] == "small-op");
   CHECK(run_program({"bench", "--json", "small-opp"}).code == 2);
   CHECK(run_program({"bench", "--json"}).code == 2);
   CHECK(run_program({"bench", "--json", "--", "list"}).code == 0);
@@ -141,7 +141,8 @@ TEST_CASE("JSON is valid and printable for names that are not UTF-8") {
   const auto result = run_program({"data", "verify", name, "--layout", "lexicon", "--json"});
   CHECK(result.code == 0);
   CHECK(contains(result.out, "lex\xef\xbf\xbd\\u009b\\u007f"));
-  CHECK(json_of(result)["files"][0]["set"].get<std::string>().ends_with("lex\xef\xbf\xbd\xc2\x9b\x7f"));
+  CHECK(parse_json_output(result)["files"][0]["set"].get<std::string>().ends_with(
+      "lex\xef\xbf\xbd\xc2\x9b\x7f"));
 }
 
 TEST_CASE("errors of the file system are reported as sentences") {
@@ -244,11 +245,11 @@ TEST_CASE("an interrupted command exits with 130") {
     waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
   }
   kill(child, SIGINT);
-  CHECK(exit_code_of(child) == 130);
+  CHECK(wait_for_exit_code(child) == 130);
 }
 
 TEST_CASE("info prints versions and devices") {
-  const auto info = json_of(run_program({"info", "--json", "--threads", "1"}));
+  const auto info = parse_json_output(run_program({"info", "--json", "--threads", "1"}));
   CHECK(info["version"].is_string());
   CHECK((contains(info["compiler"], "g++") || contains(info["compiler"], "clang")));
   CHECK(contains(info["blas"], "OpenBLAS"));
@@ -283,10 +284,11 @@ TEST_CASE("info gives advice on OPENBLAS_CORETYPE only if OpenBLAS does not use 
   };
   const ProgramResult narrow = info_with("Haswell"), wide = info_with("SkylakeX");
   before ? setenv("OPENBLAS_CORETYPE", saved.c_str(), 1) : unsetenv("OPENBLAS_CORETYPE");
-  const bool has_avx512 = contains(json_of(narrow)["processor_has"], "avx512vl");
-  const bool obeys = json_of(narrow)["blas_kernels"] == "Haswell";
+  const bool has_avx512 = contains(parse_json_output(narrow)["processor_has"], "avx512vl");
+  const bool obeys = parse_json_output(narrow)["blas_kernels"] == "Haswell";
   CHECK(contains(narrow.err, "unset the environment variable OPENBLAS_CORETYPE") == (has_avx512 && obeys));
-  if (json_of(wide)["blas_kernels"] == "SkylakeX") CHECK_FALSE(contains(wide.err, "OPENBLAS_CORETYPE"));
+  if (parse_json_output(wide)["blas_kernels"] == "SkylakeX")
+    CHECK_FALSE(contains(wide.err, "OPENBLAS_CORETYPE"));
 }
 
 TEST_CASE("a processor without the needed instructions ends the program with a message") {
@@ -295,7 +297,7 @@ TEST_CASE("a processor without the needed instructions ends the program with a m
     MESSAGE("skipped: the program " << emulator << " is not installed");
     return;
   }
-  if (!contains(json_of(run_program({"info", "--json"}))["compiled_for"], "sse4.2")) {
+  if (!contains(parse_json_output(run_program({"info", "--json"}))["compiled_for"], "sse4.2")) {
     MESSAGE("skipped: this build runs on every processor");
     return;
   }

@@ -52,7 +52,7 @@ TEST_CASE("report creates the folder of its page and separates problems by semic
   CHECK(result.code == 0);
   CHECK(fs::is_regular_file(page));
   const auto problems =
-      json_of(run_program({"report", (dir / "a").string(), "--out", page.string(), "--json"}));
+      parse_json_output(run_program({"report", (dir / "a").string(), "--out", page.string(), "--json"}));
   const auto list = problems["runs"][0]["problems"].get<Words>();
   REQUIRE(list.size() == 2);
   CHECK(contains(result.out, list[0] + "; " + list[1]));
@@ -70,7 +70,7 @@ TEST_CASE("report writes one page with the curves, samples and config difference
   fs::create_directories(dir / "a/samples");
   write_png(dir / "a/samples/generate.png", Tensor::full({8, 8, 3}, 200, DType::uint8));
   const fs::path page = dir / "report.html";
-  const auto report = json_of(
+  const auto report = parse_json_output(
       run_program({"report", (dir / "a").string(), (dir / "b").string(), "--out", page.string(), "--json"}));
   CHECK(report["runs"][1]["records"] == 3 + 2);
   const std::string html = read_file(page);
@@ -116,7 +116,7 @@ TEST_CASE("report --live ends when the run ends, and its last page does not relo
     for (int i = 0; i < 200 && !fs::exists(page); ++i) usleep(50000);
     CHECK(contains(read_file(page), "http-equiv=\"refresh\""));
   }
-  CHECK(exit_code_of(live) == 0);
+  CHECK(wait_for_exit_code(live) == 0);
   CHECK(!contains(read_file(page), "http-equiv=\"refresh\""));
 }
 

@@ -87,7 +87,7 @@ TEST_CASE("empty lists of rows and seeds, and empty or repeated words, are error
 }
 
 TEST_CASE("reproduce lists its names and refuses other names") {
-  const auto list = json_of(run_program({"reproduce", "list", "--json"}));
+  const auto list = parse_json_output(run_program({"reproduce", "list", "--json"}));
   CHECK(list["reproductions"].size() >= 9);
   const auto unknown = run_program({"reproduce", "reformer-tabel2"});
   CHECK(unknown.code == 2);
@@ -105,7 +105,7 @@ TEST_CASE(
                                         {"--rows", "trained-full,trained-lsh-4"});
   const auto ran = run_program(words);
   CAPTURE(ran.err);
-  const auto first = json_of(ran);
+  const auto first = parse_json_output(ran);
   for (const char* name : {"trained-full", "trained-lsh-4"}) {
     const Json& row = row_of(first, name);
     CHECK(row["trainings"][0]["steps"] == 2);
@@ -119,7 +119,7 @@ TEST_CASE(
   const auto evaluated = [&](const Words& sets) {
     Words eval = {"eval", (dir / "out/runs/trained-lsh-4-seed-1").string(), "--limit", "3", "--json"};
     eval.insert(eval.end(), sets.begin(), sets.end());
-    return 100 * json_of(run_program(eval))["accuracy"].get<double>();
+    return 100 * parse_json_output(run_program(eval))["accuracy"].get<double>();
   };
   CHECK(mean(first, "trained-lsh-4", "lsh-4") == evaluated({}));
   CHECK(mean(first, "trained-lsh-4", "full") ==
@@ -139,7 +139,7 @@ TEST_CASE(
   CHECK(contains(read_file(dir / "out/table.html"), "<svg"));
   const auto written = fs::last_write_time(dir / "out/cells/trained-full-seed-1.json");
   const auto second = run_program(words);
-  CHECK(json_of(second)["rows"] == first["rows"]);
+  CHECK(parse_json_output(second)["rows"] == first["rows"]);
   CHECK(!contains(second.err, "running trained"));
   CHECK(fs::last_write_time(dir / "out/cells/trained-full-seed-1.json") == written);
 }
@@ -150,7 +150,7 @@ TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and
     const auto ran = run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy, more));
     CAPTURE(ran.err);
     CHECK(ran.code == 0);
-    return json_of(ran);
+    return parse_json_output(ran);
   };
   const auto first = run({"--rows", "linear", "--seeds", "1,2", "--jobs", "2"});
   const auto& loss = row_of(first, "linear")["cells"]["test_loss_nats"];
@@ -175,7 +175,7 @@ TEST_CASE("reproduce --dry-run estimates every row and writes nothing") {
   const auto ran = run_program(
       reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--dry-run", "--seeds", "1,2"}));
   CAPTURE(ran.err);
-  const auto report = json_of(ran);
+  const auto report = parse_json_output(ran);
   REQUIRE(report["rows"].size() == 4);
   for (const auto& row : report["rows"]) {
     CHECK(row["steps"] == 4);
@@ -189,12 +189,12 @@ TEST_CASE("reproduce --dry-run estimates every row and writes nothing") {
 }
 
 TEST_CASE("cuda: reproduce --dry-run on an emulated device estimates the paper's trainings on an H200") {
-  if (other_devices().empty() || !tapeformer::cuda::emulated()) {
+  if (list_cuda_devices().empty() || !tapeformer::cuda::emulated()) {
     MESSAGE("skipped: needs the emulated device");
     return;
   }
   const TempDir dir;
-  const auto row = json_of(run_program(reproduce_command(
+  const auto row = parse_json_output(run_program(reproduce_command(
       "copy-convergence", dir / "out", {},
       {"--scale", "paper", "--rows", "linear", "--dry-run", "--device", "cuda-emulated"})))["rows"][0];
   CHECK(row["device_model"] == "h200");
@@ -214,7 +214,7 @@ TEST_CASE("a failed row does not end the other rows, and a repeated call runs it
   write_file(dir / "out/runs/softmax-seed-1", std::string("a file instead of a run directory"));
   const auto failed = run_program(words);
   CHECK(failed.code != 0);
-  const auto table = json_of(failed);
+  const auto table = parse_json_output(failed);
   CHECK(row_of(table, "softmax")["cells"]["accuracy_percent"]["status"] == "failed");
   CHECK(row_of(table, "linear")["cells"]["accuracy_percent"]["status"] == "measured");
   CHECK(contains(failed.err, "softmax, seed 1, training: "));
@@ -223,7 +223,7 @@ TEST_CASE("a failed row does not end the other rows, and a repeated call runs it
   fs::remove(dir / "out/runs/softmax-seed-1");
   const auto repeated = run_program(words);
   CHECK(repeated.code == 0);
-  CHECK(row_of(json_of(repeated), "softmax")["cells"]["accuracy_percent"]["status"] == "measured");
+  CHECK(row_of(parse_json_output(repeated), "softmax")["cells"]["accuracy_percent"]["status"] == "measured");
 }
 
 TEST_CASE("reproduce refuses unknown rows, and folders that another table, scale, setting or process uses") {
@@ -288,7 +288,7 @@ TEST_CASE("reproduce attention-scaling measures every row by length and fits exp
                                                  {"measure.shortest=128", "measure.longest=512",
                                                   "model.heads=1", "model.head_dim=8", "measure.repeats=1"}));
   CAPTURE(ran.err);
-  const auto table = json_of(ran);
+  const auto table = parse_json_output(ran);
   for (const char* row :
        {"softmax", "lsh-1", "lsh-4", "lsh-8", "linear", "reformer-1", "reformer-4", "reformer-8"}) {
     CAPTURE(row);
@@ -304,7 +304,7 @@ TEST_CASE("reproduce attention-patterns shows which keys a query attends to") {
   const auto ran = run_program(reproduce_command("attention-patterns", dir / "out", {},
                                                  {"--rows", "softmax,local,axial-column,isab"}));
   CAPTURE(ran.err);
-  const auto table = json_of(ran);
+  const auto table = parse_json_output(ran);
   CHECK(mean(table, "softmax", "keys_per_query") == 65 / 2.0);            // causal
   CHECK(mean(table, "local", "keys_per_query") == (36 + 56 * 8) / 64.0);  // windows of 8 tokens
   CHECK(mean(table, "axial-column", "keys_per_query") == 9 / 2.0);        // columns of 8 tokens
@@ -320,8 +320,8 @@ TEST_CASE("reproduce attention-patterns shows which keys a query attends to") {
 }
 
 TEST_CASE("cuda: reproduce uses --device and --seed") {
-  if (other_devices().empty()) {
-    MESSAGE("skipped: " << why_no_device());
+  if (list_cuda_devices().empty()) {
+    MESSAGE("skipped: " << explain_missing_device());
     return;
   }
   const TempDir dir;
@@ -332,7 +332,7 @@ TEST_CASE("cuda: reproduce uses --device and --seed") {
     const auto result = run_program(words);
     CAPTURE(result.err);
     CHECK(result.code == 0);
-    return json_of(result);
+    return parse_json_output(result);
   };
   const auto lengths = on_device(
       "attention-scaling",
@@ -351,14 +351,14 @@ TEST_CASE("cuda: reproduce uses --device and --seed") {
 
 TEST_CASE("generate recomputes the whole prefix for LSH attention, and logs the reason") {
   const TempDir dir;
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.model.attention = {"lsh"};
   config.attention = {{"lsh", find_attention_kind("lsh").default_options()}};
   config.attention.at("lsh").set("chunk_length", int64_t{4});
   write_run(dir / "run", config);
   const Words words = {"generate", (dir / "run").string(), "--count", "1", "--json"};
   const auto drawn = run_program(words);
-  CHECK(json_of(drawn)["mode"] == "recompute");
+  CHECK(parse_json_output(drawn)["mode"] == "recompute");
   CHECK(contains(drawn.err, "attention kind \"lsh\" has no recurrent form"));
   Words recurrent = words;
   recurrent.insert(recurrent.end(), {"--mode", "recurrent"});
@@ -368,7 +368,7 @@ TEST_CASE("generate recomputes the whole prefix for LSH attention, and logs the 
 }
 
 TEST_CASE("reproduce --dry-run works for every table") {
-  const auto list = json_of(run_program({"reproduce", "list", "--json"}));
+  const auto list = parse_json_output(run_program({"reproduce", "list", "--json"}));
   for (const auto& known : list["reproductions"]) {
     const std::string name = known["name"];
     CAPTURE(name);
@@ -380,7 +380,7 @@ TEST_CASE("reproduce --dry-run works for every table") {
       continue;
     }
     CHECK(ran.code == 0);
-    CHECK(json_of(ran)["rows"].size() > 0);
+    CHECK(parse_json_output(ran)["rows"].size() > 0);
   }
 }
 
@@ -390,7 +390,7 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
     const auto ran = run_program(reproduce_command(name, dir / name, sets, more));
     CAPTURE(ran.err);
     CHECK(ran.code == 0);
-    return json_of(ran);
+    return parse_json_output(ran);
   };
   const auto complexity =
       run("reformer-complexity",
@@ -425,7 +425,7 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
                                                  {"--rows", "linear,linformer"}));
   CAPTURE(ran.err);
   REQUIRE(ran.code == 0);
-  const auto table = json_of(ran);
+  const auto table = parse_json_output(ran);
   for (const std::string row : {"linear", "linformer"}) {
     CAPTURE(row);
     CHECK(mean(table, row, "accuracy_percent") >= 0);

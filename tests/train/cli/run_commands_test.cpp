@@ -40,7 +40,7 @@ std::vector<int> grid_cell(const Tensor& grid, int64_t row, int64_t column) {
 }
 
 std::vector<int> test_image(int64_t index) {
-  const auto set = make_split(tiny_image_config(), "test");
+  const auto set = make_split(make_tiny_image_config(), "test");
   const auto values = set->batch(std::vector<int64_t>{index}).tokens.to_vector();
   return {values.begin(), values.end()};
 }
@@ -50,7 +50,7 @@ std::vector<int> test_image(int64_t index) {
 TEST_CASE("eval prints the results of the library") {
   if (no_images()) return;
   const TempDir dir;
-  const Config config = tiny_image_config();
+  const Config config = make_tiny_image_config();
   write_run(dir / "run", config);
   const auto model = make_model(config, describe_data(config));
   const auto images = make_split(config, "test");
@@ -58,8 +58,8 @@ TEST_CASE("eval prints the results of the library") {
     CAPTURE(dtype);
     if (dtype == "float64") model->convert(DType::float64);
     const auto expected = evaluate(*model, *images, 4, 10);
-    const auto figures =
-        json_of(run_program({"eval", (dir / "run").string(), "--limit", "10", "--dtype", dtype, "--json"}));
+    const auto figures = parse_json_output(
+        run_program({"eval", (dir / "run").string(), "--limit", "10", "--dtype", dtype, "--json"}));
     CHECK(figures["split"] == "test");
     CHECK(figures["examples"] == 10);
     CHECK(figures["seconds"] > 0);
@@ -73,20 +73,20 @@ TEST_CASE("eval prints the results of the library") {
 TEST_CASE("eval evaluates the whole split, regardless of data.eval_limit") {
   if (no_images()) return;
   const TempDir dir;
-  Config config = tiny_image_config();
+  Config config = make_tiny_image_config();
   config.data.eval_limit = 5;
   config.data.validation = 100;
   config.train.eval_batch_size = 100;
   write_run(dir / "run", config);
   const std::string run = (dir / "run").string();
-  CHECK(json_of(run_program({"eval", run, "--json"}))["examples"] == 10000);
-  CHECK(json_of(run_program({"eval", run, "--json", "--split", "valid"}))["examples"] == 100);
+  CHECK(parse_json_output(run_program({"eval", run, "--json"}))["examples"] == 10000);
+  CHECK(parse_json_output(run_program({"eval", run, "--json", "--split", "valid"}))["examples"] == 100);
 }
 
 TEST_CASE("a run is found by its folder, its checkpoints folder and a checkpoint folder") {
   const TempDir dir;
   const fs::path run = dir / "run";
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   write_run(run, config, 1);
   mark_best_checkpoint(run.string(), 1);
   config.run.seed = 4;  // initialises different weights
@@ -95,7 +95,7 @@ TEST_CASE("a run is found by its folder, its checkpoints folder and a checkpoint
     const auto result = run_program(joined({"eval"}, joined(words, {"--limit", "8", "--json"})));
     CAPTURE(result.err);
     REQUIRE(result.code == 0);
-    return json_of(result)["bits_per_dim"].get<double>();
+    return parse_json_output(result)["bits_per_dim"].get<double>();
   };
   const double latest = bits({run.string()});
   for (const fs::path& path : {run / "", run / "checkpoints", run / "checkpoints" / "latest",
@@ -115,9 +115,10 @@ TEST_CASE("a run is found by its folder, its checkpoints folder and a checkpoint
 
 TEST_CASE("eval of sequences prints the accuracy") {
   const TempDir dir;
-  write_run(dir / "run", tiny_sequence_config());
-  const auto figures = json_of(run_program({"eval", (dir / "run").string(), "--limit", "8", "--json"}));
-  const Config config = tiny_sequence_config();
+  write_run(dir / "run", make_tiny_sequence_config());
+  const auto figures =
+      parse_json_output(run_program({"eval", (dir / "run").string(), "--limit", "8", "--json"}));
+  const Config config = make_tiny_sequence_config();
   const auto model = make_model(config, describe_data(config));
   const auto expected = evaluate(*model, *make_split(config, "test"), 3, 8);  // with another batch size
   CHECK(expected.accuracy > 0);
@@ -128,7 +129,7 @@ TEST_CASE("eval of sequences prints the accuracy") {
 TEST_CASE(
     "eval of LSH attention: --seed changes the rotations, and more buckets than positions are an error") {
   const TempDir dir;
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data.max_length = 64;
   config.model.attention = {"lsh"};
   config.attention = {{"lsh", find_attention_kind("lsh").default_options()}};
@@ -137,7 +138,7 @@ TEST_CASE(
   write_run(dir / "run", config);
   const Words command = {"eval", (dir / "run").string(), "--limit", "8", "--json"};
   const auto nats = [&](const Words& more) {
-    return json_of(run_program(joined(command, more)))["nats_per_dim"];
+    return parse_json_output(run_program(joined(command, more)))["nats_per_dim"];
   };
   CHECK(nats({}) == nats({}));
   CHECK(nats({"--seed", "0"}) == nats({}));
@@ -159,7 +160,7 @@ TEST_CASE("--out refuses names of other picture formats") {
 
 TEST_CASE("generate of sequences refuses options of images") {
   const TempDir dir;
-  write_run(dir / "run", tiny_sequence_config());
+  write_run(dir / "run", make_tiny_sequence_config());
   const std::pair<std::string, std::string> options[] = {
       {"--out", (dir / "x.png").string()}, {"--batch", "2"}, {"--scale", "exp"}};
   for (const auto& [option, value] : options) {
@@ -184,7 +185,7 @@ TEST_CASE("commands exit with 3 for a path without a run") {
   };
   const auto fresh = [&] {
     fs::remove_all(run);
-    write_run(run, tiny_sequence_config());
+    write_run(run, make_tiny_sequence_config());
   };
   fails(dir / "nowhere", "nowhere");
   fs::create_directories(dir / "empty");
@@ -206,7 +207,7 @@ TEST_CASE("commands exit with 3 for a path without a run") {
   fs::resize_file(checkpoint / "model.safetensors", fs::file_size(checkpoint / "model.safetensors") - 1);
   fails(run, "model.safetensors");
   fresh();
-  Config other = tiny_sequence_config();
+  Config other = make_tiny_sequence_config();
   other.model.feedforward = 32;
   write_file(checkpoint / "config.toml", to_toml(other));
   fails(run, "config.toml: is damaged or was edited");
@@ -214,7 +215,7 @@ TEST_CASE("commands exit with 3 for a path without a run") {
 
 TEST_CASE("commands exit with 2 or 3 for settings that contradict the run") {
   const TempDir dir;
-  write_run(dir / "run", tiny_sequence_config());
+  write_run(dir / "run", make_tiny_sequence_config());
   const std::string run = (dir / "run").string();
   const auto typo = run_program({"eval", run, "--set", "data.batch_sise=3"});
   CHECK(typo.code == 2);
@@ -229,7 +230,7 @@ TEST_CASE("commands exit with 2 or 3 for settings that contradict the run") {
 
 TEST_CASE("without the data set, eval exits with 3 and generate succeeds") {
   const TempDir dir;
-  write_run(dir / "run", tiny_image_config("mnist"));
+  write_run(dir / "run", make_tiny_image_config("mnist"));
   const std::string run = (dir / "run").string(), nowhere = (dir / "nowhere").string();
   for (const std::string command : {"eval", "complete"}) {
     const auto result = run_program({command, run, "--data-dir", nowhere});
@@ -240,19 +241,19 @@ TEST_CASE("without the data set, eval exits with 3 and generate succeeds") {
   const auto drawn = run_program({"generate", run, "--data-dir", nowhere, "--count", "2", "--json"});
   CHECK(drawn.code == 0);
   CHECK(contains(drawn.err, "mnist was not found"));
-  CHECK(json_of(drawn)["count"] == 2);
+  CHECK(parse_json_output(drawn)["count"] == 2);
 }
 
 TEST_CASE("generate writes a grid that does not depend on the batch size") {
   if (no_images()) return;
   const TempDir dir;
-  write_run(dir / "run", tiny_image_config());
+  write_run(dir / "run", make_tiny_image_config());
   const auto draw = [&](const Words& more) {
     const fs::path picture = dir / "grid.png";
     const auto result = run_program(joined(
         {"generate", (dir / "run").string(), "--count", "5", "--out", picture.string(), "--json"}, more));
     REQUIRE(result.code == 0);
-    const auto figures = json_of(result);
+    const auto figures = parse_json_output(result);
     CHECK(figures["count"] == 5);
     CHECK(figures["seconds"] > 0);
     CHECK(std::abs(figures["images_per_second"].get<double>() * figures["seconds"].get<double>() - 5) < 1e-9);
@@ -271,7 +272,7 @@ TEST_CASE("generate writes a grid that does not depend on the batch size") {
 TEST_CASE("pictures are written to the samples folder of the run") {
   if (no_images()) return;
   const TempDir dir;
-  write_run(dir / "run", tiny_image_config(), 12);
+  write_run(dir / "run", make_tiny_image_config(), 12);
   const std::string run = (dir / "run").string();
   CHECK(run_program({"generate", run, "--count", "1"}).code == 0);
   CHECK(run_program({"complete", run, "--index", "0", "--samples", "1"}).code == 0);
@@ -294,11 +295,11 @@ TEST_CASE("pictures are written to the samples folder of the run") {
 TEST_CASE("complete shows the given part and a grey rest") {
   if (no_images()) return;
   const TempDir dir;
-  write_run(dir / "run", tiny_image_config());
+  write_run(dir / "run", make_tiny_image_config());
   const auto result = run_program({"complete", (dir / "run").string(), "--index", "4,0", "--keep", "0.6",
                                    "--samples", "2", "--out", (dir / "grid.png").string(), "--json"});
   REQUIRE(result.code == 0);
-  const auto figures = json_of(result);
+  const auto figures = parse_json_output(result);
   CHECK(figures["index"] == nlohmann::json({4, 0}));
   const auto kept = figures["kept_dims"].get<size_t>();
   CHECK(kept == 29);  // 60 % of 49 pixels, rounded down
@@ -321,12 +322,12 @@ TEST_CASE("complete shows the given part and a grey rest") {
 
 TEST_CASE("complete refuses models and indices without images") {
   const TempDir dir;
-  write_run(dir / "copy", tiny_sequence_config());
+  write_run(dir / "copy", make_tiny_sequence_config());
   const auto sequences = run_program({"complete", (dir / "copy").string()});
   CHECK(sequences.code == 2);
   CHECK(contains(sequences.err, "copy"));
   if (no_images()) return;
-  write_run(dir / "run", tiny_image_config());
+  write_run(dir / "run", make_tiny_image_config());
   for (const std::string index : {"10000", "-1", "a", "1,,2", ""})
     CHECK(run_program({"complete", (dir / "run").string(), "--index", index}).code == 2);
   CHECK(run_program({"complete", (dir / "run").string(), "--keep", "1.5"}).code == 2);
@@ -334,9 +335,9 @@ TEST_CASE("complete refuses models and indices without images") {
 
 TEST_CASE("generate continues sequences from their given parts") {
   const TempDir dir;
-  write_run(dir / "run", tiny_sequence_config());
-  const auto report =
-      json_of(run_program({"generate", (dir / "run").string(), "--count", "3", "--greedy", "--json"}));
+  write_run(dir / "run", make_tiny_sequence_config());
+  const auto report = parse_json_output(
+      run_program({"generate", (dir / "run").string(), "--count", "3", "--greedy", "--json"}));
   CHECK(report["count"] == 3);
   CHECK(report["batch"] == 1);
   REQUIRE(report["sequences"].size() == 3);

@@ -46,7 +46,7 @@ TEST_CASE("sets: a resumed run equals an uninterrupted run, and eval reports the
     for (const char* file : {"model.safetensors", "optimizer.safetensors"})
       CHECK(read_file(whole / "checkpoints/step-00000006" / file) ==
             read_file(parts / "checkpoints/step-00000006" / file));
-    const auto result = json_of(run_program({"eval", whole.string(), "--limit", "30", "--json"}));
+    const auto result = parse_json_output(run_program({"eval", whole.string(), "--limit", "30", "--json"}));
     CHECK(result["examples"] == 30);
     if (config == "set-maximum") {
       CHECK(result["mean_absolute_error"] > 0);

@@ -40,7 +40,7 @@ struct Started {
     wait_until(pid, condition);
     const auto start = Clock::now();
     kill(pid, signal);
-    const int code = exit_code_of(pid);
+    const int code = wait_for_exit_code(pid);
     seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return code;
   }
@@ -53,7 +53,7 @@ struct Started {
 
 // Writes a config with `steps` steps and evaluations of at most `eval_limit` examples, and returns its path.
 std::string write_config(const TempDir& dir, int64_t steps, int64_t eval_limit) {
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data.max_length = 256;
   config.data.eval_limit = eval_limit;
   config.model.layers = 2;
@@ -90,7 +90,7 @@ TEST_CASE("the second SIGINT ends a process at once, also if SIGTERM came betwee
     const StopSignals signals;
     raise(SIGINT);
     raise(SIGTERM);
-    if (signals.requested() != SIGTERM) _exit(1);
+    if (signals.requested_signal() != SIGTERM) _exit(1);
     raise(SIGINT);
     _exit(2);
   }
@@ -122,7 +122,7 @@ TEST_CASE("a signal during an evaluation loses no step, and the resumed run eval
 
 TEST_CASE("a command that has nothing to save prints a line and exits with 130 after a signal") {
   const TempDir dir;
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data.max_length = 256;
   write_run(dir / "run", config);
   const std::string run = (dir / "run").string();

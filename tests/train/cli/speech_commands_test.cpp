@@ -23,7 +23,7 @@ std::string trained(const TempDir& dir, Config config) {
 }
 
 Config streaming_config(const TempDir& dir) {
-  Config config = tiny_speech_config(dir / "an4", "transformer");
+  Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.model.causal = true;
   config.data.cmvn = "global";
   config.train.epochs = 25;
@@ -41,7 +41,7 @@ std::string feature_file(const TempDir& dir, int number) {
 TEST_CASE("eval of speech prints the line of Kaldi and writes files for sclite, alignments and confusions") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
-  Config config = tiny_speech_config(dir / "an4");
+  Config config = make_tiny_speech_config(dir / "an4");
   config.train.epochs = 6;
   const std::string run = trained(dir, config);
   const auto text = run_program({"eval", run, "--trn", (dir / "trn").string(), "--confusions", "3",
@@ -55,7 +55,7 @@ TEST_CASE("eval of speech prints the line of Kaldi and writes files for sclite, 
   CHECK(fs::exists(dir / "trn/hyp.trn"));
   CHECK(contains(read_file(dir / "alignments"), "REF:"));
 
-  const auto figures = json_of(run_program({"eval", run, "--json"}));
+  const auto figures = parse_json_output(run_program({"eval", run, "--json"}));
   CHECK(figures["examples"] == 9);
   const double errors = figures["insertions"].get<double>() + figures["deletions"].get<double>() +
                         figures["substitutions"].get<double>();
@@ -64,13 +64,13 @@ TEST_CASE("eval of speech prints the line of Kaldi and writes files for sclite, 
        {std::vector<std::string>{"--dtype", "float64"}, {"--batch", "1"}, {"--split", "test"}}) {
     std::vector<std::string> words{"eval", run, "--json"};
     words.insert(words.end(), more.begin(), more.end());
-    const auto same = json_of(run_program(words));
+    const auto same = parse_json_output(run_program(words));
     CHECK(same["per"] == figures["per"]);
     CHECK(same["nats_per_utterance"].get<double>() ==
           doctest::Approx(figures["nats_per_utterance"].get<double>()).epsilon(1e-4));
   }
-  CHECK(json_of(run_program({"eval", run, "--json", "--beam", "4"}))["beam"] == 4);
-  CHECK(json_of(run_program({"eval", run, "--json", "--limit", "4"}))["examples"] == 4);
+  CHECK(parse_json_output(run_program({"eval", run, "--json", "--beam", "4"}))["beam"] == 4);
+  CHECK(parse_json_output(run_program({"eval", run, "--json", "--limit", "4"}))["examples"] == 4);
 
   const auto moved = run_program({"eval", run, "--set", "data.path=/nowhere"});
   CHECK(moved.code == 3);
@@ -87,7 +87,7 @@ TEST_CASE(
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   const std::string run = trained(dir, streaming_config(dir));
-  const auto whole = json_of(run_program({"eval", run, "--json"}));
+  const auto whole = parse_json_output(run_program({"eval", run, "--json"}));
   CHECK(whole["unprocessed"] == 0);
   CHECK(whole["per_processed"] == whole["per"]);
   CHECK_FALSE(whole.contains("unprocessed_utterances"));
@@ -99,7 +99,7 @@ TEST_CASE(
   CHECK(contains(text.out, " phones) that the model cannot process\n"));
   std::vector<std::string> json_words = words;
   json_words.push_back("--json");
-  const auto figures = json_of(run_program(json_words));
+  const auto figures = parse_json_output(run_program(json_words));
   CHECK(figures["phones"] == whole["phones"]);
   CHECK(figures["examples"] == whole["examples"]);
   CHECK(figures["unprocessed"] > 0);
@@ -117,7 +117,7 @@ TEST_CASE(
 
 TEST_CASE("options and commands for speech are refused for other models") {
   const TempDir dir;
-  write_run(dir / "run", tiny_sequence_config());
+  write_run(dir / "run", make_tiny_sequence_config());
   for (const std::vector<std::string>& more : {std::vector<std::string>{"--beam", "3"},
                                                {"--trn", "x"},
                                                {"--confusions", "1"},
@@ -148,7 +148,7 @@ TEST_CASE("transcribe: a bad file does not stop the transcription of other files
   words.insert(words.end(), files.begin(), files.end());
   const auto result = run_program(words);
   CHECK(result.code == 3);
-  const auto rows = json_of(result)["files"];
+  const auto rows = parse_json_output(result)["files"];
   REQUIRE(rows.size() == 6);
   for (const int good : {0, 4}) {
     CHECK_FALSE(rows[good].contains("error"));
@@ -165,9 +165,9 @@ TEST_CASE("transcribe --stream prints the phones of the parallel form, one by on
   const std::string run = trained(dir, streaming_config(dir));
   std::vector<std::string> words = {"transcribe", run, "--json"};
   for (int i = 0; i < 9; ++i) words.push_back(feature_file(dir, i));
-  const auto parallel = json_of(run_program(words))["files"];
+  const auto parallel = parse_json_output(run_program(words))["files"];
   words.push_back("--stream");
-  const auto streamed = json_of(run_program(words));
+  const auto streamed = parse_json_output(run_program(words));
   CHECK(streamed["state_bytes"] > 0);
   size_t heard = 0;
   for (size_t i = 0; i < 9; ++i) {
@@ -181,19 +181,19 @@ TEST_CASE("transcribe --stream prints the phones of the parallel form, one by on
   CHECK(contains(text.out, " s  "));
 
   CHECK(run_program({"transcribe", run, feature_file(dir, 0), "--stream", "--beam", "4"}).code == 2);
-  write_file(dir / "long.mfc", mfc_bytes("ABCABCABCABCABCABCABC", 1));
+  write_file(dir / "long.mfc", make_mfc_file("ABCABCABCABCABCABCABC", 1));
   const auto long_file = run_program({"transcribe", run, (dir / "long.mfc").string()});
   CHECK(long_file.code == 3);
   CHECK(contains(long_file.err, "long.mfc: 126 frames are more than model.max_frames = 100"));
   const auto long_stream =
       run_program({"transcribe", run, (dir / "long.mfc").string(), "--stream", "--json"});
-  CHECK(json_of(long_stream)["files"][0]["frames"] == 126);
+  CHECK(parse_json_output(long_stream)["files"][0]["frames"] == 126);
 }
 
 TEST_CASE("transcribe --stream needs a causal model with a recurrent form") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
-  const std::string run = trained(dir, tiny_speech_config(dir / "an4"));
+  const std::string run = trained(dir, make_tiny_speech_config(dir / "an4"));
   const auto refused = run_program({"transcribe", run, feature_file(dir, 0), "--stream"});
   CHECK(refused.code == 2);
   CHECK(contains(refused.err, "needs a Transformer, found a bidirectional LSTM"));
@@ -221,17 +221,17 @@ TEST_CASE("train on speech prints a report, and refuses contradicting settings")
   write_file(dir / "an4/feat/clstk/train0/train-1.mfc", std::string("no features"));
   const auto result = run_program({"train", config, "--run-dir", (dir / "run").string(), "--json"});
   CAPTURE(result.err);
-  const auto trained_figures = json_of(result),
-             evaluated = json_of(run_program({"eval", (dir / "run").string(), "--json"}));
+  const auto trained_figures = parse_json_output(result),
+             evaluated = parse_json_output(run_program({"eval", (dir / "run").string(), "--json"}));
   CHECK(trained_figures["phones"] > 0);
   for (const char* figure : {"per", "phones", "substitutions", "deletions", "insertions"})
     CHECK(trained_figures[figure] == evaluated[figure]);
-  CHECK(json_of(result)["seconds_per_epoch"] > 0);
+  CHECK(parse_json_output(result)["seconds_per_epoch"] > 0);
   CHECK(contains(result.err, "11 utterances"));
   CHECK(contains(result.err, "of a batch is padding"));
   CHECK(contains(result.err, "1 utterances are left out: 1 unusable"));
   CHECK(contains(result.err, "train-1.mfc"));
-  CHECK(json_of(run_program({"train", config, "--dry-run", "--json"}))["training_examples"] == 11);
+  CHECK(parse_json_output(run_program({"train", config, "--dry-run", "--json"}))["training_examples"] == 11);
 
   const auto fails = [&](const std::string& set, const std::string& expected) {
     const auto wrong = run_program({"train", config, "--dry-run", "--set", set});
@@ -273,15 +273,15 @@ TEST_CASE("reproduce speech-table trains four models, and a second call continue
   const auto first = run_program(words);
   CAPTURE(first.err);
   REQUIRE(first.code == 0);
-  const auto table = json_of(first);
+  const auto table = parse_json_output(first);
   CHECK(contains(table["title"].get<std::string>(), "an4"));
   REQUIRE(table["rows"].size() == 4);
   CHECK(table["rows"][0]["name"] == "bilstm");
   CHECK(table["rows"][2]["cells"]["valid_per"]["paper"] == 9.33);
   for (const auto& row : table["rows"]) {
     const std::string run = row["trainings"][0]["run"];
-    const auto evaluated =
-        json_of(run_program({"eval", (dir / "out" / run).string(), "--checkpoint", "best", "--json"}));
+    const auto evaluated = parse_json_output(
+        run_program({"eval", (dir / "out" / run).string(), "--checkpoint", "best", "--json"}));
     CHECK(evaluated["phones"] > 0);
     CHECK(row["cells"]["test_per"]["mean"] == evaluated["per"]);
     CHECK(row["cells"]["test_per_processed"]["mean"] == evaluated["per_processed"]);
@@ -292,7 +292,7 @@ TEST_CASE("reproduce speech-table trains four models, and a second call continue
   CHECK(contains(read_file(dir / "out/table.csv"), "softmax,test_per,1,"));
   CHECK(contains(read_file(dir / "out/epochs.svg"), "validation PER"));
   CHECK(contains(read_file(dir / "out/time.svg"), "processor seconds"));
-  CHECK(json_of(run_program(words))["rows"] == table["rows"]);
+  CHECK(parse_json_output(run_program(words))["rows"] == table["rows"]);
 }
 
 TEST_CASE("reproduce speech-table refuses keys that it sets itself, and every corpus has configs") {
@@ -332,7 +332,7 @@ TEST_CASE("reproduce speech-scaling measures a step of each model at each length
                    "model.hidden=8"});
   CAPTURE(ran.err);
   REQUIRE(ran.code == 0);
-  const auto table = json_of(ran);
+  const auto table = parse_json_output(ran);
   REQUIRE(table["rows"].size() == 4);
   for (const auto& row : table["rows"])
     for (const char* column : {"milliseconds_100", "milliseconds_400", "mebibytes_200"})
@@ -357,14 +357,14 @@ TEST_CASE("an untrusted checkpoint cannot run shell commands: eval ignores allow
   const std::string recording = (dir / "corpus/train/a.wav").string();
   write_part("train", recording);
   write_part("test", recording);
-  Config config = tiny_speech_config(dir / "corpus");
+  Config config = make_tiny_speech_config(dir / "corpus");
   config.data.dataset = "kaldi";
   config.data.max_frames = 400;
   config.train.epochs = 1;
   const std::string run = trained(dir, config);
 
   write_part("test", "touch " + touched + "; cat " + recording + " |");
-  CheckpointContents contents = read_contents(run);
+  CheckpointContents contents = read_checkpoint_contents(run);
   contents.config_toml.insert(contents.config_toml.find("dataset = "), "allow_commands = true\n");
   save_checkpoint(run, contents);
   const fs::path foreign = fs::canonical(dir / "run/checkpoints/latest") / "config.toml";
@@ -413,7 +413,7 @@ TEST_CASE(
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
   const fs::path chosen = dir / "chosen", named = dir / "named";
-  Config config = tiny_speech_config(dir / "an4");
+  Config config = make_tiny_speech_config(dir / "an4");
   config.data.feature_cache = chosen.string();
   config.train.epochs = 1;
   const std::string run = trained(dir, config);

@@ -79,7 +79,7 @@ TEST_CASE("generate and score need only the checkpoint") {
   // The default mode and the mode "recompute" generate the same tokens.
   CHECK(generated(run, {"--prompt", "the ", "--length", "20", "--seed", "7", "--mode", "recompute"}) == text);
   write_file(run.dir / "lines", std::string("the cat\n\na dog"));
-  const auto scores = json_of(run.call({"score", (run.dir / "lines").string(), "--json"}));
+  const auto scores = parse_json_output(run.call({"score", (run.dir / "lines").string(), "--json"}));
   CHECK(scores["lines"] == 3);
   CHECK(scores["bytes"] == 8 + 1 + 6);
 }
@@ -103,7 +103,7 @@ TEST_CASE("sampling options restrict the draws") {
 TEST_CASE("generate --json reports the texts and the speed") {
   const TextRun run;
   const auto report =
-      json_of(run.call({"generate", "--json", "--prompt", "a ", "--length", "10", "--count", "2"}));
+      parse_json_output(run.call({"generate", "--json", "--prompt", "a ", "--length", "10", "--count", "2"}));
   CHECK(report["count"] == 2);
   CHECK(report["prompt"] == "a ");
   CHECK(report["length"] == 10);
@@ -155,11 +155,11 @@ TEST_CASE("score prints the bits that the library computes for a line and its en
   const TextRun run("softmax", "bytes");
   write_file(run.dir / "lines", std::string("the cat sat.\nso\n"));
   const std::string path = (run.dir / "lines").string();
-  const LoadedRun loaded = load_run({.path = run.path(), .sets = {}});
+  const LoadedRun loaded = load_run({.path = run.path(), .set_options = {}});
   double bits = 0;
-  for (const double nats : token_nats(*loaded.model, std::vector<int64_t>{'\n', 's', 'o', '\n'}))
+  for (const double nats : compute_token_nats(*loaded.model, std::vector<int64_t>{'\n', 's', 'o', '\n'}))
     bits += nats / std::log(2);
-  const auto report = json_of(run.call({"score", path, "--json"}));
+  const auto report = parse_json_output(run.call({"score", path, "--json"}));
   CHECK(std::abs(report["scores"][1]["bits"].get<double>() - bits) < 1e-4);
   CHECK(report["scores"][1]["bytes"] == 3);
   const ProgramResult text = run.call({"score", path});
@@ -184,21 +184,23 @@ TEST_CASE("errors of score contain the number of an unreadable line") {
 
 TEST_CASE("long lines are scored in overlapping windows") {
   const TextRun run("softmax", "bytes");
-  const LoadedRun loaded = load_run({.path = run.path(), .sets = {}});
+  const LoadedRun loaded = load_run({.path = run.path(), .set_options = {}});
   std::vector<int64_t> tokens;
   for (int i = 0; i < 130; ++i) tokens.push_back('a' + i % 7);
-  const auto nats = token_nats(*loaded.model, tokens);
+  const auto nats = compute_token_nats(*loaded.model, tokens);
   CHECK(nats.size() == 129);
-  const auto first = token_nats(*loaded.model, std::span(tokens).first(41));
+  const auto first = compute_token_nats(*loaded.model, std::span(tokens).first(41));
   for (size_t i = 0; i < first.size(); ++i) CHECK(std::abs(nats[i] - first[i]) < 1e-5);
   // The second window begins at token 20 and adds 20 predictions.
-  const auto second = token_nats(*loaded.model, std::span(tokens).subspan(20, 41));
+  const auto second = compute_token_nats(*loaded.model, std::span(tokens).subspan(20, 41));
   for (size_t i = 40; i < 60; ++i) CHECK(std::abs(nats[i] - second[i - 20]) < 1e-5);
 }
 
 TEST_CASE("eval states the context of its windows, and a carried state gives the losses of one window") {
   const TextRun run;
-  const auto eval = [&](const Words& options) { return json_of(run.call({"eval", "--json"}, options)); };
+  const auto eval = [&](const Words& options) {
+    return parse_json_output(run.call({"eval", "--json"}, options));
+  };
   const auto windows = eval({});
   CHECK(windows["context"] == "windows of 40 predictions, stride 40; all predictions are scored");
   CHECK(windows["tokens"] == windows["bytes"]);
@@ -224,7 +226,7 @@ TEST_CASE("without position features, texts may be longer than the windows of tr
       CAPTURE(attention);
       const TextRun run(attention, "bytes", positions);
       const Words options{"--json", "--prompt", std::string(50, 'a'), "--length", "200"};
-      const auto report = json_of(run.call({"generate"}, options));
+      const auto report = parse_json_output(run.call({"generate"}, options));
       CHECK(report["texts"][0].get<std::string>().size() >= 200);
       CHECK(report["window"] == 40);
       const auto state = [](const nlohmann::json& generated) {
@@ -233,13 +235,14 @@ TEST_CASE("without position features, texts may be longer than the windows of tr
       CHECK(state(report) == (attention == "linear" ? 2 * (8 * 8 + 8) * 4 : 2 * 40 * 16 * 4));
       Words whole = options;
       whole.insert(whole.end(), {"--window", "1000"});
-      CHECK(state(json_of(run.call({"generate"}, whole))) ==
+      CHECK(state(parse_json_output(run.call({"generate"}, whole))) ==
             (attention == "linear" ? 2 * (8 * 8 + 8) * 4 : 2 * 249 * 16 * 4));
       if (attention == "softmax") continue;
-      const auto carried = json_of(run.call({"eval", "--context", "carried", "--json"}));
+      const auto carried = parse_json_output(run.call({"eval", "--context", "carried", "--json"}));
       CHECK(carried["tokens"] == carried["bytes"]);
-      CHECK(carried["tokens"] == json_of(run.call({"eval", "--json"}))["tokens"]);
-      const auto parts = json_of(run.call({"eval", "--context", "carried", "--batch", "3", "--json"}));
+      CHECK(carried["tokens"] == parse_json_output(run.call({"eval", "--json"}))["tokens"]);
+      const auto parts =
+          parse_json_output(run.call({"eval", "--context", "carried", "--batch", "3", "--json"}));
       CHECK(parts["context"] == "state carried through 3 equal parts of the split");
       CHECK(std::abs(parts["bits_per_byte"].get<double>() - carried["bits_per_byte"].get<double>()) < 0.1);
     }
@@ -250,12 +253,12 @@ TEST_CASE("with a window, texts may exceed the positions of the model") {
     const TextRun run(attention);
     const Words options{"--json", "--prompt", "the cat sat.\n", "--length", "90",
                         "--seed", "4",        "--window",       "20"};
-    const auto report = json_of(run.call({"generate"}, options));
+    const auto report = parse_json_output(run.call({"generate"}, options));
     CHECK(report["texts"][0].get<std::string>().size() == 90);
     CHECK(report["window"] == 20);
     Words recompute = options;
     recompute.insert(recompute.end(), {"--mode", "recompute"});
-    CHECK(json_of(run.call({"generate"}, recompute))["texts"] == report["texts"]);
+    CHECK(parse_json_output(run.call({"generate"}, recompute))["texts"] == report["texts"]);
   }
 }
 

@@ -13,7 +13,7 @@ namespace tapeformer::test {
 
 // Returns a config for images of 7 x 7 pixels. `dataset` is Fashion-MNIST or another data set of 28 x 28
 // pixels.
-inline Config tiny_image_config(const std::string& dataset = "fashion-mnist") {
+inline Config make_tiny_image_config(const std::string& dataset = "fashion-mnist") {
   Config config;
   config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
   config.data = {.dataset = dataset, .batch_size = 4, .downscale = 4};
@@ -27,8 +27,8 @@ inline Config tiny_image_config(const std::string& dataset = "fashion-mnist") {
   return config;
 }
 
-inline Config tiny_sequence_config() {
-  Config config = tiny_image_config("copy");
+inline Config make_tiny_sequence_config() {
+  Config config = make_tiny_image_config("copy");
   config.data.downscale = 1;
   config.data.max_length = 16;
   config.model.type = "sequence";
@@ -41,28 +41,28 @@ inline void write_run(const std::filesystem::path& run_dir, const Config& config
   const auto parameters = model->parameters();
   std::filesystem::create_directories(run_dir);
   CheckpointContents contents;
-  contents.model = {parameters.begin(), parameters.end()};
+  contents.model_tensors = {parameters.begin(), parameters.end()};
   contents.state.step = step;
   contents.config_toml = to_toml(config);
   save_checkpoint(run_dir.string(), contents);
 }
 
 // Returns the contents of the newest checkpoint of the run.
-inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
+inline CheckpointContents read_checkpoint_contents(const std::filesystem::path& run_dir) {
   const std::string folder = find_checkpoint(run_dir.string(), false);
   CheckpointContents contents;
   const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
-  for (const auto& [key, entry] : model.entries()) contents.model[key] = model.read(key);
-  for (const auto& [key, entry] : optimizer.entries()) contents.optimizer[key] = optimizer.read(key);
-  contents.state = Checkpoint(folder).state();
+  for (const auto& [key, entry] : model.entries()) contents.model_tensors[key] = model.read(key);
+  for (const auto& [key, entry] : optimizer.entries()) contents.optimizer_tensors[key] = optimizer.read(key);
+  contents.state = Checkpoint(folder).read_state();
   contents.config_toml = read_file(folder + "/config.toml");
   return contents;
 }
 
 // Sets all elements of the parameter `name` in the newest checkpoint to `value`.
 inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
-  CheckpointContents contents = read_contents(run_dir);
-  contents.model.at(name).fill(value);
+  CheckpointContents contents = read_checkpoint_contents(run_dir);
+  contents.model_tensors.at(name).fill(value);
   save_checkpoint(run_dir.string(), contents);
 }
 

@@ -23,7 +23,7 @@ std::string trained_on_tones(const fs::path& dir, int64_t epochs = 15,
                              const std::string& attention = "linear", int64_t seed = 3) {
   fs::create_directories(dir);
   write_tiny_recordings(dir / "corpus", 40, 6);
-  Config config = tiny_recordings_config(dir / "corpus");
+  Config config = make_tiny_recordings_config(dir / "corpus");
   config.run.seed = seed;
   config.train.epochs = epochs;
   config.model.attention = {attention};
@@ -62,14 +62,14 @@ TEST_CASE("transcribe --stream of recordings equals the parallel form, in phones
   std::vector<std::string> files;
   for (int i = 0; i < 6; ++i)
     files.push_back((dir / ("corpus/test/u100" + std::to_string(i) + ".wav")).string());
-  const auto samples = phone_tones("ABCAC", 99);
+  const auto samples = make_phone_tones("ABCAC", 99);
   files.push_back((dir / "rate.wav").string());
-  write_wav(files.back(), phone_tones("ABCAC", 99, 11025), 11025);
+  write_wav(files.back(), make_phone_tones("ABCAC", 99, 11025), 11025);
   const auto rows = [&](const std::vector<std::string>& more) {
     std::vector<std::string> words = {"transcribe", run, "--json"};
     words.insert(words.end(), files.begin(), files.end());
     words.insert(words.end(), more.begin(), more.end());
-    return json_of(run_program(words))["files"];
+    return parse_json_output(run_program(words))["files"];
   };
   const auto resample = std::vector<std::string>{"--set", "data.resample=true"};
   auto streaming = resample;
@@ -116,15 +116,15 @@ TEST_CASE("transcribe --stream reads WAV and raw samples from standard input, al
   const std::string run = trained_on_tones(dir.path());
   std::string phones;
   for (int i = 0; i < 40; ++i) phones += "ABC"[i * i % 3];
-  const auto samples = phone_tones(phones, 5);  // 8 s; the model was trained on 1 s
+  const auto samples = make_phone_tones(phones, 5);  // 8 s; the model was trained on 1 s
   write_wav(dir / "long.wav", samples, 8000);
   write_file(dir / "long.raw", raw_samples(samples));
   const auto file =
-      json_of(run_program({"transcribe", run, (dir / "long.wav").string(), "--stream", "--json"}));
+      parse_json_output(run_program({"transcribe", run, (dir / "long.wav").string(), "--stream", "--json"}));
   REQUIRE(file["files"][0]["phones"].size() > 20);
-  const auto wav =
-      json_of(run_program({"transcribe", run, "-", "--stream", "--json"}, "", (dir / "long.wav").string()));
-  const auto raw = json_of(
+  const auto wav = parse_json_output(
+      run_program({"transcribe", run, "-", "--stream", "--json"}, "", (dir / "long.wav").string()));
+  const auto raw = parse_json_output(
       run_program({"transcribe", run, "-", "--stream", "--raw", "--json"}, "", (dir / "long.raw").string()));
   CHECK(wav["files"][0]["file"] == "-");
   CHECK(wav["files"][0]["phones"] == file["files"][0]["phones"]);
@@ -151,7 +151,7 @@ TEST_CASE("transcribe --stream prints a phone before the input ends") {
   const std::string run = trained_on_tones(dir.path());
   const std::string pipe = (dir / "pipe").string(), out = (dir / "out").string();
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-  const std::string bytes = raw_samples(phone_tones("ABC", 7));
+  const std::string bytes = raw_samples(make_phone_tones("ABC", 7));
   // Opens the pipe for reading and writing, so that opening does not block.
   const int end = open(pipe.c_str(), O_RDWR | O_CLOEXEC);
   REQUIRE(end >= 0);
@@ -168,11 +168,11 @@ TEST_CASE("transcribe --stream prints a phone before the input ends") {
   CHECK(!contains(read_file(out), "-\t"));
   REQUIRE(write(end, bytes.data() + half, bytes.size() - half) == static_cast<ssize_t>(bytes.size() - half));
   close(end);
-  CHECK(exit_code_of(child) == 0);
-  write_wav(dir / "whole.wav", phone_tones("ABC", 7), 8000);
+  CHECK(wait_for_exit_code(child) == 0);
+  write_wav(dir / "whole.wav", make_phone_tones("ABC", 7), 8000);
   const std::string whole = (dir / "whole.wav").string();
   const auto phones =
-      json_of(run_program({"transcribe", run, whole, "--stream", "--json"}))["files"][0]["phones"];
+      parse_json_output(run_program({"transcribe", run, whole, "--stream", "--json"}))["files"][0]["phones"];
   REQUIRE(phones.size() > 1);
   CHECK(contains(read_file(out), "-\t" + join_words(phones.get<Words>()) + "\n"));
 }
@@ -190,7 +190,7 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
   for (int clip = 0; clip < 60; ++clip) {
     std::string phones;
     for (int i = 0; i <= clip % 4; ++i) phones += "ABC"[(clip * 5 + i * (clip / 4 + 1)) % 3];
-    const std::vector<float> samples = phone_tones(phones, 500 + static_cast<uint64_t>(clip));
+    const std::vector<float> samples = make_phone_tones(phones, 500 + static_cast<uint64_t>(clip));
     parts.push_back((dir / ("part" + std::to_string(clip) + ".wav")).string());
     write_wav(parts.back(), samples, 8000);
     said.emplace_back();
@@ -241,7 +241,7 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
 TEST_CASE("bench stream reports error rates of streams and of single recordings") {
   const TempDir dir;
   const std::string run = trained_on_tones(dir.path(), 60);
-  const auto report = json_of(
+  const auto report = parse_json_output(
       run_program({"bench", "stream", "--run", run, "--seconds", "3,20", "--pause", "0.5", "--json"}));
   CHECK(report["recordings"] == 6);
   REQUIRE(report["streams"].size() == 2);
@@ -274,12 +274,12 @@ TEST_CASE("bench stream runs the commands of wav.scp with --allow-commands") {
     if (allowed) words.emplace_back("--allow-commands");
     return run_program(words);
   };
-  const auto files = json_of(figures(false));
+  const auto files = parse_json_output(figures(false));
   write_file(dir / "corpus/test/wav.scp", commands);
   const auto refused = figures(false);
   CHECK(refused.code == 3);
   CHECK(contains(refused.err, "commands are run only if allow_commands is set"));
-  const auto piped = json_of(figures(true));
+  const auto piped = parse_json_output(figures(true));
   CHECK(piped["recordings"] == 6);
   CHECK(piped["streams"][0]["per_stream"] == files["streams"][0]["per_stream"]);
   const auto wrong = run_program({"bench", "stream", "--run", run, "--seconds", "x"});

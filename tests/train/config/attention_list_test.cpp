@@ -15,12 +15,12 @@ const std::string kPattern =
 
 Config load_list(const std::string& path, const std::vector<std::string>& sets = {},
                  const ConfigLoadOptions& options = {}) {
-  return load_config(path, sets, test_catalogue(), options);
+  return load_config(path, sets, make_test_catalogue(), options);
 }
 
 std::string list_error(const std::string& text, const std::vector<std::string>& sets = {}) {
   const TempFolder folder;
-  return config_error(folder.write("a.toml", text + "[train]\nsteps = 5\n"), sets);
+  return find_config_error(folder.write("a.toml", text + "[train]\nsteps = 5\n"), sets);
 }
 
 }  // namespace
@@ -37,11 +37,11 @@ TEST_CASE("a list of attention kinds has one table per kind, and its resolved co
   CHECK(contains(text, "\n[attention.linear]\nchunk = 8\n"));
   CHECK(contains(text, "\n[attention.lsh]\nexact = true\n"));
   const Config again = load_list(folder.write("b.toml", text));
-  CHECK(differing_keys(config, again).empty());
+  CHECK(find_differing_keys(config, again).empty());
   CHECK(to_toml(again) == text);
-  CHECK(config_value_text(config, "attention.lsh.rounds") == "3");
-  CHECK(why_unused(config, "attention.lsh.rounds", test_catalogue()).empty());
-  CHECK(why_unused(config, "attention.lsh.chunk", test_catalogue()) ==
+  CHECK(format_config_value(config, "attention.lsh.rounds") == "3");
+  CHECK(explain_unused_key(config, "attention.lsh.rounds", make_test_catalogue()).empty());
+  CHECK(explain_unused_key(config, "attention.lsh.chunk", make_test_catalogue()) ==
         "no kind of model.attention has such a key");
 }
 
@@ -62,7 +62,7 @@ TEST_CASE("options of a kind are kept if a list contains the kind, and other opt
       folder.write("a.toml", "extends = \"base.toml\"\n[model]\nattention = [\"softmax\", \"lsh\"]\n");
   CHECK(load_list(path).attention.at("lsh").get<int64_t>("rounds") == 3);
   CHECK(load_list(folder.write("b.toml", kPattern), {"model.attention=softmax"}).attention.size() == 1);
-  CHECK(differing_keys(load_list(path), load_list(folder.path("base.toml"))) ==
+  CHECK(find_differing_keys(load_list(path), load_list(folder.path("base.toml"))) ==
         std::vector<std::string>{"run.name", "model.attention", "attention.exact", "attention.labels",
                                  "attention.lsh.exact", "attention.lsh.labels", "attention.lsh.rounds",
                                  "attention.lsh.weights", "attention.rounds", "attention.weights"});
@@ -121,10 +121,11 @@ TEST_CASE("a value for the table of an attention kind is an error that names an 
 }
 
 TEST_CASE("help finds the table and the options of an attention kind") {
-  const std::string help = config_help(test_catalogue(), "attention.lsh");
+  const std::string help = format_config_help(make_test_catalogue(), "attention.lsh");
   CHECK(help.starts_with(
       "[attention]  # where model.attention = \"lsh\"; in lists: [attention.lsh]\n  rounds = 1"));
   CHECK(!contains(help, "feature_map"));
-  CHECK(contains(config_help(test_catalogue(), "attention.linear.eps"), "added to the denominator"));
-  CHECK(contains(config_help(test_catalogue(), "attention.softmax"), "\"softmax\""));
+  CHECK(contains(format_config_help(make_test_catalogue(), "attention.linear.eps"),
+                 "added to the denominator"));
+  CHECK(contains(format_config_help(make_test_catalogue(), "attention.softmax"), "\"softmax\""));
 }

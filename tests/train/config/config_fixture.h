@@ -25,7 +25,7 @@ class TempFolder {
   test::TempDir dir_;
 };
 
-inline AttentionCatalogue test_catalogue() {
+inline AttentionCatalogue make_test_catalogue() {
   return {{"softmax", "linear", "lsh"},
           [](const std::string& kind) -> std::vector<OptionSpec> {
             if (kind == "softmax") return {};
@@ -42,13 +42,13 @@ inline AttentionCatalogue test_catalogue() {
                     {.name = "labels", .default_value = std::vector<std::string>{"a"}, .help = "of rounds"}};
           },
           nullptr,
-          model_problems};
+          find_model_problems};
 }
 
 // Returns the message of the ConfigError that loading a config file throws, or "" if it does not throw.
-inline std::string config_error(const std::string& path, const std::vector<std::string>& sets = {}) {
+inline std::string find_config_error(const std::string& path, const std::vector<std::string>& sets = {}) {
   try {
-    load_config(path, sets, test_catalogue());
+    load_config(path, sets, make_test_catalogue());
   } catch (const ConfigError& error) {
     return error.what();
   }

@@ -11,7 +11,7 @@ namespace {
 const std::string kMinimal = "[train]\nsteps = 5\n";
 
 Config load(const std::string& path, const std::vector<std::string>& sets = {}) {
-  return load_config(path, sets, test_catalogue());
+  return load_config(path, sets, make_test_catalogue());
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ steps = 3
 )"));
   const std::string text = to_toml(config);
   const Config again = load(folder.write("b.toml", text));
-  CHECK(differing_keys(config, again).empty());
+  CHECK(find_differing_keys(config, again).empty());
   CHECK(again.optimizer.lr == 0.30000000000000004);
   CHECK(again.run.name == "quo\"te \\ \x7f é");
   CHECK(again.attention.at("lsh").get<std::vector<std::string>>("labels") ==
@@ -100,18 +100,19 @@ steps = 3
     CHECK_MESSAGE(text.find(key) == std::string::npos, key);
 }
 
-TEST_CASE("differing_keys() and config_value_text() describe the differences of configs") {
+TEST_CASE("find_differing_keys() and format_config_value() describe the differences of configs") {
   TempFolder folder;
   const Config a = load(folder.write("a.toml", kMinimal));
   const Config b = load(folder.path("a.toml"), {"model.layers=2", "attention.chunk=32", "optimizer.lr=1"});
-  CHECK(differing_keys(a, b) == std::vector<std::string>{"model.layers", "attention.chunk", "optimizer.lr"});
-  CHECK(config_value_text(b, "model.layers") == "2");
-  CHECK(config_value_text(b, "optimizer.lr") == "1.0");
-  CHECK(config_value_text(b, "attention.feature_map") == "\"elu\"");
-  CHECK_THROWS_AS(config_value_text(b, "model.laers"), std::out_of_range);
+  CHECK(find_differing_keys(a, b) ==
+        std::vector<std::string>{"model.layers", "attention.chunk", "optimizer.lr"});
+  CHECK(format_config_value(b, "model.layers") == "2");
+  CHECK(format_config_value(b, "optimizer.lr") == "1.0");
+  CHECK(format_config_value(b, "attention.feature_map") == "\"elu\"");
+  CHECK_THROWS_AS(format_config_value(b, "model.laers"), std::out_of_range);
   const Config c = load(folder.path("a.toml"), {"model.attention=softmax"});
-  CHECK(differing_keys(a, c) == std::vector<std::string>{"model.attention", "attention.chunk",
-                                                         "attention.eps", "attention.feature_map"});
+  CHECK(find_differing_keys(a, c) == std::vector<std::string>{"model.attention", "attention.chunk",
+                                                              "attention.eps", "attention.feature_map"});
 }
 
 TEST_CASE("extends merges tables key by key, relative to the extending file, in chains") {
@@ -176,7 +177,7 @@ TEST_CASE("--set parses TOML values and bare words, and the last value applies")
 }
 
 TEST_CASE("help lists every key with its default, range and choices") {
-  const std::string help = config_help(test_catalogue());
+  const std::string help = format_config_help(make_test_catalogue());
   CHECK(help.find("batch_size = 10\n      sequences per batch, summed over all processes (an integer from 1 "
                   "to 1048576)") != std::string::npos);
   CHECK(help.find("betas = [0.9, 0.999]") != std::string::npos);

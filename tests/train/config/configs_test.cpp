@@ -22,7 +22,7 @@ Config load_file(const fs::path& path) {
   if (name.starts_with("timit-") || name.starts_with("librispeech-") || name.starts_with("kaldi-") ||
       name.starts_with("imagenet64-"))
     sets.emplace_back("data.path=/corpus");
-  return load_config(path.string(), sets, attention_catalogue());
+  return load_config(path.string(), sets, make_attention_catalogue());
 }
 
 }  // namespace

@@ -97,8 +97,8 @@ std::vector<double> outcome(const Config& config) {
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
   const TrainResult result = trainer.run();
   std::vector<double> numbers = {result.evaluation->criterion,
-                                 metric_number(result.evaluation->metrics, "loss_nats", 0),
-                                 static_cast<double>(result.evaluation->examples)};
+                                 get_metric_number(result.evaluation->metrics, "loss_nats", 0),
+                                 static_cast<double>(result.evaluation->example_count)};
   for (const auto& [name, parameter] : trainer.model().parameters())
     for (const double weight : parameter.to_vector()) numbers.push_back(weight);
   return numbers;
@@ -123,12 +123,12 @@ void complete(const std::string& name, Config& config) {
 void check_scopes(const Config& config) {
   const std::vector<double> before = outcome(config);
   CHECK(outcome(config) == before);
-  for (const SchemaKey& key : config_schema(attention_catalogue())) {
+  for (const SchemaKey& key : make_config_schema(make_attention_catalogue())) {
     if (kDeciding.contains(key.name())) continue;
     Config changed = config;
     key.set(changed, other_value(key, config));
-    INFO(key.name() << " = " << config_value_text(changed, key.name()));
-    if (key.broken_condition(config)) {
+    INFO(key.name() << " = " << format_config_value(changed, key.name()));
+    if (key.find_unmet_condition(config)) {
       CHECK(outcome(changed) == before);
     } else if (!kNeutral.contains(key.name())) {
       complete(key.name(), changed);
@@ -195,7 +195,7 @@ TEST_CASE("the config keys that a training on speech uses change its result, and
   const QuietLog quiet;
   const TempDir dir;
   write_tiny_an4(dir / "an4", 9, 6);
-  Config config = tiny_speech_config(dir / "an4", "transformer");
+  Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.data.batch_size = 3;
   config.data.eval_limit = 4;
   config.train.epochs = 0;

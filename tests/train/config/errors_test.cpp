@@ -11,7 +11,7 @@ namespace {
 // `text`.
 std::string error_of(const std::string& text, const std::vector<std::string>& sets = {}) {
   TempFolder folder;
-  std::string error = config_error(folder.write("a.toml", "[train]\nsteps = 5\n" + text), sets);
+  std::string error = find_config_error(folder.write("a.toml", "[train]\nsteps = 5\n" + text), sets);
   const std::string prefix = folder.path("");  // removed from the message, which then begins with "a.toml:"
   for (size_t at; (at = error.find(prefix)) != std::string::npos;) error.erase(at, prefix.size());
   return error;
@@ -29,9 +29,9 @@ TEST_CASE("the error about an unknown key has its position and a suggestion") {
 TEST_CASE("the error about a key of another table suggests this table") {
   CHECK(error_of("lr = 1e-3\n") == "a.toml:3:1: unknown key train.lr; did you mean optimizer.lr?");
   TempFolder folder;
-  CHECK(config_error(folder.write("a.toml",
-                                  "seed = 3\n"
-                                  "train.steps = 4\n")) ==
+  CHECK(find_config_error(folder.write("a.toml",
+                                       "seed = 3\n"
+                                       "train.steps = 4\n")) ==
         folder.path("a.toml") + ":1:1: unknown key seed outside of all tables; did you mean run.seed?");
 }
 
@@ -71,7 +71,7 @@ TEST_CASE("the error about a value of the wrong type names the expected and the 
 
 TEST_CASE("a table that is written as a value or as a list of tables is an error") {
   TempFolder folder;
-  CHECK(config_error(folder.write("a.toml", "data = 3\ntrain.steps = 4\n")) ==
+  CHECK(find_config_error(folder.write("a.toml", "data = 3\ntrain.steps = 4\n")) ==
         folder.path("a.toml") + ":1:8: data: expected a table, got integer 3");
   CHECK(error_of("[[data]]\nlimit = 3\n").find("data: expected a table, got a list of 1") !=
         std::string::npos);
@@ -120,18 +120,19 @@ TEST_CASE("the error about a duplicate key or table has the position of the seco
   CHECK(error_of("[optimizer]\nbetas = [0.9, 0.99]\nbetas = [0.9,\n 0.99]\n") ==
         "a.toml:5:1: duplicate key betas");
   TempFolder folder;
-  CHECK(config_error(folder.write("a.toml", "train = {steps = 1, steps = 2}\n")) ==
+  CHECK(find_config_error(folder.write("a.toml", "train = {steps = 1, steps = 2}\n")) ==
         folder.path("a.toml") + ":1:21: duplicate key steps");
-  CHECK(config_error(folder.write("a.toml", "train = {steps = 1, steps = 2, steps = 3, epochs = -1}\n")) ==
-        folder.path("a.toml") + ":1:21: duplicate key steps\n" + folder.path("a.toml") +
-            ":1:32: duplicate key steps\n" + folder.path("a.toml") +
-            ":1:52: train.epochs: expected a number from 0 to 1e+09, got integer -1");
+  CHECK(
+      find_config_error(folder.write("a.toml", "train = {steps = 1, steps = 2, steps = 3, epochs = -1}\n")) ==
+      folder.path("a.toml") + ":1:21: duplicate key steps\n" + folder.path("a.toml") +
+          ":1:32: duplicate key steps\n" + folder.path("a.toml") +
+          ":1:52: train.epochs: expected a number from 0 to 1e+09, got integer -1");
 }
 
 TEST_CASE("one error reports all unknown, ill-typed, out-of-range and duplicate keys, in order") {
   TempFolder folder;
   folder.write("base.toml", "[model]\nlayres = 3\n");
-  const std::string error = config_error(folder.write("a.toml", R"(extends = "base.toml"
+  const std::string error = find_config_error(folder.write("a.toml", R"(extends = "base.toml"
 [data]
 bach_size = 1
 shuffle = "no"
@@ -144,7 +145,7 @@ symbols = 0
 [model]
 norm = "pots"
 )"),
-                                         {"model.heads=0", "nonsense"});
+                                              {"model.heads=0", "nonsense"});
   const std::string a = folder.path("a.toml"), base = folder.path("base.toml");
   CHECK(error ==
         a + ":3:1: unknown key data.bach_size; did you mean data.batch_size?\n" + a +
@@ -181,16 +182,16 @@ TEST_CASE(
   TempFolder folder;
   const std::string a = folder.path("a.toml"), b = folder.path("b.toml");
   folder.write("a.toml", "\nextends = \"none.toml\"\n[train]\nsteps = 1\n");
-  CHECK(config_error(a) ==
+  CHECK(find_config_error(a) ==
         a + ":2:11: extends: " + folder.path("none.toml") + " cannot be read: No such file or directory");
   folder.write("a.toml", "extends = \"b.toml\"\n[train]\nsteps = 1\n");
   folder.write("b.toml", "extends = \"./a.toml\"\n");
-  CHECK(config_error(a) ==
+  CHECK(find_config_error(a) ==
         b + ":1:11: extends: files extend each other in a cycle: a.toml -> b.toml -> a.toml");
   folder.write("a.toml", "extends = \"a.toml\"\n[train]\nsteps = 1\n");
-  CHECK(config_error(a).find("cycle: a.toml -> a.toml") != std::string::npos);
+  CHECK(find_config_error(a).find("cycle: a.toml -> a.toml") != std::string::npos);
   folder.write("a.toml", "extends = 3\n[train]\nsteps = 1\n");
-  CHECK(config_error(a) == a + ":1:11: extends: expected a string, got integer 3");
+  CHECK(find_config_error(a) == a + ":1:11: extends: expected a string, got integer 3");
 }
 
 TEST_CASE("errors about --set name the option") {
@@ -211,19 +212,20 @@ TEST_CASE("errors about --set name the option") {
 TEST_CASE("errors about missing, binary and huge files name the file") {
   TempFolder folder;
   const std::string none = folder.path("none.toml");
-  CHECK(config_error(none) == none + ": cannot be read: No such file or directory");
-  CHECK(config_error(folder.path("")).find("is a folder") != std::string::npos);
-  CHECK(config_error(folder.write("nul", std::string("[data]\n\0x", 9))).find("is not a text file") !=
+  CHECK(find_config_error(none) == none + ": cannot be read: No such file or directory");
+  CHECK(find_config_error(folder.path("")).find("is a folder") != std::string::npos);
+  CHECK(find_config_error(folder.write("nul", std::string("[data]\n\0x", 9))).find("is not a text file") !=
         std::string::npos);
-  CHECK(config_error(folder.write("latin", "x = \"\xe9\xff\"\n")).find("latin:1:") != std::string::npos);
-  CHECK(config_error(folder.write("huge", std::string(2 << 20, '\n'))).find("larger than 1 MiB") !=
+  CHECK(find_config_error(folder.write("latin", "x = \"\xe9\xff\"\n")).find("latin:1:") != std::string::npos);
+  CHECK(find_config_error(folder.write("huge", std::string(2 << 20, '\n'))).find("larger than 1 MiB") !=
         std::string::npos);
-  CHECK(config_error(folder.write("long", std::string(5000, 'x'))).find("line longer than") !=
+  CHECK(find_config_error(folder.write("long", std::string(5000, 'x'))).find("line longer than") !=
         std::string::npos);
   std::string deep = "a";
   for (int i = 0; i < 2000; ++i) deep += ".a";
-  CHECK(config_error(folder.write("deep", deep + " = 1\n")).find("unknown table [a]") != std::string::npos);
-  CHECK(config_error(folder.write("lists", "x = " + std::string(4000, '[') + "\n")).find("lists:1:") !=
+  CHECK(find_config_error(folder.write("deep", deep + " = 1\n")).find("unknown table [a]") !=
+        std::string::npos);
+  CHECK(find_config_error(folder.write("lists", "x = " + std::string(4000, '[') + "\n")).find("lists:1:") !=
         std::string::npos);
 }
 
@@ -231,7 +233,7 @@ TEST_CASE("a pipe instead of a config is an error and does not block") {
   TempFolder folder;
   const std::string pipe = folder.path("pipe.toml");
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK(config_error(pipe) == pipe + ": is a pipe, expected a config file");
+  CHECK(find_config_error(pipe) == pipe + ": is a pipe, expected a config file");
 }
 
 TEST_CASE("random bytes cause an error that names the file, and no crash") {
@@ -244,8 +246,8 @@ TEST_CASE("random bytes cause an error that names the file, and no crash") {
       state = state * 6364136223846793005ULL + 1442695040888963407ULL;
       text += alphabet[(state >> 33) % alphabet.size()];
     }
-    CHECK_MESSAGE(config_error(folder.write("noise.toml", text)).find("noise.toml:") != std::string::npos,
-                  text);
+    CHECK_MESSAGE(
+        find_config_error(folder.write("noise.toml", text)).find("noise.toml:") != std::string::npos, text);
   }
 }
 
@@ -253,11 +255,11 @@ TEST_CASE("contradictions between keys of the length, the data set, the schedule
   TempFolder folder;
   const std::string a = folder.path("a.toml");
   folder.write("a.toml", "[train]\nsteps = 1\nepochs = 1\n");
-  CHECK(config_error(a).find(a + ":3:10: train.epochs: both train.steps and train.epochs") == 0);
+  CHECK(find_config_error(a).find(a + ":3:10: train.epochs: both train.steps and train.epochs") == 0);
   folder.write("a.toml", "[run]\n[train]\nlog_every = 1\n");
-  CHECK(config_error(a).find(a + ":2:2: train.steps: neither train.steps nor train.epochs") == 0);
+  CHECK(find_config_error(a).find(a + ":2:2: train.steps: neither train.steps nor train.epochs") == 0);
   folder.write("a.toml", "");
-  CHECK(config_error(a).find(a + ":1:1: train.steps: neither") == 0);
+  CHECK(find_config_error(a).find(a + ":1:1: train.steps: neither") == 0);
   CHECK(error_of("[data]\ndataset = \"copy\"\n") ==
         "a.toml:1:1: model.type: data set \"copy\" needs type \"sequence\", got \"image\"");
   CHECK(
@@ -316,16 +318,17 @@ TEST_CASE("contradictions between keys of reversible layers, chunks or axial pos
 TEST_CASE("text that is not UTF-8 is refused before training: files, --set and the name of the config file") {
   TempFolder folder;
   const auto path = folder.write("run.toml", "[train]\nsteps = 1\n");
-  CHECK(config_error(path) == "");
-  CHECK(config_error(path, {"run.name=caf\xc3\xa9"}) == "");
-  CHECK(config_error(path, {"run.name=caf\xe9"}).find("is not valid UTF-8") != std::string::npos);
-  CHECK(config_error(path, {"data.path=\"/data/\xff\""}).find("is not valid UTF-8") != std::string::npos);
-  const auto in_file = folder.write("bytes.toml", "[train]\nsteps = 1\n[run]\nname = \"caf\xe9\"\n");
-  CHECK(config_error(in_file).starts_with(in_file + ":4:"));
-  const auto named = folder.write("caf\xe9.toml", "[train]\nsteps = 1\n");
-  CHECK(config_error(named).find("run.name: the name of the config file is not valid UTF-8") !=
+  CHECK(find_config_error(path) == "");
+  CHECK(find_config_error(path, {"run.name=caf\xc3\xa9"}) == "");
+  CHECK(find_config_error(path, {"run.name=caf\xe9"}).find("is not valid UTF-8") != std::string::npos);
+  CHECK(find_config_error(path, {"data.path=\"/data/\xff\""}).find("is not valid UTF-8") !=
         std::string::npos);
-  CHECK(config_error(named, {"run.name=plain"}) == "");
+  const auto in_file = folder.write("bytes.toml", "[train]\nsteps = 1\n[run]\nname = \"caf\xe9\"\n");
+  CHECK(find_config_error(in_file).starts_with(in_file + ":4:"));
+  const auto named = folder.write("caf\xe9.toml", "[train]\nsteps = 1\n");
+  CHECK(find_config_error(named).find("run.name: the name of the config file is not valid UTF-8") !=
+        std::string::npos);
+  CHECK(find_config_error(named, {"run.name=plain"}) == "");
 }
 
 TEST_CASE("data.eval_context and data.shuffle are errors if data.streams is true") {

@@ -58,7 +58,7 @@ Config load(const std::string& name, const fs::path& corpus, std::vector<std::st
   sets.insert(sets.end(), {"data.path=\"" + corpus.string() + "\"", "data.max_frames=400", "model.layers=1",
                            "run.device=cpu", "run.threads=1"});
   return load_config((fs::path(SOURCE_DIR) / "configs/speech" / (name + ".toml")).string(), sets,
-                     attention_catalogue());
+                     make_attention_catalogue());
 }
 
 }  // namespace
@@ -87,16 +87,17 @@ TEST_CASE("speech configs: TIMIT, LibriSpeech and Kaldi directories are read, an
       INFO(row.corpus << " " << model);
       const Config config = load(std::string(row.corpus) + "-" + model, folder, row.sets);
       CHECK(config.data.dataset == row.corpus);
-      CHECK(speech_evaluation_split(config, "") == row.split);
-      const DryRun step =
+      CHECK(choose_speech_evaluation_split(config, "") == row.split);
+      const DryRunResult step =
           Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).dry_run();
-      CHECK(step.training_examples == row.train);
-      CHECK(step.evaluation_examples == row.evaluation);
+      CHECK(step.training_example_count == row.train);
+      CHECK(step.evaluation_example_count == row.evaluation);
       CHECK(step.loss > 0);
       CHECK_FALSE(fs::exists(dir / "run"));
-      const SpeechDescription description = describe(make_speech_part(config, "train", "", nullptr));
-      CHECK(description.phones.class_count() == row.classes);
-      CHECK(description.dims == 40);
+      const SpeechDescription description =
+          describe_speech_part(make_speech_part(config, "train", "", nullptr));
+      CHECK(description.phone_table.class_count() == row.classes);
+      CHECK(description.feature_dim == 40);
       CHECK_FALSE(read_speech_part(config, "test", "").utterances.empty());
     }
   }
@@ -125,7 +126,7 @@ TEST_CASE("speech configs: a part is read only from the folder in its setting") 
   CHECK_THROWS_AS(count("data.test_part=test-clean", "test"), DataError);
   // If the folder in data.valid_part is missing, training does not use the test set instead.
   const Config config = load("librispeech-linear", folder, {"data.valid_part=dev-other"});
-  CHECK(contains(message_of<DataError>([&] { speech_evaluation_split(config, ""); }),
+  CHECK(contains(message_of<DataError>([&] { choose_speech_evaluation_split(config, ""); }),
                  (folder / "dev-other").string() + ": no such folder; data.valid_part"));
 }
 
@@ -135,7 +136,7 @@ TEST_CASE("speech configs: commands in wav.scp need permission from the command 
   write_file(dir / "kaldi/train/wav.scp", "a cat " + (dir / "kaldi/train/a.wav").string() + " |\nb b.wav\n");
   const Config config = load("kaldi-linear", dir / "kaldi", {});
   const auto read = [&](const DataAccess& data) {
-    return make_speech_part(config, "train", data, nullptr).usable.size();
+    return make_speech_part(config, "train", data, nullptr).usable_indices.size();
   };
   CHECK(contains(message_of<DataError>([&] { read(""); }),
                  "wav.scp:1: a command instead of a file; commands are run only if allow_commands is set"));

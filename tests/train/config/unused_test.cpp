@@ -27,22 +27,22 @@ const std::string kLstm =
 
 std::string set_error(const std::string& text, const std::vector<std::string>& sets) {
   const TempFolder folder;
-  return config_error(folder.write("a.toml", text), sets);
+  return find_config_error(folder.write("a.toml", text), sets);
 }
 
 Config load_with(const std::string& path, const std::vector<std::string>& sets = {},
                  const ConfigLoadOptions& options = {}) {
-  return load_config(path, sets, test_catalogue(), options);
+  return load_config(path, sets, make_test_catalogue(), options);
 }
 
 using Names = std::set<std::string>;
 
 Names unused_keys(const std::string& text, const std::vector<std::string>& sets = {}) {
   const TempFolder folder;
-  const Config config = load_config(folder.write("a.toml", text), sets, attention_catalogue());
+  const Config config = load_config(folder.write("a.toml", text), sets, make_attention_catalogue());
   Names names;
-  for (const SchemaKey& key : config_schema(attention_catalogue()))
-    if (!why_unused(config, key.name(), attention_catalogue()).empty()) names.insert(key.name());
+  for (const SchemaKey& key : make_config_schema(make_attention_catalogue()))
+    if (!explain_unused_key(config, key.name(), make_attention_catalogue()).empty()) names.insert(key.name());
   return names;
 }
 
@@ -116,12 +116,12 @@ TEST_CASE("a key in the file that the config does not use is an error") {
   const TempFolder folder;
   const auto path =
       folder.write("a.toml", "[train]\nsteps = 5\n[data]\ndownscale = 2\npath = \"x\"\nsymbols = 3\n");
-  CHECK(config_error(path) == path +
-                                  ":5:1: data.path: belongs to data sets of speech and the data sets "
-                                  "\"images\" and \"text\", and data.dataset is \"mnist\"\n" +
-                                  path +
-                                  ":6:1: data.symbols: belongs to the data sets \"copy\" and "
-                                  "\"duplication\", and data.dataset is \"mnist\"");
+  CHECK(find_config_error(path) == path +
+                                       ":5:1: data.path: belongs to data sets of speech and the data sets "
+                                       "\"images\" and \"text\", and data.dataset is \"mnist\"\n" +
+                                       path +
+                                       ":6:1: data.symbols: belongs to the data sets \"copy\" and "
+                                       "\"duplication\", and data.dataset is \"mnist\"");
 }
 
 TEST_CASE("inherited keys and defaults in files may be without effect") {
@@ -152,29 +152,30 @@ TEST_CASE("a key of the file that loses its effect through --set is allowed") {
   CHECK(load_with(devices).run.tf32);
   CHECK_FALSE(load_with(devices, {}, {.device = "cpu"}).run.tf32);
   // --set may set the default value of a key without effect, but no other value.
-  CHECK(config_error(devices, {"run.device=cpu", "run.tf32=false"}) == "");
-  CHECK(contains(config_error(devices, {"run.device=cpu", "run.tf32=true"}), "--set run.tf32: belongs to"));
+  CHECK(find_config_error(devices, {"run.device=cpu", "run.tf32=false"}) == "");
+  CHECK(contains(find_config_error(devices, {"run.device=cpu", "run.tf32=true"}),
+                 "--set run.tf32: belongs to"));
 }
 
 TEST_CASE("configs of earlier versions load, although they contain keys without effect") {
   const TempFolder folder;
   const Config config = load_with(folder.write("a.toml", kLstm));
   std::string text, table;
-  for (const SchemaKey& key : config_schema(AttentionCatalogue{})) {
-    if (key.table != table) text += "[" + key.table + "]\n";
-    table = key.table;
+  for (const SchemaKey& key : make_config_schema(AttentionCatalogue{})) {
+    if (key.table_name != table) text += "[" + key.table_name + "]\n";
+    table = key.table_name;
     // Config files of earlier versions contain inherited values, too.
-    const std::string value = key.name() == "model.heads" ? "6" : config_value_text(config, key.name());
+    const std::string value = key.name() == "model.heads" ? "6" : format_config_value(config, key.name());
     text += key.spec.name + " = " + value + "\n";
     if (key.name() == "data.lexicon") text += "allow_commands = false\n";
   }
   const auto old = folder.write("old.toml", text);
-  CHECK(differing_keys(load_with(old), config).empty());
+  CHECK(find_differing_keys(load_with(old), config).empty());
   // A checkpoint may come from an untrusted source, so its allow_commands is ignored.
   const auto checkpoint =
       folder.write("checkpoint.toml", "data.allow_commands = true\nmodel.hidden = 3\n" + kImages);
-  CHECK(load_with(checkpoint, {}, {.unused = UnusedKeys::ignore_in_file}).model.hidden == 320);
-  CHECK(contains(config_error(checkpoint),
+  CHECK(load_with(checkpoint, {}, {.unused_keys = UnusedKeyPolicy::ignore_in_file}).model.hidden == 320);
+  CHECK(contains(find_config_error(checkpoint),
                  "data.allow_commands: only the command line can allow the commands of wav.scp: use "
                  "--allow-commands"));
   CHECK(contains(set_error(kImages, {"data.allow_commands=false"}), "use --allow-commands"));
@@ -183,37 +184,37 @@ TEST_CASE("configs of earlier versions load, although they contain keys without 
 TEST_CASE("--set of a key that the command does not use is an error") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kSpeech);
-  const auto error = [&](const std::string& set, ConfigUse use) {
+  const auto error = [&](const std::string& set, ConfigPurpose purpose) {
     try {
-      load_with(path, {set}, {.unused = UnusedKeys::ignore_in_file, .use = use});
+      load_with(path, {set}, {.unused_keys = UnusedKeyPolicy::ignore_in_file, .purpose = purpose});
     } catch (const ConfigError& e) {
       return std::string(e.what());
     }
     return std::string();
   };
-  CHECK(error("optimizer.lr=1", ConfigUse::training).empty());
-  CHECK(error("optimizer.lr=1", ConfigUse::evaluation) ==
+  CHECK(error("optimizer.lr=1", ConfigPurpose::training).empty());
+  CHECK(error("optimizer.lr=1", ConfigPurpose::evaluation) ==
         "--set optimizer.lr: has an effect in training only");
-  CHECK(error("run.threads=1", ConfigUse::evaluation) ==
+  CHECK(error("run.threads=1", ConfigPurpose::evaluation) ==
         "--set run.threads: has an effect in training only; use --threads");
-  CHECK(error("data.limit=3", ConfigUse::evaluation).empty());
-  CHECK(error("data.path=/corpus", ConfigUse::transcription) ==
+  CHECK(error("data.limit=3", ConfigPurpose::evaluation).empty());
+  CHECK(error("data.path=/corpus", ConfigPurpose::transcription) ==
         "--set data.path: belongs to data sets, and this command reads no data set");
-  CHECK(error("data.cmvn=global", ConfigUse::transcription).empty());
-  CHECK(error("model.layers=2", ConfigUse::generation).empty());
-  CHECK(contains(error("data.limit=2", ConfigUse::generation), "this command reads no data set"));
+  CHECK(error("data.cmvn=global", ConfigPurpose::transcription).empty());
+  CHECK(error("model.layers=2", ConfigPurpose::generation).empty());
+  CHECK(contains(error("data.limit=2", ConfigPurpose::generation), "this command reads no data set"));
 }
 
 TEST_CASE("settings that several configs share are ignored where they have no effect") {
   const TempFolder folder;
-  const ConfigLoadOptions shared{.unused = UnusedKeys::ignore};
+  const ConfigLoadOptions shared{.unused_keys = UnusedKeyPolicy::ignore};
   const auto path = folder.write("a.toml", kLstm);
   CHECK(load_with(path, {"model.heads=2", "model.hidden=4", "attention.rounds=3"}, shared).model.hidden == 4);
   CHECK_THROWS_AS(load_with(path, {"model.hiden=4"}, shared), ConfigError);
   const auto softmax = folder.write("b.toml", kImages + "[model]\nattention = \"softmax\"\n");
   CHECK(load_with(softmax, {"attention.rounds=3"}, shared).attention.at("softmax").all().empty());
   CHECK_THROWS_AS(load_with(softmax, {"attention.ronds=3"}, shared), ConfigError);
-  CHECK(why_unused(load_with(softmax), "attention.rounds", test_catalogue()) ==
+  CHECK(explain_unused_key(load_with(softmax), "attention.rounds", make_test_catalogue()) ==
         "attention kind \"softmax\" has no such key");
 }
 
@@ -333,7 +334,8 @@ TEST_CASE(
     "files") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", "[data]\nfeature_cache = \"/cache\"\n" + kSpeech.substr(7));
-  const ConfigLoadOptions checkpoint{.unused = UnusedKeys::ignore_in_file, .use = ConfigUse::evaluation};
+  const ConfigLoadOptions checkpoint{.unused_keys = UnusedKeyPolicy::ignore_in_file,
+                                     .purpose = ConfigPurpose::evaluation};
   CHECK(load_with(path).data.feature_cache == "/cache");
   CHECK(load_with(path, {}, checkpoint).data.feature_cache.empty());
   CHECK(load_with(path, {"data.feature_cache=/cache"}, checkpoint).data.feature_cache == "/cache");
@@ -342,7 +344,7 @@ TEST_CASE(
 TEST_CASE("a key of the file that has an effect through --set is allowed") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kImages + "[schedule]\npatience = 3\n");
-  CHECK(config_error(path, {}) != "");
+  CHECK(find_config_error(path, {}) != "");
   CHECK(load_with(path, {"schedule.kind=plateau", "train.eval_every=1"}).schedule.patience == 3);
 }
 
@@ -352,7 +354,7 @@ TEST_CASE("the error for model.attention_dropout names the attention kinds that 
   const auto error = [&](const std::string& attention) {
     return message_of<ConfigError>([&] {
       load_config(path, {"model.attention=" + attention, "model.attention_dropout=0.1"},
-                  attention_catalogue());
+                  make_attention_catalogue());
     });
   };
   const std::string text = error("[\"softmax\",\"linear\"]");

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string write_config(const TempDir& dir, int64_t steps) {
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data.eval_limit = 8;
   config.train.steps = steps;
   config.train.log_every = 1;
@@ -37,7 +37,7 @@ ProgramResult faulty(const std::string& fault) {
 }  // namespace
 
 TEST_CASE("if a process is killed, the other processes end within 30 seconds with a message that names it") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   Job job(4, train_words(dir, write_config(dir, 1000000)));
   REQUIRE(Job::wait_for(dir / "run/metrics.jsonl", "\"step\":3,"));
@@ -53,7 +53,7 @@ TEST_CASE("if a process is killed, the other processes end within 30 seconds wit
 }
 
 TEST_CASE("after SIGTERM to any process, process 0 writes a checkpoint and all processes exit with 75") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   for (const int rank : {0, 1}) {
     const TempDir dir;
     Job job(2, train_words(dir, write_config(dir, 1000000)));
@@ -62,15 +62,15 @@ TEST_CASE("after SIGTERM to any process, process 0 writes a checkpoint and all p
     const ProgramResult result = job.result();
     CAPTURE(result.err);
     CHECK(result.code == 75);
-    CHECK(checkpoint_steps((dir / "run").string()).size() == 1);
+    CHECK(list_checkpoint_steps((dir / "run").string()).size() == 1);
   }
 }
 
 TEST_CASE("if a process cannot read its data, all processes exit with 3 and a message names it") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   write_tiny_an4(dir / "corpus", 6, 2);
-  write_file(dir / "config.toml", to_toml(tiny_speech_config(dir / "corpus")));
+  write_file(dir / "config.toml", to_toml(make_tiny_speech_config(dir / "corpus")));
   const ProgramResult result = Job(2, train_words(dir, (dir / "config.toml").string()),
                                    std::string(kOtherSetting) + "data.path=/nowhere; fi;")
                                    .result();
@@ -78,13 +78,13 @@ TEST_CASE("if a process cannot read its data, all processes exit with 3 and a me
   CHECK(result.code == 3);
   CHECK(contains(result.err, "process 1: "));
   CHECK(contains(result.err, "/nowhere"));
-  CHECK(error_count(result.err) == 1);
+  CHECK(count_errors(result.err) == 1);
   CHECK_FALSE(contains(result.err, "interrupted"));
   CHECK_FALSE(fs::exists(dir / "run"));
 }
 
 TEST_CASE("different configs and data are refused before the first step, with the difference") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   const ProgramResult config =
       Job(3, train_words(dir, write_config(dir, 5)), std::string(kOtherSetting) + "optimizer.lr=0.5; fi;")
@@ -96,7 +96,7 @@ TEST_CASE("different configs and data are refused before the first step, with th
 
   write_tiny_an4(dir / "corpus", 6, 2);
   write_tiny_an4(dir / "other", 7, 2);
-  write_file(dir / "speech.toml", to_toml(tiny_speech_config(dir / "corpus")));
+  write_file(dir / "speech.toml", to_toml(make_tiny_speech_config(dir / "corpus")));
   const ProgramResult data =
       Job(2, train_words(dir, (dir / "speech.toml").string()),
           std::string(kOtherSetting) + "data.path=" + (dir / "other").string() + "; fi;")
@@ -108,7 +108,7 @@ TEST_CASE("different configs and data are refused before the first step, with th
 }
 
 TEST_CASE("different commands, arguments or run directories of the processes are refused") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   const auto train = train_words(dir, write_config(dir, 2));
   REQUIRE(Job(2, train).wait() == 0);
@@ -135,7 +135,7 @@ TEST_CASE("different commands, arguments or run directories of the processes are
 }
 
 TEST_CASE("programs from different commits are refused before the first step") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   const ProgramResult result =
       Job(3, train_words(dir, write_config(dir, 5)),
@@ -150,7 +150,7 @@ TEST_CASE("programs from different commits are refused before the first step") {
 }
 
 TEST_CASE("a program without MPI trains alone, and ends with a message if mpirun starts it") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   auto words = train_words(dir, write_config(dir, 2));
   words.front() = PROGRAM_WITHOUT_MPI;
@@ -166,7 +166,7 @@ TEST_CASE("a program without MPI trains alone, and ends with a message if mpirun
 }
 
 TEST_CASE("an error that occurs on all processes is printed once") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   auto words = train_words(dir, write_config(dir, 5));
   words.insert(words.end(), {"--set", "model.layrs=3"});
@@ -180,7 +180,7 @@ TEST_CASE("an error that occurs on all processes is printed once") {
 }
 
 TEST_CASE("a batch that the processes cannot divide is an error that names the nearest sizes") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   const ProgramResult result = Job(3, train_words(dir, write_config(dir, 5))).result();
   CAPTURE(result.err);
@@ -190,7 +190,7 @@ TEST_CASE("a batch that the processes cannot divide is an error that names the n
 }
 
 TEST_CASE("an error of process 0 alone ends all processes at once with its exit status and one message") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   const std::string config = write_config(dir, 2), file = (dir / "file").string();
   write_file(dir / "file", std::string());
@@ -207,14 +207,14 @@ TEST_CASE("an error of process 0 alone ends all processes at once with its exit 
     CAPTURE(result.err);
     CHECK(result.code == c.code);
     CHECK(contains(result.err, c.message));
-    CHECK(error_count(result.err) == 1);
+    CHECK(count_errors(result.err) == 1);
     CHECK_FALSE(contains(result.err, "MPI_ABORT"));
     for (const int rank : {0, 1}) CHECK(job.status_of(rank) == c.code);
   }
 }
 
 TEST_CASE("after a full disk on process 0, all processes exit with 1, and one message is printed") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   Job job(2, train_words(dir, write_config(dir, 3)),
           "trap '' XFSZ; if [ $rank = 0 ]; then ulimit -f 12; fi;" + std::string(kRecordStatus));
@@ -223,13 +223,13 @@ TEST_CASE("after a full disk on process 0, all processes exit with 1, and one me
   CHECK(result.code == 1);
   CHECK(contains(result.err, "error: checkpoint of step 3 not saved: "));
   CHECK(contains(result.err, "safetensors"));
-  CHECK(error_count(result.err) == 1);
+  CHECK(count_errors(result.err) == 1);
   CHECK_FALSE(contains(result.err, "has ended"));
   for (const int rank : {0, 1}) CHECK(job.status_of(rank) == 1);
 }
 
 TEST_CASE("an error of MPI is not reported as a lost process if all processes run") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const ProgramResult result = faulty("mismatch");
   CAPTURE(result.err);
   CHECK(result.code == 1);
@@ -238,7 +238,7 @@ TEST_CASE("an error of MPI is not reported as a lost process if all processes ru
 }
 
 TEST_CASE("a benchmark with a batch that the processes cannot divide names the nearest sizes") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const ProgramResult result = Job(2, {PROGRAM, "bench", "distributed", "--batch", "3"}).result();
   CAPTURE(result.err);
   CHECK(result.code == 2);
@@ -260,14 +260,14 @@ TEST_CASE("the version, the help and info need no other processes") {
   unsetenv("OMPI_COMM_WORLD_SIZE");
   CHECK(info.code == 0);
   CHECK(contains(info.out, "OMPI_COMM_WORLD_RANK=5 is not below OMPI_COMM_WORLD_SIZE=2"));
-  if (without_mpirun()) return;
-  CHECK(json_of(Job(2, {PROGRAM, "info", "--json"}).result())["processes"] == "2");
+  if (is_mpirun_missing()) return;
+  CHECK(parse_json_output(Job(2, {PROGRAM, "info", "--json"}).result())["processes"] == "2");
   const ProgramResult help = Job(2, {PROGRAM, "score", "--help"}).result();
   CHECK(help.code == 0);
 }
 
 TEST_CASE("if a loss is not finite on one process, all processes exit with 5 and a message names it") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const ProgramResult result = faulty("nan");
   CAPTURE(result.err);
   CHECK(result.code == 5);
@@ -276,7 +276,7 @@ TEST_CASE("if a loss is not finite on one process, all processes exit with 5 and
 }
 
 TEST_CASE("weights that differ between processes end the run with an error that names step and process") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const ProgramResult result = faulty("drift");
   CAPTURE(result.err);
   CHECK(result.code == 1);
@@ -285,7 +285,7 @@ TEST_CASE("weights that differ between processes end the run with an error that 
 }
 
 TEST_CASE("an exception on one process ends all processes, and the message names the process") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const ProgramResult result = faulty("throw");
   CAPTURE(result.err);
   CHECK(result.code == 1);

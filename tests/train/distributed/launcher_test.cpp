@@ -16,8 +16,8 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-Launch launch_with(const Variables& variables) {
-  return read_launch([&](const char* name) {
+LaunchInfo launch_with(const Variables& variables) {
+  return read_launch_info([&](const char* name) {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   });
@@ -31,23 +31,24 @@ std::string error_with(const Variables& variables) {
 
 TEST_CASE("the launcher, the rank and the number of processes come from the environment") {
   CHECK(launch_with({}).size == 1);
-  const Launch mpirun =
+  const LaunchInfo mpirun =
       launch_with({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_RANK", "3"}});
-  CHECK(mpirun.launcher == "mpirun");
+  CHECK(mpirun.launcher_name == "mpirun");
   CHECK(mpirun.rank == 3);
   CHECK(mpirun.size == 4);
   CHECK(launch_with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).rank == 1);
-  const Launch srun = launch_with({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"PMIX_RANK", "5"}});
-  CHECK(srun.launcher == "srun");
+  const LaunchInfo srun =
+      launch_with({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"PMIX_RANK", "5"}});
+  CHECK(srun.launcher_name == "srun");
   CHECK(srun.size == 8);
 }
 
 TEST_CASE("a batch script of Slurm is one process, and mpirun in a step of srun sets the rank") {
   CHECK(launch_with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}).size == 1);
-  const Launch launch = launch_with({{"OMPI_COMM_WORLD_RANK", "7"},
-                                     {"OMPI_COMM_WORLD_SIZE", "8"},
-                                     {"SLURM_PROCID", "1"},
-                                     {"SLURM_STEP_NUM_TASKS", "2"}});
+  const LaunchInfo launch = launch_with({{"OMPI_COMM_WORLD_RANK", "7"},
+                                         {"OMPI_COMM_WORLD_SIZE", "8"},
+                                         {"SLURM_PROCID", "1"},
+                                         {"SLURM_STEP_NUM_TASKS", "2"}});
   CHECK(launch.rank == 7);
   CHECK(launch.size == 8);
 }
@@ -69,18 +70,18 @@ TEST_CASE("contradictory variables of launchers are refused") {
 }
 
 TEST_CASE("a launcher and MPI that report different numbers of processes are refused") {
-  CHECK_NOTHROW(check_world({"mpirun", 1, 4}, 1, 4));
+  CHECK_NOTHROW(check_mpi_world({"mpirun", 1, 4}, 1, 4));
   CHECK(contains(message_of<ConfigError>([] {
-                   check_world({"mpirun", 1, 4}, 0, 1);
+                   check_mpi_world({"mpirun", 1, 4}, 0, 1);
                  }),
                  "the environment variables of mpirun describe process 1 of 4, but MPI reports process 0 of "
                  "1; use the launcher of the MPI library that the program was built with, or unset "
                  "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE"));
   CHECK(contains(message_of<ConfigError>([] {
-                   check_world({"a PMI launcher", 1, 4}, 0, 1);
+                   check_mpi_world({"a PMI launcher", 1, 4}, 0, 1);
                  }),
                  "variables of a PMI launcher describe process 1 of 4"));
-  CHECK(contains(message_of<ConfigError>([] { check_world({"srun", 1, 4}, 0, 1); }), "srun --mpi=pmix"));
+  CHECK(contains(message_of<ConfigError>([] { check_mpi_world({"srun", 1, 4}, 0, 1); }), "srun --mpi=pmix"));
 }
 
 TEST_CASE("tasks of srun without PMIx are refused, because Open MPI cannot connect them") {
@@ -100,11 +101,11 @@ TEST_CASE("tasks of srun without PMIx are refused, because Open MPI cannot conne
 
 TEST_CASE("a process that runs alone in an allocation of several tasks of Slurm gets a hint") {
   const auto text_with = [](const Variables& variables) {
-    const Environment environment = [&](const char* name) {
+    const EnvironmentLookup environment = [&](const char* name) {
       const auto found = variables.find(name);
       return found == variables.end() ? nullptr : found->second.c_str();
     };
-    return unused_tasks_text(read_launch(environment), environment);
+    return describe_unused_tasks(read_launch_info(environment), environment);
   };
   CHECK(contains(text_with({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}}),
                  "SLURM_NTASKS=2, but srun has not started this process"));
@@ -115,8 +116,8 @@ TEST_CASE("a process that runs alone in an allocation of several tasks of Slurm 
 
 TEST_CASE("hosts with more threads than processors are found") {
   const std::vector<ProcessLocation> locations = {{"a", 1, {0, 1}}, {"b", 1, {0, 1}}, {"a", 2, {1, 2}}};
-  CHECK(oversubscribed_hosts(locations, {2, 2, 1}).empty());
-  const auto texts = oversubscribed_hosts(locations, {2, 2, 2});
+  CHECK(list_oversubscription_warnings(locations, {2, 2, 1}).empty());
+  const auto texts = list_oversubscription_warnings(locations, {2, 2, 2});
   REQUIRE(texts.size() == 1);
   CHECK(contains(texts.front(), "host a: 2 processes with 4 threads in total may use only 3 processors"));
 }
@@ -136,11 +137,11 @@ TEST_CASE("processes that may use the same processors divide them") {
   CHECK(processor_share(std::vector<ProcessLocation>(4, location("a", {0, 1})), 3) == 1);
 }
 
-TEST_CASE("shared_settings() has the keys of a config, except keys that may differ between machines") {
+TEST_CASE("list_shared_settings() has the keys of a config, except keys that may differ between machines") {
   Config config;
   config.optimizer.lr = 0.25;
   std::string text;
-  for (const auto& [name, value] : shared_settings(config)) text += name + "=" + value + ";";
+  for (const auto& [name, value] : list_shared_settings(config)) text += name + "=" + value + ";";
   CHECK(contains(text, "optimizer.lr=0.25;"));
   CHECK(contains(text, "data.batch_size=10;"));
   CHECK(contains(text, "version of the program="));

@@ -34,7 +34,7 @@ void set_attention(Config& config, const std::string& kind) {
 
 std::vector<Case> cases(const std::string& folder) {
   std::vector<Case> list;
-  Config lsh = tiny_sequence_config();
+  Config lsh = make_tiny_sequence_config();
   lsh.data.batch_size = 8;
   lsh.model.dropout = 0.1;
   set_attention(lsh, "lsh");
@@ -48,16 +48,16 @@ std::vector<Case> cases(const std::string& folder) {
   set_attention(routing, "routing");
   routing.attention.at("routing").set("decay", 0.5);  // moves centroids far in each step
   list.push_back({"copy-routing", routing});
-  Config image = tiny_image_config("mnist");
+  Config image = make_tiny_image_config("mnist");
   image.data.batch_size = 8;
   image.model.dropout = 0.2;
   list.push_back({"image-dropout", image});
-  Config ctc = tiny_speech_config(folder, "transformer");
+  Config ctc = make_tiny_speech_config(folder, "transformer");
   ctc.model.ctc_mean = "label";
   ctc.data.spec_augment = true;
   ctc.data.time_width = 4;
   list.push_back({"ctc-buckets", ctc});
-  Config lstm = tiny_speech_config(folder);
+  Config lstm = make_tiny_speech_config(folder);
   lstm.model.layers = 2;
   list.push_back({"ctc-lstm", lstm});
   const size_t count = list.size();

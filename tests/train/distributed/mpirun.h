@@ -14,7 +14,7 @@
 namespace tapeformer::test {
 
 // Returns true if mpirun is not available. In this case, prints why the test is skipped.
-inline bool without_mpirun() {
+inline bool is_mpirun_missing() {
   const std::string mpirun = MPIRUN;
   if (!mpirun.empty() && std::filesystem::exists(mpirun)) return false;
   MESSAGE("skipped: this build has no MPI, or mpirun is not installed");
@@ -23,7 +23,7 @@ inline bool without_mpirun() {
 
 // Returns the command that runs `words` in several processes of Open MPI. The command also works for the
 // superuser, and with more processes than processors.
-inline std::vector<std::string> mpirun(int processes, const std::vector<std::string>& words) {
+inline std::vector<std::string> make_mpirun_command(int processes, const std::vector<std::string>& words) {
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   std::vector<std::string> all = {MPIRUN, "--oversubscribe",        "--bind-to", "none",
@@ -33,7 +33,7 @@ inline std::vector<std::string> mpirun(int processes, const std::vector<std::str
 }
 
 // Returns the number of errors in `err`, the standard error of programs.
-inline int64_t error_count(const std::string& err) {
+inline int64_t count_errors(const std::string& err) {
   int64_t count = 0;
   for (size_t at = err.find("error: "); at != std::string::npos; at = err.find("error: ", at + 1)) ++count;
   return count;
@@ -57,10 +57,10 @@ class Job {
                              "'; echo $$ > $folder/pid.$rank; " + prefix + " exec \"$@\"";
     words.insert(words.begin(), {"sh", "-c", code, "sh"});
     start_ = std::chrono::steady_clock::now();
-    child_ = start_command(mpirun(processes, words), out().string(), err().string());
+    child_ = start_command(make_mpirun_command(processes, words), out().string(), err().string());
   }
 
-  int wait() { return exit_code_of(child_); }
+  int wait() { return wait_for_exit_code(child_); }
   ProgramResult result() {
     ProgramResult result;
     result.code = wait();

@@ -33,9 +33,9 @@ constexpr int kSteps = 5;
   const auto step = [&] {
     const Tensor loss = sum(square(mul(mul(x, weights[0]), weights[1])));
     if (reducer) {
-      reducer->begin();
-      backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer->complete(leaf); }});
-      reducer->finish();
+      reducer->begin_step();
+      backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer->mark_complete(leaf); }});
+      reducer->finish_step();
     } else {
       backward(loss);
     }
@@ -60,9 +60,9 @@ constexpr int kSteps = 5;
 
 TEST_CASE("cuda: captured training steps whose gradients NCCL reduces equal steps without reduction") {
 #ifdef TAPEFORMER_NCCL
-  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
-  for (const Device device : other_devices()) {
-    const auto processes = make_nccl_communicator(single_process(), device);
+  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
+  for (const Device device : list_cuda_devices()) {
+    const auto processes = make_nccl_communicator(get_single_process_communicator(), device);
     CHECK(train_weights(device, processes.get()) == train_weights(device, nullptr));
   }
 #else
@@ -72,9 +72,9 @@ TEST_CASE("cuda: captured training steps whose gradients NCCL reduces equal step
 
 TEST_CASE("cuda: NCCL reduces and broadcasts tensors of a device, also in a graph") {
 #ifdef TAPEFORMER_NCCL
-  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
-  for (const Device device : other_devices()) {
-    const auto processes = make_nccl_communicator(single_process(), device);
+  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
+  for (const Device device : list_cuda_devices()) {
+    const auto processes = make_nccl_communicator(get_single_process_communicator(), device);
     CHECK(processes->launches_on_device());
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
       const Tensor x = normal({1000}).to(dtype).to(device);

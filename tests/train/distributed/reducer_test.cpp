@@ -51,17 +51,17 @@ TEST_CASE("gradients are reduced in buckets from the last parameter to the first
   Echo processes(3);
   const std::vector<Tensor> parameters = {parameter(10), parameter(20), parameter(30), parameter(5)};
   GradientReducer reducer(processes, parameters, {.bucket_bytes = 35 * 4});
-  CHECK(reducer.buckets() == 2);
+  CHECK(reducer.bucket_count() == 2);
   CHECK(reducer.bytes_per_step() == 65 * 4);
-  reducer.begin();
+  reducer.begin_step();
   // backward() completes the parameters in the order 0, 1, 2, 3. The bucket of parameter 0 is complete first,
   // but the bucket of the last parameter is always reduced first.
   Tensor loss = sum(square(parameters[3]));
   for (const int i : {2, 1, 0}) loss = add(loss, sum(square(parameters[static_cast<size_t>(i)])));
-  backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
+  backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.mark_complete(leaf); }});
   CHECK(processes.started == std::vector<int64_t>{35, 30});
   const Tensor other = Tensor::full({2}, 5);
-  reducer.finish({other});
+  reducer.finish_step({other});
   CHECK(processes.started.at(2) == 2);
   CHECK(other.to_vector() == std::vector<double>(2, 3 * 5));
   for (const Tensor& p : parameters) CHECK(gradient(p).to_vector()[0] == 3 * 4);
@@ -86,22 +86,22 @@ TEST_CASE("the gradients of a reversible block are reduced while backward() repl
   const Tensor x = Tensor::full({2, 4}, 1);
   const Tensor loss = sum(run_reversible(blocks, x, x));
   reductions.clear();
-  reducer.begin();
-  backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
+  reducer.begin_step();
+  backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.mark_complete(leaf); }});
   CHECK(reductions == std::vector<size_t>{0, 0, 1, 1, 2, 2});
   CHECK(processes.started == std::vector<int64_t>{8, 8, 8});
-  reducer.finish();
+  reducer.finish_step();
 }
 
 TEST_CASE("a missing gradient is reduced as 0, and a parameter without a gradient on any process gets none") {
   Echo processes(2);
   const std::vector<Tensor> parameters = {parameter(4), parameter(4)};
   GradientReducer reducer(processes, parameters, {});
-  reducer.begin();
+  reducer.begin_step();
   backward(sum(square(parameters[0])), {},
-           {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
+           {.on_complete = [&](const Tensor& leaf) { reducer.mark_complete(leaf); }});
   CHECK(processes.started.empty());
-  reducer.finish();
+  reducer.finish_step();
   CHECK(gradient(parameters[0]).to_vector() == std::vector<double>(4, 8));
   CHECK_FALSE(gradient(parameters[1]).defined());
 }
@@ -112,10 +112,10 @@ TEST_CASE("a parameter that gets its first gradient in the second step is reduce
   GradientReducer reducer(processes, parameters, {});
   for (const size_t used : {size_t{0}, size_t{1}}) {
     for (const Tensor& p : parameters) set_gradient(p, {});
-    reducer.begin();
+    reducer.begin_step();
     backward(sum(square(parameters[used])), {},
-             {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
-    reducer.finish();
+             {.on_complete = [&](const Tensor& leaf) { reducer.mark_complete(leaf); }});
+    reducer.finish_step();
     CHECK(gradient(parameters[used]).to_vector() == std::vector<double>(4, 8));
     CHECK_FALSE(gradient(parameters[1 - used]).defined());
   }
@@ -125,11 +125,11 @@ TEST_CASE("float32 gradients are rounded to bfloat16 for the reduction, and floa
   for (const DType dtype : {DType::float32, DType::float64}) {
     Echo processes(2);
     const std::vector<Tensor> parameters = {parameter(3, dtype)};
-    GradientReducer reducer(processes, parameters, {.bfloat16 = true});
+    GradientReducer reducer(processes, parameters, {.use_bfloat16 = true});
     CHECK(reducer.bytes_per_step() == 3 * (dtype == DType::float32 ? 2 : 8));
-    reducer.begin();
+    reducer.begin_step();
     set_gradient(parameters[0], Tensor::full({3}, 1.0 / 3, dtype));
-    reducer.finish();
+    reducer.finish_step();
     const double found = gradient(parameters[0]).to_vector()[0];
     if (dtype == DType::float64)
       CHECK(found == 2.0 / 3);
@@ -141,12 +141,12 @@ TEST_CASE("float32 gradients are rounded to bfloat16 for the reduction, and floa
 
 TEST_CASE("the status of a step holds the loss, the tokens, requests to stop and the first non-finite loss") {
   const Echo processes(1);
-  const StepStatus good(processes, {2, 4}, {8, 4}, {0.25, 0.75}, 7, {.signal = 15, .time_is_up = true});
+  const StepStatus good(processes, {2, 4}, {8, 4}, {0.25, 0.75}, 7, {.signal = 15, .is_time_up = true});
   CHECK(good.loss() == 3.5);
-  CHECK(good.terms() == 5);
-  CHECK(good.tokens() == 7);
+  CHECK(good.loss_terms() == 5);
+  CHECK(good.token_count() == 7);
   CHECK(good.stop().signal == 15);
-  CHECK(good.stop().time_is_up);
+  CHECK(good.stop().is_time_up);
   CHECK_FALSE(good.non_finite_loss());
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const StepStatus bad(processes, {1, nan, nan}, {0, 0, 0}, {0.2, 0.4, 0.4}, 7, {});

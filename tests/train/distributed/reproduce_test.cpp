@@ -37,9 +37,10 @@ std::vector<std::string> reproduce_words(const fs::path& out, const std::string&
 }  // namespace
 
 TEST_CASE("two processes reproduce the table of one process, and name the failures of both") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
-  const auto alone = json_of(Job(1, reproduce_words(dir / "alone", "softmax,linear", "4")).result());
+  const auto alone =
+      parse_json_output(Job(1, reproduce_words(dir / "alone", "softmax,linear", "4")).result());
   const ProgramResult result = Job(2, reproduce_words(dir / "shared", "softmax,linear", "4")).result();
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
@@ -47,7 +48,7 @@ TEST_CASE("two processes reproduce the table of one process, and name the failur
   CHECK(contains(result.err, "running softmax-seed-1"));
   CHECK(contains(result.err, "running linear-seed-1"));
   CHECK_FALSE(contains(result.err, "seed-2"));
-  const auto shared = json_of(result);
+  const auto shared = parse_json_output(result);
   REQUIRE(shared["rows"].size() == alone["rows"].size());
   for (size_t i = 0; i < shared["rows"].size(); ++i)
     for (const auto& [column, cell] : alone["rows"][i]["cells"].items())
@@ -62,11 +63,11 @@ TEST_CASE("two processes reproduce the table of one process, and name the failur
   const std::string name = "linear, seed 2, training: ";
   CHECK(contains(failed.err, name));
   CHECK(failed.err.find(name) == failed.err.rfind(name));
-  CHECK(json_of(failed)["rows"].size() == shared["rows"].size());
+  CHECK(parse_json_output(failed)["rows"].size() == shared["rows"].size());
 }
 
 TEST_CASE("after SIGTERM to one process, reproduce stops all trainings and writes their checkpoints") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   Job job(2, reproduce_words(dir / "out", "softmax", "1000000"));
   for (const char* seed : {"1", "2"})

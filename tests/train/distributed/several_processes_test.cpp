@@ -44,7 +44,7 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 }
 
 std::string config_file(const TempDir& dir, int64_t steps, int64_t checkpoint_every = 0) {
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data.batch_size = 8;
   config.data.eval_limit = 20;
   config.model.dropout = 0.1;
@@ -61,8 +61,8 @@ std::vector<std::string> train_words(const TempDir& dir, const std::string& conf
 
 double largest_difference(const CheckpointContents& a, const CheckpointContents& b) {
   double largest = 0;
-  for (const auto& [name, tensor] : a.model) {
-    const auto expected = tensor.to_vector(), found = b.model.at(name).to_vector();
+  for (const auto& [name, tensor] : a.model_tensors) {
+    const auto expected = tensor.to_vector(), found = b.model_tensors.at(name).to_vector();
     for (size_t i = 0; i < expected.size(); ++i)
       largest = std::max(largest, std::abs(expected[i] - found[i]));
   }
@@ -76,7 +76,8 @@ double largest_difference(const CheckpointContents& a, const CheckpointContents&
 void check_resumes(const TempDir& dir, const std::string& config, int64_t saved, int64_t total) {
   REQUIRE(Job(1, train_words(dir, config, "whole")).wait() == 0);
   REQUIRE(Job(2, train_words(dir, config, "pair")).wait() == 0);
-  const CheckpointContents whole = read_contents(dir / "whole"), pair = read_contents(dir / "pair");
+  const CheckpointContents whole = read_checkpoint_contents(dir / "whole"),
+                           pair = read_checkpoint_contents(dir / "pair");
   for (const int processes : {1, 2, 4}) {
     CAPTURE(processes);
     const std::string run = "resumed-" + std::to_string(processes);
@@ -88,7 +89,7 @@ void check_resumes(const TempDir& dir, const std::string& config, int64_t saved,
     const ProgramResult resumed = Job(processes, words).result();
     CAPTURE(resumed.err);
     REQUIRE(resumed.code == 0);
-    const CheckpointContents contents = read_contents(dir / run);
+    const CheckpointContents contents = read_checkpoint_contents(dir / run);
     CHECK(contents.state.step == total);
     CHECK(largest_difference(whole, contents) < 1e-5);
     if (processes == 2) CHECK(largest_difference(pair, contents) == 0);
@@ -98,7 +99,7 @@ void check_resumes(const TempDir& dir, const std::string& config, int64_t saved,
 }  // namespace
 
 TEST_CASE("1, 2 and 4 processes have the same losses over 50 steps, and the same centroids after them") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir data;
   write_tiny_an4(data.path(), 18, 3);
   write_tiny_mnist(data / "mnist", 60, 4, 28, 28);
@@ -123,22 +124,23 @@ TEST_CASE("1, 2 and 4 processes have the same losses over 50 steps, and the same
 TEST_CASE(
     "a checkpoint of 2 processes resumes with 1 and with 4, and evaluations do not depend on the number of "
     "processes") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   check_resumes(dir, config_file(dir, 20, 10), 10, 20);
   const std::vector<std::string> eval = {PROGRAM,  "eval",    (dir / "whole").string(),
                                          "--json", "--limit", "21"};
-  const auto alone = json_of(Job(1, eval).result()), shared = json_of(Job(3, eval).result());
+  const auto alone = parse_json_output(Job(1, eval).result()),
+             shared = parse_json_output(Job(3, eval).result());
   CHECK(alone["nats_per_dim"] == shared["nats_per_dim"]);  // equal bit for bit
   CHECK(alone["accuracy"] == shared["accuracy"]);
   CHECK(shared["examples"] == 21);
 }
 
 TEST_CASE("a run on speech resumes within an epoch with other numbers of processes") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   write_tiny_an4(dir / "corpus", 18, 3);
-  Config config = tiny_speech_config(dir / "corpus", "transformer");
+  Config config = make_tiny_speech_config(dir / "corpus", "transformer");
   config.data.spec_augment = true;
   config.data.time_width = 4;
   config.train.epochs = 0;
@@ -149,29 +151,30 @@ TEST_CASE("a run on speech resumes within an epoch with other numbers of process
   write_file(dir / "config.toml", to_toml(config));
   const auto task = make_task(config, {""}, kCpu);
   constexpr int64_t kSaved = 8;  // in the middle of an epoch
-  const int64_t epochs = task->epochs_done(kSaved);
+  const int64_t epochs = task->count_complete_epochs(kSaved);
   REQUIRE(epochs > 0);
-  REQUIRE(task->epochs_done(kSaved - 1) == epochs);
+  REQUIRE(task->count_complete_epochs(kSaved - 1) == epochs);
   check_resumes(dir, (dir / "config.toml").string(), kSaved, 15);
 }
 
 TEST_CASE("several processes draw the same sequences as one process") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
-  write_run(dir / "run", tiny_sequence_config());
+  write_run(dir / "run", make_tiny_sequence_config());
   const std::vector<std::string> words = {PROGRAM,  "generate", (dir / "run").string(), "--count", "5",
                                           "--json", "--quiet"};
-  const auto alone = json_of(Job(1, words).result()), shared = json_of(Job(3, words).result());
+  const auto alone = parse_json_output(Job(1, words).result()),
+             shared = parse_json_output(Job(3, words).result());
   CHECK(alone["sequences"].size() == 5);
   CHECK(alone["sequences"] == shared["sequences"]);
 }
 
 TEST_CASE("several processes draw images in batches of equal size, and the report contains the size") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
-  write_run(dir / "run", tiny_image_config());
+  write_run(dir / "run", make_tiny_image_config());
   const auto generate = [&](int processes, const std::string& file) {
-    return json_of(
+    return parse_json_output(
         Job(processes, {PROGRAM, "generate", (dir / "run").string(), "--count", "5", "--json", "--quiet",
                         "--data-dir", dir.path().string(), "--out", (dir / file).string()})
             .result());
@@ -184,7 +187,7 @@ TEST_CASE("several processes draw images in batches of equal size, and the repor
 }
 
 TEST_CASE("a host with more threads than processors is named in a warning") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   auto words = train_words(dir, config_file(dir, 1), "run");
   words.insert(words.end(), {"--threads", "64"});
@@ -197,12 +200,12 @@ TEST_CASE("a host with more threads than processors is named in a warning") {
 }
 
 TEST_CASE("several processes draw the texts of one process") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   std::string text;
   for (int i = 0; i < 200; ++i) text += i % 3 == 0 ? "the cat sat.\n" : "so it was.\n";
   write_file(dir / "text.txt", text);
-  Config config = tiny_sequence_config();
+  Config config = make_tiny_sequence_config();
   config.data = {.dataset = "text", .batch_size = 4, .eval_limit = 4};
   config.data.path = (dir / "text.txt").string();
   config.data.tokenizer = "characters";
@@ -218,25 +221,25 @@ TEST_CASE("several processes draw the texts of one process") {
   CHECK(contains(shared.out, "the "));
   CHECK(shared.out == alone.out);
   words.emplace_back("--json");
-  const auto texts = json_of(Job(3, words).result())["texts"];
+  const auto texts = parse_json_output(Job(3, words).result())["texts"];
   CHECK(texts.size() == 4);
-  CHECK(texts == json_of(Job(1, words).result())["texts"]);
+  CHECK(texts == parse_json_output(Job(1, words).result())["texts"]);
 }
 
 TEST_CASE("several processes get the same speech scores as one process") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   write_tiny_an4(dir / "corpus", 12, 7);
-  Config config = tiny_speech_config(dir / "corpus");
+  Config config = make_tiny_speech_config(dir / "corpus");
   write_file(dir / "config.toml", to_toml(config));
   const auto words = train_words(dir, (dir / "config.toml").string(), "run");
   const ProgramResult trained = Job(2, words).result();
   CAPTURE(trained.err);
   REQUIRE(trained.code == 0);
   const auto eval = [&](int processes, const std::string& folder) {
-    return json_of(Job(processes, {PROGRAM, "eval", (dir / "run").string(), "--json", "--confusions", "9",
-                                   "--trn", (dir / folder).string()})
-                       .result());
+    return parse_json_output(Job(processes, {PROGRAM, "eval", (dir / "run").string(), "--json",
+                                             "--confusions", "9", "--trn", (dir / folder).string()})
+                                 .result());
   };
   const auto alone = eval(1, "alone"), shared = eval(3, "shared");
   for (const char* field : {"per", "phones", "nats_per_utterance", "confusions", "examples"})
@@ -245,7 +248,7 @@ TEST_CASE("several processes get the same speech scores as one process") {
 }
 
 TEST_CASE("several processes train on an emulated CUDA device") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   const std::string config = config_file(dir, 3);
   auto words = train_words(dir, config, "run");
@@ -262,12 +265,12 @@ TEST_CASE("several processes train on an emulated CUDA device") {
              cpu = read_metrics((dir / "cpu/metrics.jsonl").string());
   REQUIRE(device.size() == cpu.size());
   for (size_t i = 0; i < cpu.size(); ++i)
-    CHECK(metric_number(device[i], "loss_nats", -1) ==
-          doctest::Approx(metric_number(cpu[i], "loss_nats", -2)).epsilon(1e-4));
+    CHECK(get_metric_number(device[i], "loss_nats", -1) ==
+          doctest::Approx(get_metric_number(cpu[i], "loss_nats", -2)).epsilon(1e-4));
 }
 
 TEST_CASE("only process 0 writes the log, which contains the number of threads") {
-  if (without_mpirun()) return;
+  if (is_mpirun_missing()) return;
   const TempDir dir;
   const ProgramResult result =
       Job(2, {PROGRAM, "train", config_file(dir, 2), "--run-dir", (dir / "run").string()}).result();

@@ -41,9 +41,9 @@ TEST_CASE("circles have areas in proportion to the values, and names that do not
   const Chart chart{.title = "accuracy",
                     .x = {"milliseconds", Scale::log10},
                     .y = {"accuracy", Scale::linear},
-                    .series = {{.name = "full", .points = {{100, 50}}, .errors = {2}, .area = 64},
-                               {.name = "half", .points = {{100, 50}}, .area = 16},
-                               {.name = "none", .points = {{10, 40}}, .area = 0}},
+                    .series = {{.name = "full", .points = {{100, 50}}, .error_bars = {2}, .circle_area = 64},
+                               {.name = "half", .points = {{100, 50}}, .circle_area = 16},
+                               {.name = "none", .points = {{10, 40}}, .circle_area = 0}},
                     .area_label = "MiB"};
   const std::string svg = to_svg(chart);
   CHECK(count(svg, "<polyline") == 0);
@@ -106,33 +106,34 @@ TEST_CASE("a logarithmic axis over less than a decade has labels") {
       CAPTURE(low);
       CAPTURE(high);
       AxisRange range;
-      range.include(transformed(scale, low));
-      range.include(transformed(scale, high));
+      range.include(transform_value(scale, low));
+      range.include(transform_value(scale, high));
       range.widen();
-      const std::vector<Tick> ticks = axis_ticks(range, scale);
+      const std::vector<Tick> ticks = make_axis_ticks(range, scale);
       CHECK(ticks.size() >= 2);
       CHECK(ticks.size() <= 13);
       for (const Tick& tick : ticks) {
         CHECK(tick.value >= range.low);
         CHECK(tick.value <= range.high);
-        CHECK(transformed(scale, std::stod(tick.text)) == doctest::Approx(tick.value));
+        CHECK(transform_value(scale, std::stod(tick.label)) == doctest::Approx(tick.value));
       }
-      for (size_t i = 1; i < ticks.size(); ++i) CHECK(ticks[i].text != ticks[i - 1].text);
+      for (size_t i = 1; i < ticks.size(); ++i) CHECK(ticks[i].label != ticks[i - 1].label);
     }
 }
 
 TEST_CASE("wide logarithmic axes have powers as ticks, and labels of close ticks differ") {
   AxisRange wide{.low = -3.1, .high = 4.1};
   std::vector<std::string> labels;
-  for (const Tick& tick : axis_ticks(wide, Scale::log10)) labels.push_back(tick.text);
+  for (const Tick& tick : make_axis_ticks(wide, Scale::log10)) labels.push_back(tick.label);
   CHECK(labels == std::vector<std::string>{"0.01", "1", "100", "10000"});
   labels.clear();
-  for (const Tick& tick : axis_ticks({.low = -0.5, .high = 2.5}, Scale::linear)) labels.push_back(tick.text);
+  for (const Tick& tick : make_axis_ticks({.low = -0.5, .high = 2.5}, Scale::linear))
+    labels.push_back(tick.label);
   CHECK(labels.front() == "-0.5");
   CHECK(labels[1] == "0");
   labels.clear();
-  for (const Tick& tick : axis_ticks({.low = 12345678, .high = 12345682}, Scale::linear))
-    labels.push_back(tick.text);
+  for (const Tick& tick : make_axis_ticks({.low = 12345678, .high = 12345682}, Scale::linear))
+    labels.push_back(tick.label);
   CHECK(labels == std::vector<std::string>{"12345678", "12345679", "12345680", "12345681", "12345682"});
 }
 
@@ -174,7 +175,7 @@ TEST_CASE("error bars have the length of their errors, and the axis includes the
     return lengths;
   };
   CHECK(vertical_bars().empty());
-  chart.series[0].errors = {2, NAN, 4};
+  chart.series[0].error_bars = {2, NAN, 4};
   const auto lengths = vertical_bars();
   REQUIRE(lengths.size() == 2);
   CHECK(lengths[1] == doctest::Approx(2 * lengths[0]).epsilon(0.01));
@@ -182,18 +183,18 @@ TEST_CASE("error bars have the length of their errors, and the axis includes the
       (pixels(to_svg(chart), 0)[0].second - pixels(to_svg(chart), 0)[2].second) / 20;
   CHECK(lengths[0] == doctest::Approx(4 * pixels_per_unit).epsilon(0.01));
   chart.y.scale = Scale::log10;
-  chart.series[0].errors = {10, 0, 100};  // the bars of both points with errors extend to zero
+  chart.series[0].error_bars = {10, 0, 100};  // the bars of both points with errors extend to zero
   CHECK(vertical_bars().size() == 2);
   CHECK(to_svg(chart).find("nan") == std::string::npos);
   CHECK(to_svg(chart).find("inf") == std::string::npos);
-  chart.series[0].errors = {1};
+  chart.series[0].error_bars = {1};
   CHECK_THROWS_WITH_AS(to_svg(chart), "chart: series \"a\" has 3 points and 1 errors", std::invalid_argument);
 }
 
 TEST_CASE("long curves have error bars only at their markers") {
   Chart chart{.title = "", .x = {"x"}, .y = {"y"}, .series = {{"long", {}}}};
   for (int i = 0; i < 1000; ++i) chart.series[0].points.emplace_back(i, i % 7);
-  chart.series[0].errors.assign(1000, 0.5);
+  chart.series[0].error_bars.assign(1000, 0.5);
   constexpr size_t kLinesPerBar = 3;
   const std::string svg = to_svg(chart);
   CHECK(count(svg, "stroke-width=\"0.7\"") == 12 * kLinesPerBar);
@@ -201,7 +202,7 @@ TEST_CASE("long curves have error bars only at their markers") {
 
 TEST_CASE("a chart without drawable points has no error bars") {
   Chart chart{.title = "", .x = {"x"}, .y = {"y", Scale::log10}, .series = {{"a", {{1, 0}, {2, NAN}}}}};
-  chart.series[0].errors = {5, 5};
+  chart.series[0].error_bars = {5, 5};
   const std::string svg = to_svg(chart);
   CHECK(contains(svg, "nothing measured"));
   CHECK(count(svg, "<line") == 0);

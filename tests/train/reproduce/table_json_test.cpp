@@ -14,16 +14,16 @@ TEST_CASE("points of a curve over time are means over the seeds, although the ti
                     .rows = {row},
                     .measurements = {{.name = "loss"}},
                     .figures = {{"loss", "Loss", {"seconds"}, {"nats"}}}};
-  const Reproduction reproduction{.name = "a-table", .summary = "", .table = nullptr};
-  const ReproductionOptions options{.configs = dir.path(), .out = dir / "out"};
-  Store store(reproduction, options, Processes());
+  const Reproduction reproduction{.name = "a-table", .summary = "", .make_table = nullptr};
+  const ReproductionOptions options{.config_folder = dir.path(), .output_folder = dir / "out"};
+  ResultStore store(reproduction, options, Processes());
   const auto put = [&](int64_t seed, const Json& points) {
     store.put(row, seed, "loss",
               {{"curves", {{{"figure", "loss"}, {"name", "linear"}, {"points", points}}}}});
   };
   put(1, Json::parse("[[10, 4], [20, 2], [30, 1]]"));
   put(2, Json::parse("[[12, 6], [26, 3]]"));
-  const Json series = table_json(reproduction, table, options, store)["figures"][0]["series"];
+  const Json series = make_table_json(reproduction, table, options, store)["figures"][0]["series"];
   REQUIRE(series.size() == 1);
   CHECK(series[0]["points"] == Json::parse("[[11.0, 5.0], [23.0, 2.5], [30.0, 1.0]]"));
 }

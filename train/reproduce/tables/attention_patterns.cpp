@@ -44,14 +44,14 @@ std::vector<Pattern> patterns() {
 
 Row row_of(const Pattern& pattern) {
   Row row{.name = pattern.name,
-          .fixed = {"model.type=sequence", "data.dataset=copy", "train.steps=1",
-                    "model.attention=" + pattern.kind}};
-  for (const std::string& option : pattern.options) row.fixed.push_back("attention." + option);
+          .fixed_settings = {"model.type=sequence", "data.dataset=copy", "train.steps=1",
+                             "model.attention=" + pattern.kind}};
+  for (const std::string& option : pattern.options) row.fixed_settings.push_back("attention." + option);
   return row;
 }
 
 Table attention_patterns(const ReproductionOptions& options) {
-  const int64_t length = options.measured("length", 64, 64, 64);
+  const int64_t length = options.select_size("length", 64, 64, 64);
   Table table{
       .title = concat_text("Attention weights of one head with ", length, " tokens"),
       .source = "The survey \"Efficient Transformers\" describes the patterns.",
@@ -59,20 +59,20 @@ Table attention_patterns(const ReproductionOptions& options) {
           {"A picture has a row for each query and a column for each key. The largest weight of a row is "
            "black, and weight 0 is white.",
            "Queries and keys are random. The kind has its initial parameters."},
-      .trains = false,
+      .has_trainings = false,
       .rows = {},
       .measurements = {{.name = "pattern",
                         .columns = {{"keys_per_query", "keys per query", 1},
                                     {"share_of_pairs", "share of pairs", 3}},
                         .commands = {{"bench", "attention-pattern", "--config", "{config}", "--length",
                                       std::to_string(length), "--out", "{file}.png"}},
-                        .read =
+                        .read_results =
                             [](const std::vector<Json>& outputs, const Trial& trial) {
                               const Json& output = outputs[0];
                               return MeasurementResults{
                                   .values = {{"keys_per_query", output["keys_per_query"].get<double>()},
                                              {"share_of_pairs", output["share_of_pairs"].get<double>()}},
-                                  .pictures = {run_name(trial.row, trial.config.run.seed) + ".png"}};
+                                  .pictures = {make_run_name(trial.row, trial.config.run.seed) + ".png"}};
                             },
                         .first_seed_only = true}},
       .figures = {}};
@@ -82,11 +82,11 @@ Table attention_patterns(const ReproductionOptions& options) {
 
 }  // namespace
 
-Reproduction attention_patterns_reproduction() {
+Reproduction make_attention_patterns_reproduction() {
   return {.name = "attention-patterns",
           .summary = "pictures of the attention weights of the kinds (survey)",
-          .table = attention_patterns,
-          .measure = {size_option("length", "number of tokens")},
+          .make_table = attention_patterns,
+          .measure_options = {make_size_option("length", "number of tokens")},
           .config_keys = {}};
 }
 

@@ -13,7 +13,7 @@ constexpr double kPatience = 20, kPaperPatience = 600;  // time limit of one pas
 
 Row row_of(const std::string& name, std::vector<std::string> settings) {
   settings.insert(settings.end(), {"model.type=sequence", "data.dataset=copy", "train.steps=1"});
-  return {.name = name, .fixed = settings};
+  return {.name = name, .fixed_settings = settings};
 }
 
 std::vector<Row> rows_of() {
@@ -30,7 +30,7 @@ std::vector<Row> rows_of() {
     for (const AttentionVariant& variant : variants) {
       std::vector<std::string> settings = {"model.attention=" + kind.name};
       for (const auto& [key, value] : variant.options)
-        settings.push_back("attention." + key + "=" + option_text(value));
+        settings.push_back("attention." + key + "=" + format_option_value(value));
       rows.push_back(row_of(variant.name, settings));
     }
   }
@@ -38,10 +38,10 @@ std::vector<Row> rows_of() {
 }
 
 Table attention_scaling(const ReproductionOptions& options) {
-  const int64_t shortest = options.measured("shortest", 256, 512, 512),
-                longest = options.measured("longest", 1024, 65536, 65536),
-                repeats = options.measured("repeats", 1, 3, 5);
-  double patience = options.measure.get<double>("patience");
+  const int64_t shortest = options.select_size("shortest", 256, 512, 512),
+                longest = options.select_size("longest", 1024, 65536, 65536),
+                repeats = options.select_size("repeats", 1, 3, 5);
+  double patience = options.measure_options.get<double>("patience");
   if (patience == 0) patience = options.scale == TableScale::paper ? kPaperPatience : kPatience;
   const Words command = {"bench",      "attention",
                          "--config",   "{config}",
@@ -57,36 +57,36 @@ Table attention_scaling(const ReproductionOptions& options) {
           "1080 Ti.",
       .notes = {"The exponents are fitted to the longer half of the lengths.",
                 concat_text("A kind skips lengths at which one pass takes more than ", patience, " s.")},
-      .trains = false,
+      .has_trainings = false,
       .rows = rows_of(),
       .measurements = {{.name = "attention",
-                        .columns = scaling_columns(doubling("longest", shortest, longest)),
+                        .columns = make_scaling_columns(list_doubled_lengths("longest", shortest, longest)),
                         .commands = {command},
-                        .read =
+                        .read_results =
                             [](const std::vector<Json>& outputs, const Trial& trial) {
-                              return scaling_results(outputs[0]["lengths"], trial.row.name);
+                              return read_scaling_results(outputs[0]["lengths"], trial.row.name);
                             },
                         .first_seed_only = true}},
-      .figures = scaling_figures("Attention, forward and backward", "sequence length")};
+      .figures = make_scaling_figures("Attention, forward and backward", "sequence length")};
   const std::vector<std::string> sizes = {"model.heads=8", "model.head_dim=64",
                                           concat_text("data.max_length=", longest)};
-  for (Row& row : table.rows) row.defaults = sizes;
+  for (Row& row : table.rows) row.default_settings = sizes;
   return table;
 }
 
 }  // namespace
 
-Reproduction attention_scaling_reproduction() {
+Reproduction make_attention_scaling_reproduction() {
   return {.name = "attention-scaling",
           .summary = "time and memory of attention kinds at lengths from 2^9 to 2^16 (both papers)",
-          .table = attention_scaling,
-          .measure = {size_option("shortest", "smallest length"),
-                      size_option("longest", "largest length"),
-                      size_option("repeats", "repeats for the median"),
-                      {.name = "patience",
-                       .default_value = 0.0,
-                       .help = "time limit of one pass in seconds; 0: 20, or 600 with --scale paper",
-                       .min = 0}},
+          .make_table = attention_scaling,
+          .measure_options = {make_size_option("shortest", "smallest length"),
+                              make_size_option("longest", "largest length"),
+                              make_size_option("repeats", "repeats for the median"),
+                              {.name = "patience",
+                               .default_value = 0.0,
+                               .help = "time limit of one pass in seconds; 0: 20, or 600 with --scale paper",
+                               .min = 0}},
           .config_keys = {"model.heads", "model.head_dim", "run.precision"}};
 }
 

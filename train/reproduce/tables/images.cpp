@@ -83,24 +83,24 @@ std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
 // scales, it uses small.toml with the attention kind of the row. At the smoke scale, the model and the images
 // are smaller, and training has few steps.
 Row row_of(const PaperImages& set, const PublishedImages& published, TableScale scale) {
-  Row row{.name = published.name, .paper = published.paper};
+  Row row{.name = published.name, .paper_values = published.paper};
   const std::string folder = set.folder + std::string("/");
   row.config = folder + (scale == TableScale::paper ? row.name : "small") + ".toml";
   if (scale == TableScale::paper) return row;
-  row.fixed = kind_settings(row.name, scale == TableScale::smoke ? set.smoke_chunk : set.chunk);
+  row.fixed_settings = kind_settings(row.name, scale == TableScale::smoke ? set.smoke_chunk : set.chunk);
   if (scale == TableScale::small) {
-    row.defaults = {"run.precision=bfloat16", "train.keep_last=1"};
+    row.default_settings = {"run.precision=bfloat16", "train.keep_last=1"};
     return row;
   }
-  row.defaults = {concat_text("data.downscale=", set.downscale),
-                  "model.layers=2",
-                  "model.head_dim=8",
-                  "model.feedforward=64",
-                  "train.steps=60",
-                  "schedule.warmup_steps=10",
-                  "train.keep_last=1",
-                  "attention.buckets=16",
-                  "data.eval_limit=50"};
+  row.default_settings = {concat_text("data.downscale=", set.downscale),
+                          "model.layers=2",
+                          "model.head_dim=8",
+                          "model.feedforward=64",
+                          "train.steps=60",
+                          "schedule.warmup_steps=10",
+                          "train.keep_last=1",
+                          "attention.buckets=16",
+                          "data.eval_limit=50"};
   return row;
 }
 
@@ -122,15 +122,18 @@ std::vector<std::string> notes_of(const PaperImages& set, TableScale scale) {
 
 Table image_table(const PaperImages& set, const ReproductionOptions& options) {
   const std::vector<std::string> cached = {"softmax", "linear"}, recomputed = {"softmax", "lsh-1", "lsh-4"};
-  const int64_t batch = options.measured("batch", 4, 16, 10000),
-                recompute_batch = options.measured("recompute_batch", 2, 2, 32);
+  const int64_t batch = options.select_size("batch", 4, 16, 10000),
+                recompute_batch = options.select_size("recompute_batch", 2, 2, 32);
   Table table{.title = std::string(set.title) + ": bits/dim and images per second",
               .source = "\"Transformers are RNNs\", tables 1, 2, 4 and 5.",
               .notes = notes_of(set, options.scale),
               .rows = {},
-              .measurements = {test_evaluation("test", {bits_per_dim()}), training_curve("loss")},
+              .measurements = {make_test_evaluation("test", {make_bits_per_dim_field()}),
+                               make_training_curve_measurement("loss")},
               .figures = {{"loss", set.title, {"training step"}, {"loss, nats/dim", Scale::log10}}}};
-  const auto add = [&](GenerationSpeed speed) { table.measurements.push_back(generation_speed(speed)); };
+  const auto add = [&](GenerationSpeed speed) {
+    table.measurements.push_back(make_generation_measurement(speed));
+  };
   add({.column = "recurrent_images_per_second",
        .label = "images/s, cached or recurrent",
        .mode = "recurrent",
@@ -173,11 +176,11 @@ Table image_table(const PaperImages& set, const ReproductionOptions& options) {
 
 // Returns the table of samples and completions, as in the figures of the paper.
 Table sample_table(const PaperImages& set, const ReproductionOptions& options) {
-  const int64_t count = options.measured("count", 4, 16, 64);
+  const int64_t count = options.select_size("count", 4, 16, 64);
   const auto pictures = [](const std::string& what) {
     return [what](const std::vector<Json>&, const Trial& trial) {
       return MeasurementResults{
-          .pictures = {run_name(trial.row, trial.config.run.seed) + "." + what + ".png"}};
+          .pictures = {make_run_name(trial.row, trial.config.run.seed) + "." + what + ".png"}};
     };
   };
   Table table{.title = std::string(set.title) + ": samples and completions",
@@ -186,16 +189,16 @@ Table sample_table(const PaperImages& set, const ReproductionOptions& options) {
                   "given half and completions.",
               .notes = notes_of(set, options.scale),
               .rows = {},
-              .measurements = {test_evaluation("test", {bits_per_dim()}),
+              .measurements = {make_test_evaluation("test", {make_bits_per_dim_field()}),
                                {.name = "samples",
                                 .commands = {{"generate", "{run}", "--count", std::to_string(count), "--out",
                                               "{file}.samples.png"}},
-                                .read = pictures("samples"),
+                                .read_results = pictures("samples"),
                                 .first_seed_only = true},
                                {.name = "completions",
                                 .commands = {{"complete", "{run}", "--index", "0,1,2,3,4", "--out",
                                               "{file}.completions.png"}},
-                                .read = pictures("completions"),
+                                .read_results = pictures("completions"),
                                 .first_seed_only = true}},
               .figures = {}};
   for (const PublishedImages& row : set.published) table.rows.push_back(row_of(set, row, options.scale));
@@ -203,44 +206,44 @@ Table sample_table(const PaperImages& set, const ReproductionOptions& options) {
 }
 
 std::vector<OptionSpec> speed_options() {
-  return {size_option("batch", "images at the same time in the recurrent form"),
-          size_option("recompute_batch", "images at the same time by recomputation")};
+  return {make_size_option("batch", "images at the same time in the recurrent form"),
+          make_size_option("recompute_batch", "images at the same time by recomputation")};
 }
 
 Reproduction reproduction_of(const char* name, const char* summary,
                              Table (*table)(const ReproductionOptions&), std::vector<OptionSpec> measure) {
   return {.name = name,
           .summary = summary,
-          .table = table,
-          .measure = std::move(measure),
-          .config_keys = training_keys(),
-          .own_keys = {"model.attention", "data.dataset"}};
+          .make_table = table,
+          .measure_options = std::move(measure),
+          .config_keys = list_training_keys(),
+          .reserved_keys = {"model.attention", "data.dataset"}};
 }
 
 }  // namespace
 
-Reproduction mnist_table_reproduction() {
+Reproduction make_mnist_table_reproduction() {
   return reproduction_of(
       "mnist-table", "Transformers are RNNs, tables 1, 4 and 5: bits/dim and images per second on MNIST",
       [](const ReproductionOptions& options) { return image_table(kSets[0], options); }, speed_options());
 }
 
-Reproduction cifar10_table_reproduction() {
+Reproduction make_cifar10_table_reproduction() {
   return reproduction_of(
       "cifar10-table", "Transformers are RNNs, tables 2, 4 and 5: bits/dim and images per second on CIFAR-10",
       [](const ReproductionOptions& options) { return image_table(kSets[1], options); }, speed_options());
 }
 
-Reproduction mnist_samples_reproduction() {
+Reproduction make_mnist_samples_reproduction() {
   return reproduction_of("mnist-samples", "Transformers are RNNs: samples and completions on MNIST",
                          [](const ReproductionOptions& options) { return sample_table(kSets[0], options); },
-                         {size_option("count", "number of samples")});
+                         {make_size_option("count", "number of samples")});
 }
 
-Reproduction cifar10_samples_reproduction() {
+Reproduction make_cifar10_samples_reproduction() {
   return reproduction_of("cifar10-samples", "Transformers are RNNs: samples and completions on CIFAR-10",
                          [](const ReproductionOptions& options) { return sample_table(kSets[1], options); },
-                         {size_option("count", "number of samples")});
+                         {make_size_option("count", "number of samples")});
 }
 
 }  // namespace tapeformer

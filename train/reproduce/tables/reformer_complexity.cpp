@@ -32,14 +32,14 @@ struct Sweep {
 };
 
 std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
-  const int64_t longest = options.measured("longest", 512, 8192, 65536),
-                deepest = options.measured("deepest", 4, 16, 32),
-                widest = options.measured("widest", 1024, 16384, 65536);
+  const int64_t longest = options.select_size("longest", 512, 8192, 65536),
+                deepest = options.select_size("deepest", 4, 16, 32),
+                widest = options.select_size("widest", 1024, 16384, 65536);
   return {{"length", "length", "data.max_length",
-           doubling("longest", std::max<int64_t>(longest / 16, 64), longest)},
-          {"depth", "layers", "model.layers", doubling("deepest", 2, deepest)},
+           list_doubled_lengths("longest", std::max<int64_t>(longest / 16, 64), longest)},
+          {"depth", "layers", "model.layers", list_doubled_lengths("deepest", 2, deepest)},
           {"feedforward", "hidden width", "model.feedforward",
-           doubling("widest", std::max<int64_t>(widest / 16, kWidth), widest)}};
+           list_doubled_lengths("widest", std::max<int64_t>(widest / 16, kWidth), widest)}};
 }
 
 // Returns the number of feed-forward chunks for a hidden width. With this number, a chunk has about as many
@@ -60,8 +60,8 @@ MeasurementResults sweep_results(const Sweep& sweep, const std::vector<Json>& ou
     time.points.emplace_back(x, 1e3 * outputs[i]["seconds_per_step"].get<double>());
     memory.points.emplace_back(x, outputs[i]["added_bytes"].get<double>() / kMebi);
   }
-  return {.values = {{time.figure, fitted_exponent(time.points)},
-                     {memory.figure, fitted_exponent(memory.points)}},
+  return {.values = {{time.figure_name, fit_power_law_exponent(time.points)},
+                     {memory.figure_name, fit_power_law_exponent(memory.points)}},
           .curves = {time, memory}};
 }
 
@@ -70,13 +70,13 @@ Measurement sweep_measurement(const Sweep& sweep, const ReproductionOptions& opt
       .name = sweep.name,
       .columns = {{column_name("time", sweep), concat_text("time, ", sweep.label), 2},
                   {column_name("memory", sweep), concat_text("memory, ", sweep.label), 2}},
-      .read = [sweep](const std::vector<Json>& outputs,
-                      const Trial& trial) { return sweep_results(sweep, outputs, trial); },
+      .read_results = [sweep](const std::vector<Json>& outputs,
+                              const Trial& trial) { return sweep_results(sweep, outputs, trial); },
       .first_seed_only = true};
   for (const int64_t value : sweep.values) {
     Words command = {"bench",     "train-step",
                      "--config",  "{config}",
-                     "--repeats", std::to_string(options.measured("repeats", 1, 3, 5)),
+                     "--repeats", std::to_string(options.select_size("repeats", 1, 3, 5)),
                      "--set",     concat_text(sweep.key, "=", value)};
     measurement.commands.push_back(command);
   }
@@ -104,8 +104,8 @@ Measurement attention_measurement(const Sweep& lengths, const ReproductionOption
       .commands = {{"bench", "attention", "--config", "{config}", "--shortest",
                     std::to_string(lengths.values.front()), "--longest",
                     std::to_string(lengths.values.back()), "--repeats",
-                    std::to_string(options.measured("repeats", 1, 3, 5))}},
-      .read =
+                    std::to_string(options.select_size("repeats", 1, 3, 5))}},
+      .read_results =
           [](const std::vector<Json>& outputs, const Trial& trial) {
             Curve time{"time_attention", trial.row.name, {}}, memory{"memory_attention", trial.row.name, {}};
             for (const Json& row : outputs[0]["lengths"]) {
@@ -113,8 +113,8 @@ Measurement attention_measurement(const Sweep& lengths, const ReproductionOption
               time.points.emplace_back(length, 1e3 * row["seconds"].get<double>());
               memory.points.emplace_back(length, row["peak_bytes"].get<double>() / kMebi);
             }
-            return MeasurementResults{.values = {{time.figure, fitted_exponent(time.points)},
-                                                 {memory.figure, fitted_exponent(memory.points)}},
+            return MeasurementResults{.values = {{time.figure_name, fit_power_law_exponent(time.points)},
+                                                 {memory.figure_name, fit_power_law_exponent(memory.points)}},
                                       .curves = {time, memory}};
           },
       .first_seed_only = true};
@@ -124,13 +124,13 @@ Measurement attention_measurement(const Sweep& lengths, const ReproductionOption
 
 Row attention_row(const AttentionType& type, const Sweep& lengths) {
   Row row{.name = type.name,
-          .fixed = {"model.type=sequence", "data.dataset=copy", "data.batch_size=1", "train.steps=1",
-                    "model.heads=4", concat_text("model.head_dim=", kWidth / 4),
-                    concat_text("data.max_length=", lengths.values.back()),
-                    concat_text("model.attention=", type.kind)},
-          .paper = {{"time_attention", type.length.time}, {"memory_attention", type.length.memory}}};
+          .fixed_settings = {"model.type=sequence", "data.dataset=copy", "data.batch_size=1", "train.steps=1",
+                             "model.heads=4", concat_text("model.head_dim=", kWidth / 4),
+                             concat_text("data.max_length=", lengths.values.back()),
+                             concat_text("model.attention=", type.kind)},
+          .paper_values = {{"time_attention", type.length.time}, {"memory_attention", type.length.memory}}};
   if (std::string_view(type.kind) == "lsh")
-    for (const std::string& option : lsh_options()) row.fixed.push_back(option);
+    for (const std::string& option : lsh_options()) row.fixed_settings.push_back(option);
   return row;
 }
 
@@ -171,7 +171,7 @@ Table reformer_complexity(const ReproductionOptions& options) {
            concat_text("Chunked models have ", chunks_for(sweeps[2].values.back()),
                        " feed-forward chunks. LSH attention has 2 rounds and chunks of ", kChunk, ".")},
       .reference = "formula",
-      .trains = false};
+      .has_trainings = false};
   for (const Sweep& sweep : sweeps) {
     table.measurements.push_back(sweep_measurement(sweep, options));
     const Axis x{sweep.label, Scale::log2};
@@ -184,10 +184,10 @@ Table reformer_complexity(const ReproductionOptions& options) {
   table.figures.push_back({"memory_attention", "Memory of attention alone", length, {"MiB", Scale::log10}});
   for (const Model& model : kModels) {
     const Exponents formulas[] = {model.length, model.depth, model.feedforward};
-    Row row{.name = model.name, .fixed = settings_of(model, sweeps)};
+    Row row{.name = model.name, .fixed_settings = settings_of(model, sweeps)};
     for (size_t i = 0; i < sweeps.size(); ++i) {
-      row.paper.emplace_back(column_name("time", sweeps[i]), formulas[i].time);
-      row.paper.emplace_back(column_name("memory", sweeps[i]), formulas[i].memory);
+      row.paper_values.emplace_back(column_name("time", sweeps[i]), formulas[i].time);
+      row.paper_values.emplace_back(column_name("memory", sweeps[i]), formulas[i].memory);
     }
     table.rows.push_back(row);
   }
@@ -197,13 +197,14 @@ Table reformer_complexity(const ReproductionOptions& options) {
 
 }  // namespace
 
-Reproduction reformer_complexity_reproduction() {
+Reproduction make_reformer_complexity_reproduction() {
   return {.name = "reformer-complexity",
           .summary = "Reformer, tables 1 and 3: time and memory of models by length, depth and width",
-          .table = reformer_complexity,
-          .measure = {size_option("longest", "largest length"), size_option("deepest", "largest depth"),
-                      size_option("widest", "largest width of the feed-forward block"),
-                      size_option("repeats", "repeats for the median")},
+          .make_table = reformer_complexity,
+          .measure_options = {make_size_option("longest", "largest length"),
+                              make_size_option("deepest", "largest depth"),
+                              make_size_option("widest", "largest width of the feed-forward block"),
+                              make_size_option("repeats", "repeats for the median")},
           .config_keys = {"run.precision", "optimizer"}};
 }
 

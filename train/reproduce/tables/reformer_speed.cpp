@@ -32,14 +32,14 @@ MeasurementResults speed_results(const std::vector<Json>& outputs, const Trial& 
     curve.points.emplace_back(static_cast<double>(length), seconds);
     measured.values.emplace_back(column_at(length), seconds);
   }
-  measured.values.emplace_back("exponent", fitted_exponent(curve.points));
+  measured.values.emplace_back("exponent", fit_power_law_exponent(curve.points));
   measured.curves = {curve};
   return measured;
 }
 
 Table reformer_speed(const ReproductionOptions& options) {
-  const int64_t shortest = options.measured("shortest", 128, 1024, 1024),
-                tokens = options.measured("tokens", 512, 16384, 32768);
+  const int64_t shortest = options.select_size("shortest", 128, 1024, 1024),
+                tokens = options.select_size("tokens", 512, 16384, 32768);
   Table table{
       .title = "Reformer, figure 5: seconds per step at constant tokens",
       .source = "\"Reformer\", figure 5, right. The published values are read from the figure.",
@@ -47,16 +47,16 @@ Table reformer_speed(const ReproductionOptions& options) {
                             " tokens (paper: 32,768) of the model in "
                             "configs/reformer/duplication.toml. The paper does not state its model and "
                             "its device, so only the growth with the length is comparable.")},
-      .trains = false,
+      .has_trainings = false,
       .figures = {{"seconds",
                    "Training step at constant tokens",
                    {"length", Scale::log2},
                    {"seconds", Scale::log10}}}};
-  Measurement steps{.name = "steps", .read = speed_results, .first_seed_only = true};
-  for (const int64_t length : doubling("tokens", shortest, tokens)) {
+  Measurement steps{.name = "steps", .read_results = speed_results, .first_seed_only = true};
+  for (const int64_t length : list_doubled_lengths("tokens", shortest, tokens)) {
     steps.columns.push_back({column_at(length), concat_text("s at ", length), 3});
     steps.commands.push_back({"bench", "train-step", "--config", "{config}", "--repeats",
-                              std::to_string(options.measured("repeats", 1, 3, 5)), "--set",
+                              std::to_string(options.select_size("repeats", 1, 3, 5)), "--set",
                               concat_text("data.max_length=", length), "--set",
                               concat_text("model.axial_shape=[", length, "]"), "--set",
                               concat_text("data.batch_size=", tokens / length)});
@@ -64,23 +64,25 @@ Table reformer_speed(const ReproductionOptions& options) {
   steps.columns.push_back({"exponent", "exponent", 2});
   table.measurements = {steps};
   for (const PublishedSpeeds& row : kSpeedRows)
-    table.rows.push_back({.name = row.name,
-                          .config = "reformer/duplication.toml",
-                          .fixed = row.settings,
-                          .paper = {{column_at(1024), row.at_1024}, {column_at(32768), row.at_32768}}});
+    table.rows.push_back(
+        {.name = row.name,
+         .config = "reformer/duplication.toml",
+         .fixed_settings = row.settings,
+         .paper_values = {{column_at(1024), row.at_1024}, {column_at(32768), row.at_32768}}});
   return table;
 }
 
 }  // namespace
 
-Reproduction reformer_speed_reproduction() {
+Reproduction make_reformer_speed_reproduction() {
   return {.name = "reformer-speed",
           .summary = "Reformer, figure 5: seconds per step at constant tokens, full and LSH attention",
-          .table = reformer_speed,
-          .measure = {size_option("shortest", "smallest length"), size_option("tokens", "tokens of a step"),
-                      size_option("repeats", "repeats for the median")},
+          .make_table = reformer_speed,
+          .measure_options = {make_size_option("shortest", "smallest length"),
+                              make_size_option("tokens", "tokens of a step"),
+                              make_size_option("repeats", "repeats for the median")},
           .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
-          .own_keys = {"model.attention", "attention.rounds", "model.axial_shape"}};
+          .reserved_keys = {"model.attention", "attention.rounds", "model.axial_shape"}};
 }
 
 }  // namespace tapeformer

@@ -46,11 +46,12 @@ std::vector<std::string> settings_of(const Config& base, int64_t rounds) {
 }
 
 Table reformer_table2(const ReproductionOptions& options) {
-  const std::string config = options.by_scale("reformer/duplication-smoke.toml",
-                                              "reformer/duplication-small.toml", "reformer/duplication.toml");
+  const std::string config = options.select_by_scale(
+      "reformer/duplication-smoke.toml", "reformer/duplication-small.toml", "reformer/duplication.toml");
   const std::vector<std::string> smoke = {"train.steps=60", "data.eval_limit=100"};
-  const std::vector<std::string> defaults = options.by_scale(smoke, {}, {});
-  const Config base = config_of(options, {.name = "base", .config = config, .defaults = defaults}, 1);
+  const std::vector<std::string> defaults = options.select_by_scale(smoke, {}, {});
+  const Config base =
+      make_row_config(options, {.name = "base", .config = config, .default_settings = defaults}, 1);
   const auto chunk = base.attention.at("lsh").get<int64_t>("chunk_length");
   if (chunk < 1 || chunk >= base.data.max_length)
     throw ConfigError(concat_text("attention.chunk_length = ", chunk, ": this table needs 1 to ",
@@ -66,19 +67,19 @@ Table reformer_table2(const ReproductionOptions& options) {
               .measurements = {},
               .figures = {}};
   for (const int64_t rounds : kEvaluated) {
-    const Column column{.name = name_of(rounds), .label = name_of(rounds), .digits = 1};
+    const Column column{.name = name_of(rounds), .label = name_of(rounds), .decimal_count = 1};
     table.measurements.push_back(
-        test_evaluation(name_of(rounds), {{column, "accuracy", 100}}, settings_of(base, rounds)));
+        make_test_evaluation(name_of(rounds), {{column, "accuracy", 100}}, settings_of(base, rounds)));
   }
-  table.measurements.push_back(training_curve("loss"));
+  table.measurements.push_back(make_training_curve_measurement("loss"));
   table.figures = {{"loss", "Duplication task", {"training step"}, {"cross-entropy, nats", Scale::log10}}};
   for (const TrainedModel& trained : kTrained) {
     Row row{.name = "trained-" + name_of(trained.rounds),
             .config = config,
-            .defaults = defaults,
-            .fixed = settings_of(base, trained.rounds)};
+            .default_settings = defaults,
+            .fixed_settings = settings_of(base, trained.rounds)};
     for (size_t i = 0; i < trained.paper.size(); ++i)
-      row.paper.emplace_back(name_of(kEvaluated[i]), trained.paper[i]);
+      row.paper_values.emplace_back(name_of(kEvaluated[i]), trained.paper[i]);
     table.rows.push_back(row);
   }
   return table;
@@ -86,12 +87,12 @@ Table reformer_table2(const ReproductionOptions& options) {
 
 }  // namespace
 
-Reproduction reformer_table2_reproduction() {
+Reproduction make_reformer_table2_reproduction() {
   return {.name = "reformer-table2",
           .summary = "Reformer, table 2: duplication task, trained and evaluated with different hash rounds",
-          .table = reformer_table2,
-          .config_keys = training_keys(),
-          .own_keys = {"model.attention", "attention.rounds", "data.dataset"}};
+          .make_table = reformer_table2,
+          .config_keys = list_training_keys(),
+          .reserved_keys = {"model.attention", "attention.rounds", "data.dataset"}};
 }
 
 }  // namespace tapeformer

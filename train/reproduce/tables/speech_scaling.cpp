@@ -7,11 +7,11 @@ namespace tapeformer {
 namespace {
 
 Table speech_scaling(const ReproductionOptions& options) {
-  const int64_t shortest = options.measured("shortest", 100, 300, 300),
-                longest = options.measured("longest", 400, 2400, 4800),
-                frames = options.measured("frames", 400, 4800, 9600),
-                repeats = options.measured("repeats", 1, 3, 5);
-  const std::vector<int64_t> lengths = doubling("longest", shortest, longest);
+  const int64_t shortest = options.select_size("shortest", 100, 300, 300),
+                longest = options.select_size("longest", 400, 2400, 4800),
+                frames = options.select_size("frames", 400, 4800, 9600),
+                repeats = options.select_size("repeats", 1, 3, 5);
+  const std::vector<int64_t> lengths = list_doubled_lengths("longest", shortest, longest);
   const Words command = {"bench",      "speech-step",
                          "--config",   "{config}",
                          "--shortest", std::to_string(shortest),
@@ -23,39 +23,39 @@ Table speech_scaling(const ReproductionOptions& options) {
                   "Models of \"Transformers are RNNs\", table 3: a training step and the memory that it "
                   "adds. The paper has no such table.",
               .notes = {concat_text("A step has ", frames, " frames in utterances of equal length.")},
-              .trains = false,
+              .has_trainings = false,
               .rows = {},
               .measurements = {{.name = "step",
-                                .columns = scaling_columns(lengths),
+                                .columns = make_scaling_columns(lengths),
                                 .commands = {command},
-                                .read =
+                                .read_results =
                                     [](const std::vector<Json>& outputs, const Trial& trial) {
-                                      return scaling_results(outputs[0]["lengths"], trial.row.name);
+                                      return read_scaling_results(outputs[0]["lengths"], trial.row.name);
                                     },
                                 .first_seed_only = true}},
-              .figures = scaling_figures("Training step on speech", "frames of an utterance")};
+              .figures = make_scaling_figures("Training step on speech", "frames of an utterance")};
   const std::vector<std::string> smoke = {"model.layers=2", "model.hidden=64", "model.head_dim=8",
                                           "model.feedforward=96"};
   for (const char* model : {"bilstm", "softmax", "lsh-4", "linear"})
     table.rows.push_back({.name = model,
                           .config = "speech/an4-" + std::string(model) + ".toml",
-                          .defaults = options.by_scale(smoke, {}, {})});
+                          .default_settings = options.select_by_scale(smoke, {}, {})});
   return table;
 }
 
 }  // namespace
 
-Reproduction speech_scaling_reproduction() {
+Reproduction make_speech_scaling_reproduction() {
   return {
       .name = "speech-scaling",
       .summary = "time of a training step on speech by the length of utterances, for the models of table 3",
-      .table = speech_scaling,
-      .measure = {size_option("shortest", "frames of the shortest utterances"),
-                  size_option("longest", "frames of the longest utterances"),
-                  size_option("frames", "frames of a step"),
-                  size_option("repeats", "repeats for the median")},
+      .make_table = speech_scaling,
+      .measure_options = {make_size_option("shortest", "frames of the shortest utterances"),
+                          make_size_option("longest", "frames of the longest utterances"),
+                          make_size_option("frames", "frames of a step"),
+                          make_size_option("repeats", "repeats for the median")},
       .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
-      .own_keys = {"model.attention", "model.encoder", "model.max_frames"}};
+      .reserved_keys = {"model.attention", "model.encoder", "model.max_frames"}};
 }
 
 }  // namespace tapeformer

@@ -51,13 +51,13 @@ MeasurementResults learning_curve(const std::string& run_dir, const std::string&
   std::vector<double> seconds, cpu_seconds;
   Curve by_epoch{"epochs", model, {}}, by_time{"time", model, {}};
   double cpu = 0;
-  for (const MetricRecord& record : read_metrics(run_dir + "/" + kMetricsFile)) {
-    if (metric_text(record, "split") == "epoch") {
-      seconds.push_back(metric_number(record, "seconds_per_epoch", 0));
-      cpu_seconds.push_back(metric_number(record, "cpu_seconds_per_epoch", 0));
+  for (const MetricRecord& record : read_metrics(run_dir + "/" + kMetricsFileName)) {
+    if (get_metric_text(record, "split") == "epoch") {
+      seconds.push_back(get_metric_number(record, "seconds_per_epoch", 0));
+      cpu_seconds.push_back(get_metric_number(record, "cpu_seconds_per_epoch", 0));
       cpu += cpu_seconds.back();
     }
-    const double per = metric_number(record, "per", -1);
+    const double per = get_metric_number(record, "per", -1);
     if (per < 0) continue;
     by_epoch.points.emplace_back(static_cast<double>(seconds.size()), per);
     by_time.points.emplace_back(cpu, per);
@@ -65,25 +65,25 @@ MeasurementResults learning_curve(const std::string& run_dir, const std::string&
   double lowest = NAN;
   for (const auto& [epoch, per] : by_epoch.points) lowest = std::fmin(lowest, per);
   return {.values = {{"valid_per", lowest},
-                     {"seconds_per_epoch", median(seconds)},
-                     {"cpu_seconds_per_epoch", median(cpu_seconds)}},
+                     {"seconds_per_epoch", compute_median(seconds)},
+                     {"cpu_seconds_per_epoch", compute_median(cpu_seconds)}},
           .curves = {by_epoch, by_time}};
 }
 
 // Returns the config file of a model for the corpus in data.dataset. Model sizes, parts and features depend
 // on the corpus.
 std::string config_file(const ReproductionOptions& options, const std::string& name) {
-  const std::string dataset = set_value(options, "data.dataset");
+  const std::string dataset = find_set_option_value(options, "data.dataset");
   const std::string corpus = dataset.empty() ? "an4" : dataset == "synthetic-speech" ? "synthetic" : dataset;
   const std::string config = "speech/" + corpus + "-" + name + ".toml";
-  if (!std::filesystem::exists(options.configs / config))
+  if (!std::filesystem::exists(options.config_folder / config))
     throw ConfigError("data.dataset = \"" + dataset + "\" has no config " +
-                      (options.configs / config).string());
+                      (options.config_folder / config).string());
   return config;
 }
 
 Table speech_table(const ReproductionOptions& options) {
-  const std::string dataset = set_value(options, "data.dataset");
+  const std::string dataset = find_set_option_value(options, "data.dataset");
   const Axis per{"validation PER, %"};
   Table table{
       .title = "Phone error rate on " + (dataset.empty() ? "an4" : dataset),
@@ -96,38 +96,42 @@ Table speech_table(const ReproductionOptions& options) {
       .reference = "paper, WSJ",
       .rows = {},
       .measurements =
-          {command_measurement(
+          {make_command_measurement(
                "test", {"eval", "{run}", "--checkpoint", "best", "--limit", "{limit}"},
                {{{.name = "test_per", .label = "PER, %"}, "per"},
                 {{.name = "test_per_processed", .label = "PER without unprocessed, %"}, "per_processed"},
-                {{.name = "unprocessed", .label = "unprocessed", .digits = 0}, "unprocessed"},
-                {{.name = "test_phones", .label = "phones", .digits = 0, .printed = false}, "phones"}}),
+                {{.name = "unprocessed", .label = "unprocessed", .decimal_count = 0}, "unprocessed"},
+                {{.name = "test_phones", .label = "phones", .decimal_count = 0, .is_printed = false},
+                 "phones"}}),
            {.name = "curve",
             .columns = {{.name = "valid_per", .label = "validation PER, %"},
-                        {.name = "cpu_seconds_per_epoch", .label = "CPU s/epoch", .digits = 1},
-                        {.name = "seconds_per_epoch", .label = "s/epoch", .digits = 1}},
-            .read = [](const std::vector<Json>&,
-                       const Trial& trial) { return learning_curve(trial.run_dir, trial.row.name); }}},
+                        {.name = "cpu_seconds_per_epoch", .label = "CPU s/epoch", .decimal_count = 1},
+                        {.name = "seconds_per_epoch", .label = "s/epoch", .decimal_count = 1}},
+            .read_results =
+                [](const std::vector<Json>&, const Trial& trial) {
+                  return learning_curve(trial.run_dir, trial.row.name);
+                }}},
       .figures = {{"epochs", "Phone error rate", {"epoch"}, per},
                   {"time", "Phone error rate", {"processor seconds of training"}, per}}};
   for (const PublishedRates& row : kSpeechRows)
-    table.rows.push_back({.name = row.name,
-                          .config = config_file(options, row.name),
-                          .defaults = speech_settings(row.name, options.scale),
-                          .paper = {{"valid_per", row.paper_per}, {"seconds_per_epoch", row.paper_seconds}}});
+    table.rows.push_back(
+        {.name = row.name,
+         .config = config_file(options, row.name),
+         .default_settings = speech_settings(row.name, options.scale),
+         .paper_values = {{"valid_per", row.paper_per}, {"seconds_per_epoch", row.paper_seconds}}});
   return table;
 }
 
 }  // namespace
 
-Reproduction speech_table_reproduction() {
+Reproduction make_speech_table_reproduction() {
   return {.name = "speech-table",
           .summary =
               "Transformers are RNNs, table 3: phone error rate and seconds per epoch, on AN4, spoken digits "
               "or synthetic speech",
-          .table = speech_table,
-          .config_keys = training_keys(),
-          .own_keys = {"model.attention", "model.encoder"}};
+          .make_table = speech_table,
+          .config_keys = list_training_keys(),
+          .reserved_keys = {"model.attention", "model.encoder"}};
 }
 
 }  // namespace tapeformer

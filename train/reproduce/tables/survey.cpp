@@ -31,7 +31,7 @@ struct SurveyKind {
   double (*cost)(double n);
   Settings (*settings)(const Grid& grid);
   double listops = 0, images = 0;
-  bool trains = true;
+  bool is_trained = true;
 };
 
 double linear(double n) {
@@ -129,14 +129,14 @@ std::vector<SurveyKind> survey_kinds() {
 struct SurveyTask {
   const char *suffix, *config;
   Grid grid;
-  Settings defaults;
+  Settings default_settings;
   Field score;
   double SurveyKind::*published = nullptr;
   Capability AttentionCapabilities::*needed = nullptr;  // capability that the task needs, or null
 };
 
 Field accuracy_of(const char* name, const char* label) {
-  Field field = test_accuracy();
+  Field field = make_test_accuracy_field();
   field.column.name = name;
   field.column.label = label;
   return field;
@@ -148,8 +148,8 @@ SurveyTask listops_task(const ReproductionOptions& options) {
                             "model.feedforward=1024", "train.steps=5000",     "train.eval_every=1000"};
   return {.suffix = "",
           .config = "listops/base.toml",
-          .grid = options.by_scale<Grid>({16, 16}, {16, 16}, {32, 32}),
-          .defaults = options.by_scale<Settings>(
+          .grid = options.select_by_scale<Grid>({16, 16}, {16, 16}, {32, 32}),
+          .default_settings = options.select_by_scale<Settings>(
               {"train.steps=10", "data.eval_limit=50"},
               {"train.steps=3000", "train.eval_every=0", "data.eval_limit=0"}, longest),
           .score = accuracy_of("accuracy_percent", "ListOps, %"),
@@ -160,8 +160,8 @@ SurveyTask listops_task(const ReproductionOptions& options) {
 SurveyTask image_task(const ReproductionOptions& options) {
   return {.suffix = "-cifar10",
           .config = "cifar10/gray-classification.toml",
-          .grid = options.by_scale<Grid>({16, 16}, {16, 16}, {32, 32}),
-          .defaults = options.by_scale<Settings>(
+          .grid = options.select_by_scale<Grid>({16, 16}, {16, 16}, {32, 32}),
+          .default_settings = options.select_by_scale<Settings>(
               {"train.steps=3", "data.eval_limit=50"}, {"train.steps=1500", "data.eval_limit=0"},
               {"data.downscale=1", "train.steps=35000", "data.eval_limit=0"}),
           .score = accuracy_of("cifar10_accuracy_percent", "gray CIFAR-10, %"),
@@ -169,18 +169,18 @@ SurveyTask image_task(const ReproductionOptions& options) {
 }
 
 SurveyTask digit_task(const ReproductionOptions& options) {
-  SurveyTask task{
-      .suffix = "-mnist",
-      .config = "mnist/small.toml",
-      .grid = options.by_scale<Grid>({16, 14}, {16, 14}, {32, 28}),
-      .defaults = {"model.layers=2", "model.head_dim=16", "model.feedforward=128", "data.batch_size=16"},
-      .score = bits_per_dim(),
-      .needed = &AttentionCapabilities::causal};
+  SurveyTask task{.suffix = "-mnist",
+                  .config = "mnist/small.toml",
+                  .grid = options.select_by_scale<Grid>({16, 14}, {16, 14}, {32, 28}),
+                  .default_settings = {"model.layers=2", "model.head_dim=16", "model.feedforward=128",
+                                       "data.batch_size=16"},
+                  .score = make_bits_per_dim_field(),
+                  .needed = &AttentionCapabilities::causal};
   task.score.column.label = "MNIST, bits/dim";
-  for (const std::string& setting : options.by_scale<Settings>(
+  for (const std::string& setting : options.select_by_scale<Settings>(
            {"data.downscale=2", "train.steps=3", "data.eval_limit=10"},
            {"data.downscale=2", "train.steps=1500", "data.eval_limit=2000"}, {"train.steps=20000"}))
-    task.defaults.push_back(setting);
+    task.default_settings.push_back(setting);
   return task;
 }
 
@@ -196,7 +196,7 @@ bool supports_task(const SurveyKind& kind, const SurveyTask& task) {
 const SurveyKind& kind_of(const Row& row) {
   static const auto* const kinds = new std::vector<SurveyKind>(survey_kinds());
   return *std::find_if(kinds->begin(), kinds->end(),
-                       [&](const SurveyKind& kind) { return kind.name == row.line; });
+                       [&](const SurveyKind& kind) { return kind.name == row.line_name; });
 }
 
 // Returns the smallest power of two that is at least the square root of `length`.
@@ -223,9 +223,9 @@ Measurement properties() {
   return {.name = "properties",
           .columns = {{.name = "class", .label = "class"},
                       {.name = "complexity", .label = "complexity"},
-                      {.name = "parameters_added", .label = "parameters added", .digits = 0},
+                      {.name = "parameters_added", .label = "parameters added", .decimal_count = 0},
                       {.name = "decoding", .label = "decoding"}},
-          .read =
+          .read_results =
               [](const std::vector<Json>&, const Trial& trial) {
                 const SurveyKind& kind = kind_of(trial.row);
                 Config full = trial.config;
@@ -274,7 +274,7 @@ std::string verdict(const MeasurementResults& scaling, const SurveyKind& kind) {
   for (const auto& [length, milliseconds] : scaling.curves.front().points)
     stated.emplace_back(length, kind.cost(length));
   if (stated.size() < kNeededLengths) return "too few lengths";
-  const double limit = fitted_exponent(stated) + kTolerance;
+  const double limit = fit_power_law_exponent(stated) + kTolerance;
   const bool time = value_of(scaling, "milliseconds_exponent") <= limit,
              memory = value_of(scaling, "mebibytes_exponent") <= limit;
   if (time && memory) return "yes";
@@ -282,8 +282,8 @@ std::string verdict(const MeasurementResults& scaling, const SurveyKind& kind) {
 }
 
 std::vector<int64_t> measured_lengths(const ReproductionOptions& options) {
-  return doubling("longest", options.measured("shortest", 256, 512, 512),
-                  options.measured("longest", 1024, 16384, 16384));
+  return list_doubled_lengths("longest", options.select_size("shortest", 256, 512, 512),
+                              options.select_size("longest", 1024, 16384, 16384));
 }
 
 // Returns the length that the figure of accuracies shows: the largest measured length up to 4,096 tokens, the
@@ -297,13 +297,14 @@ int64_t longest_drawn(const ReproductionOptions& options) {
 
 Measurement attention_by_length(const ReproductionOptions& options) {
   const std::vector<int64_t> lengths = measured_lengths(options);
-  const std::string repeats = std::to_string(options.measured("repeats", 1, 3, 5));
-  Measurement measurement{.name = "attention", .columns = scaling_columns(lengths), .first_seed_only = true};
+  const std::string repeats = std::to_string(options.select_size("repeats", 1, 3, 5));
+  Measurement measurement{
+      .name = "attention", .columns = make_scaling_columns(lengths), .first_seed_only = true};
   const std::string drawn = concat_text("_", longest_drawn(options));
   for (Column& column : measurement.columns)
-    column.printed = column.name.ends_with("_exponent") || column.name.ends_with(drawn);
+    column.is_printed = column.name.ends_with("_exponent") || column.name.ends_with(drawn);
   measurement.columns.push_back({.name = "complexity_holds", .label = "complexity holds"});
-  measurement.trial_commands = [lengths, repeats](const Trial& trial) {
+  measurement.make_trial_commands = [lengths, repeats](const Trial& trial) {
     std::vector<Words> commands;
     for (const int64_t length : lengths) {
       const std::string text = std::to_string(length);
@@ -316,8 +317,8 @@ Measurement attention_by_length(const ReproductionOptions& options) {
     }
     return commands;
   };
-  measurement.read = [](const std::vector<Json>& outputs, const Trial& trial) {
-    MeasurementResults results = scaling_results(sums_over_kinds(outputs), trial.row.name);
+  measurement.read_results = [](const std::vector<Json>& outputs, const Trial& trial) {
+    MeasurementResults results = read_scaling_results(sums_over_kinds(outputs), trial.row.name);
     results.texts = {{"complexity_holds", verdict(results, kind_of(trial.row))}};
     return results;
   };
@@ -328,11 +329,11 @@ Measurement attention_by_length(const ReproductionOptions& options) {
 // state after the last token.
 Measurement decoding_cost() {
   return {.name = "decoding_cost",
-          .columns = {{.name = "milliseconds_per_token", .label = "ms a token", .digits = 3},
-                      {.name = "state_kibibytes", .label = "state, KiB", .digits = 1}},
+          .columns = {{.name = "milliseconds_per_token", .label = "ms a token", .decimal_count = 3},
+                      {.name = "state_kibibytes", .label = "state, KiB", .decimal_count = 1}},
           .commands = {{"bench", "generate", "--config", "{config}", "--batch", "1", "--tokens", "128",
                         "--repeats", "3"}},
-          .read =
+          .read_results =
               [](const std::vector<Json>& outputs, const Trial&) {
                 const Json& one = outputs[0]["cases"][0];
                 return MeasurementResults{
@@ -364,12 +365,12 @@ std::vector<std::string> survey_notes() {
 Row row_of(const SurveyKind& kind, const SurveyTask& task) {
   Row row{.name = kind.name + std::string(task.suffix),
           .config = task.config,
-          .defaults = task.defaults,
-          .fixed = kind.settings(task.grid),
-          .trains = kind.trains,
-          .line = kind.name};
+          .default_settings = task.default_settings,
+          .fixed_settings = kind.settings(task.grid),
+          .is_trained = kind.is_trained,
+          .line_name = kind.name};
   if (task.published && kind.*task.published > 0)
-    row.paper = {{task.score.column.name, kind.*task.published}};
+    row.paper_values = {{task.score.column.name, kind.*task.published}};
   return row;
 }
 
@@ -384,19 +385,19 @@ Table survey_table(const ReproductionOptions& options) {
   Measurement kinds = properties(), attention = attention_by_length(options), decoding = decoding_cost();
   std::vector<Measurement> scores;
   for (const SurveyTask& task : tasks)
-    scores.push_back(test_evaluation(task.score.column.name, {task.score}));
+    scores.push_back(make_test_evaluation(task.score.column.name, {task.score}));
   for (const SurveyKind& kind : survey_kinds()) {
     const size_t first = table.rows.size();
     for (size_t i = 0; i < tasks.size(); ++i) {
-      if (!supports_task(kind, tasks[i]) || (!kind.trains && table.rows.size() > first)) continue;
+      if (!supports_task(kind, tasks[i]) || (!kind.is_trained && table.rows.size() > first)) continue;
       table.rows.push_back(row_of(kind, tasks[i]));
-      if (!kind.trains) continue;
+      if (!kind.is_trained) continue;
       scores[i].rows.push_back(table.rows.back().name);
       if (tasks[i].needed == &AttentionCapabilities::causal) decoding.rows.push_back(table.rows.back().name);
     }
     for (Measurement* measurement : {&kinds, &attention}) measurement->rows.push_back(table.rows[first].name);
   }
-  Measurement curve = training_curve("loss");
+  Measurement curve = make_training_curve_measurement("loss");
   curve.rows = scores[0].rows;
   table.measurements = {kinds};
   for (const Measurement& measurement : scores) table.measurements.push_back(measurement);
@@ -410,7 +411,7 @@ Table survey_table(const ReproductionOptions& options) {
        .y = {"accuracy, %", Scale::linear},
        .circles = CircleColumns{concat_text("milliseconds_", length), tasks[1].score.column.name,
                                 concat_text("mebibytes_", length), "MiB"}}};
-  for (Figure& figure : scaling_figures("Attention, forward and backward", "sequence length"))
+  for (Figure& figure : make_scaling_figures("Attention, forward and backward", "sequence length"))
     table.figures.push_back(figure);
   table.figures.push_back({"loss", "ListOps", {"training step"}, {"cross-entropy, nats", Scale::linear}});
   return table;
@@ -418,16 +419,17 @@ Table survey_table(const ReproductionOptions& options) {
 
 }  // namespace
 
-Reproduction survey_table_reproduction() {
+Reproduction make_survey_table_reproduction() {
   return {.name = "survey-table",
           .summary =
               "the survey's models: accuracy on ListOps and gray CIFAR-10, bits/dim on MNIST, decoding, time "
               "and memory by length",
-          .table = survey_table,
-          .measure = {size_option("shortest", "smallest length"), size_option("longest", "largest length"),
-                      size_option("repeats", "repeats for the median")},
-          .config_keys = training_keys(),
-          .own_keys = {"model.attention", "attention", "data.dataset"}};
+          .make_table = survey_table,
+          .measure_options = {make_size_option("shortest", "smallest length"),
+                              make_size_option("longest", "largest length"),
+                              make_size_option("repeats", "repeats for the median")},
+          .config_keys = list_training_keys(),
+          .reserved_keys = {"model.attention", "attention", "data.dataset"}};
 }
 
 }  // namespace tapeformer

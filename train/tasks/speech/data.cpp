@@ -68,7 +68,7 @@ void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
   if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
-  const fs::path path = lexicon_path(config, data).value();
+  const fs::path path = find_lexicon(config, data).value();
   const PhoneAssignmentReport report =
       assign_phones(corpus, Lexicon::read(path),
                     d.unknown_words == "drop" ? UnknownWordPolicy::drop : UnknownWordPolicy::refuse);
@@ -108,7 +108,7 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
 
 bool has_valid_part(const Config& config, const DataAccess& data) {
   if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return false;
-  const fs::path part = speech_corpus_folder(config, data) / part_name(config, "valid");
+  const fs::path part = find_speech_corpus_folder(config, data) / part_name(config, "valid");
   if (is_folder(part)) return true;
   if (!config.data.valid_part.empty())
     throw DataError(part.string() + ": no such folder; data.valid_part names it");
@@ -117,7 +117,7 @@ bool has_valid_part(const Config& config, const DataAccess& data) {
 
 }  // namespace
 
-std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& data) {
+std::optional<fs::path> find_lexicon(const Config& config, const DataAccess& data) {
   const DataConfig& d = config.data;
   if (text_is_phones(d) || require_catalogue_entry(d.dataset).labels == SpeechLabels::phones)
     return std::nullopt;
@@ -125,7 +125,7 @@ std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& dat
   return find_cmudict(data.data_dir);
 }
 
-fs::path speech_corpus_folder(const Config& config, const DataAccess& data) {
+fs::path find_speech_corpus_folder(const Config& config, const DataAccess& data) {
   const fs::path folder = config.data.path;
   if (folder.empty()) return require_set(require_catalogue_entry(config.data.dataset), data.data_dir);
   if (!is_folder(folder))
@@ -133,7 +133,7 @@ fs::path speech_corpus_folder(const Config& config, const DataAccess& data) {
   return folder;
 }
 
-std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data) {
+std::vector<std::string> list_speech_part_folders(const Config& config, const DataAccess& data) {
   if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return {};
   std::vector<std::string> parts = {part_name(config, "train").string()};
   if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());
@@ -141,13 +141,13 @@ std::vector<std::string> speech_part_folders(const Config& config, const DataAcc
   std::error_code ignored;
   const bool needed = parts.size() == 1 && config.data.validation == 0;
   if (needed || !config.data.test_part.empty() ||
-      fs::is_directory(speech_corpus_folder(config, data) / test, ignored))
+      fs::is_directory(find_speech_corpus_folder(config, data) / test, ignored))
     parts.push_back(test.string());
   return parts;
 }
 
 Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data) {
-  const fs::path folder = speech_corpus_folder(config, data);
+  const fs::path folder = find_speech_corpus_folder(config, data);
   const bool own_valid = has_valid_part(config, data);
   const bool holds_out = config.data.validation > 0 && !own_valid;
   if (split == "valid" && !own_valid && !holds_out)
@@ -164,34 +164,34 @@ Corpus read_speech_part(const Config& config, const std::string& split, const Da
   return corpus;
 }
 
-std::string speech_evaluation_split(const Config& config, const DataAccess& data) {
+std::string choose_speech_evaluation_split(const Config& config, const DataAccess& data) {
   return config.data.validation > 0 || has_valid_part(config, data) ? "valid" : "test";
 }
 
-std::vector<int64_t> SpeechPart::frames() const {
+std::vector<int64_t> SpeechPart::frame_counts() const {
   std::vector<int64_t> result;
-  for (const int64_t i : usable) result.push_back(set->frames(i));
+  for (const int64_t i : usable_indices) result.push_back(set->frames(i));
   return result;
 }
 
 SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
-                            const SpeechDescription* trained) {
+                            const SpeechDescription* trained_description) {
   const DataConfig& d = config.data;
   const Corpus corpus = read_speech_part(config, split, data);
   SpeechOptions options;
-  options.features = feature_options(config, !trained);
-  options.normalization = normalization(config);
+  options.features = make_feature_options(config, !trained_description);
+  options.normalization = make_normalization(config);
   options.normalize_variance = d.cmvn_variance;
   options.delta_order = d.deltas;
   options.subsampling = config.model.subsampling;
   options.refuse_faulty = d.bad_utterances == "refuse";
-  options.use = trained ? SpeechUse::scoring : SpeechUse::training;
+  options.use = trained_description ? SpeechUse::scoring : SpeechUse::training;
   options.limit = split == "train" ? d.limit : d.eval_limit;
   PhoneTable phones;
-  if (trained) {
-    phones = trained->phones;
-    options.global_statistics = trained->global;
-    if (options.normalization == Normalization::global) global_statistics(*trained);
+  if (trained_description) {
+    phones = trained_description->phone_table;
+    options.global_statistics = trained_description->global_statistics;
+    if (options.normalization == Normalization::global) get_global_statistics(*trained_description);
   } else if (require_catalogue_entry(d.dataset).format == DatasetFormat::timit) {
     phones = PhoneTable(list_timit_phones(timit_set(d.phone_set)));
   } else {
@@ -202,44 +202,48 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   SpeechPart part;
   part.split = split;
   part.set = std::make_shared<const SpeechDataset>(corpus, std::move(phones), options);
-  if (trained && part.set->dims() != trained->dims) {
-    const std::string text = concat_text(corpus.name, ": features of ", part.set->dims(),
-                                         " dims, but the model was trained on ", trained->dims);
+  if (trained_description && part.set->dims() != trained_description->feature_dim) {
+    const std::string text =
+        concat_text(corpus.name, ": features of ", part.set->dims(), " dims, but the model was trained on ",
+                    trained_description->feature_dim);
     // The dims of features in archives are a property of the data. The config determines the dims of other
     // features.
     if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
     throw ConfigError(text);
   }
-  part.left_out = static_cast<int64_t>(part.set->report().faults.size()) + corpus.dropped_count;
+  part.left_out_count = static_cast<int64_t>(part.set->report().faults.size()) + corpus.dropped_count;
   const bool limited = config.model.encoder == "transformer";
   for (int64_t i = 0; i < part.set->size(); ++i) {
     const int64_t frames = part.set->frames(i);
     const bool too_long = limited && frames > config.model.max_frames;
     const bool too_short = count_subsampled_steps(frames, config.model.subsampling) == 0;
-    (too_long ? part.too_long : too_short ? part.too_short : part.usable).push_back(i);
+    (too_long    ? part.too_long_indices
+     : too_short ? part.too_short_indices
+                 : part.usable_indices)
+        .push_back(i);
   }
-  if (part.usable.empty() && !trained)
+  if (part.usable_indices.empty() && !trained_description)
     throw DataError(concat_text(
         corpus.name, ": all utterances are longer than model.max_frames = ", config.model.max_frames));
   return part;
 }
 
-SpeechDescription describe(const SpeechPart& part) {
-  const std::vector<int64_t> frames = part.frames();
-  SpeechDescription description{.dims = part.set->dims(),
-                                .phones = part.set->phones(),
-                                .global = std::nullopt,
-                                .longest_frames = *std::max_element(frames.begin(), frames.end())};
+SpeechDescription describe_speech_part(const SpeechPart& part) {
+  const std::vector<int64_t> frames = part.frame_counts();
+  SpeechDescription description{.feature_dim = part.set->dims(),
+                                .phone_table = part.set->phones(),
+                                .global_statistics = std::nullopt,
+                                .max_frame_count = *std::max_element(frames.begin(), frames.end())};
   if (part.set->options().normalization == Normalization::global)
-    description.global = part.set->global_statistics();
+    description.global_statistics = part.set->global_statistics();
   return description;
 }
 
-SpeechModelOptions speech_model_options(const Config& config, const SpeechDescription& description) {
+SpeechModelOptions make_speech_model_options(const Config& config, const SpeechDescription& description) {
   const ModelConfig& m = config.model;
   SpeechModelOptions options;
-  options.features = description.dims;
-  options.classes = description.phones.class_count();
+  options.features = description.feature_dim;
+  options.classes = description.phone_table.class_count();
   options.subsampling = m.subsampling;
   options.subsampling_kind = m.subsampling_kind == "conv" ? SubsamplingKind::conv : SubsamplingKind::stack;
   options.reduction = m.ctc_mean == "label" ? CtcReduction::per_label : CtcReduction::per_utterance;
@@ -260,8 +264,8 @@ SpeechModelOptions speech_model_options(const Config& config, const SpeechDescri
 
 std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description,
                                                Device device) {
-  auto model = with_config_keys(
-      [&] { return std::make_unique<SpeechModel>(speech_model_options(config, description)); });
+  auto model = call_with_config_keys(
+      [&] { return std::make_unique<SpeechModel>(make_speech_model_options(config, description)); });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;

@@ -28,44 +28,45 @@ Corpus read_speech_part(const Config& config, const std::string& split, const Da
 // Returns the path of the lexicon for the words of the corpus: data.lexicon, or CMUdict in the data
 // directories. Returns std::nullopt if the transcripts of the corpus are phones. Throws DataError if CMUdict
 // is needed and missing.
-std::optional<std::filesystem::path> lexicon_path(const Config& config, const DataAccess& data);
+std::optional<std::filesystem::path> find_lexicon(const Config& config, const DataAccess& data);
 
 // Returns the folder of the corpus.
-std::filesystem::path speech_corpus_folder(const Config& config, const DataAccess& data);
+std::filesystem::path find_speech_corpus_folder(const Config& config, const DataAccess& data);
 // Returns the folders of the parts of the corpus, relative to the folder of the corpus, or an empty list if
 // the corpus does not have one folder per part. The validation part is included if the corpus has one. The
 // test part is included if its folder exists, if data.test_part is set, or if training evaluates on it (see
-// speech_evaluation_split()).
-std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data);
+// choose_speech_evaluation_split()).
+std::vector<std::string> list_speech_part_folders(const Config& config, const DataAccess& data);
 
 // Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation holds
 // utterances out, else "test".
-std::string speech_evaluation_split(const Config& config, const DataAccess& data);
+std::string choose_speech_evaluation_split(const Config& config, const DataAccess& data);
 
 // Features and labels of a part of a corpus.
 struct SpeechPart {
   std::string split;
   std::shared_ptr<const SpeechDataset> set;
-  // Indices into `set`. The model can process the utterances in `usable`. Utterances in `too_long` have more
-  // than model.max_frames frames (Transformers only). Utterances in `too_short` have fewer frames than one
-  // step of the model.
-  std::vector<int64_t> usable, too_long, too_short;
+  // Indices into `set`. The model can process the utterances in `usable_indices`. Utterances in
+  // `too_long_indices` have more than model.max_frames frames (Transformers only). Utterances in
+  // `too_short_indices` have fewer frames than one step of the model.
+  std::vector<int64_t> usable_indices, too_long_indices, too_short_indices;
   // The number of utterances without usable sound or labels. The number does not depend on the model.
-  int64_t left_out = 0;
+  int64_t left_out_count = 0;
 
-  std::vector<int64_t> frames() const;  // numbers of frames of the usable utterances
+  std::vector<int64_t> frame_counts() const;  // numbers of frames of the usable utterances
 };
 
 // Reads the part "train", "valid" or "test". data.limit and data.eval_limit select utterances that are spread
-// evenly over the part. If `trained` is null, the phone table and the statistics are computed from the part.
-// Otherwise, both come from `trained`, and the part is for scoring (SpeechUse::scoring). A part for scoring
-// also contains utterances that the model cannot process. Their phones count as deletions.
+// evenly over the part. If `trained_description` is null, the phone table and the statistics are computed
+// from the part. Otherwise, both come from `trained_description`, and the part is for scoring
+// (SpeechUse::scoring). A part for scoring also contains utterances that the model cannot process. Their
+// phones count as deletions.
 SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
-                            const SpeechDescription* trained);
+                            const SpeechDescription* trained_description);
 // Returns the metadata of a training part.
-SpeechDescription describe(const SpeechPart& part);
+SpeechDescription describe_speech_part(const SpeechPart& part);
 
-SpeechModelOptions speech_model_options(const Config& config, const SpeechDescription& description);
+SpeechModelOptions make_speech_model_options(const Config& config, const SpeechDescription& description);
 // Returns a model with weights initialized from run.seed.
 std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description,
                                                Device device = kCpu);

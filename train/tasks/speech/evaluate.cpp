@@ -11,20 +11,20 @@
 
 namespace tapeformer {
 
-std::vector<CtcLabels> decode(const SpeechOutput& output, int64_t beam) {
-  if (beam == 0) return ctc_greedy_decode(output.logits, output.lengths, kSpeechBlank);
+std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam_size) {
+  if (beam_size == 0) return ctc_greedy_decode(output.logits, output.lengths, kSpeechBlank);
   std::vector<CtcLabels> result;
   for (auto& hypotheses :
-       ctc_beam_search(output.logits, output.lengths, {.blank = kSpeechBlank, .beam_size = beam}))
+       ctc_beam_search(output.logits, output.lengths, {.blank = kSpeechBlank, .beam_size = beam_size}))
     result.push_back(hypotheses.empty() ? CtcLabels{} : std::move(hypotheses.front().labels));
   return result;
 }
 
-SpeechEvaluationOptions evaluation_options(const Config& config) {
+SpeechEvaluationOptions make_evaluation_options(const Config& config) {
   const int64_t batch = config.train.eval_batch_size;
-  return {.beam = 0,
+  return {.beam_size = 0,
           .max_frames = config.data.max_frames,
-          .max_batch = batch > 0 ? batch : config.data.batch_size,
+          .max_batch_size = batch > 0 ? batch : config.data.batch_size,
           .map_timit_phone = require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit};
 }
 
@@ -75,13 +75,13 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
     ScoredUtterance one{set.utterance(i).id, folded(set.reference(i)), {}};
     if (const auto found = decoded.find(i); found != decoded.end()) {
       one.hypothesis = folded(set.phones().phones(found->second));
-      result.processed.add(one.reference, one.hypothesis);
+      result.processed_score.add(one.reference, one.hypothesis);
     }
     result.score.add(one.reference, one.hypothesis);
     result.utterances.push_back(std::move(one));
   }
-  add_unprocessed(part, part.too_long, "longer than model.max_frames", result);
-  add_unprocessed(part, part.too_short, "shorter than a step of the model", result);
+  add_unprocessed(part, part.too_long_indices, "longer than model.max_frames", result);
+  add_unprocessed(part, part.too_short_indices, "shorter than a step of the model", result);
   return result;
 }
 
@@ -110,8 +110,8 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
   const NoGrad no_grad;
   const SpeechDataset& set = *part.set;
   const auto batches = plan_batches(
-      part.frames(),
-      {.max_frames = options.max_frames, .max_utterances = options.max_batch, .shuffle = false}, 0);
+      part.frame_counts(),
+      {.max_frames = options.max_frames, .max_utterances = options.max_batch_size, .shuffle = false}, 0);
   const LossSums losses(batches.size());
   LabelsOfUtterances decoded;
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
@@ -120,13 +120,14 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
     const size_t number = round * size + rank;
     if (number >= batches.size()) continue;
     std::vector<int64_t> indices;
-    for (const int64_t index : batches[number]) indices.push_back(part.usable[static_cast<size_t>(index)]);
+    for (const int64_t index : batches[number])
+      indices.push_back(part.usable_indices[static_cast<size_t>(index)]);
     const SpeechBatch batch = set.batch(indices);
     const SpeechOutput output = model.forward(batch.features, batch.lengths, {});
     const auto nats =
         ctc_loss(output.logits, output.lengths, batch.labels, batch.label_lengths, {.blank = kSpeechBlank})
             .losses.to_vector();
-    const auto labels = decode(output, options.beam);
+    const auto labels = decode_labels(output, options.beam_size);
     for (size_t b = 0; b < indices.size(); ++b) {
       if (set.has_loss(indices[b])) losses.add(number, nats[b]);
       decoded[indices[b]] = labels[b];
@@ -135,15 +136,16 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
   processes.all_reduce(losses.sums);
   SpeechEvaluation result = score(part, options, gather_labels(processes, decoded));
   const double with_loss = losses.total(1);
-  result.without_loss = static_cast<int64_t>(part.usable.size()) - static_cast<int64_t>(with_loss);
+  result.without_loss_count =
+      static_cast<int64_t>(part.usable_indices.size()) - static_cast<int64_t>(with_loss);
   if (with_loss > 0) result.nats_per_utterance = losses.total(0) / with_loss;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
 
-std::string processed_line(const SpeechEvaluation& evaluation) {
+std::string describe_processed_score(const SpeechEvaluation& evaluation) {
   if (evaluation.unprocessed.empty()) return "";
-  const PhoneScore &all = evaluation.score, &processed = evaluation.processed;
+  const PhoneScore &all = evaluation.score, &processed = evaluation.processed_score;
   return concat_text(processed.format_line(), " without ", evaluation.unprocessed.size(), " of ",
                      all.utterance_count, " utterances (", all.reference_count - processed.reference_count,
                      " of ", all.reference_count, " phones) that the model cannot process");

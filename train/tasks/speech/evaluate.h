@@ -16,27 +16,27 @@
 namespace tapeformer {
 
 struct SpeechEvaluationOptions {
-  int64_t beam = 0;  // number of prefixes of a beam search; 0: the most probable class of every frame
-  int64_t max_frames = 20000;    // largest number of frames in a batch
-  int64_t max_batch = 0;         // largest number of utterances in a batch; 0: any number
-  bool map_timit_phone = false;  // maps phones to the 39 phones of TIMIT scores
+  int64_t beam_size = 0;  // number of prefixes of a beam search; 0: the most probable class of every frame
+  int64_t max_frames = 20000;  // largest number of frames in a batch
+  int64_t max_batch_size = 0;  // largest number of utterances in a batch; 0: any number
+  bool fold_timit = false;     // maps phones to the 39 phones of TIMIT scores
 };
 
 struct UnprocessedUtterance {
   std::string id, reason;
-  int64_t frames = 0, phones = 0;
+  int64_t frame_count = 0, phone_count = 0;
 };
 
 struct SpeechEvaluation {
   std::string split;
-  PhoneScore score;      // score of all utterances
-  PhoneScore processed;  // score without the unprocessed utterances
+  PhoneScore score;            // score of all utterances
+  PhoneScore processed_score;  // score without the unprocessed utterances
   std::vector<UnprocessedUtterance> unprocessed;
   // The mean CTC loss of the utterances that have a loss, or std::nullopt if there are none. An utterance has
   // no loss if it has fewer steps than its labels need, or if one of its phones does not occur in training.
   // `score` includes the utterances without a loss.
   std::optional<double> nats_per_utterance;
-  int64_t without_loss = 0;  // processed utterances that have no loss
+  int64_t without_loss_count = 0;  // processed utterances that have no loss
   double seconds = 0;
   std::vector<ScoredUtterance> utterances;  // all utterances in the order of the corpus
 };
@@ -46,16 +46,16 @@ struct SpeechEvaluation {
 // processes. Throws Stopped if `stop` returns true before a batch. All processes call `stop` equally often.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop = {},
-                          Communicator& processes = *single_process());
+                          Communicator& processes = *get_single_process_communicator());
 // Returns the evaluation options of a config.
-SpeechEvaluationOptions evaluation_options(const Config& config);
+SpeechEvaluationOptions make_evaluation_options(const Config& config);
 
 // Returns "%PER … without 3 of 20 utterances (31 of 120 phones) that the model cannot process", or "" if the
 // model processes all utterances.
-std::string processed_line(const SpeechEvaluation& evaluation);
+std::string describe_processed_score(const SpeechEvaluation& evaluation);
 
-// Returns the decoded labels of each utterance of a batch. `beam` is the number of prefixes of the beam
+// Returns the decoded labels of each utterance of a batch. `beam_size` is the number of prefixes of the beam
 // search; 0: decodes the most probable class of every frame.
-std::vector<CtcLabels> decode(const SpeechOutput& output, int64_t beam);
+std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam_size);
 
 }  // namespace tapeformer

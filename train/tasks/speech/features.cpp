@@ -17,22 +17,22 @@ bool takes_mfc(const Config& config) {
 }
 
 void require_dims(const std::string& name, int64_t dims, const SpeechDescription& description) {
-  if (dims != description.dims)
-    throw ConfigError(
-        concat_text(name, ": features of ", dims, " dims, but the model was trained on ", description.dims));
+  if (dims != description.feature_dim)
+    throw ConfigError(concat_text(name, ": features of ", dims, " dims, but the model was trained on ",
+                                  description.feature_dim));
 }
 
 // Returns the audio options of a stream. The options do not limit the length of the stream, because the
 // memory of a FeatureStream does not grow with this length.
 AudioOptions endless_audio(const Config& config) {
-  AudioOptions options = feature_options(config, false).audio();
+  AudioOptions options = make_feature_options(config, false).audio();
   options.max_seconds = 0;
   return options;
 }
 
 }  // namespace
 
-FeatureOptions feature_options(const Config& config, bool training) {
+FeatureOptions make_feature_options(const Config& config, bool training) {
   const DataConfig& d = config.data;
   FeatureOptions options;
   const int64_t rate = d.sample_rate > 0 ? d.sample_rate : require_catalogue_entry(d.dataset).sample_rate;
@@ -47,7 +47,7 @@ FeatureOptions feature_options(const Config& config, bool training) {
   return options;
 }
 
-Normalization normalization(const Config& config) {
+Normalization make_normalization(const Config& config) {
   const std::string& name = config.data.cmvn;
   if (name == "none") return Normalization::none;
   if (name == "speaker") return Normalization::speaker;
@@ -55,20 +55,21 @@ Normalization normalization(const Config& config) {
 }
 
 bool features_need_whole_utterance(const Config& config) {
-  const Normalization kind = normalization(config);
+  const Normalization kind = make_normalization(config);
   return kind == Normalization::utterance || kind == Normalization::speaker;
 }
 
-const FeatureStatistics& global_statistics(const SpeechDescription& description) {
-  if (!description.global)
+const FeatureStatistics& get_global_statistics(const SpeechDescription& description) {
+  if (!description.global_statistics)
     throw ConfigError(
         "data.cmvn = \"global\" needs the statistics of the training set, which this model was trained "
         "without");
-  return *description.global;
+  return *description.global_statistics;
 }
 
-Tensor file_features(const Config& config, const SpeechDescription& description, const fs::path& path) {
-  const FeatureOptions options = feature_options(config, false);
+Tensor compute_file_features(const Config& config, const SpeechDescription& description,
+                             const fs::path& path) {
+  const FeatureOptions options = make_feature_options(config, false);
   const bool is_mfc = path.extension() == ".mfc";
   require_regular_file(path);
   if (is_mfc != takes_mfc(config))
@@ -81,20 +82,20 @@ Tensor file_features(const Config& config, const SpeechDescription& description,
   utterance.source = is_mfc ? SpeechSource::mfc : SpeechSource::audio;
   const Tensor features = compute_features(utterance, options, Filterbank(options.filterbank));
   require_dims(path.string(), features.size(1) * (config.data.deltas + 1), description);
-  const Normalization kind = normalization(config);
+  const Normalization kind = make_normalization(config);
   if (kind != Normalization::none) {
     FeatureStatistics own;
     own.add(features);
-    normalize(features, kind == Normalization::global ? global_statistics(description) : own,
+    normalize(features, kind == Normalization::global ? get_global_statistics(description) : own,
               config.data.cmvn_variance);
   }
   return config.data.deltas > 0 ? add_deltas(features, config.data.deltas) : features;
 }
 
 FeatureStream::FeatureStream(const Config& config, const SpeechDescription& description, const fs::path& path)
-    : config_(config), name_(path.string()) {
+    : config_(config), stream_name_(path.string()) {
   if (features_need_whole_utterance(config) || takes_mfc(config) || path.extension() == ".mfc") {
-    whole_ = file_features(config, description, path);
+    whole_features_ = compute_file_features(config, description, path);
     return;
   }
   open_pipeline(description);
@@ -103,49 +104,51 @@ FeatureStream::FeatureStream(const Config& config, const SpeechDescription& desc
 
 FeatureStream::FeatureStream(const Config& config, const SpeechDescription& description,
                              const AudioPipe& pipe)
-    : config_(config), name_(pipe.name) {
+    : config_(config), stream_name_(pipe.name) {
   if (features_need_whole_utterance(config))
-    throw ConfigError("data.cmvn = \"" + config.data.cmvn + "\" needs the whole recording, which " + name_ +
-                      " does not give; train with \"global\" or \"none\", or name a file");
+    throw ConfigError("data.cmvn = \"" + config.data.cmvn + "\" needs the whole recording, which " +
+                      stream_name_ + " does not give; train with \"global\" or \"none\", or name a file");
   if (takes_mfc(config))
-    throw ConfigError("the model was trained on the features of AN4, which " + name_ +
+    throw ConfigError("the model was trained on the features of AN4, which " + stream_name_ +
                       " cannot give: name .mfc files");
   open_pipeline(description);
   audio_ = std::make_unique<AudioStream>(pipe, endless_audio(config));
 }
 
 void FeatureStream::open_pipeline(const SpeechDescription& description) {
-  if (normalization(config_) == Normalization::global) global_ = global_statistics(description);
-  const FilterbankOptions options = feature_options(config_, false).filterbank;
-  require_dims(name_, options.dims() * (config_.data.deltas + 1), description);
+  if (make_normalization(config_) == Normalization::global)
+    global_statistics_ = get_global_statistics(description);
+  const FilterbankOptions options = make_feature_options(config_, false).filterbank;
+  require_dims(stream_name_, options.dims() * (config_.data.deltas + 1), description);
   pipeline_ = std::make_unique<Pipeline>(options, config_.data.deltas);
 }
 
-Tensor FeatureStream::next() {
-  if (!audio_) return std::exchange(whole_, {});
+Tensor FeatureStream::read_rows() {
+  if (!audio_) return std::exchange(whole_features_, {});
   Pipeline& s = *pipeline_;
   const std::span<const float> samples = audio_->next();
   if (!s.first_sample && !samples.empty()) s.first_sample = samples.front();
-  s.silent =
-      s.silent && std::all_of(samples.begin(), samples.end(), [&](float x) { return x == *s.first_sample; });
+  s.is_silent = s.is_silent &&
+                std::all_of(samples.begin(), samples.end(), [&](float x) { return x == *s.first_sample; });
   const bool last = samples.empty();
   const Tensor frames = last ? s.frames.finish() : s.frames.push(samples);
   if (const int64_t bad = find_non_finite_frame(frames); bad >= 0)
-    throw DataError(concat_text(name_, ": frame ", s.frame_count + bad, " has a value that is not finite"));
+    throw DataError(
+        concat_text(stream_name_, ": frame ", s.frame_count + bad, " has a value that is not finite"));
   s.frame_count += frames.size(0);
   if (last) {
     check_recording();
     audio_.reset();
   }
-  if (global_) normalize(frames, *global_, config_.data.cmvn_variance);
+  if (global_statistics_) normalize(frames, *global_statistics_, config_.data.cmvn_variance);
   return s.deltas.push(frames, last);
 }
 
 void FeatureStream::check_recording() const {
   const Pipeline& s = *pipeline_;
   if (s.frame_count == 0)
-    throw DataError(concat_text(name_, ": ", s.frames.samples(), " samples are less than a frame"));
-  if (s.silent) throw DataError(name_ + ": is silent: all samples are equal");
+    throw DataError(concat_text(stream_name_, ": ", s.frames.samples(), " samples are less than a frame"));
+  if (s.is_silent) throw DataError(stream_name_ + ": is silent: all samples are equal");
 }
 
 }  // namespace tapeformer

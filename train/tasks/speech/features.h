@@ -18,21 +18,21 @@
 
 namespace tapeformer {
 
-FeatureOptions feature_options(const Config& config, bool training);
-Normalization normalization(const Config& config);
+FeatureOptions make_feature_options(const Config& config, bool training);
+Normalization make_normalization(const Config& config);
 // Returns whether the features of a frame depend on the whole utterance, because data.cmvn normalizes over
 // the utterance.
 bool features_need_whole_utterance(const Config& config);
 // Returns the statistics of the training set. Throws ConfigError if the model was trained without them.
-const FeatureStatistics& global_statistics(const SpeechDescription& description);
+const FeatureStatistics& get_global_statistics(const SpeechDescription& description);
 
 // Returns the features of a recording, or of a .mfc file for a model of AN4, of shape (frames, dims).
-Tensor file_features(const Config& config, const SpeechDescription& description,
-                     const std::filesystem::path& path);
+Tensor compute_file_features(const Config& config, const SpeechDescription& description,
+                             const std::filesystem::path& path);
 
-// A reader of a stream that returns the rows of file_features() part by part. The memory of the reader does
-// not grow with the length of the recording, unless the features need the whole utterance or the file is a
-// .mfc file. The config must outlive the stream. The reader is not thread-safe.
+// A reader of a stream that returns the rows of compute_file_features() part by part. The memory of the
+// reader does not grow with the length of the recording, unless the features need the whole utterance or the
+// file is a .mfc file. The config must outlive the stream. The reader is not thread-safe.
 class FeatureStream {
  public:
   FeatureStream(const Config& config, const SpeechDescription& description,
@@ -42,7 +42,7 @@ class FeatureStream {
 
   // Returns the next rows, of shape (rows, dims), where `rows` may be 0. Returns an undefined tensor at the
   // end.
-  Tensor next();
+  Tensor read_rows();
 
  private:
   // The stages that convert samples to rows of features, with the state of each stage.
@@ -54,16 +54,16 @@ class FeatureStream {
     DeltaStream deltas;
     int64_t frame_count = 0;
     std::optional<float> first_sample;
-    bool silent = true;  // whether all samples so far are equal
+    bool is_silent = true;  // whether all samples so far are equal
   };
   void open_pipeline(const SpeechDescription& description);
   // Throws DataError if the recording is shorter than a frame or silent, as compute_features does.
   void check_recording() const;
 
   const Config& config_;
-  std::string name_;
-  Tensor whole_;
-  std::optional<FeatureStatistics> global_;
+  std::string stream_name_;
+  Tensor whole_features_;
+  std::optional<FeatureStatistics> global_statistics_;
   std::unique_ptr<AudioStream> audio_;
   std::unique_ptr<Pipeline> pipeline_;
 };

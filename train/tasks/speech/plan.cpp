@@ -7,38 +7,41 @@
 
 namespace tapeformer {
 
-const std::vector<std::vector<int64_t>>& SpeechPlan::plan(int64_t epoch) const {
+const std::vector<std::vector<int64_t>>& SpeechBatchPlan::plan_epoch(int64_t epoch) const {
   if (!options_.shuffle) epoch = 0;
-  if (epoch != kept_epoch_) {
-    kept_ = plan_batches(frames_, options_, epoch);
-    kept_epoch_ = epoch;
+  if (epoch != cached_epoch_) {
+    cached_batches_ = plan_batches(frame_counts_, options_, epoch);
+    cached_epoch_ = epoch;
   }
-  return kept_;
+  return cached_batches_;
 }
 
-int64_t SpeechPlan::start(int64_t epoch) const {
-  while (static_cast<int64_t>(starts_.size()) <= epoch)
-    starts_.push_back(starts_.back() +
-                      static_cast<int64_t>(plan(static_cast<int64_t>(starts_.size()) - 1).size()));
-  return starts_[static_cast<size_t>(epoch)];
+int64_t SpeechBatchPlan::find_first_batch(int64_t epoch) const {
+  while (static_cast<int64_t>(first_batches_of_epochs_.size()) <= epoch)
+    first_batches_of_epochs_.push_back(
+        first_batches_of_epochs_.back() +
+        static_cast<int64_t>(plan_epoch(static_cast<int64_t>(first_batches_of_epochs_.size()) - 1).size()));
+  return first_batches_of_epochs_[static_cast<size_t>(epoch)];
 }
 
-int64_t SpeechPlan::epochs_done(int64_t batches) const {
-  while (starts_.back() <= batches) start(static_cast<int64_t>(starts_.size()));
-  return std::upper_bound(starts_.begin(), starts_.end(), batches) - starts_.begin() - 1;
+int64_t SpeechBatchPlan::count_complete_epochs(int64_t batches) const {
+  while (first_batches_of_epochs_.back() <= batches)
+    find_first_batch(static_cast<int64_t>(first_batches_of_epochs_.size()));
+  return std::upper_bound(first_batches_of_epochs_.begin(), first_batches_of_epochs_.end(), batches) -
+         first_batches_of_epochs_.begin() - 1;
 }
 
-double SpeechPlan::batches_in(double epochs) const {
+double SpeechBatchPlan::count_batches(double epochs) const {
   const double whole = std::floor(epochs);
   const auto first = static_cast<int64_t>(whole);
-  const auto before = static_cast<double>(start(first));
-  return epochs == whole ? before : before + (epochs - whole) * static_cast<double>(plan(first).size());
+  const auto before = static_cast<double>(find_first_batch(first));
+  return epochs == whole ? before : before + (epochs - whole) * static_cast<double>(plan_epoch(first).size());
 }
 
-std::vector<int64_t> SpeechPlan::at(int64_t step) const {
-  check(step >= 0, "SpeechPlan", "step ", step, " is negative");
-  const int64_t epoch = epochs_done(step);
-  return plan(epoch)[static_cast<size_t>(step - start(epoch))];
+std::vector<int64_t> SpeechBatchPlan::list_utterances(int64_t step) const {
+  check(step >= 0, "SpeechBatchPlan", "step ", step, " is negative");
+  const int64_t epoch = count_complete_epochs(step);
+  return plan_epoch(epoch)[static_cast<size_t>(step - find_first_batch(epoch))];
 }
 
 }  // namespace tapeformer

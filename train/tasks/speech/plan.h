@@ -10,29 +10,30 @@
 
 namespace tapeformer {
 
-class SpeechPlan {
+class SpeechBatchPlan {
  public:
-  SpeechPlan(std::vector<int64_t> frames, const BatchPlanOptions& options)
-      : frames_(std::move(frames)), options_(options) {}
+  SpeechBatchPlan(std::vector<int64_t> frames, const BatchPlanOptions& options)
+      : frame_counts_(std::move(frames)), options_(options) {}
 
-  // Returns the utterances of batch `step` as indices into `frames`.
-  std::vector<int64_t> at(int64_t step) const;
+  // Returns the utterances of a batch as indices into `frames`.
+  std::vector<int64_t> list_utterances(int64_t batch) const;
   // Returns the number of batches in a number of epochs, which may be fractional.
-  double batches_in(double epochs) const;
+  double count_batches(double epochs) const;
   // Returns the number of complete epochs among the first `batches` batches.
-  int64_t epochs_done(int64_t batches) const;
+  int64_t count_complete_epochs(int64_t batches) const;
   // Returns the share of padding in the frames of all batches of the first epoch.
-  double padding() const { return compute_padding_share(frames_, plan(0)); }
+  double compute_padding_share() const { return compute_padding_share(frame_counts_, plan_epoch(0)); }
 
  private:
-  const std::vector<std::vector<int64_t>>& plan(int64_t epoch) const;
-  int64_t start(int64_t epoch) const;
+  const std::vector<std::vector<int64_t>>& plan_epoch(int64_t epoch) const;
+  int64_t find_first_batch(int64_t epoch) const;
 
-  std::vector<int64_t> frames_;
+  std::vector<int64_t> frame_counts_;
   BatchPlanOptions options_;
-  mutable std::vector<int64_t> starts_ = {0};  // number of the first batch of each planned epoch
-  mutable int64_t kept_epoch_ = -1;
-  mutable std::vector<std::vector<int64_t>> kept_;
+  mutable std::vector<int64_t> first_batches_of_epochs_ = {
+      0};  // number of the first batch of each planned epoch
+  mutable int64_t cached_epoch_ = -1;
+  mutable std::vector<std::vector<int64_t>> cached_batches_;
 };
 
 }  // namespace tapeformer

@@ -34,19 +34,20 @@ SpecAugmentOptions augment_options(const DataConfig& d) {
 // sizes.
 void report(const SpeechPart& part, const std::string& padding) {
   const SpeechReport& r = part.set->report();
-  log_info(part.split, ": ", part.usable.size(), " utterances, ", r.frame_count, " frames, ", r.label_count,
-           " labels of ", part.set->phones().class_count() - 1, " phones", padding);
+  log_info(part.split, ": ", part.usable_indices.size(), " utterances, ", r.frame_count, " frames, ",
+           r.label_count, " labels of ", part.set->phones().class_count() - 1, " phones", padding);
   const bool scoring = part.set->options().use == SpeechUse::scoring;
   const auto unaligned = static_cast<int64_t>(r.too_short_ids.size());
-  const auto too_long = static_cast<int64_t>(part.too_long.size()),
-             too_short = static_cast<int64_t>(part.too_short.size());
-  if (!scoring && part.left_out + unaligned + too_long > 0)
-    log_warning(part.split, ": ", part.left_out + unaligned + too_long,
-                " utterances are left out: ", part.left_out, " unusable, ", unaligned,
+  const auto too_long = static_cast<int64_t>(part.too_long_indices.size()),
+             too_short = static_cast<int64_t>(part.too_short_indices.size());
+  if (!scoring && part.left_out_count + unaligned + too_long > 0)
+    log_warning(part.split, ": ", part.left_out_count + unaligned + too_long,
+                " utterances are left out: ", part.left_out_count, " unusable, ", unaligned,
                 " shorter than their labels, ", too_long, " longer than model.max_frames");
   if (!scoring) return;
-  if (part.left_out > 0)
-    log_warning(part.split, ": ", part.left_out, " utterances without usable sound or labels are left out");
+  if (part.left_out_count > 0)
+    log_warning(part.split, ": ", part.left_out_count,
+                " utterances without usable sound or labels are left out");
   if (too_long + too_short > 0)
     log_warning(part.split, ": the model cannot process ", too_long + too_short,
                 " utterances, whose phones count as deletions: ", too_long, " longer than model.max_frames, ",
@@ -56,10 +57,10 @@ void report(const SpeechPart& part, const std::string& padding) {
                 join_words({r.unseen_phones.begin(), r.unseen_phones.end()}));
 }
 
-std::string text_of(const SpeechEvaluation& e) {
+std::string format_evaluation(const SpeechEvaluation& e) {
   std::string text = e.score.format_line();
   if (e.nats_per_utterance) text += concat_text(", ", *e.nats_per_utterance, " nats");
-  if (const std::string processed = processed_line(e); !processed.empty()) text += "; " + processed;
+  if (const std::string processed = describe_processed_score(e); !processed.empty()) text += "; " + processed;
   return text;
 }
 
@@ -91,14 +92,16 @@ class SpeechTask final : public Task {
   SpeechTask(const Config& config, const DataAccess& data, Device device, Communicator& processes)
       : processes_(processes),
         training_(make_speech_part(config, "train", data, nullptr)),
-        description_(describe(training_)),
-        evaluated_(make_speech_part(config, speech_evaluation_split(config, data), data, &description_)),
-        plan_(training_.frames(), plan_options(config)),
+        description_(describe_speech_part(training_)),
+        evaluated_(
+            make_speech_part(config, choose_speech_evaluation_split(config, data), data, &description_)),
+        plan_(training_.frame_counts(), plan_options(config)),
         model_(make_speech_model(config, description_, device)),
-        evaluation_(evaluation_options(config)),
+        evaluation_(make_evaluation_options(config)),
         seed_(static_cast<uint64_t>(config.run.seed)) {
     if (config.data.spec_augment) augment_ = augment_options(config.data);
-    report(training_, concat_text("; ", std::round(1000 * plan_.padding()) / 10, " % of a batch is padding"));
+    report(training_, concat_text("; ", std::round(1000 * plan_.compute_padding_share()) / 10,
+                                  " % of a batch is padding"));
     report(evaluated_, "");
     if (evaluated_.split == "test")
       log_warning(
@@ -106,16 +109,20 @@ class SpeechTask final : public Task {
   }
 
   const Module& model() const override { return *model_; }
-  int64_t training_examples() const override { return static_cast<int64_t>(training_.usable.size()); }
-  int64_t evaluation_examples() const override { return evaluated_.set->size(); }
-  double batches_in(double epochs) const override { return plan_.batches_in(epochs); }
-  int64_t epochs_done(int64_t batches) const override { return plan_.epochs_done(batches); }
+  int64_t count_training_examples() const override {
+    return static_cast<int64_t>(training_.usable_indices.size());
+  }
+  int64_t count_evaluation_examples() const override { return evaluated_.set->size(); }
+  double count_batches(double epochs) const override { return plan_.count_batches(epochs); }
+  int64_t count_complete_epochs(int64_t batches) const override {
+    return plan_.count_complete_epochs(batches);
+  }
   bool reports_epochs() const override { return true; }
   const char* speed_unit() const override { return "frames"; }
 
   void prepare_batches(int64_t first, int64_t last) override {
     // The thread needs a separate plan, because a plan caches epochs and is not thread-safe.
-    const auto plan = std::make_shared<const SpeechPlan>(plan_);
+    const auto plan = std::make_shared<const SpeechBatchPlan>(plan_);
     prefetch_ = std::make_unique<PrefetchQueue<SlicedUtterances>>(
         [this, plan](int64_t number) { return load(*plan, number); }, first, last);
   }
@@ -135,7 +142,7 @@ class SpeechTask final : public Task {
     return {model_->loss(batch, context).loss, frames};
   }
 
-  std::string examples_of(int64_t number) const override {
+  std::string describe_examples(int64_t number) const override {
     std::string text;
     for (const int64_t i : indices_at(plan_, number))
       text += (text.empty() ? "" : ", ") + training_.set->utterance(i).id;
@@ -150,7 +157,7 @@ class SpeechTask final : public Task {
                                {"deletions", s.deletions},
                                {"insertions", s.insertions},
                                {"phones", s.reference},
-                               {"per_processed", e.processed.error_rate()},
+                               {"per_processed", e.processed_score.error_rate()},
                                {"unprocessed", static_cast<int64_t>(e.unprocessed.size())}};
     MetricRecord metrics;
     if (e.nats_per_utterance) metrics.emplace_back("loss_nats", *e.nats_per_utterance);
@@ -158,12 +165,12 @@ class SpeechTask final : public Task {
     metrics.emplace_back("examples", s.utterances);
     metrics.emplace_back("seconds", e.seconds);
     return {.split = e.split,
-            .examples = s.utterances,
+            .example_count = s.utterances,
             .criterion = s.error_rate(),
             .seconds = e.seconds,
             .metrics = metrics,
-            .figures = figures,
-            .text = text_of(e)};
+            .printed_results = figures,
+            .summary = format_evaluation(e)};
   }
 
   std::string description() const override { return to_json(description_); }
@@ -174,29 +181,29 @@ class SpeechTask final : public Task {
  private:
   // Loads the slice of batch `number` that belongs to this process, padded to the longest utterance of the
   // whole batch.
-  SlicedUtterances load(const SpeechPlan& plan, int64_t number) const {
+  SlicedUtterances load(const SpeechBatchPlan& plan, int64_t number) const {
     const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
     const std::vector<int64_t> indices = indices_at(plan, number);
     const auto count = static_cast<int64_t>(indices.size());
-    const auto [first, last] = slice_range(count, processes_.rank(), processes_.size());
+    const auto [first, last] = compute_slice_range(count, processes_.rank(), processes_.size());
     const auto own =
         std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
     int64_t frames = 0;
     for (const int64_t i : indices) frames = std::max(frames, training_.set->frames(i));
-    const CtcBatch batch = ctc_batch(
-        training_.set->batch(own, augment_ ? &*augment_ : nullptr, stream, plan.epochs_done(number), frames));
-    BatchSlice slice{.first_example = first, .examples = last - first};
+    const CtcBatch batch = ctc_batch(training_.set->batch(own, augment_ ? &*augment_ : nullptr, stream,
+                                                          plan.count_complete_epochs(number), frames));
+    BatchSlice slice{.first_example = first, .example_count = last - first};
     slice.loss_divisor = static_cast<double>(model_->loss_divisor(batch));
     slice.batch_loss_count =
-        slice.examples < count
+        slice.example_count < count
             ? static_cast<double>(model_->loss_divisor(ctc_batch(training_.set->targets(indices))))
             : slice.loss_divisor;
     return {batch, slice};
   }
-  std::vector<int64_t> indices_at(const SpeechPlan& plan, int64_t number) const {
+  std::vector<int64_t> indices_at(const SpeechBatchPlan& plan, int64_t number) const {
     std::vector<int64_t> indices;
-    for (const int64_t index : plan.at(number))
-      indices.push_back(training_.usable[static_cast<size_t>(index)]);
+    for (const int64_t index : plan.list_utterances(number))
+      indices.push_back(training_.usable_indices[static_cast<size_t>(index)]);
     return indices;
   }
 
@@ -204,7 +211,7 @@ class SpeechTask final : public Task {
   SpeechPart training_;
   SpeechDescription description_;
   SpeechPart evaluated_;
-  SpeechPlan plan_;
+  SpeechBatchPlan plan_;
   std::unique_ptr<SpeechModel> model_;
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;

@@ -16,15 +16,15 @@ bool names_parts(const DataConfig& data) {
 
 }  // namespace
 
-SpeechCheckOptions speech_checks(const Config& config, const DataAccess& data, Faults& faults) {
+SpeechCheckOptions make_speech_checks(const Config& config, const DataAccess& data, Faults& faults) {
   SpeechCheckOptions checks;
-  checks.features = feature_options(config, true);
+  checks.features = make_feature_options(config, true);
   checks.features.cache_folder.clear();
   checks.allow_any_rate = false;
   checks.subsampling = config.model.subsampling;
   checks.allow_commands = data.allow_commands;
   try {
-    const auto path = lexicon_path(config, data);
+    const auto path = find_lexicon(config, data);
     checks.words_are_phones = !path;
     if (path && config.data.unknown_words == "refuse")
       checks.lexicon = std::make_shared<const Lexicon>(Lexicon::read(*path, &faults));
@@ -34,31 +34,32 @@ SpeechCheckOptions speech_checks(const Config& config, const DataAccess& data, F
   return checks;
 }
 
-Faults speech_config_problems(const Config& config, const DataAccess& data) {
+Faults find_speech_config_faults(const Config& config, const DataAccess& data) {
   Faults faults;
   try {
-    SpeechCheckOptions checks = speech_checks(config, data, faults);
+    SpeechCheckOptions checks = make_speech_checks(config, data, faults);
     if (config.model.encoder == "transformer") checks.max_frames = config.model.max_frames;
-    checks.parts = speech_part_folders(config, data);
-    const Faults found = find_speech_faults(config.data.dataset, speech_corpus_folder(config, data), checks);
+    checks.parts = list_speech_part_folders(config, data);
+    const Faults found =
+        find_speech_faults(config.data.dataset, find_speech_corpus_folder(config, data), checks);
     faults.insert(faults.end(), found.begin(), found.end());
     if (!faults.empty()) return faults;
     // Reads the parts as training does, to find further errors, for example that data.validation holds out
     // all utterances.
     read_speech_part(config, "train", data);
-    read_speech_part(config, speech_evaluation_split(config, data), data);
+    read_speech_part(config, choose_speech_evaluation_split(config, data), data);
   } catch (const DataError& error) {
     faults.push_back(error.what());
   }
   return faults;
 }
 
-Faults speech_folder_problems(Config config, const fs::path& folder, const DataAccess& data) {
+Faults find_speech_folder_faults(Config config, const fs::path& folder, const DataAccess& data) {
   config.data.path = folder.string();
   Faults faults;
-  SpeechCheckOptions checks = speech_checks(config, data, faults);
+  SpeechCheckOptions checks = make_speech_checks(config, data, faults);
   if (names_parts(config.data) && !is_kaldi_directory(folder))
-    checks.parts = speech_part_folders(config, data);
+    checks.parts = list_speech_part_folders(config, data);
   const Faults found = find_speech_faults(config.data.dataset, folder, checks);
   faults.insert(faults.end(), found.begin(), found.end());
   return faults;

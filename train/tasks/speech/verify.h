@@ -12,12 +12,12 @@ namespace tapeformer {
 
 // Returns the checks that a config requires: of sample rate, channel, length, lexicon and subsampling. Reads
 // the lexicon and appends its faults to `faults`.
-SpeechCheckOptions speech_checks(const Config& config, const DataAccess& data, Faults& faults);
+SpeechCheckOptions make_speech_checks(const Config& config, const DataAccess& data, Faults& faults);
 
 // Returns the faults of the parts that training with this config reads.
-Faults speech_config_problems(const Config& config, const DataAccess& data);
+Faults find_speech_config_faults(const Config& config, const DataAccess& data);
 
 // Returns the faults of a folder with the layout of data.dataset. Ignores data.path of the config.
-Faults speech_folder_problems(Config config, const std::filesystem::path& folder, const DataAccess& data);
+Faults find_speech_folder_faults(Config config, const std::filesystem::path& folder, const DataAccess& data);
 
 }  // namespace tapeformer

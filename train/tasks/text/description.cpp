@@ -20,19 +20,19 @@ std::string to_json(const Tokenizer& tokenizer) {
   return json.dump();
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& task_json, const std::string& path) try {
+std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, const std::string& path) try {
   if (task_json.empty()) throw CheckpointError(path + ": task: is missing, expected a tokenizer");
-  const JsonEntries entries(task_json, path + ": task.");
-  const std::string name = entries.string("tokenizer");
+  const JsonObjectReader entries(task_json, path + ": task.");
+  const std::string name = entries.get_string("tokenizer");
   std::string data;
-  if (name == kCharacterTokenizerName) data = entries.string("characters");
+  if (name == kCharacterTokenizerName) data = entries.get_string("characters");
   if (name == kSentencePieceTokenizerName) {
-    const auto model = from_base64(entries.string("model"));
+    const auto model = from_base64(entries.get_string("model"));
     if (!model) throw CheckpointError(path + ": task.model: expected Base64");
     data = *model;
   }
   auto tokenizer = restore_tokenizer(name, data, path + ": task");
-  const int64_t vocabulary = entries.integer("vocabulary", 1, kMaxVocabulary);
+  const int64_t vocabulary = entries.get_integer("vocabulary", 1, kMaxVocabulary);
   if (vocabulary != tokenizer->vocabulary_size())
     throw CheckpointError(concat_text(path, ": task.vocabulary: expected ", tokenizer->vocabulary_size(),
                                       ", got ", vocabulary));

@@ -30,7 +30,7 @@ int64_t heap_bytes() {
 
 SpeechDescription rustle_description(const Config& config) {
   FeatureStatistics global;
-  global.add(Filterbank(feature_options(config, false).filterbank).compute(rustle(1)));
+  global.add(Filterbank(make_feature_options(config, false).filterbank).compute(rustle(1)));
   return {2 * config.data.num_mel_bins, PhoneTable(Words{"A", "B", "C"}), global};
 }
 
@@ -41,28 +41,28 @@ TEST_CASE("features of a stream equal the features of the file, to the bit") {
   write_wav(dir / "a.wav", rustle(2), 8000);
   for (const std::string cmvn : {"none", "global", "utterance"})
     for (const int64_t deltas : {0, 1, 2}) {
-      Config config = tiny_recordings_config("");
+      Config config = make_tiny_recordings_config("");
       config.data.cmvn = cmvn;
       config.data.deltas = deltas;
       SpeechDescription description = rustle_description(config);
-      description.dims = config.data.num_mel_bins * (deltas + 1);
-      const auto whole = file_features(config, description, dir / "a.wav").to_vector();
+      description.feature_dim = config.data.num_mel_bins * (deltas + 1);
+      const auto whole = compute_file_features(config, description, dir / "a.wav").to_vector();
       FeatureStream stream(config, description, dir / "a.wav");
       std::vector<double> found;
       int pieces = 0;
-      for (Tensor rows = stream.next(); rows.defined(); rows = stream.next(), ++pieces) {
+      for (Tensor rows = stream.read_rows(); rows.defined(); rows = stream.read_rows(), ++pieces) {
         const auto values = rows.to_vector();
         found.insert(found.end(), values.begin(), values.end());
       }
       CHECK(found == whole);
       CHECK((pieces > 50) == (cmvn != "utterance"));
-      CHECK(!stream.next().defined());
+      CHECK(!stream.read_rows().defined());
     }
 }
 
 TEST_CASE("streams of 100 and of 10 seconds need the same memory") {
   const TempDir dir;
-  const Config config = tiny_recordings_config("");
+  const Config config = make_tiny_recordings_config("");
   const SpeechDescription description = rustle_description(config);
   const auto model = make_speech_model(config, description);
   std::vector<int64_t> peaks, steps, heaps;
@@ -73,7 +73,7 @@ TEST_CASE("streams of 100 and of 10 seconds need the same memory") {
     SpeechStream stream(*model);
     FeatureStream input(config, description, dir / "a.wav");
     int64_t complete = 0;
-    for (Tensor rows = input.next(); rows.defined(); rows = input.next())
+    for (Tensor rows = input.read_rows(); rows.defined(); rows = input.read_rows())
       for (int64_t row = 0; row < rows.size(0); ++row)
         complete += stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)));
     peaks.push_back(device_allocator().stats().peak - before);

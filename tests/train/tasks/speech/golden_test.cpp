@@ -12,7 +12,7 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 TEST_CASE("CTC equals PyTorch in value and gradient") {
-  const SafetensorsFile file = golden("ctc");
+  const SafetensorsFile file = open_golden_file("ctc");
   for (const std::string group : {"plain", "sharp", "last_blank"}) {
     CAPTURE(group);
     auto read = [&](const char* key) { return file.read(group + "." + key); };
@@ -36,7 +36,7 @@ TEST_CASE("CTC equals PyTorch in value and gradient") {
 }
 
 TEST_CASE("LSTM stacks equal PyTorch on packed sequences, in value and gradient") {
-  const SafetensorsFile file = golden("lstm");
+  const SafetensorsFile file = open_golden_file("lstm");
   for (const std::string group : {"one", "both", "stack"}) {
     CAPTURE(group);
     auto read = [&](const std::string& key) { return file.read(group + "." + key); };

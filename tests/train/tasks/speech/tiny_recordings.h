@@ -12,7 +12,7 @@ namespace tapeformer::test {
 
 // Returns samples with a tone of 0.1 seconds for each phone ("A", "B" or "C"), and a pause of 0.1 seconds
 // before and after each tone. All samples contain noise.
-inline std::vector<float> phone_tones(const std::string& phones, uint64_t seed, int64_t rate = 8000) {
+inline std::vector<float> make_phone_tones(const std::string& phones, uint64_t seed, int64_t rate = 8000) {
   std::vector<float> samples;
   const RandomStream noise(seed, "tones", 0);
   const auto sound = [&](double hertz, double loudness) {
@@ -43,7 +43,7 @@ inline void write_tiny_recordings(const std::filesystem::path& folder, int train
         labels += " " + std::string(1, phones.back());
       }
       const std::string id = "u" + std::to_string(1000 + i);
-      write_wav(folder / split / (id + ".wav"), phone_tones(phones, seed), 8000);
+      write_wav(folder / split / (id + ".wav"), make_phone_tones(phones, seed), 8000);
       wav += id + " " + id + ".wav\n";
       text += id + labels + "\n";
     }
@@ -54,8 +54,8 @@ inline void write_tiny_recordings(const std::filesystem::path& folder, int train
 
 // Returns a config of a causal model for recordings at 8 kHz. The features of a frame depend on two later
 // frames.
-inline Config tiny_recordings_config(const std::filesystem::path& corpus) {
-  Config config = tiny_speech_config(corpus, "transformer");
+inline Config make_tiny_recordings_config(const std::filesystem::path& corpus) {
+  Config config = make_tiny_speech_config(corpus, "transformer");
   config.data.dataset = "kaldi";
   config.data.sample_rate = 8000;
   config.data.num_mel_bins = 13;

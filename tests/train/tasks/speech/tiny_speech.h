@@ -18,7 +18,7 @@ inline void append_big_endian(Bytes& bytes, uint32_t word) {
 
 // Returns the contents of a .mfc file with 13 values per frame. Each phone ("A", "B" or "C") has four frames
 // in which value 0, 2 or 4 is high. After these frames, two frames have a high last value.
-inline Bytes mfc_bytes(const std::string& phones, uint64_t seed) {
+inline Bytes make_mfc_file(const std::string& phones, uint64_t seed) {
   std::vector<float> values;
   const RandomStream noise(seed, "mfc", 0);
   const auto frame = [&](int high) {
@@ -53,7 +53,7 @@ inline void write_tiny_an4(const std::filesystem::path& folder, int train, int t
       }
       const std::string name = "clstk/" + speaker + "/" + id;
       std::filesystem::create_directories((folder / "feat" / name).parent_path());
-      write_file(folder / "feat" / (name + ".mfc"), mfc_bytes(phones, seed));
+      write_file(folder / "feat" / (name + ".mfc"), make_mfc_file(phones, seed));
       ids += name + "\n";
       texts += "<s> " + words + "</s> (" + id + ")\n";
     }
@@ -63,7 +63,8 @@ inline void write_tiny_an4(const std::filesystem::path& folder, int train, int t
 }
 
 // Returns a config of a model that learns the corpus in seconds.
-inline Config tiny_speech_config(const std::filesystem::path& corpus, const std::string& encoder = "lstm") {
+inline Config make_tiny_speech_config(const std::filesystem::path& corpus,
+                                      const std::string& encoder = "lstm") {
   Config config;
   config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
   config.data.dataset = "an4";

@@ -39,7 +39,7 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
   write_tiny_an4(dir / "an4", 36, 9);
   for (const std::string encoder : {"lstm", "transformer"}) {
     CAPTURE(encoder);
-    Config config = tiny_speech_config(dir / "an4", encoder);
+    Config config = make_tiny_speech_config(dir / "an4", encoder);
     config.train.epochs = 20;
     config.schedule.kind = "plateau";
     config.schedule.factor = 0.5;
@@ -50,10 +50,10 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
     std::vector<double> rates;
     int64_t epochs = 0;
     for (const MetricRecord& record : read_metrics((run_dir / "metrics.jsonl").string())) {
-      if (split_of(record) == "test") rates.push_back(metric_number(record, "per", -1));
+      if (split_of(record) == "test") rates.push_back(get_metric_number(record, "per", -1));
       if (split_of(record) != "epoch") continue;
-      CHECK(metric_number(record, "epoch", -1) == ++epochs);
-      CHECK(metric_number(record, "seconds_per_epoch", -1) > 0);
+      CHECK(get_metric_number(record, "epoch", -1) == ++epochs);
+      CHECK(get_metric_number(record, "seconds_per_epoch", -1) > 0);
     }
     CHECK(epochs == 20);
     REQUIRE(rates.size() == 20);
@@ -61,10 +61,10 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
     CHECK(*std::min_element(rates.begin(), rates.end()) == result.best_loss);
 
     const LoadedSpeechRun best =
-        load_speech_run(find_run({.path = run_dir.string(), .checkpoint = "best", .sets = {}}));
-    CHECK(best.description.phones.names() == Words{"<blank>", "A", "B", "C"});
+        load_speech_run(find_run({.path = run_dir.string(), .checkpoint = "best", .set_options = {}}));
+    CHECK(best.description.phone_table.names() == Words{"<blank>", "A", "B", "C"});
     const SpeechPart test = make_speech_part(best.config, "test", "", &best.description);
-    CHECK(evaluate(*best.model, test, evaluation_options(best.config)).score.error_rate() ==
+    CHECK(evaluate(*best.model, test, make_evaluation_options(best.config)).score.error_rate() ==
           result.best_loss);
   }
 }
@@ -72,7 +72,7 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
 TEST_CASE("speech: an interrupted run continues exactly, also within an epoch") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
-  Config config = tiny_speech_config(dir / "an4", "transformer");
+  Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.data.deltas = 1;
   config.data.cmvn = "global";
   config.data.spec_augment = true;
@@ -95,7 +95,7 @@ TEST_CASE("speech: an interrupted run continues exactly, also within an epoch") 
   REQUIRE(a.size() == b.size());
   for (size_t i = 0; i < a.size(); ++i)
     for (const char* field : {"step", "loss_nats", "per", "lr", "epoch"})
-      CHECK(metric_number(a[i], field, -1) == metric_number(b[i], field, -1));
+      CHECK(get_metric_number(a[i], field, -1) == get_metric_number(b[i], field, -1));
   fs::remove(dir / "an4/feat/clstk/train0/train-1.mfc");
   CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "cut", true); }),
                  "the phones or the statistics of the training data differ"));
@@ -106,15 +106,15 @@ TEST_CASE("speech: an interrupted run continues exactly, also within an epoch") 
 TEST_CASE("speech: each epoch has each utterance once, also if epochs differ in their number of batches") {
   std::vector<int64_t> frames;
   for (int64_t i = 0; i < 57; ++i) frames.push_back(20 + i * 37 % 61);
-  const SpeechPlan plan(frames, {.max_frames = 200, .max_utterances = 5, .shuffle = true, .seed = 4});
+  const SpeechBatchPlan plan(frames, {.max_frames = 200, .max_utterances = 5, .shuffle = true, .seed = 4});
   int64_t step = 0;
   for (int64_t epoch = 0; epoch < 4; ++epoch) {
-    CHECK(plan.epochs_done(step) == epoch);
+    CHECK(plan.count_complete_epochs(step) == epoch);
     std::vector<int64_t> seen;
-    const auto end = static_cast<int64_t>(plan.batches_in(static_cast<double>(epoch + 1)));
+    const auto end = static_cast<int64_t>(plan.count_batches(static_cast<double>(epoch + 1)));
     for (; step < end; ++step) {
-      CHECK(plan.epochs_done(step) == epoch);
-      const auto batch = plan.at(step);
+      CHECK(plan.count_complete_epochs(step) == epoch);
+      const auto batch = plan.list_utterances(step);
       CHECK(batch.size() <= 5);
       seen.insert(seen.end(), batch.begin(), batch.end());
     }
@@ -123,14 +123,15 @@ TEST_CASE("speech: each epoch has each utterance once, also if epochs differ in 
     std::iota(all.begin(), all.end(), 0);
     CHECK(seen == all);
   }
-  const SpeechPlan again(frames, {.max_frames = 200, .max_utterances = 5, .shuffle = true, .seed = 4});
-  CHECK(again.at(step - 1) == plan.at(step - 1));  // a step does not depend on calls for earlier steps
+  const SpeechBatchPlan again(frames, {.max_frames = 200, .max_utterances = 5, .shuffle = true, .seed = 4});
+  CHECK(again.list_utterances(step - 1) ==
+        plan.list_utterances(step - 1));  // a step does not depend on calls for earlier steps
 }
 
 TEST_CASE("speech: all utterances of a speaker are in the same split") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);  // 12 training speakers
-  Config config = tiny_speech_config(dir / "an4");
+  Config config = make_tiny_speech_config(dir / "an4");
   config.data.validation = 4;
   const auto train_part = read_speech_part(config, "train", ""),
              valid = read_speech_part(config, "valid", "");
@@ -138,23 +139,23 @@ TEST_CASE("speech: all utterances of a speaker are in the same split") {
   CHECK(train_part.utterances.size() == 30);
   for (const Utterance& a : valid.utterances)
     for (const Utterance& b : train_part.utterances) CHECK(a.speaker != b.speaker);
-  CHECK(speech_evaluation_split(config, "") == "valid");
+  CHECK(choose_speech_evaluation_split(config, "") == "valid");
   config.data.validation = 36;
   CHECK(contains(message_of<ConfigError>([&] { read_speech_part(config, "train", ""); }),
                  "data.validation = 36"));
   config.data.validation = 0;
-  CHECK(speech_evaluation_split(config, "") == "test");
+  CHECK(choose_speech_evaluation_split(config, "") == "test");
   CHECK(contains(message_of<ConfigError>([&] { read_speech_part(config, "valid", ""); }), "data.validation"));
 }
 
 TEST_CASE("speech: errors about bad data name the file and a remedy") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
-  const Config config = tiny_speech_config(dir / "an4");
+  const Config config = make_tiny_speech_config(dir / "an4");
   const fs::path bad = dir / "an4/feat/clstk/train0/train-1.mfc";
   write_file(bad, std::string("no features"));
   const SpeechPart part = make_speech_part(config, "train", "", nullptr);
-  CHECK(part.usable.size() == 11);
+  CHECK(part.usable_indices.size() == 11);
   REQUIRE(part.set->report().faults.size() == 1);
   CHECK(contains(part.set->report().faults.front(), bad.string()));
   Config strict = config;
@@ -176,20 +177,22 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   brief.model.encoder = "transformer";
   brief.model.max_frames = 12;  // the number of frames of two phones
   const SpeechPart shorter = make_speech_part(brief, "train", "", nullptr);
-  CHECK(!shorter.too_long.empty());
-  CHECK(shorter.usable.size() + shorter.too_long.size() == 11);
+  CHECK(!shorter.too_long_indices.empty());
+  CHECK(shorter.usable_indices.size() + shorter.too_long_indices.size() == 11);
   brief.model.max_frames = 3;
   CHECK(contains(message_of<DataError>([&] { make_speech_part(brief, "train", "", nullptr); }),
                  "longer than model.max_frames = 3"));
 
-  SpeechDescription other = describe(part);
-  const std::vector<int64_t> frames = part.frames();
-  CHECK(other.longest_frames == *std::max_element(frames.begin(), frames.end()));
-  const auto round_trip = [&] { return speech_description(to_json(other), "state.json").longest_frames; };
-  CHECK(round_trip() == other.longest_frames);
-  other.longest_frames = 0;  // as in checkpoints of earlier versions
+  SpeechDescription other = describe_speech_part(part);
+  const std::vector<int64_t> frames = part.frame_counts();
+  CHECK(other.max_frame_count == *std::max_element(frames.begin(), frames.end()));
+  const auto round_trip = [&] {
+    return parse_speech_description(to_json(other), "state.json").max_frame_count;
+  };
+  CHECK(round_trip() == other.max_frame_count);
+  other.max_frame_count = 0;  // as in checkpoints of earlier versions
   CHECK(round_trip() == 0);
-  other.dims = 39;
+  other.feature_dim = 39;
   CHECK(contains(message_of<ConfigError>([&] { make_speech_part(config, "test", "", &other); }),
                  "features of 13 dims, but the model was trained on 39"));
 }
@@ -215,14 +218,16 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
   write_tiny_an4(dir / "an4", 12, 9);
   write_file(dir / "an4/etc/an4.dic",
              read_file(dir / "an4/etc/an4.dic") + "LONG A B C A B C A B C\nUNSEEN A X\nSHORT A B C A B C\n");
-  add_test_utterance(dir / "an4", "LONG", mfc_bytes("ABCABCABC", 1));  // nine phones of 6 frames, 54 frames
-  add_test_utterance(dir / "an4", "UNSEEN", mfc_bytes("AB", 2));
-  Bytes three_frames = mfc_bytes("A", 3);
+  add_test_utterance(dir / "an4", "LONG",
+                     make_mfc_file("ABCABCABC", 1));  // nine phones of 6 frames, 54 frames
+  add_test_utterance(dir / "an4", "UNSEEN", make_mfc_file("AB", 2));
+  Bytes three_frames = make_mfc_file("A", 3);
   three_frames.resize(4 + 3 * 13 * 4);
   three_frames[2] = 0, three_frames[3] = 3 * 13;
   const std::string brief = add_test_utterance(dir / "an4", "SHORT", three_frames);
-  const Config trained_with = tiny_speech_config(dir / "an4", "transformer");
-  const SpeechDescription description = describe(make_speech_part(trained_with, "train", "", nullptr));
+  const Config trained_with = make_tiny_speech_config(dir / "an4", "transformer");
+  const SpeechDescription description =
+      describe_speech_part(make_speech_part(trained_with, "train", "", nullptr));
   int64_t phones = -1;
   for (const auto& [encoder_bound, max_frames_bound, subsampling, unprocessed] :
        {std::tuple<std::string, int64_t, int64_t, std::vector<std::string>>{"lstm", 40, 1, {}},
@@ -233,16 +238,16 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     const auto& encoder = encoder_bound;        // clang 14 cannot capture structured bindings
     CAPTURE(encoder);
     CAPTURE(max_frames);
-    Config config = tiny_speech_config(dir / "an4", encoder);
+    Config config = make_tiny_speech_config(dir / "an4", encoder);
     config.model.max_frames = max_frames;
     config.model.subsampling = subsampling;
     const auto model = make_speech_model(config, description);
     const SpeechPart part = make_speech_part(config, "test", "", &description);
-    const SpeechEvaluation e = evaluate(*model, part, evaluation_options(config));
+    const SpeechEvaluation e = evaluate(*model, part, make_evaluation_options(config));
     CHECK(e.score.utterance_count == 12);
     if (phones < 0) phones = e.score.reference_count;
     CHECK(e.score.reference_count == phones);
-    CHECK(part.left_out == 0);
+    CHECK(part.left_out_count == 0);
     const bool all = unprocessed == std::vector<std::string>{"all"};
     if (all) {
       CHECK(e.unprocessed.size() == 12);
@@ -254,14 +259,14 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     int64_t deleted = 0;
     for (const UnprocessedUtterance& utterance : e.unprocessed) {
       ids.push_back(utterance.id);
-      deleted += utterance.phones;
+      deleted += utterance.phone_count;
     }
     CHECK(ids == unprocessed);
-    CHECK(e.processed.reference_count + deleted == e.score.reference_count);
-    CHECK(e.processed.errors() + deleted == e.score.errors());
-    CHECK(e.processed.utterance_count + static_cast<int64_t>(ids.size()) == e.score.utterance_count);
-    CHECK(contains(processed_line(e), ids.empty() ? "" : "without 1 of 12 utterances"));
-    CHECK(e.without_loss >= 1);  // the utterance UNSEEN has no loss
+    CHECK(e.processed_score.reference_count + deleted == e.score.reference_count);
+    CHECK(e.processed_score.errors() + deleted == e.score.errors());
+    CHECK(e.processed_score.utterance_count + static_cast<int64_t>(ids.size()) == e.score.utterance_count);
+    CHECK(contains(describe_processed_score(e), ids.empty() ? "" : "without 1 of 12 utterances"));
+    CHECK(e.without_loss_count >= 1);  // the utterance UNSEEN has no loss
     CHECK(std::isfinite(e.nats_per_utterance.value()));
     for (const ScoredUtterance& utterance : e.utterances)
       if (utterance.id == "extra-UNSEEN") CHECK(utterance.reference == Words{"A", "X"});
@@ -274,7 +279,7 @@ TEST_CASE("speech: invalid entries in state.json are refused by name") {
         "{\"dims\": 100000000, \"phones\": [\"a\"]}", "{\"dims\": 2, \"phones\": [\"a\", 1]}",
         "{\"dims\": 2, \"phones\": [\"a\", \"a\"]}"}) {
     CAPTURE(text);
-    CHECK(contains(message_of<CheckpointError>([&] { speech_description(text, "state.json"); }),
+    CHECK(contains(message_of<CheckpointError>([&] { parse_speech_description(text, "state.json"); }),
                    "state.json: "));
   }
 }
