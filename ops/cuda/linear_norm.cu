@@ -113,8 +113,10 @@ __device__ void finish_rows(const LinearNorm& n, Tile& tile, int64_t first, floa
 template <int kColumns>
 __global__ void __launch_bounds__(kTensorThreads) linear_norm_kernel(LinearNorm n) {
   using Tile = TensorTile<kNormRows, kColumns>;
+  using LeftLayout = SliceLayout<Lanes::along_depth, kNormRows, kNormDepth>;
+  using RightLayout = SliceLayout<Lanes::along_depth, kColumns, kNormDepth>;
   uint32_t* const left = dynamic_shared<uint32_t>();
-  uint32_t* const right = left + kNormRows * kPairStride<kNormDepth>;
+  uint32_t* const right = left + LeftLayout::kPartStride;
   const int64_t first = int64_t{blockIdx.x} * kNormRows;
   Tile tile;
   for (int64_t begin = 0; begin < n.shape.in; begin += kNormDepth) {
@@ -124,7 +126,7 @@ __global__ void __launch_bounds__(kTensorThreads) linear_norm_kernel(LinearNorm 
     __syncthreads();
 #pragma unroll
     for (int d = 0; d < kNormDepth; d += 16)
-      tile.template add_product<kNormDepth>(Tile::template fragment<kNormDepth>(left, d), right, d);
+      tile.template add_product<RightLayout>(Tile::template fragment<LeftLayout>(left, d), right, d);
   }
   finish_rows(n, tile, first, reinterpret_cast<float*>(left));
 }

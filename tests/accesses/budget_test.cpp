@@ -142,7 +142,7 @@ TEST_CASE("cuda: control: rows that are not aligned to 16 bytes exceed the budge
 }
 
 TEST_CASE("cuda: bench kernel-accesses reports the accesses of each launch") {
-  const Benchmark& chosen = benchmark("kernel-accesses");
+  const Benchmark& chosen = find_benchmark("kernel-accesses");
   BenchmarkArguments arguments{
       .options = OptionValues(chosen.options), .device = counted_device(), .overrides = {}, .data = ""};
   arguments.options.set("length", int64_t{16});

@@ -20,8 +20,8 @@ namespace {
 class ScaledValues final : public Attention {
  public:
   explicit ScaledValues(const AttentionSetup& setup) {
-    if (setup.first)
-      add_alias(scale_, static_cast<const ScaledValues*>(setup.first)->scale_);
+    if (setup.first_equal_attention)
+      add_alias(scale_, static_cast<const ScaledValues*>(setup.first_equal_attention)->scale_);
     else
       add_parameter("scale", scale_, {setup.heads, 1}, uniform_init(1));
     add_state("offset", offset_, {setup.heads, setup.dim}, normal_init(1));

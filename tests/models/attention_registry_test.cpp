@@ -236,7 +236,8 @@ TEST_CASE("values() replaces defaults and refuses unknown options and wrong type
 TEST_CASE("options that the chosen form or kernel does not use are errors") {
   const auto error = [](const std::string& kind,
                         const std::vector<std::pair<std::string, OptionValue>>& options) {
-    return message_of<OptionError>([&] { make_attention(kind, find_attention_kind(kind).values(options)); });
+    return message_of<OptionError>(
+        [&] { make_attention(kind, find_attention_kind(kind).replace_defaults(options)); });
   };
   CHECK(error("local", {{"blocks_back", int64_t{2}}}) ==
         "attention_options.blocks_back: has an effect only if form = \"blocks\"");

@@ -116,8 +116,8 @@ TEST_CASE("compression functions compute the mean, the maximum and a convolution
   for (const std::string compression : {"mean", "max", "convolution"}) {
     CAPTURE(compression);
     const auto attention = make_attention(
-        kCompressive, find_attention_kind(kCompressive).values(compressive_values(6, 2, 3, compression)),
-        setup);
+        kCompressive,
+        find_attention_kind(kCompressive).replace_defaults(compressive_values(6, 2, 3, compression)), setup);
     attention->initialize(1);
     attention->convert(DType::float64);
     const Tensor y = attention->compress(x);
@@ -143,7 +143,8 @@ TEST_CASE("compression functions compute the mean, the maximum and a convolution
     CHECK(worst < 1e-14);
   }
   const auto attention = make_attention(
-      kCompressive, find_attention_kind(kCompressive).values(compressive_values(6, 2, 3, "mean")), setup);
+      kCompressive, find_attention_kind(kCompressive).replace_defaults(compressive_values(6, 2, 3, "mean")),
+      setup);
   CHECK_THROWS_AS(attention->compress(normal({2, 5, 4}, 1)), ShapeError);
   CHECK_THROWS_AS(make_attention("softmax", {}, setup)->compress(x), std::invalid_argument);
 }

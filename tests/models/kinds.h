@@ -31,7 +31,7 @@ inline std::vector<std::string> reversible_kinds() {
 // Returns the options of the kind for sequences of about ten tokens.
 inline OptionValues short_options(const std::string& attention) {
   const AttentionKind& kind = find_attention_kind(attention);
-  return kind.values(kind.short_options);
+  return kind.replace_defaults(kind.short_options);
 }
 
 // The maximum length, in tokens, of the attentions and encoders that this file creates.

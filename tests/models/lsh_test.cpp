@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 namespace {
 
 std::unique_ptr<Attention> make_lsh(const std::vector<std::pair<std::string, OptionValue>>& options) {
-  return make_attention("lsh", find_attention_kind("lsh").values(options));
+  return make_attention("lsh", find_attention_kind("lsh").replace_defaults(options));
 }
 
 const Tensor kQ = normal({2, 40, 2, 6}, 1), kV = normal({2, 40, 2, 6}, 2);

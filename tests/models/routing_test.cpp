@@ -35,7 +35,7 @@ std::unique_ptr<Attention> make_routing(int64_t clusters, int64_t size, double l
                             {"local_share", local_share},
                             {"local_window", int64_t{3}}};
   options.insert(options.end(), choices.begin(), choices.end());
-  auto attention = make_attention("routing", find_attention_kind("routing").values(options),
+  auto attention = make_attention("routing", find_attention_kind("routing").replace_defaults(options),
                                   {.heads = kRoutingHeads, .dim = kRoutingDim, .max_length = 32});
   attention->initialize(1);
   attention->convert(DType::float64);
@@ -271,8 +271,9 @@ TEST_CASE("routing: masked tokens do not change centroids") {
 
 TEST_CASE("routing: clusters and cluster_size above the sequence length are errors") {
   const auto problem = [](const RoutingChoices& options) {
-    return message_of<OptionError>(
-        [&] { check_attention_length("routing", find_attention_kind("routing").values(options), 100); });
+    return message_of<OptionError>([&] {
+      check_attention_length("routing", find_attention_kind("routing").replace_defaults(options), 100);
+    });
   };
   CHECK(problem({{"clusters", int64_t{101}}}) ==
         "attention_options.clusters: expected at most the length of the sequences, 100, got 101");

@@ -124,9 +124,9 @@ TEST_CASE("with zero parameters, transformer-xl equals softmax attention to the 
 }
 
 TEST_CASE("gradients of transformer-xl attention to a memory pass the gradient check") {
-  const auto attention =
-      make_attention(kXl, find_attention_kind(kXl).values({{"memory", int64_t{3}}, {"clamp", int64_t{4}}}),
-                     {.heads = 2, .dim = 4, .max_length = 5});
+  const auto attention = make_attention(
+      kXl, find_attention_kind(kXl).replace_defaults({{"memory", int64_t{3}}, {"clamp", int64_t{4}}}),
+      {.heads = 2, .dim = 4, .max_length = 5});
   attention->initialize(3);
   attention->convert(DType::float64);
   std::vector<Tensor> inputs{normal({2, 5, 2, 4}, 1), normal({2, 8, 2, 4}, 2), normal({2, 8, 2, 4}, 3)};

@@ -16,7 +16,7 @@ using KindOptions = std::vector<std::pair<std::string, OptionValue>>;
 inline AutoregressiveOptions segment_options(const std::string& kind, const KindOptions& values,
                                              int64_t max_length = kText) {
   AutoregressiveOptions options = small_options(kind, Head::categorical);
-  options.encoder.attention = {{kind, find_attention_kind(kind).values(values)}};
+  options.encoder.attention = {{kind, find_attention_kind(kind).replace_defaults(values)}};
   options.positions = Positions::none;
   options.vocabulary = 2 * kText;
   options.max_length = max_length;

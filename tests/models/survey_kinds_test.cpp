@@ -30,7 +30,7 @@ const Tensor kSurveyQueries = normal({2, kSurveyLength, kHeads, kDim}, 1),
 
 // Returns an attention for sequences of up to kSurveyLength tokens with float64 parameters.
 std::unique_ptr<Attention> make_survey_kind(const std::string& kind, const NamedOptions& options) {
-  auto attention = make_attention(kind, find_attention_kind(kind).values(options),
+  auto attention = make_attention(kind, find_attention_kind(kind).replace_defaults(options),
                                   {.heads = kHeads, .dim = kDim, .max_length = kSurveyLength});
   attention->initialize(1);
   attention->convert(DType::float64);

@@ -191,7 +191,7 @@ TEST_CASE(
 }
 
 TEST_CASE("cuda: a layer norm without gradients of weight and bias equals the CPU") {
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const int64_t dim : {33, 1025}) {
       const auto gradient_on = [&](Device where) {
         const auto input = [&](const Shape& shape, int salt) {
@@ -228,7 +228,7 @@ std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
 TEST_CASE("cuda: sums over the rows of many blocks equal the CPU and repeat bit by bit") {
   // One part, one group of parts, several groups, all 512 parts, wide rows, and more columns than the
   // counters of a device.
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const auto& [rows, dim] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 5}, {1, 33}, {127, 1}, {130, 32}, {4099, 33}, {150, 1025}, {2, 65601}}) {
       CAPTURE(rows);

@@ -83,7 +83,7 @@ TEST_CASE("a linear layer with the norm of its sum equals the ops") {
 TEST_CASE(
     "cuda: a linear layer with the norm of its sum in bfloat16 equals the ops, and repeats bit by bit") {
   const NoGrad no_grad;
-  for (const Device device : other_devices()) {
+  for (const Device device : list_cuda_devices()) {
     const Bfloat16Scope scope(device);
     // Sizes of the kernel for up to 128 and up to 256 columns, and sizes that it does not support.
     for (const int64_t rows : {1, 31, 32, 33, 70})

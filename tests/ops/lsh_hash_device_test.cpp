@@ -202,7 +202,7 @@ int64_t move_to_tie(const HashCase& c, const HashValues& values, const Tensor& q
 
 TEST_CASE("cuda: LSH buckets equal the buckets on the CPU except near ties") {
   const RandomStream stream(3, "hash", 5);
-  for (const Device device : other_devices())
+  for (const Device device : list_cuda_devices())
     for (const DType dtype : {DType::float64, DType::float32})
       for (const HashCase& c : kHashCases) {
         CAPTURE(c.length);

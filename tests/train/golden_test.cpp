@@ -239,7 +239,7 @@ TEST_CASE("attention of transformer-xl equals PyTorch with the published shift, 
     };
     const std::string kind = "transformer-xl";
     const auto attention = make_attention(
-        kind, find_attention_kind(kind).values({{"memory", memory}, {"clamp", int64_t{clamp}}}),
+        kind, find_attention_kind(kind).replace_defaults({{"memory", memory}, {"clamp", int64_t{clamp}}}),
         {.heads = 2, .dim = 4, .max_length = 5});
     attention->convert(DType::float64);
     for (const auto& [name, parameter] : attention->parameters()) parameter.copy_from(read(name));
@@ -340,7 +340,7 @@ TEST_CASE("the Set Transformer equals PyTorch in its outputs, the loss of a mixt
                                 .components = 2,
                                 .decoder_layers = 1,
                                 .max_length = 7};
-  options.encoder.attention = {{"isab", find_attention_kind("isab").values(
+  options.encoder.attention = {{"isab", find_attention_kind("isab").replace_defaults(
                                             {{"inducing_points", int64_t{3}}, {"feedforward", int64_t{6}}})}};
   SetTransformer model(options);
   model.convert(DType::float64);

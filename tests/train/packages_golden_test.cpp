@@ -60,7 +60,7 @@ class PackageCase {
 };
 
 std::unique_ptr<Attention> make_package_kind(const std::string& kind, const NamedOptions& options) {
-  auto attention = make_attention(kind, find_attention_kind(kind).values(options),
+  auto attention = make_attention(kind, find_attention_kind(kind).replace_defaults(options),
                                   {.heads = 2, .dim = 4, .max_length = 24});
   attention->convert(DType::float64);
   return attention;

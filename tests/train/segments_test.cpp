@@ -50,8 +50,9 @@ class PeriodicText {
     config.model.head_dim = 8;
     config.model.feedforward = 32;
     config.model.dropout = 0.1;
-    config.attention = {{"transformer-xl",
-                         find_attention_kind("transformer-xl").values({{"memory", int64_t{kMemoryTokens}}})}};
+    config.attention = {
+        {"transformer-xl",
+         find_attention_kind("transformer-xl").replace_defaults({{"memory", int64_t{kMemoryTokens}}})}};
     config.optimizer.lr = 1e-2;
     config.train.steps = steps;
     config.train.checkpoint_every = 5;
@@ -214,7 +215,7 @@ TEST_CASE("a segment memory in a run with two processes is a config error") {
                          "attention.memory: a segment memory needs a run with one process, got 2 processes",
                          ConfigError);
     const AttentionKind& kind = find_attention_kind(config.model.attention[0]);
-    config.attention = {{kind.name, kind.values(kind.short_options)}};
+    config.attention = {{kind.name, kind.replace_defaults(kind.short_options)}};
     CHECK_NOTHROW(make_task(config, "", kCpu, processes));
   }
 }

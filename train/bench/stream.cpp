@@ -104,7 +104,8 @@ class Writer {
 Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
                   const std::vector<const Samples*>& parts) {
   const Writer writer(parts);
-  FeatureStream input(run.config, run.description, AudioPipe{.descriptor = writer.read_end(), .raw = true});
+  FeatureStream input(run.config, run.description,
+                      AudioPipe{.descriptor = writer.read_end(), .is_raw = true});
   decoder.reset();
   Labels labels;
   for (Tensor rows = input.read_rows(); rows.defined(); rows = input.read_rows())

@@ -125,7 +125,7 @@ int run_transcribe(const Arguments& arguments) {
       const Recognition heard =
           !streams ? transcribe(run, path, beam)
           : path == kStandardInput
-              ? transcribe_stream(run, *stream, {run.config, run.description, AudioPipe{.raw = raw}},
+              ? transcribe_stream(run, *stream, {run.config, run.description, AudioPipe{.is_raw = raw}},
                                   !line->common.json)
               : transcribe_stream(run, *stream, {run.config, run.description, path}, !line->common.json);
       const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

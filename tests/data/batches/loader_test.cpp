@@ -129,7 +129,7 @@ TEST_CASE("loaders accept batches of one example and data sets of one batch, and
   CHECK(counting_loader(3, {.batch_size = 4, .last_batch = LastBatchPolicy::keep}).indices_at(0).size() == 3);
 
   const auto error = [](int64_t size, int64_t batch, LastBatchPolicy last) {
-    return message_of<ConfigError>([&] { counting_loader(size, {.batch_size = batch, .last = last}); });
+    return message_of<ConfigError>([&] { counting_loader(size, {.batch_size = batch, .last_batch = last}); });
   };
   CHECK(error(3, 4, LastBatchPolicy::drop) ==
         "batch size 4 is larger than the 3 examples of counting train; lower the batch size or raise the "

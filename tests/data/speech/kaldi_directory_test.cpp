@@ -263,7 +263,7 @@ TEST_CASE("matrices of archives are read, and invalid offsets are errors") {
   write_file(dir / "feats.scp", std::string("a f.ark:2\n"));
   const Corpus corpus = read_kaldi_directory(dir.path());
   CHECK(corpus.utterances[0].source == SpeechSource::ark);
-  CHECK(corpus.utterances[0].offset == 2);
+  CHECK(corpus.utterances[0].archive_offset == 2);
   CHECK(corpus.utterances[0].speaker == "a");
   write_file(dir / "feats.scp", std::string("a f.ark:5000\n"));
   CHECK(listing_error(dir) == "");

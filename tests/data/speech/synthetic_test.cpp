@@ -65,8 +65,8 @@ TEST_CASE("a new run replaces all existing data") {
     return;
   }
   const TempDir dir;
-  make_synthetic_speech(dir.path(), {.train = 3, .valid = 1, .test = 1});
-  make_synthetic_speech(dir.path(), {.train = 1, .valid = 0, .test = 1});
+  make_synthetic_speech(dir.path(), {.train_count = 3, .valid_count = 1, .test_count = 1});
+  make_synthetic_speech(dir.path(), {.train_count = 1, .valid_count = 0, .test_count = 1});
   const auto files = std::filesystem::directory_iterator(dir / "train/wav");
   CHECK(std::distance(begin(files), end(files)) == 1);
   CHECK(find_kaldi_faults(dir / "train").empty());

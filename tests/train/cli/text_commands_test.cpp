@@ -41,8 +41,8 @@ class TextRun {
     config.model.heads = 2;
     config.model.head_dim = 8;
     config.model.feedforward = 16;
-    config.attention = {
-        {attention, find_attention_kind(attention).values(find_attention_kind(attention).short_options)}};
+    config.attention = {{attention, find_attention_kind(attention).replace_defaults(
+                                        find_attention_kind(attention).short_options)}};
     config.train.steps = 3;
     train(config, dir / "run");
   }

@@ -29,7 +29,8 @@ struct Case {
 
 void set_attention(Config& config, const std::string& kind) {
   config.model.attention = {kind};
-  config.attention = {{kind, find_attention_kind(kind).values(find_attention_kind(kind).short_options)}};
+  config.attention = {
+      {kind, find_attention_kind(kind).replace_defaults(find_attention_kind(kind).short_options)}};
 }
 
 std::vector<Case> cases(const std::string& folder) {

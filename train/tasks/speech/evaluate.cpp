@@ -25,7 +25,7 @@ SpeechEvaluationOptions make_evaluation_options(const Config& config) {
   return {.beam_size = 0,
           .max_frames = config.data.max_frames,
           .max_batch_size = batch > 0 ? batch : config.data.batch_size,
-          .map_timit_phone = require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit};
+          .fold_timit = require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit};
 }
 
 namespace {
@@ -69,7 +69,7 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   SpeechEvaluation result;
   result.split = part.split;
   const auto folded = [&](const Words& phones) {
-    return options.map_timit_phone ? map_timit_phone(phones, PhoneSet::timit39) : phones;
+    return options.fold_timit ? map_timit_phone(phones, PhoneSet::timit39) : phones;
   };
   for (int64_t i = 0; i < set.size(); ++i) {
     ScoredUtterance one{set.utterance(i).id, folded(set.reference(i)), {}};

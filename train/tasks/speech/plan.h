@@ -22,7 +22,9 @@ class SpeechBatchPlan {
   // Returns the number of complete epochs among the first `batches` batches.
   int64_t count_complete_epochs(int64_t batches) const;
   // Returns the share of padding in the frames of all batches of the first epoch.
-  double compute_padding_share() const { return compute_padding_share(frame_counts_, plan_epoch(0)); }
+  double compute_padding_share() const {
+    return tapeformer::compute_padding_share(frame_counts_, plan_epoch(0));
+  }
 
  private:
   const std::vector<std::vector<int64_t>>& plan_epoch(int64_t epoch) const;

@@ -156,16 +156,16 @@ class SpeechTask final : public Task {
                                {"substitutions", s.substitutions},
                                {"deletions", s.deletions},
                                {"insertions", s.insertions},
-                               {"phones", s.reference},
+                               {"phones", s.reference_count},
                                {"per_processed", e.processed_score.error_rate()},
                                {"unprocessed", static_cast<int64_t>(e.unprocessed.size())}};
     MetricRecord metrics;
     if (e.nats_per_utterance) metrics.emplace_back("loss_nats", *e.nats_per_utterance);
     metrics.insert(metrics.end(), figures.begin(), figures.end());
-    metrics.emplace_back("examples", s.utterances);
+    metrics.emplace_back("examples", s.utterance_count);
     metrics.emplace_back("seconds", e.seconds);
     return {.split = e.split,
-            .example_count = s.utterances,
+            .example_count = s.utterance_count,
             .criterion = s.error_rate(),
             .seconds = e.seconds,
             .metrics = metrics,
