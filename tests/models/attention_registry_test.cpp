@@ -268,6 +268,6 @@ TEST_CASE("local attention accepts sequences that are shorter than its window") 
   const AttentionKind& local = find_attention_kind("local");
   const auto whole = run("softmax", {});
   CHECK(run("local", local.default_options()) == whole);
-  CHECK(run("local", local.values({{"form", std::string("blocks")}})) == whole);
-  CHECK(run("local", local.values({{"window", int64_t{6}}})) != whole);
+  CHECK(run("local", local.replace_defaults({{"form", std::string("blocks")}})) == whole);
+  CHECK(run("local", local.replace_defaults({{"window", int64_t{6}}})) != whole);
 }

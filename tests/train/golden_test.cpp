@@ -264,7 +264,8 @@ TEST_CASE("a layer of a compressive model equals PyTorch over five segments, in 
   EncoderOptions options{.layers = 1, .heads = 2, .head_dim = 4, .max_length = kSegment};
   const OptionValues values =
       find_attention_kind("compressive")
-          .values({{"memory", int64_t{6}}, {"compressed_memory", int64_t{3}}, {"rate", int64_t{2}}});
+          .replace_defaults(
+              {{"memory", int64_t{6}}, {"compressed_memory", int64_t{3}}, {"rate", int64_t{2}}});
   options.attention = {{"compressive", values}};
   MultiHeadAttention attention(options);
   attention.convert(DType::float64);

@@ -66,10 +66,10 @@ class PeriodicText {
     Config compressive = config(steps);
     compressive.model.attention = {"compressive"};
     compressive.attention = {{"compressive", find_attention_kind("compressive")
-                                                 .values({{"memory", int64_t{kSegmentTokens}},
-                                                          {"compressed_memory", int64_t{4}},
-                                                          {"rate", int64_t{2}},
-                                                          {"compression", compression}})}};
+                                                 .replace_defaults({{"memory", int64_t{kSegmentTokens}},
+                                                                    {"compressed_memory", int64_t{4}},
+                                                                    {"rate", int64_t{2}},
+                                                                    {"compression", compression}})}};
     return compressive;
   }
 

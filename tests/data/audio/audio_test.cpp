@@ -162,7 +162,7 @@ TEST_CASE("a FLAC that was written to a pipe has no number of samples and is rea
   for (size_t i = 22; i < 26; ++i) bytes[i] = 0;
   write_file(path, bytes);
   CHECK(read_audio_info(path).sample_count == 100000);
-  CHECK(read_audio(path).sample_count == whole.samples);
+  CHECK(read_audio(path).samples == whole.samples);
   const Audio part = read_audio(path, {.first_sample = 30001, .last_sample = 90000});
   REQUIRE(part.samples.size() == 59999);
   CHECK(std::equal(part.samples.begin(), part.samples.end(), whole.samples.begin() + 30001));
@@ -194,7 +194,7 @@ TEST_CASE("several channels are an error unless one is chosen") {
   }
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, both, 16000, 2);
   CHECK(contains(decoding_error(dir / "a.wav"), "has 2 channels, expected 1"));
-  CHECK(read_audio(dir / "a.wav", {.channel = 1}).sample_count == std::vector<float>(500, -0.5f));
+  CHECK(read_audio(dir / "a.wav", {.channel = 1}).samples == std::vector<float>(500, -0.5f));
   CHECK(contains(decoding_error(dir / "a.wav", {.channel = 2}), "has no channel 2"));
 }
 
@@ -288,7 +288,7 @@ TEST_CASE("decoding of a small FLAC of ten hours stops at the limit of the calle
   CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
   CHECK(contains(decoding_error(path, {.first_sample = 16000, .max_seconds = 30}), expected));
   CHECK(read_audio(path, {.last_sample = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
-  CHECK(read_audio_info(path, 30).samples < 16000 * 40);
+  CHECK(read_audio_info(path, 30).sample_count < 16000 * 40);
   // If the number of samples in the header is too small, reading ends after this number of samples.
   bytes[25] = 100;
   write_file(path, bytes);
@@ -391,7 +391,7 @@ TEST_CASE("a pipe gives the samples of a WAV with any length in its header, or r
 TEST_CASE("write_wav() rounds samples to 16 bits and clips them") {
   const TempDir dir;
   write_wav(dir / "a.wav", std::vector<float>{0, 0.5f, -1, 2, -3}, 8000);
-  CHECK(read_audio(dir / "a.wav").sample_count == std::vector<float>{0, 0.5f, -1, 32767.0f / 32768, -1});
+  CHECK(read_audio(dir / "a.wav").samples == std::vector<float>{0, 0.5f, -1, 32767.0f / 32768, -1});
   CHECK(is_silent(std::vector<float>(10, 0.0f)));
   CHECK(!is_silent(tone(10, 440, 8000)));
   CHECK(contains(message_of<DataError>([&] { write_wav(dir / "no" / "a.wav", std::vector<float>{0}, 8000); }),

@@ -264,11 +264,12 @@ TEST_CASE("info prints versions and devices") {
 }
 
 TEST_CASE("info counts timed and unfused products of a CUDA device that the command line names") {
-  CHECK_FALSE(json_of(run_program({"info", "--json"})).contains("timed_products"));
-  CHECK_FALSE(json_of(run_program({"info", "--json", "--device", "cpu"})).contains("timed_products"));
+  CHECK_FALSE(parse_json_output(run_program({"info", "--json"})).contains("timed_products"));
+  CHECK_FALSE(
+      parse_json_output(run_program({"info", "--json", "--device", "cpu"})).contains("timed_products"));
   if constexpr (tapeformer::kHasCuda) {
     if (!tapeformer::cuda::emulated()) return;
-    const auto info = json_of(run_program({"info", "--json", "--device", "cuda-emulated"}));
+    const auto info = parse_json_output(run_program({"info", "--json", "--device", "cuda-emulated"}));
     CHECK(info["timed_products"] == 4);
     CHECK(info["failed_product_algorithms"] == 0);
     CHECK(info["unfused_products"] == 0);
