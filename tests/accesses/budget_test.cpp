@@ -47,7 +47,6 @@ struct Budget {
 };
 
 constexpr Budget kBudgets[] = {
-    {"linear, training", "column_sums.h", {5182, 12974, 10368}},
     {"linear, training", "index.cu", {21447, 35602, 961}},
     {"linear, training", "linear.cu", {12594, 93249, 18810}},
     {"linear, training", "linear_attention.cu", {28704, 221184, 309760}},
