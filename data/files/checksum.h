@@ -18,7 +18,7 @@ struct Checksum {
 
   // Updates the checksum for `size` bytes that follow the sequence.
   void append(const void* data, size_t size);
-  // Updates the checksum for a sequence that follows and has the checksum `next`.
+  // Updates the checksum for a further sequence of bytes, whose own checksum is `next`.
   void append(const Checksum& next);
   bool operator==(const Checksum&) const = default;
 };

@@ -156,8 +156,8 @@ struct AttentionKind {
   std::string help;  // one line of description
   AttentionCapabilities capabilities;
   std::vector<OptionSpec> options;  // keys of the [attention] table of a config
-  // Returns an attention with these options. If the kind has no weight_dropout, `setup.dropout` is 0. Throws
-  // OptionError for invalid options.
+  // Returns a new attention layer with these options. Callers must pass 0 as `setup.dropout` if the kind does
+  // not support weight_dropout. Throws OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
   // Returns the inputs that an attention with these options reads. Optional; see inputs_of() for the default.
   std::function<AttentionInputs(const OptionValues& options)> inputs = nullptr;

@@ -168,9 +168,9 @@ class Module {
 };
 
 // A limit for the total number of elements in parameters and state. While a ParameterLimit exists, it applies
-// to all models that the same thread constructs. If a config does not match its checkpoint, constructing the
-// model then throws ParameterLimitError instead of exhausting the memory. ParameterLimit objects must not be
-// nested.
+// to all models that the same thread constructs: constructing a larger model throws ParameterLimitError. A
+// config that describes a larger model than its checkpoint therefore cannot exhaust the memory.
+// ParameterLimit objects must not be nested.
 class ParameterLimit {
  public:
   explicit ParameterLimit(int64_t elements);

@@ -46,8 +46,8 @@ const To* convert_if_needed(const From* from, int64_t count, To* buffer) {
 }
 
 // The right operand of products with operands of type O (float, double or BFloat16) and sums of type
-// Compute<O>. If there is no bfloat16 kernel, the operands are rounded to BFloat16 and multiplied in float.
-// The result is the same up to the order of sums.
+// Compute<O>. If O is BFloat16 and the processor has no bfloat16 products, the operands are rounded to
+// BFloat16 and multiplied in float. The results of both ways differ only in the order of sums.
 template <class O>
 class PackedOperand {
  public:

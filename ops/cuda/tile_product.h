@@ -206,8 +206,9 @@ bool has_packs(const AttentionRows<const S>& rows, int64_t width) {
          rows.length_stride % kPack == 0 && rows.head_stride % kPack == 0 && width % kPack == 0;
 }
 
-// Rows of a head as an operand of products, from a position and a feature. kLanes states whether the features
-// are the terms of the sums (along_depth) or the rows and columns of a tile (along_tile).
+// An operand of products that begins at a position and a feature of the rows of a head. If kLanes is
+// along_depth, the products are summed over the features. If kLanes is along_tile, each feature is a row or a
+// column of the tile.
 template <Lanes kLanes, class Rows>
 struct RowsOperand {
   using S = typename Rows::Element;

@@ -18,8 +18,8 @@ void refuse_image_options(const CommandLine& line);
 // Throws ConfigError if the command line has an option or argument that only models of text accept.
 void refuse_text_options(const CommandLine& line);
 
-// Continues the prompt of the command line. Prints the text while it is generated or, with --json, a report
-// at the end.
+// Continues the text of --prompt, --prompt-file or standard input. Prints the text while it is generated or,
+// with --json, a report at the end.
 void generate_text(const LoadedRun& run, const GenerationOptions& options, const CommandLine& line);
 
 }  // namespace tapeformer

@@ -73,8 +73,8 @@ class AttentionApplier {
                    const std::vector<SchemaKey>& schema, Config& config, std::vector<ConfigProblem>& problems)
       : catalogue_(catalogue), options_(options), schema_(schema), config_(config), problems_(problems) {}
 
-  // Checks the [attention] tables of `layer` as options of `kinds`. If a kind is in config.attention, copies
-  // the options of the kind to config.attention.
+  // Checks that the [attention] tables of `layer` contain valid options of the kinds in `kinds`. Copies the
+  // options of those kinds that have an entry in config.attention to this entry.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
     std::map<std::string, std::string> names;  // name of the setting, by "KIND.OPTION"
     for (const auto& setting : layer.settings) {

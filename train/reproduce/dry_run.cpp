@@ -1,5 +1,5 @@
-// Estimates of the time, memory and disk space of a table for --dry-run. Each training runs a few steps.
-// Files are written only to a temporary folder.
+// The estimates of --dry-run: the time, memory and disk space that the trainings and measurements of a table
+// need. To measure its speed, each model is trained for a few steps. All files are temporary.
 #include <unistd.h>
 
 #include "core/errors.h"

@@ -26,7 +26,7 @@ struct Row {
   std::vector<std::string> default_settings = {};  // settings ("table.key=value") that --set may change
   std::vector<std::string> fixed_settings = {};    // settings that --set may not change
   NamedValues paper_values = {};                   // published values, by Column::name
-  bool is_trained = true;  // whether the row is trained, if Table::has_trainings is true
+  bool is_trained = true;  // whether the model of the row is trained; requires Table::has_trainings
   // Name of the line of the printed table that shows the cells of this row; empty: `name`.
   std::string line_name = {};
 };

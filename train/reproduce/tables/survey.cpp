@@ -81,8 +81,8 @@ Settings sinkhorn(const Grid& grid) {
   return of_kind("sinkhorn", {concat_text("block=", grid.side)});
 }
 
-// Returns softmax attention, the models of the survey in the order of the survey, and `local`, a baseline of
-// the Long Range Arena.
+// Returns the attention kinds of the table: first softmax attention, then the models of the survey in its
+// order, and at the end `local`, which is a baseline of the Long Range Arena.
 std::vector<SurveyKind> survey_kinds() {
   return {{"softmax", "full", "n²", quadratic, [](const Grid&) { return of_kind("softmax"); }, 36.37, 42.44},
           {"memory-compressed", "FP+M", "n_c²", quadratic,
