@@ -271,8 +271,8 @@ class IncompleteLeaves {
   IncompleteLeaves(std::vector<FirstUse> uses, const BackwardOptions& options)
       : uses_(std::move(uses)), options_(options) {}
 
-  // Calls on_complete for the leaves that no node before `node` uses, because backward() then runs only nodes
-  // before `node`.
+  // Calls on_complete for the leaves whose first use is `node` or a later node. Their gradients are complete
+  // after backward() has run `node`, because it then runs only nodes before `node`.
   void complete_from(int64_t node) {
     for (; !uses_.empty() && uses_.back().node >= node; uses_.pop_back())
       options_.on_complete(uses_.back().leaf);

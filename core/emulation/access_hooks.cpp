@@ -120,10 +120,12 @@ uint32_t __tsan_atomic32_fetch_sub(uint32_t volatile* at, uint32_t value, int) {
 }
 int __tsan_atomic32_compare_exchange_strong(uint32_t volatile* at, uint32_t* expected, uint32_t value, int,
                                             int) {
+  note(__builtin_return_address(0), const_cast<uint32_t*>(at), 4, true);
   return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 int __tsan_atomic32_compare_exchange_weak(uint32_t volatile* at, uint32_t* expected, uint32_t value, int,
                                           int) {
+  note(__builtin_return_address(0), const_cast<uint32_t*>(at), 4, true);
   return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 uint64_t __tsan_atomic64_load(uint64_t const volatile* from, int) {
@@ -148,10 +150,12 @@ uint64_t __tsan_atomic64_fetch_sub(uint64_t volatile* at, uint64_t value, int) {
 }
 int __tsan_atomic64_compare_exchange_strong(uint64_t volatile* at, uint64_t* expected, uint64_t value, int,
                                             int) {
+  note(__builtin_return_address(0), const_cast<uint64_t*>(at), 8, true);
   return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 int __tsan_atomic64_compare_exchange_weak(uint64_t volatile* at, uint64_t* expected, uint64_t value, int,
                                           int) {
+  note(__builtin_return_address(0), const_cast<uint64_t*>(at), 8, true);
   return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 

@@ -27,8 +27,8 @@ struct StreamDecoderOptions {
   std::vector<double> scale = {}, offset = {};
 };
 
-// A counter of consecutive frames with low energy. Energy is low in the lower half of the range from the
-// lowest to the highest energy of about the last 1000 frames (10 s).
+// A counter of consecutive frames with low energy. The energy of a frame is low if it is below the mean of
+// the lowest and the highest energy of about the last 1000 frames (10 s).
 class EnergyTracker {
  public:
   // Takes the logarithm of the energy of the next frame. Returns the number of consecutive frames with low

@@ -159,8 +159,8 @@ class LshForward : public LshWindow<T> {
     sum_[row] = sum(total);
   }
 
-  // Adds row `row` of result_ to the result of `position`. Rescales both for one softmax over all rounds. In
-  // the last round, normalizes the result.
+  // Adds row `row` of result_ to the result of `position`. First multiplies each of the two by a factor, so
+  // that the sum belongs to one softmax over the keys of all rounds. In the last round, normalizes the sum.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->value_width();

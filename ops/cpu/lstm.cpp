@@ -28,8 +28,8 @@ namespace {
 constexpr int64_t kFramesAhead = 8 * kTileRows;
 constexpr int64_t kGradientFrames = 256;  // frames per block of products for gradients of weights
 
-// The sequences of one direction that a thread processes, from the longest to the shortest. The sequences
-// that contain frame t are therefore the first elements of `sequences`.
+// The sequences of one direction that a thread processes, in order of decreasing length. Because of this
+// order, the sequences with more than t frames are the first elements of `sequences`.
 struct Rows {
   int64_t direction;
   std::vector<int64_t> sequences;

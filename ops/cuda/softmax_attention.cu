@@ -16,9 +16,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Minimum number of resident blocks of a multiprocessor: the largest number without register spills.
-// Gradients of keys and values, and kernels with a KeyPattern, need more registers. The emulation does not
-// use the number.
+// Number of blocks of a kernel that must fit on a multiprocessor at the same time (__launch_bounds__). It is
+// the largest number with which the compiler spills no registers. Gradients of keys and values, and kernels
+// with a KeyPattern, need more registers. The emulation does not use the number.
 template <class Stream, class Pattern, bool kIsKeyGradient = false>
 [[maybe_unused]] inline constexpr int kResidentBlocks =
     std::max(1, Stream::kBlocks - (kIsKeyGradient && Stream::kColumns > 32 ? 1 : 0) -

@@ -33,7 +33,7 @@ Words reproduce_command(const std::string& name, const fs::path& out, const Word
   return words;
 }
 
-// Returns the slope of the curve `row` in a figure, between the last two points.
+// Returns the slope between the last two points of the curve `row` in a figure.
 double last_slope(const Json& table, const std::string& figure, const std::string& row) {
   for (const Json& drawn : table["figures"])
     for (const Json& series : drawn["series"])

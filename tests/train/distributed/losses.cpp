@@ -1,6 +1,6 @@
 // A program that tests run with mpirun in 1, 2 and 4 processes. It trains several models for 50 steps in
 // float32 and float64, and prints the losses and a sum of each state tensor. The first argument is a folder
-// with a corpus in the layout of AN4 and with the data set "mnist". The optional second argument names a
+// that contains a corpus in the layout of AN4 and the data set "mnist". The optional second argument names a
 // fault. "nan" sets a weight of process 1 to NaN, "drift" changes a weight of process 1, and "throw" throws
 // an exception in process 1. "mismatch" starts a reduction whose size differs between the processes.
 #include <algorithm>
