@@ -27,7 +27,7 @@ struct StreamDecoderOptions {
   std::vector<double> scale = {}, offset = {};
 };
 
-// A counter of consecutive frames with low energy. The energy of a frame is low if it is below the mean of
+// A counter of consecutive frames with low energy. The energy of a frame is low if it is at most the mean of
 // the lowest and the highest energy of about the last 1000 frames (10 s).
 class EnergyTracker {
  public:
