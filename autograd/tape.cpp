@@ -53,9 +53,9 @@ struct Node {
   const char* op = "";
   GradientFunction gradient_function;
   std::vector<Edge> inputs;
-  Tensor gradient;     // gradient of the result; defined only during backward()
-  int32_t owners = 0;  // number of references by the result, later nodes and a pending gradient
-  bool freed = false;  // freed by backward() without `retain_tape`
+  Tensor gradient;              // gradient of the result; defined only during backward()
+  int32_t reference_count = 0;  // number of references by the result, later nodes and a pending gradient
+  bool freed = false;           // freed by backward() without `retain_tape`
 };
 
 // Only the thread that owns the tape accesses its nodes. Other threads queue the ids of nodes that they
@@ -66,7 +66,7 @@ class Tape {
   // function, as in recompute(), must not run the nodes of the outer backward pass.
   int64_t floor = 0;
 
-  int64_t push(Node node) {
+  int64_t push_node(Node node) {
     nodes_.push_back(std::move(node));
     return end() - 1;
   }
@@ -74,16 +74,16 @@ class Tape {
   int64_t begin() const { return base_; }
   int64_t end() const { return base_ + static_cast<int64_t>(nodes_.size()); }
   int64_t alive() const {
-    return std::count_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.owners > 0; });
+    return std::count_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.reference_count > 0; });
   }
 
-  void retain(int64_t id) { ++(*this)[id].owners; }
+  void retain(int64_t id) { ++(*this)[id].reference_count; }
 
   // Releases one reference to a node. A node without references is cleared, which may release further nodes.
   // These nodes are cleared from a list instead of recursively, so that a deep graph cannot overflow the
   // stack.
   void release(int64_t id) {
-    if (--(*this)[id].owners > 0) return;
+    if (--(*this)[id].reference_count > 0) return;
     waiting_.push_back(id);
     if (draining_) return;
     draining_ = true;
@@ -93,8 +93,8 @@ class Tape {
       clear((*this)[next]);
     }
     draining_ = false;
-    while (!nodes_.empty() && nodes_.back().owners == 0) nodes_.pop_back();
-    while (!nodes_.empty() && nodes_.front().owners == 0) {
+    while (!nodes_.empty() && nodes_.back().reference_count == 0) nodes_.pop_back();
+    while (!nodes_.empty() && nodes_.front().reference_count == 0) {
       nodes_.pop_front();
       ++base_;
     }
@@ -402,8 +402,8 @@ bool should_record(std::span<const Tensor* const> inputs) {
          std::any_of(inputs.begin(), inputs.end(), [](const Tensor* input) { return requires_grad(*input); });
 }
 
-void push(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
-          GradientFunction gradient) {
+void push_node(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
+               GradientFunction gradient) {
   check(!requires_grad(result), op, "the result is already on the tape");
   for (const Tensor* input : inputs) {
     const TapeEntry* const entry = entry_of(*input);
@@ -428,7 +428,7 @@ void push(const char* op, const Tensor& result, std::span<const Tensor* const> i
     else
       tape.retain(entry->node);
   }
-  result.attach(std::make_unique<TapeEntry>(tape, tape.push(std::move(node))));
+  result.attach(std::make_unique<TapeEntry>(tape, tape.push_node(std::move(node))));
 }
 
 }  // namespace tape

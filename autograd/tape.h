@@ -133,8 +133,8 @@ namespace tape {
 // Returns true if an op with these inputs must be recorded.
 bool should_record(std::span<const Tensor* const> inputs);
 // Adds a node for `result` to the tape of this thread. record() calls this function.
-void push(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
-          GradientFunction gradient);
+void push_node(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
+               GradientFunction gradient);
 
 }  // namespace tape
 
@@ -144,7 +144,8 @@ void push(const char* op, const Tensor& result, std::span<const Tensor* const> i
 template <class F>
 Tensor record(const char* op, Tensor result, std::initializer_list<const Tensor*> inputs, F&& gradient) {
   const std::span<const Tensor* const> span(inputs.begin(), inputs.size());
-  if (tape::should_record(span)) tape::push(op, result, span, GradientFunction(std::forward<F>(gradient)));
+  if (tape::should_record(span))
+    tape::push_node(op, result, span, GradientFunction(std::forward<F>(gradient)));
   return result;
 }
 template <class F>
@@ -152,7 +153,7 @@ Tensor record(const char* op, Tensor result, const std::vector<Tensor>& inputs, 
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) pointers.push_back(&input);
   if (tape::should_record(pointers))
-    tape::push(op, result, pointers, GradientFunction(std::forward<F>(gradient)));
+    tape::push_node(op, result, pointers, GradientFunction(std::forward<F>(gradient)));
   return result;
 }
 

@@ -26,17 +26,17 @@ AccessLog::~AccessLog() {
 
 void AccessLog::add_launch(SourceLocation where, const char* op) {
   const std::scoped_lock lock(mutex_);
-  ++launches_[{where.file, where.line, op}].launches;
+  ++launches_[{where.file, where.line, op}].launch_count;
 }
 
 void AccessLog::add(SourceLocation where, const char* op,
                     const std::map<uint64_t, AccessCounts>& instructions) {
   const std::scoped_lock lock(mutex_);
   LaunchAccesses& launch = launches_[{where.file, where.line, op}];
-  for (const auto& [address, counts] : instructions) launch.instructions[address] += counts;
+  for (const auto& [address, counts] : instructions) launch.counts_by_instruction[address] += counts;
 }
 
-void note_instrumented_kernels() {
+void record_instrumented_kernels() {
   instrumented = true;
 }
 

@@ -9,7 +9,7 @@ namespace {
 // Returns the memory limit for tensors on the CPU: the available memory minus a reserve for other
 // allocations.
 int64_t tensor_memory() {
-  const int64_t available = available_memory();
+  const int64_t available = get_available_memory();
   return available - available / 16;
 }
 

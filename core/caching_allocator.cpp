@@ -38,7 +38,7 @@ class HostMemory final : public SystemMemory {
     return block;
   }
   void release(void* block) noexcept override { std::free(block); }
-  bool on_host() const override { return true; }
+  bool is_host_memory() const override { return true; }
 };
 
 // Marks the first `usable` of the `whole` bytes of a block as accessible for the address sanitizer, and the
@@ -53,12 +53,12 @@ void mark_usable([[maybe_unused]] void* block, [[maybe_unused]] int64_t usable,
 
 }  // namespace
 
-SystemMemory& host_memory() {
+SystemMemory& get_host_memory() {
   static auto* const memory = new HostMemory;
   return *memory;
 }
 
-CachingAllocator::SizeClass CachingAllocator::size_class(int64_t bytes) {
+CachingAllocator::SizeClass CachingAllocator::find_size_class(int64_t bytes) {
   if (bytes <= kSmallLimit) {
     const int64_t step = std::max<int64_t>((bytes + kSmallStep - 1) / kSmallStep, 1);
     return {step * kSmallStep, static_cast<size_t>(step - 1)};
@@ -73,7 +73,7 @@ CachingAllocator::SizeClass CachingAllocator::size_class(int64_t bytes) {
   return {base + steps * step, static_cast<size_t>(index)};
 }
 
-int64_t CachingAllocator::class_bytes(size_t index) {
+int64_t CachingAllocator::get_class_bytes(size_t index) {
   constexpr auto kSmall = static_cast<size_t>(kSmallLimit / kSmallStep);
   if (index < kSmall) return static_cast<int64_t>(index + 1) * kSmallStep;
   const auto above = static_cast<int64_t>(index - kSmall);
@@ -83,49 +83,50 @@ int64_t CachingAllocator::class_bytes(size_t index) {
 
 // Returns a cached block or a new block from the system. Empties the cache if necessary. Returns nullptr if
 // there is no memory. The caller holds mutex_.
-void* CachingAllocator::take_locked(const SizeClass& size) {
-  if (auto& list = free_[size.index]; !list.empty()) {
+void* CachingAllocator::take_block_locked(const SizeClass& size) {
+  if (auto& list = free_blocks_[size.index]; !list.empty()) {
     void* const block = list.back();
     list.pop_back();
-    stats_.cached -= size.bytes;
+    stats_.cached_bytes -= size.bytes;
     return block;
   }
-  if (stats_.active + stats_.cached + size.bytes > limit_) trim_locked();
-  if (stats_.active + size.bytes > limit_) return nullptr;
+  if (stats_.active_bytes + stats_.cached_bytes + size.bytes > limit_) trim_locked();
+  if (stats_.active_bytes + size.bytes > limit_) return nullptr;
   if (void* const block = system_.allocate(size.bytes)) return block;
-  if (separate_) return nullptr;  // trim_locked() returns no blocks to the system before rejoin()
+  if (uses_separate_cache_)
+    return nullptr;  // trim_locked() returns no blocks to the system before end_separate_cache()
   trim_locked();
   return system_.allocate(size.bytes);
 }
 
 void* CachingAllocator::allocate(int64_t bytes) {
   if (bytes == 0) return nullptr;
-  const SizeClass size = size_class(bytes);
+  const SizeClass size = find_size_class(bytes);
   const std::scoped_lock lock(mutex_);
-  if (free_.size() <= size.index) free_.resize(size.index + 1);
-  void* const block = take_locked(size);
+  if (free_blocks_.size() <= size.index) free_blocks_.resize(size.index + 1);
+  void* const block = take_block_locked(size);
   if (!block)
     throw OutOfMemory(
         concat_text("out of memory: asked for ", mebibytes(size.bytes), " MiB with ",
-                    mebibytes(limit_ - stats_.active), " MiB free of ", mebibytes(limit_), " MiB",
-                    stats_.active + size.bytes > limit_ ? "" : ", but the system has no more memory"));
-  stats_.active += size.bytes;
-  stats_.peak = std::max(stats_.peak, stats_.active);
-  ++stats_.allocations;
+                    mebibytes(limit_ - stats_.active_bytes), " MiB free of ", mebibytes(limit_), " MiB",
+                    stats_.active_bytes + size.bytes > limit_ ? "" : ", but the system has no more memory"));
+  stats_.active_bytes += size.bytes;
+  stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.active_bytes);
+  ++stats_.allocation_count;
   record_allocated_block(block, bytes);
-  if (system_.on_host()) mark_usable(block, separate_ ? size.bytes : bytes, size.bytes);
+  if (system_.is_host_memory()) mark_usable(block, uses_separate_cache_ ? size.bytes : bytes, size.bytes);
   return block;
 }
 
 void CachingAllocator::release(void* block, int64_t bytes) noexcept {
   if (!block) return;
   record_released_block(block);
-  const SizeClass size = size_class(bytes);
+  const SizeClass size = find_size_class(bytes);
   const std::scoped_lock lock(mutex_);
-  if (system_.on_host() && !separate_) mark_usable(block, 0, size.bytes);
-  stats_.active -= size.bytes;
-  stats_.cached += size.bytes;
-  free_[size.index].push_back(block);
+  if (system_.is_host_memory() && !uses_separate_cache_) mark_usable(block, 0, size.bytes);
+  stats_.active_bytes -= size.bytes;
+  stats_.cached_bytes += size.bytes;
+  free_blocks_[size.index].push_back(block);
 }
 
 MemoryStats CachingAllocator::stats() const {
@@ -135,36 +136,36 @@ MemoryStats CachingAllocator::stats() const {
 
 void CachingAllocator::reset_peak() {
   const std::scoped_lock lock(mutex_);
-  stats_.peak = stats_.active;
+  stats_.peak_bytes = stats_.active_bytes;
 }
 
 void CachingAllocator::trim_locked() {
-  if (separate_) return;
-  for (size_t index = 0; index < free_.size(); ++index) {
-    for (void* block : free_[index]) system_.release(block);
-    stats_.cached -= class_bytes(index) * static_cast<int64_t>(free_[index].size());
-    free_[index].clear();
+  if (uses_separate_cache_) return;
+  for (size_t index = 0; index < free_blocks_.size(); ++index) {
+    for (void* block : free_blocks_[index]) system_.release(block);
+    stats_.cached_bytes -= get_class_bytes(index) * static_cast<int64_t>(free_blocks_[index].size());
+    free_blocks_[index].clear();
   }
 }
 
-void CachingAllocator::separate() {
+void CachingAllocator::begin_separate_cache() {
   const std::scoped_lock lock(mutex_);
-  separate_ = true;
-  shared_.swap(free_);
+  uses_separate_cache_ = true;
+  saved_shared_cache_.swap(free_blocks_);
 }
 
-CachingAllocator::Cache CachingAllocator::rejoin() {
+CachingAllocator::Cache CachingAllocator::end_separate_cache() {
   const std::scoped_lock lock(mutex_);
-  separate_ = false;
-  shared_.swap(free_);
-  return std::exchange(shared_, {});
+  uses_separate_cache_ = false;
+  saved_shared_cache_.swap(free_blocks_);
+  return std::exchange(saved_shared_cache_, {});
 }
 
-void CachingAllocator::adopt(Cache cache) {
+void CachingAllocator::adopt_cache(Cache cache) {
   const std::scoped_lock lock(mutex_);
-  if (free_.size() < cache.size()) free_.resize(cache.size());
+  if (free_blocks_.size() < cache.size()) free_blocks_.resize(cache.size());
   for (size_t index = 0; index < cache.size(); ++index)
-    free_[index].insert(free_[index].end(), cache[index].begin(), cache[index].end());
+    free_blocks_[index].insert(free_blocks_[index].end(), cache[index].begin(), cache[index].end());
 }
 
 void CachingAllocator::trim() {

@@ -11,10 +11,10 @@
 namespace tapeformer {
 
 struct MemoryStats {
-  int64_t active = 0;       // bytes in live tensors
-  int64_t cached = 0;       // bytes kept for reuse
-  int64_t peak = 0;         // highest value of active since reset_peak()
-  int64_t allocations = 0;  // number of requests served from the cache or the system
+  int64_t active_bytes = 0;      // bytes in live tensors
+  int64_t cached_bytes = 0;      // bytes kept for reuse
+  int64_t peak_bytes = 0;        // highest value of active_bytes since reset_peak()
+  int64_t allocation_count = 0;  // number of requests served from the cache or the system
 };
 
 // The memory from which an allocator takes its blocks.
@@ -28,16 +28,16 @@ class SystemMemory {
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* block) noexcept = 0;
   // Returns true if the blocks are in host memory, where the address sanitizer can check accesses.
-  virtual bool on_host() const = 0;
+  virtual bool is_host_memory() const = 0;
 };
 // Returns the SystemMemory of the CPU.
-SystemMemory& host_memory();
+SystemMemory& get_host_memory();
 
 class CachingAllocator {
  public:
   static constexpr size_t kAlignment = 64;  // in bytes
 
-  explicit CachingAllocator(int64_t limit, SystemMemory& system = host_memory())
+  explicit CachingAllocator(int64_t limit, SystemMemory& system = get_host_memory())
       : system_(system), limit_(limit) {}
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
@@ -54,15 +54,16 @@ class CachingAllocator {
   void trim();
 
   // Separate caches for CUDA graphs. A captured graph reuses its blocks on every replay, so these blocks must
-  // not go back to the shared cache. Between separate() and rejoin(), released blocks go to a separate cache,
-  // and new blocks come from this separate cache or from the system. rejoin() returns the separate cache.
-  // adopt() adds a separate cache to the shared cache when the graph is destroyed.
+  // not go back to the shared cache. Between begin_separate_cache() and end_separate_cache(), released blocks
+  // go to a separate cache, and new blocks come from this separate cache or from the system.
+  // end_separate_cache() returns the separate cache. adopt_cache() adds a separate cache to the shared cache
+  // when the graph is destroyed.
   using Cache = std::vector<std::vector<void*>>;  // one list of blocks per size class
-  void separate();
-  Cache rejoin();
-  void adopt(Cache cache);
+  void begin_separate_cache();
+  Cache end_separate_cache();
+  void adopt_cache(Cache cache);
 
-  // Sets the maximum of MemoryStats::active.
+  // Sets the maximum of MemoryStats::active_bytes.
   void set_limit(int64_t bytes);
   int64_t limit() const { return limit_; }
 
@@ -71,19 +72,20 @@ class CachingAllocator {
     int64_t bytes;
     size_t index;
   };
-  static SizeClass size_class(int64_t bytes);
-  static int64_t class_bytes(size_t index);
+  static SizeClass find_size_class(int64_t bytes);
+  static int64_t get_class_bytes(size_t index);
   void trim_locked();
 
-  void* take_locked(const SizeClass& size);
+  void* take_block_locked(const SizeClass& size);
 
   SystemMemory& system_;
   mutable std::mutex mutex_;
-  Cache free_;
-  Cache shared_;  // holds the shared cache between separate() and rejoin()
-  // True between separate() and rejoin(). Released blocks stay accessible for the address sanitizer, because
-  // a replay uses them.
-  bool separate_ = false;
+  Cache free_blocks_;
+  Cache
+      saved_shared_cache_;  // holds the shared cache between begin_separate_cache() and end_separate_cache()
+  // True between begin_separate_cache() and end_separate_cache(). Released blocks stay accessible for the
+  // address sanitizer, because a replay uses them.
+  bool uses_separate_cache_ = false;
   MemoryStats stats_;
   int64_t limit_;
 };

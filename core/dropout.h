@@ -15,9 +15,9 @@ struct DropoutMask {
   RandomStream stream;
   int64_t offset = 0;  // index of the tensor's first element in the stream
 
-  // Returns the mask of a part of the tensor. The part begins at element `elements` of the tensor.
-  DropoutMask from(int64_t elements) const { return {p, stream, offset + elements}; }
-  TAPEFORMER_HOST_DEVICE bool active() const { return p > 0; }
+  // Returns the mask of a part of the tensor. The part begins at element `element` of the tensor.
+  DropoutMask at_offset(int64_t element) const { return {p, stream, offset + element}; }
+  TAPEFORMER_HOST_DEVICE bool is_active() const { return p > 0; }
   uint32_t threshold() const { return static_cast<uint32_t>(std::lround(p * 65536)); }
   TAPEFORMER_HOST_DEVICE double scale() const { return 1 / (1 - p); }
 };

@@ -118,7 +118,7 @@ constexpr DType compute_dtype(DType dtype) {
 // Calls f(T{}) with the C++ type of a floating dtype, including bfloat16. Throws ShapeError, naming the op,
 // for other dtypes.
 template <class F>
-decltype(auto) visit_stored(const char* op, DType dtype, F&& f) {
+decltype(auto) visit_floating_dtype(const char* op, DType dtype, F&& f) {
   if (dtype == DType::bfloat16) return f(BFloat16{});
   if (dtype == DType::float64) return f(double{});
   check(dtype == DType::float32, op, "needs float32, float64 or bfloat16, not ", name_of(dtype));
@@ -127,7 +127,7 @@ decltype(auto) visit_stored(const char* op, DType dtype, F&& f) {
 
 // Calls f(T{}) with the C++ type of an index dtype (uint8, int32 or int64).
 template <class F>
-decltype(auto) visit_index(const char* op, DType dtype, F&& f) {
+decltype(auto) visit_index_dtype(const char* op, DType dtype, F&& f) {
   if (dtype == DType::uint8) return f(uint8_t{});
   if (dtype == DType::int32) return f(int32_t{});
   check(dtype == DType::int64, op, "needs integer indices (uint8, int32 or int64), not ", name_of(dtype));
@@ -136,7 +136,7 @@ decltype(auto) visit_index(const char* op, DType dtype, F&& f) {
 
 // Calls f(T{}) with the C++ type of any dtype.
 template <class F>
-decltype(auto) visit_any(DType dtype, F&& f) {
+decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {
     case DType::float64:
       return f(double{});

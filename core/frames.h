@@ -14,7 +14,7 @@ constexpr int64_t count_subsampled_steps(int64_t frames, int64_t subsampling) {
 
 // Returns the minimum number of steps for CTC with `labels`: one per label, and one blank between equal
 // adjacent labels.
-constexpr int64_t min_ctc_steps(std::span<const int64_t> labels) {
+constexpr int64_t count_min_ctc_steps(std::span<const int64_t> labels) {
   auto count = static_cast<int64_t>(labels.size());
   for (size_t i = 1; i < labels.size(); ++i) count += labels[i] == labels[i - 1];
   return count;

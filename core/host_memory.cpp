@@ -19,7 +19,7 @@ int64_t reported_memory() {
 
 }  // namespace
 
-int64_t available_memory() {
+int64_t get_available_memory() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (const int64_t available = reported_memory(); available > 0) bytes = std::min(bytes, available);
   for (const char* const path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})

@@ -7,6 +7,6 @@ namespace tapeformer {
 
 // Returns the bytes that this process may allocate: the available memory of the computer, or the memory limit
 // of the control group if the limit is less. Each call reads the values again. The function is thread-safe.
-int64_t available_memory();
+int64_t get_available_memory();
 
 }  // namespace tapeformer

@@ -22,17 +22,17 @@ struct Extension {
   uint32_t xcr0;
 };
 
-inline constexpr uint32_t kNoState = 0, kYmmState = 0x6, kZmmState = 0xe6, kTileState = 0x60000;
+inline constexpr uint32_t kNoXcr0State = 0, kYmmState = 0x6, kZmmState = 0xe6, kTileState = 0x60000;
 inline constexpr Extension kExtensions[] = {
-    {"sse3", 1, 0, 'c', 0, kNoState},
-    {"ssse3", 1, 0, 'c', 9, kNoState},
-    {"sse4.1", 1, 0, 'c', 19, kNoState},
-    {"sse4.2", 1, 0, 'c', 20, kNoState},
-    {"popcnt", 1, 0, 'c', 23, kNoState},
-    {"movbe", 1, 0, 'c', 22, kNoState},
-    {"lzcnt", 0x80000001, 0, 'c', 5, kNoState},
-    {"bmi1", 7, 0, 'b', 3, kNoState},
-    {"bmi2", 7, 0, 'b', 8, kNoState},
+    {"sse3", 1, 0, 'c', 0, kNoXcr0State},
+    {"ssse3", 1, 0, 'c', 9, kNoXcr0State},
+    {"sse4.1", 1, 0, 'c', 19, kNoXcr0State},
+    {"sse4.2", 1, 0, 'c', 20, kNoXcr0State},
+    {"popcnt", 1, 0, 'c', 23, kNoXcr0State},
+    {"movbe", 1, 0, 'c', 22, kNoXcr0State},
+    {"lzcnt", 0x80000001, 0, 'c', 5, kNoXcr0State},
+    {"bmi1", 7, 0, 'b', 3, kNoXcr0State},
+    {"bmi2", 7, 0, 'b', 8, kNoXcr0State},
     {"avx", 1, 0, 'c', 28, kYmmState},
     {"f16c", 1, 0, 'c', 29, kYmmState},
     {"fma", 1, 0, 'c', 12, kYmmState},
@@ -62,7 +62,7 @@ using ExtensionSet = uint64_t;
 static_assert(kExtensionCount <= 64);
 
 // Returns the set of the named extensions, which are separated by blanks. An unknown name does not compile.
-consteval ExtensionSet extensions(std::string_view names) {
+consteval ExtensionSet make_extension_set(std::string_view names) {
   ExtensionSet set = 0;
   while (!names.empty()) {
     const std::string_view name = names.substr(0, names.find(' '));
@@ -82,10 +82,12 @@ struct InstructionLevel {
 };
 inline constexpr InstructionLevel kInstructionLevels[] = {
     {"x86-64", 0},
-    {"x86-64-v2", extensions("sse3 ssse3 sse4.1 sse4.2 popcnt")},
-    {"x86-64-v3", extensions("sse3 ssse3 sse4.1 sse4.2 popcnt avx avx2 bmi1 bmi2 f16c fma lzcnt movbe")},
-    {"x86-64-v4", extensions("sse3 ssse3 sse4.1 sse4.2 popcnt avx avx2 bmi1 bmi2 f16c fma lzcnt movbe "
-                             "avx512f avx512bw avx512cd avx512dq avx512vl")},
+    {"x86-64-v2", make_extension_set("sse3 ssse3 sse4.1 sse4.2 popcnt")},
+    {"x86-64-v3",
+     make_extension_set("sse3 ssse3 sse4.1 sse4.2 popcnt avx avx2 bmi1 bmi2 f16c fma lzcnt movbe")},
+    {"x86-64-v4",
+     make_extension_set("sse3 ssse3 sse4.1 sse4.2 popcnt avx avx2 bmi1 bmi2 f16c fma lzcnt movbe "
+                        "avx512f avx512bw avx512cd avx512dq avx512vl")},
 };
 
 // Returns the extensions that the processor has and the operating system allows.

@@ -32,7 +32,7 @@ BlockRecording::~BlockRecording() {
   blocks().bytes.clear();
 }
 
-LiveBlock live_block_at(const void* address) {
+LiveBlock find_live_block(const void* address) {
   const auto* const at = static_cast<const char*>(address);
   const std::scoped_lock lock(blocks().mutex);
   auto found = blocks().bytes.upper_bound(at);

@@ -23,7 +23,7 @@ class BlockRecording {
 
 // Returns the recorded live block that contains an address, or a block of 0 bytes if no block contains the
 // address.
-LiveBlock live_block_at(const void* address);
+LiveBlock find_live_block(const void* address);
 
 // Record that CachingAllocator has allocated or released a block.
 void record_allocated_block(const void* block, int64_t bytes);

@@ -60,7 +60,7 @@ class OptionValues {
 // An option without effect whose value differs from its default.
 struct UnusedOption {
   std::string name;
-  std::string problem;  // for example `has an effect only if form = "2d"`
+  std::string reason;  // for example `has an effect only if form = "2d"`
 };
 // Returns the options that have no effect and differ from their default, in the order of `specs`.
 std::vector<UnusedOption> find_unused_options(const std::vector<OptionSpec>& specs,

@@ -21,7 +21,7 @@ double Readback::value() const {
   if constexpr (kHasCuda)
     if (copy_) {
       const void* const element = copy_->wait();
-      return visit_any(dtype_, [&](auto tag) {
+      return visit_dtype(dtype_, [&](auto tag) {
         std::memcpy(&tag, element, sizeof(tag));
         return convert_element<double>(tag);
       });

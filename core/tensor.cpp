@@ -28,7 +28,7 @@ Storage::~Storage() {
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   const int64_t numel = shape.numel();
   auto body = std::make_unique<Body>();
-  body->storage = Shared<Storage>(new Storage(numel * size_of(dtype), device));
+  body->storage = IntrusivePtr<Storage>(new Storage(numel * size_of(dtype), device));
   body->dtype = dtype;
   body->shape = shape;
   body->strides = shape.contiguous_strides();

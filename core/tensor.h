@@ -17,20 +17,21 @@
 
 namespace tapeformer {
 
-// A reference-counting pointer. The object counts its references in a member `std::atomic<int> owners`.
+// A reference-counting pointer. The object counts its references in a member `std::atomic<int>
+// reference_count`.
 template <class T>
-class Shared {
+class IntrusivePtr {
  public:
-  Shared() = default;
-  explicit Shared(T* object) : object_(object) { acquire(); }
-  Shared(const Shared& other) : object_(other.object_) { acquire(); }
-  Shared(Shared&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Shared& operator=(Shared other) noexcept {
+  IntrusivePtr() = default;
+  explicit IntrusivePtr(T* object) : object_(object) { acquire(); }
+  IntrusivePtr(const IntrusivePtr& other) : object_(other.object_) { acquire(); }
+  IntrusivePtr(IntrusivePtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  IntrusivePtr& operator=(IntrusivePtr other) noexcept {
     std::swap(object_, other.object_);
     return *this;
   }
-  ~Shared() {
-    if (object_ && object_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
+  ~IntrusivePtr() {
+    if (object_ && object_->reference_count.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
   }
   T* get() const { return object_; }
   T* operator->() const { return object_; }
@@ -38,7 +39,7 @@ class Shared {
 
  private:
   void acquire() {
-    if (object_) object_->owners.fetch_add(1, std::memory_order_relaxed);
+    if (object_) object_->reference_count.fetch_add(1, std::memory_order_relaxed);
   }
   T* object_ = nullptr;
 };
@@ -51,7 +52,7 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  std::atomic<int> owners{0};
+  std::atomic<int> reference_count{0};
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   Device device() const { return device_; }
@@ -152,8 +153,8 @@ class Tensor {
 
   // Returns an identifier that is equal only for copies of one handle.
   const void* id() const { return body_.get(); }
-  long use_count() const { return body_ ? body_->owners.load() : 0; }
-  bool owns_storage_alone() const { return body().storage->owners.load() == 1; }
+  long use_count() const { return body_ ? body_->reference_count.load() : 0; }
+  bool owns_storage_alone() const { return body().storage->reference_count.load() == 1; }
   bool shares_storage(const Tensor& other) const {
     return body().storage.get() == other.body().storage.get();
   }
@@ -164,13 +165,13 @@ class Tensor {
 
  private:
   struct Body {
-    std::atomic<int> owners{0};
+    std::atomic<int> reference_count{0};
     DType dtype = DType::float32;
     Shape shape;
     Shape strides;
     int64_t offset = 0;
     int64_t numel = 0;
-    Shared<Storage> storage;
+    IntrusivePtr<Storage> storage;
     std::unique_ptr<TensorAttachment> attachment;
   };
   explicit Tensor(Body* body) : body_(body) {}
@@ -188,7 +189,7 @@ class Tensor {
   [[noreturn]] void throw_wrong_dtype(DType asked) const;
   [[noreturn]] void throw_wrong_device() const;
 
-  Shared<Body> body_;
+  IntrusivePtr<Body> body_;
 };
 
 [[noreturn]] void throw_undefined_argument(const char* op, const char* name);

@@ -119,8 +119,8 @@ class ProcessorAvoidance {
 // calling thread only.
 class LoopScope {
  public:
-  LoopScope() { loop_thread().is_in_loop = true; }
-  ~LoopScope() { loop_thread().is_in_loop = false; }
+  LoopScope() { get_loop_thread().is_in_loop = true; }
+  ~LoopScope() { get_loop_thread().is_in_loop = false; }
   LoopScope(const LoopScope&) = delete;
   LoopScope& operator=(const LoopScope&) = delete;
 
@@ -130,7 +130,7 @@ class LoopScope {
 
 }  // namespace
 
-LoopThread& loop_thread() {
+LoopThread& get_loop_thread() {
   thread_local LoopThread thread;
   return thread;
 }
@@ -152,7 +152,7 @@ void ThreadPool::run(int64_t count, int helpers, Run function, void* context) {
   caller_processor_.store(sched_getcpu(), std::memory_order_relaxed);
   generation_.fetch_add(1);
   if (sleepers_.load() > 0) futex_wake(generation_, helpers);
-  take_ranges();
+  run_remaining_ranges();
   state_.fetch_and(~kOpen);
   wait_for_workers();
 }
@@ -183,7 +183,7 @@ int ThreadPool::join_loop() {
   return 0;
 }
 
-void ThreadPool::take_ranges() {
+void ThreadPool::run_remaining_ranges() {
   const int64_t count = range_count_.load(std::memory_order_relaxed);
   for (int64_t range = next_range_++; range < count; range = next_range_++) function_(context_, range);
 }
@@ -210,28 +210,28 @@ void ThreadPool::wait_for_loop(uint32_t seen, int64_t spin_time, bool& slept) {
 
 void ThreadPool::run_worker() {
   const LoopScope scope;
-  LoopThread& self = loop_thread();
-  WorkerSleepSchedule bursts;
+  LoopThread& self = get_loop_thread();
+  WorkerSleepSchedule sleep_schedule;
   ProcessorAvoidance avoidance;
   const auto restart = [&] {
-    bursts.restart(nanoseconds(CLOCK_MONOTONIC), nanoseconds(CLOCK_THREAD_CPUTIME_ID));
+    sleep_schedule.restart(nanoseconds(CLOCK_MONOTONIC), nanoseconds(CLOCK_THREAD_CPUTIME_ID));
   };
   restart();
   for (uint32_t seen = 0;;) {
     bool slept = false;
-    wait_for_loop(seen, bursts.is_contended() ? kContendedSpin : kWorkerSpin, slept);
+    wait_for_loop(seen, sleep_schedule.is_contended() ? kContendedSpin : kWorkerSpin, slept);
     if (slept) restart();
     seen = generation_.load();
     self.number = join_loop();
     if (self.number == 0) continue;
-    take_ranges();
+    run_remaining_ranges();
     leave_loop();
     const int64_t wall = nanoseconds(CLOCK_MONOTONIC);
-    if (!bursts.needs_update(wall)) continue;
-    const int64_t rest = bursts.update(wall, nanoseconds(CLOCK_THREAD_CPUTIME_ID));
+    if (!sleep_schedule.needs_update(wall)) continue;
+    const int64_t rest = sleep_schedule.update(wall, nanoseconds(CLOCK_THREAD_CPUTIME_ID));
     if (rest == 0) continue;
     std::this_thread::sleep_for(std::chrono::nanoseconds(rest));
-    avoidance.avoid(bursts.is_contended() ? caller_processor_.load(std::memory_order_relaxed) : -1);
+    avoidance.avoid(sleep_schedule.is_contended() ? caller_processor_.load(std::memory_order_relaxed) : -1);
     restart();
   }
 }

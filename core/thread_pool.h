@@ -13,7 +13,7 @@ struct LoopThread {
   int number = 0;           // number of the thread in the current loop; 0 for the caller
 };
 // Returns the state of the calling thread.
-LoopThread& loop_thread();
+LoopThread& get_loop_thread();
 
 // Worker threads that help the callers of loops. Workers start when a loop first needs them, and never end.
 //
@@ -36,7 +36,7 @@ class ThreadPool {
   // Joins the loop. Returns the number of the worker in the loop, or 0 if the loop is closed or needs no
   // worker.
   int join_loop();
-  void take_ranges();
+  void run_remaining_ranges();
   void leave_loop();
   void wait_for_workers();
 

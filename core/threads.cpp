@@ -33,13 +33,13 @@ int thread_count() {
 }
 
 int thread_index() {
-  return loop_thread().number;
+  return get_loop_thread().number;
 }
 
 namespace detail {
 
-bool in_parallel() {
-  return loop_thread().is_in_loop || omp_in_parallel();
+bool is_in_parallel_region() {
+  return get_loop_thread().is_in_loop || omp_in_parallel();
 }
 
 void run_ranges(int64_t count, int team, void (*run)(void* context, int64_t range), void* context) {

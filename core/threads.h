@@ -2,8 +2,8 @@
 //
 // The pool is designed for machines that also run other programs. The caller processes ranges of its loop,
 // and waits only for workers that have joined the loop. A worker that the system does not schedule does not
-// join. A worker that shares its processor with another program works in short bursts and sleeps between the
-// bursts.
+// join. A worker that shares its processor with another program works in short periods and sleeps between the
+// periods.
 //
 // Inside a loop, OpenMP and libraries that use OpenMP (OpenBLAS, oneDNN) run in the calling thread only.
 #pragma once
@@ -30,7 +30,7 @@ inline constexpr int64_t kMaxRangesPerThread = 4;
 namespace detail {
 
 // Returns whether the calling thread is inside a loop of parallel_for or a parallel region of OpenMP.
-bool in_parallel();
+bool is_in_parallel_region();
 
 // Calls run(context, i) for i in [0, count) on at most `team` threads, including the caller. If another
 // thread uses the pool, the caller makes all calls. `run` must not throw.
@@ -46,7 +46,7 @@ template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   const int64_t pieces = (n + grain - 1) / std::max<int64_t>(grain, 1);
   const int64_t wanted = std::min<int64_t>(thread_count(), pieces);
-  if (wanted <= 1 || detail::in_parallel()) {
+  if (wanted <= 1 || detail::is_in_parallel_region()) {
     if (n > 0) f(int64_t{0}, n);
     return;
   }

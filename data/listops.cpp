@@ -14,7 +14,7 @@ constexpr int64_t kAttempts = 1'000'000;  // maximum number of expressions to dr
 constexpr uint8_t kFirstDigit = 1, kFirstOperation = 11, kEnd = 15;
 constexpr uint64_t kOperations = 4;
 
-// Returns the result of operation `index` in the order of ListOps::kTokenTexts: minimum, maximum, median
+// Returns the result of operation `index` in the order of ListOps::kTokenStrings: minimum, maximum, median
 // (rounded down) or sum modulo 10.
 int64_t result_of(uint64_t index, std::vector<int64_t> values) {
   if (index == 3) return std::accumulate(values.begin(), values.end(), int64_t{0}) % 10;
@@ -75,7 +75,7 @@ int64_t min_length_of(const ListOpsOptions& options) {
 
 ListOps::ListOps(const ListOpsOptions& options)
     : options_(options),
-      info_{"listops", options.split, static_cast<int64_t>(kTokenTexts.size()), options.max_length - 1},
+      info_{"listops", options.split, static_cast<int64_t>(kTokenStrings.size()), options.max_length - 1},
       size_(options.count),
       stream_(options.seed, "listops: " + options.split) {
   const std::vector<std::string> splits = {"train", "valid", "test"};

@@ -36,8 +36,8 @@ class ListOps final : public Dataset {
                            kEvalExampleCount = 2000;  // as in the Long Range Arena
   static constexpr int64_t kClassCount = 10;
   // The texts of the tokens. Token 0 pads sequences.
-  static constexpr std::array<const char*, 16> kTokenTexts{"",  "0", "1", "2",    "3",    "4",    "5",   "6",
-                                                           "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
+  static constexpr std::array<const char*, 16> kTokenStrings{
+      "", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
 
   // Throws ConfigError for options that are out of range, and the errors of example().
   explicit ListOps(const ListOpsOptions& options);

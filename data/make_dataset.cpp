@@ -93,7 +93,7 @@ TextOptions text_options(const CatalogueEntry& set, const DatasetOptions& option
 
 std::shared_ptr<const Tokenizer> tokenizer_of(const CatalogueEntry& set, const DatasetOptions& options) {
   if (options.tokenizer) return options.tokenizer;
-  if (options.text.tokenizer == kByteTokenizerName) return make_byte_tokenizer();
+  if (options.text.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
   return make_tokenizer(text_options(set, options), options.seed);
 }
 
@@ -112,7 +112,7 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
             options.text.sequence_length};
   check_downscale(options.name, set.height, set.width, options.downscale);
   const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
-  const int64_t channels = options.grey ? 1 : set.channels;
+  const int64_t channels = options.use_grey ? 1 : set.channels;
   return {options.name, options.split, kByteValues, height * width * channels - 1, height, width, channels};
 }
 
@@ -127,9 +127,10 @@ std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
     folder.limit = options.limit;
     return std::make_shared<ImageDataset>(load_image_folder(options.split, folder));
   }
-  return std::make_shared<ImageDataset>(load_images(
-      options.name, options.split,
-      ImageOptions{options.data_dir, options.validation, options.limit, options.grey, options.downscale}));
+  return std::make_shared<ImageDataset>(
+      load_images(options.name, options.split,
+                  ImageOptions{options.data_dir, options.validation, options.limit, options.use_grey,
+                               options.downscale}));
 }
 
 }  // namespace tapeformer

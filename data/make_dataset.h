@@ -19,7 +19,7 @@ struct DatasetOptions {
 
   // Options of image data sets.
   int64_t validation = 0;  // number of training examples to hold out as "valid", from the end
-  bool grey = false;       // converts RGB images to grey images; not for the data set "images"
+  bool use_grey = false;   // converts RGB images to grey images; not for the data set "images"
   int64_t downscale = 1;   // averages blocks of downscale x downscale pixels
 
   // Options of the data set "images". `limit` replaces image_folder.limit.

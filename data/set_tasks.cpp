@@ -34,7 +34,10 @@ double log_density(const std::vector<Component>& mixture, const float* point) {
 }  // namespace
 
 SetTask::SetTask(const std::string& name, int64_t features, const SetTaskOptions& options)
-    : info_{.name = name, .split = options.split, .length = options.max_length - 1, .features = features},
+    : info_{.name = name,
+            .split = options.split,
+            .length = options.max_length - 1,
+            .feature_count = features},
       min_length_(options.min_length > 0 ? options.min_length : std::max<int64_t>(1, options.max_length / 4)),
       size_(options.count),
       stream_(options.seed, name + ": " + options.split) {
@@ -56,7 +59,7 @@ Batch SetTask::batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
   const int64_t longest = info_.length + 1;
   Batch batch;
-  batch.elements = Tensor::zeros({count, longest, info_.features});
+  batch.elements = Tensor::zeros({count, longest, info_.feature_count});
   batch.lengths = Tensor::empty({count}, DType::int64);
   batch.targets = Tensor::empty({count});
   for (int64_t i = 0; i < count; ++i) {
@@ -64,7 +67,7 @@ Batch SetTask::batch(std::span<const int64_t> indices) const {
     const int64_t length = min_length_ + draws.uniform_below(longest - min_length_ + 1);
     batch.lengths.data<int64_t>()[i] = length;
     batch.targets.data<float>()[i] = static_cast<float>(
-        write_example(draws, length, batch.elements.data<float>() + i * longest * info_.features));
+        write_example(draws, length, batch.elements.data<float>() + i * longest * info_.feature_count));
   }
   return batch;
 }

@@ -38,15 +38,15 @@ class SetTask : public Dataset {
   class RandomSequence {
    public:
     explicit RandomSequence(const RandomStream& stream) : stream_(stream) {}
-    double uniform() { return stream_.uniform(number_++); }
-    double normal() { return stream_.normal(number_++); }
+    double uniform() { return stream_.uniform(next_number_++); }
+    double normal() { return stream_.normal(next_number_++); }
     int64_t uniform_below(int64_t n) {
-      return static_cast<int64_t>(stream_.uniform_below(number_++, static_cast<uint64_t>(n)));
+      return static_cast<int64_t>(stream_.uniform_below(next_number_++, static_cast<uint64_t>(n)));
     }
 
    private:
     RandomStream stream_;
-    uint64_t number_ = 0;
+    uint64_t next_number_ = 0;
   };
 
  private:

@@ -9,7 +9,7 @@ namespace tapeformer {
 SymbolTask::SymbolTask(const std::string& name, const SymbolTaskOptions& options)
     : info_{name, options.split, options.symbols + 1, options.max_length},
       size_(options.count),
-      symbols_(options.symbols),
+      symbol_count_(options.symbols),
       stream_(options.seed, name + " task: " + options.split) {
   const std::vector<std::string> splits = {"train", "valid", "test"};
   if (std::find(splits.begin(), splits.end(), options.split) == splits.end())
@@ -41,7 +41,8 @@ void CopyTask::write_example(const RandomStream& stream, int64_t* tokens, uint8_
   const int64_t min_symbols = info().length / 4, max_symbols = (info().length - 1) / 2 - 1;
   const auto choices = static_cast<uint64_t>(max_symbols - min_symbols + 1);
   const auto n = min_symbols + static_cast<int64_t>(stream.uniform_below(0, choices));
-  for (int64_t i = 0; i < n; ++i) tokens[i] = tokens[n + 1 + i] = static_cast<int64_t>(symbol(stream, 1 + i));
+  for (int64_t i = 0; i < n; ++i)
+    tokens[i] = tokens[n + 1 + i] = static_cast<int64_t>(draw_symbol(stream, 1 + i));
   std::fill(mask + n - 1, mask + 2 * n, uint8_t{1});
 }
 
@@ -53,7 +54,8 @@ DuplicationTask::DuplicationTask(const SymbolTaskOptions& options) : SymbolTask(
 
 void DuplicationTask::write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const {
   const int64_t half = info().length / 2;
-  for (int64_t i = 1; i < half; ++i) tokens[i] = tokens[half + i] = static_cast<int64_t>(symbol(stream, i));
+  for (int64_t i = 1; i < half; ++i)
+    tokens[i] = tokens[half + i] = static_cast<int64_t>(draw_symbol(stream, i));
   std::fill(mask + half, mask + 2 * half - 1, uint8_t{1});
 }
 

@@ -36,8 +36,8 @@ class SymbolTask : public Dataset {
   SymbolTask(const std::string& name, const SymbolTaskOptions& options);
 
   // Returns a random symbol. `draw` is the index of the random number in the stream.
-  uint64_t symbol(const RandomStream& stream, int64_t draw) const {
-    return 1 + stream.uniform_below(static_cast<uint64_t>(draw), static_cast<uint64_t>(symbols_));
+  uint64_t draw_symbol(const RandomStream& stream, int64_t draw) const {
+    return 1 + stream.uniform_below(static_cast<uint64_t>(draw), static_cast<uint64_t>(symbol_count_));
   }
 
  private:
@@ -47,7 +47,7 @@ class SymbolTask : public Dataset {
 
   DatasetInfo info_;
   int64_t size_;
-  int64_t symbols_;
+  int64_t symbol_count_;
   RandomStream stream_;
 };
 

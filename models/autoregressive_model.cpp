@@ -18,11 +18,11 @@ const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
   const std::vector<OptionProblem> problems = find_option_problems(options);
   if (!problems.empty()) throw OptionError(problems.front());
   if (const std::string text =
-          unsupported_text(options.encoder.attention, "causal form", &AttentionCapabilities::causal);
+          describe_unsupported(options.encoder.attention, "causal form", &AttentionCapabilities::causal);
       !text.empty())
     throw OptionError("attention", text);
   check_attention_length(options.encoder.attention, options.max_length);
-  if (options.positions == Positions::grid && options.layout.length() <= 0)
+  if (options.positions == PositionKind::grid && options.layout.length() <= 0)
     throw OptionError("positions", "grid positions need images");
   return options;
 }
@@ -39,9 +39,9 @@ double embedding_std(const AutoregressiveOptions& options) {
 Tensor make_positions(const AutoregressiveOptions& options) {
   const int64_t dim = options.encoder.width() - options.value_width();
   if (!options.concatenates_positions()) return Tensor::zeros({options.max_length, 0});
-  const Tensor table = options.positions == Positions::grid
-                           ? grid_positions(options.layout, options.max_length, dim)
-                           : sinusoidal_positions(options.max_length, dim);
+  const Tensor table = options.positions == PositionKind::grid
+                           ? make_grid_positions(options.layout, options.max_length, dim)
+                           : make_sinusoidal_positions(options.max_length, dim);
   return table.to(DType::float32);
 }
 
@@ -63,7 +63,7 @@ double unmasked_rows(const Tensor& targets, const Tensor& weights) {
 std::vector<OptionProblem> find_option_problems(const AutoregressiveOptions& options) {
   std::vector<OptionProblem> problems = find_option_problems(options.encoder);
   const int64_t width = options.encoder.width();
-  if (options.positions == Positions::axial)
+  if (options.positions == PositionKind::axial)
     for (const OptionProblem& problem : find_option_problems(options.axial, width, options.max_length))
       problems.push_back(problem);
   if (!options.concatenates_positions()) {
@@ -78,8 +78,8 @@ std::vector<OptionProblem> find_option_problems(const AutoregressiveOptions& opt
     problems.push_back({"value_dim", concat_text("the width (heads x head_dim = ", width,
                                                  ") is too small for values and positions")});
   }
-  if (const int64_t memory = max_memory_span(options.encoder.attention);
-      memory > 0 && (options.positions != Positions::none || options.encoder.rotary))
+  if (const int64_t memory = compute_max_memory_span(options.encoder.attention);
+      memory > 0 && (options.positions != PositionKind::none || options.encoder.rotary))
     problems.push_back(
         {"positions", concat_text("a segment memory of ", memory,
                                   " tokens needs relative positions only: expected \"none\", or a "
@@ -94,7 +94,7 @@ std::vector<OptionProblem> find_option_problems(const AutoregressiveOptions& opt
 
 AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
     : value_embedding(checked(options).vocabulary, options.value_width(), embedding_std(options)),
-      axial_positions(options.positions == Positions::axial
+      axial_positions(options.positions == PositionKind::axial
                           ? std::make_unique<AxialPositions>(options.axial, options.max_length)
                           : nullptr),
       encoder(with_max_length(options.encoder, options.max_length)),
@@ -126,15 +126,16 @@ Tensor AutoregressiveModel::forward(const Tensor& inputs, const ForwardContext& 
   return predictor.forward(encode(inputs, context));
 }
 
-Tensor AutoregressiveModel::mean_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
-                                      const CrossEntropyOptions& options) const {
+Tensor AutoregressiveModel::compute_mean_loss(const Tensor& outputs, const Tensor& targets,
+                                              const Tensor& weights,
+                                              const CrossEntropyOptions& options) const {
   if (options_.head == Head::categorical) return cross_entropy(outputs, targets, weights, options);
   return logistic_mixture_loss(outputs, targets, {.row_mask = weights});
 }
 
 // Computes the mean loss of all rows as a sum over chunks. Each term is the mean loss of a chunk, multiplied
 // by the share of all unmasked rows that are in the chunk.
-Tensor AutoregressiveModel::chunked_loss(const Rows& rows) const {
+Tensor AutoregressiveModel::compute_chunked_loss(const Rows& rows) const {
   const Tensor &targets = rows.targets, &weights = rows.weights;
   const double total = unmasked_rows(targets, weights);
   const auto chunk_loss = [&](const Tensor& chunk, const std::vector<Tensor>& parameters, int64_t first) {
@@ -143,7 +144,7 @@ Tensor AutoregressiveModel::chunked_loss(const Rows& rows) const {
     const Tensor chunk_weights = weights.defined() ? view_rows(weights, first, last) : Tensor{};
     const double share = total > 0 ? unmasked_rows(chunk_targets, chunk_weights) / total : 0;
     const Tensor outputs = linear(chunk, parameters[0], parameters[1]);
-    return mul(mean_loss(outputs, chunk_targets, chunk_weights, rows.loss), share);
+    return mul(compute_mean_loss(outputs, chunk_targets, chunk_weights, rows.loss), share);
   };
   const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
   return sum_in_chunks(chunk_loss, rows.encoded, options_.loss_chunks, {predictor.weight, predictor.bias},
@@ -159,8 +160,8 @@ AutoregressiveModel::Rows AutoregressiveModel::encode_batch(const Batch& batch,
 }
 
 Tensor AutoregressiveModel::compute_loss(const Rows& rows) const {
-  if (options_.loss_chunks > 1) return chunked_loss(rows);
-  return mean_loss(predictor.forward(rows.encoded), rows.targets, rows.weights, rows.loss);
+  if (options_.loss_chunks > 1) return compute_chunked_loss(rows);
+  return compute_mean_loss(predictor.forward(rows.encoded), rows.targets, rows.weights, rows.loss);
 }
 
 // Computes the predictions in as many chunks as the loss, so that the outputs do not increase the peak

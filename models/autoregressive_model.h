@@ -22,7 +22,7 @@ namespace tapeformer {
 // Distribution of the next token.
 enum class Head { logistic_mixture, categorical };
 // Position features of the input.
-enum class Positions {
+enum class PositionKind {
   none,        // no features; EncoderOptions::rotary may rotate queries and keys
   sinusoidal,  // features of the index, concatenated with the value embedding
   grid,        // features of row, column and channel, concatenated with the value embedding
@@ -38,7 +38,7 @@ struct AutoregressiveOptions {
   // Width of value embeddings; position features have the remaining width of the encoder's input. 0: half of
   // encoder.width(). If concatenates_positions() is false, value_dim must be 0.
   int64_t value_dim = 0;
-  Positions positions = Positions::sinusoidal;
+  PositionKind positions = PositionKind::sinusoidal;
   ImageLayout layout;  // size of the image, for grid positions
   AxialShape axial;    // shape of the position tables, for axial positions
   // Number of chunks into which the result of the encoder is split for the predictor and the loss.
@@ -51,7 +51,7 @@ struct AutoregressiveOptions {
 
   // Returns whether position features are concatenated with the value embedding.
   bool concatenates_positions() const {
-    return positions == Positions::sinusoidal || positions == Positions::grid;
+    return positions == PositionKind::sinusoidal || positions == PositionKind::grid;
   }
   // Returns the width of value embeddings.
   int64_t value_width() const {
@@ -59,8 +59,8 @@ struct AutoregressiveOptions {
     return value_dim > 0 ? value_dim : encoder.width() / 2;
   }
   // Returns the maximum number of tokens that the recurrent form can read: max_length, or INT64_MAX for
-  // Positions::none.
-  int64_t position_limit() const { return positions == Positions::none ? INT64_MAX : max_length; }
+  // PositionKind::none.
+  int64_t position_limit() const { return positions == PositionKind::none ? INT64_MAX : max_length; }
   // Returns the number of predictor outputs for each token: the parameters of its distribution.
   int64_t output_width() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
@@ -91,7 +91,7 @@ class AutoregressiveModel final : public Module {
   const AutoregressiveOptions& options() const { return options_; }
 
   Embedding value_embedding;
-  std::unique_ptr<AxialPositions> axial_positions;  // null unless Positions::axial
+  std::unique_ptr<AxialPositions> axial_positions;  // null unless PositionKind::axial
   Encoder encoder;
   Linear predictor;
   Tensor positions;  // position features (max_length, width - value_width), not trained
@@ -101,8 +101,8 @@ class AutoregressiveModel final : public Module {
   Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean loss of outputs (rows, outputs) with targets (rows,). `weights` (rows,) is undefined if
   // no row is masked.
-  Tensor mean_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
-                   const CrossEntropyOptions& options) const;
+  Tensor compute_mean_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
+                           const CrossEntropyOptions& options) const;
   // Inputs of the loss: the output of the encoder, (rows, encoder.output_width), with the target token and
   // the weight of each row.
   struct Rows {
@@ -111,7 +111,7 @@ class AutoregressiveModel final : public Module {
   };
   Rows encode_batch(const Batch& batch, const ForwardContext& context) const;
   Tensor compute_loss(const Rows& rows) const;
-  Tensor chunked_loss(const Rows& rows) const;
+  Tensor compute_chunked_loss(const Rows& rows) const;
   double compute_accuracy(const Rows& rows) const;
 
   AutoregressiveOptions options_;

@@ -13,16 +13,16 @@ namespace {
 const ClassifierOptions& checked(const ClassifierOptions& options) {
   const std::vector<OptionProblem> problems = find_option_problems(options.encoder);
   if (!problems.empty()) throw OptionError(problems.front());
-  if (const std::string text = unsupported_text(options.encoder.attention,
-                                                "length masks, which sequences of different lengths need",
-                                                &AttentionCapabilities::length_masks);
+  if (const std::string text = describe_unsupported(options.encoder.attention,
+                                                    "length masks, which sequences of different lengths need",
+                                                    &AttentionCapabilities::length_masks);
       options.has_varied_lengths && !text.empty())
     throw OptionError("attention", text);
   check_attention_length(options.encoder.attention, options.summary_tokens + options.max_length);
   return options;
 }
 
-EncoderOptions encoder_options(const ClassifierOptions& options) {
+EncoderOptions make_encoder_options(const ClassifierOptions& options) {
   EncoderOptions encoder = options.encoder;
   encoder.max_length = options.summary_tokens + options.max_length;
   return encoder;
@@ -40,14 +40,14 @@ Tensor longer_by(const Tensor& lengths, int64_t count) {
 
 Classifier::Classifier(const ClassifierOptions& options)
     : value_embedding(checked(options).vocabulary, options.encoder.width()),
-      encoder(encoder_options(options)),
+      encoder(make_encoder_options(options)),
       predictor(options.encoder.output_width(), options.classes),
-      positions(sinusoidal_positions(options.max_length, options.encoder.width()).to(DType::float32)),
+      positions(make_sinusoidal_positions(options.max_length, options.encoder.width()).to(DType::float32)),
       options_(options) {
   add_child("value_embedding", value_embedding);
   if (options.summary_tokens > 0)
     add_parameter("summary_tokens", summary, {options.summary_tokens, options.encoder.width()},
-                  normal_init(1));  // the same distribution as value_embedding
+                  make_normal_initializer(1));  // the same distribution as value_embedding
   add_child("", encoder);
   add_child("predictor", predictor);
   add_buffer("positions", positions);

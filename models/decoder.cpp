@@ -35,7 +35,7 @@ const Tensor& Decoder::step(const Tensor& tokens) {
   check(tokens.shape() == Shape{batch_}, "Decoder", "tokens ", tokens.shape(), " must be ", Shape{batch_});
   check(position_ < capacity_, "Decoder", "position ", position_, " is beyond the capacity");
   embed(tokens);
-  predictor_.into(encoder_.step(), Activation::none, output_);
+  predictor_.forward_into(encoder_.step(), Activation::none, output_);
   ++position_;
   return output_;
 }

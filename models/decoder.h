@@ -38,7 +38,7 @@ class Decoder {
   int64_t position_ = 0;
   EncoderStep encoder_;
   DecodingLinear predictor_;
-  Tensor axial_;   // axial positions (max_length, width); undefined unless Positions::axial
+  Tensor axial_;   // axial positions (max_length, width); undefined unless PositionKind::axial
   Tensor output_;  // (batch, outputs)
 };
 

@@ -68,12 +68,12 @@ bool Sampler::is_allocation_free() const {
 
 void Sampler::draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const {
   const RandomStream stream = stream_.at_step(static_cast<uint64_t>(t));
-  squared_norms_into({parameters}, squares_);
+  compute_squared_norms_into({parameters}, squares_);
   total_.add_from(squares_);
   if (head_ == Head::logistic_mixture && options_.sampling.is_default())
-    return sample_logistic_mixture(parameters, stream, options_.first_sequence, tokens, options_.scale);
+    return sample_logistic_mixture(parameters, stream, options_.first_sequence_index, tokens, options_.scale);
   sample_classes(head_ == Head::categorical ? parameters : byte_log_probabilities(parameters), stream,
-                 options_.first_sequence, tokens, options_.sampling);
+                 options_.first_sequence_index, tokens, options_.sampling);
 }
 
 void Sampler::check_logits() const {
@@ -166,7 +166,7 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
   columns.view({prefix_length, batch}, columns.strides()).copy_from(transpose(prefix, 0, 1));
   const auto column = [&](int64_t t) { return columns.view({batch}, {1}, t * batch); };
   if (options.mode == GenerationMode::recurrent) {
-    generate_recurrently(model, sampler, columns, prefix_length, options.use_graphs);
+    generate_recurrently(model, sampler, columns, prefix_length, options.use_cuda_graphs);
   } else {
     for (int64_t t = prefix_length - 1; t + 1 < length; ++t) {
       const Tensor tokens = columns.view({batch, t + 1}, {1, batch}).clone();

@@ -21,12 +21,13 @@ struct GenerationOptions {
   uint64_t seed = 0;
   // Index of the first sequence of `prefix` in the random streams. Several calls with different indices can
   // generate the sequences of one larger call.
-  int64_t first_sequence = 0;
-  ClassSampling sampling = {};
+  int64_t first_sequence_index = 0;
+  ClassSamplingOptions sampling = {};
   // Scale of the logistic distributions of images. It is used only if `sampling` has the default options;
   // otherwise, bytes are drawn from their probabilities.
   SamplingScale scale = SamplingScale::elu;
-  bool use_graphs = true;  // captures a step in a CUDA graph and replays it (recurrent mode on CUDA devices)
+  bool use_cuda_graphs =
+      true;  // captures a step in a CUDA graph and replays it (recurrent mode on CUDA devices)
 };
 
 // Continues `prefix`, (batch, prefix length) uint8, to (batch, length) uint8 on the CPU. The random numbers

@@ -21,7 +21,7 @@ const SetTransformerOptions& checked(const SetTransformerOptions& options) {
   return options;
 }
 
-EncoderOptions encoder_options(const SetTransformerOptions& options) {
+EncoderOptions make_encoder_options(const SetTransformerOptions& options) {
   EncoderOptions encoder = options.encoder;
   encoder.max_length = options.max_length;
   return encoder;
@@ -67,8 +67,8 @@ std::vector<OptionProblem> find_option_problems(const SetTransformerOptions& opt
   if (options.encoder.reversible)
     problems.push_back({"reversible", "models of sets have no reversible layers, expected false"});
   if (const std::string text =
-          unsupported_text(options.encoder.attention, "length masks, which sets of different sizes need",
-                           &AttentionCapabilities::length_masks);
+          describe_unsupported(options.encoder.attention, "length masks, which sets of different sizes need",
+                               &AttentionCapabilities::length_masks);
       !text.empty())
     problems.push_back({"attention", text});
   return problems;
@@ -98,7 +98,7 @@ Tensor AttentionPooling::forward(const Tensor& z, const Tensor& lengths,
 
 SetTransformer::SetTransformer(const SetTransformerOptions& options)
     : input_projection(checked(options).features, options.encoder.width()),
-      encoder(encoder_options(options)),
+      encoder(make_encoder_options(options)),
       pooling(seed_options(options)),
       predictor(options.encoder.width(), options.output_width()),
       options_(options) {

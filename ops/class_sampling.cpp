@@ -6,7 +6,7 @@
 namespace tapeformer {
 
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
-                    const ClassSampling& sampling) {
+                    const ClassSamplingOptions& sampling) {
   check_defined("sample_classes", "logits", logits, "out", out);
   constexpr const char* kOp = "sample_classes";
   check(logits.rank() == 2 && logits.is_contiguous(), kOp, "logits must be (rows, classes), not ",
@@ -27,7 +27,7 @@ void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t fi
                          sampling.top_k < classes ? sampling.top_k : 0,
                          sampling.top_p};
   dispatch(kOp, logits, [&]<class T>(auto backend) {
-    visit_index(kOp, out.dtype(), [&](auto index) {
+    visit_index_dtype(kOp, out.dtype(), [&](auto index) {
       sample_classes(backend, rows, logits.data<T>(), score, out.data<decltype(index)>());
     });
   });

@@ -10,7 +10,7 @@ namespace tapeformer {
 // logits. Of these classes, top_p keeps the smallest set of most probable classes whose total probability is
 // at least top_p (Holtzman et al. 2020, "The curious case of neural text degeneration"). Classes with equal
 // logits are either all kept or all removed.
-struct ClassSampling {
+struct ClassSamplingOptions {
   bool greedy = false;     // takes the first class with the largest logit
   double temperature = 1;  // must be greater than 0
   int64_t top_k = 0;       // number of classes to sample from; 0: all classes
@@ -24,7 +24,7 @@ struct ClassSampling {
 // row r uses element (first + r) * classes + c of the stream. The call is not recorded. Throws ShapeError for
 // mismatched shapes and dtypes and for invalid options.
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
-                    const ClassSampling& sampling = {});
+                    const ClassSamplingOptions& sampling = {});
 
 // Copies the tokens of one position of a batch of sequences. columns (length, batch) uint8 contains one
 // sequence per column, and tokens (batch,) is uint8. If `position` is below `prefix`, copies row `position`

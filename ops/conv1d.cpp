@@ -27,9 +27,9 @@ Sizes sizes_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
   check(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()), kOp, "input is ",
         name_of(x.dtype()), " and weight ", name_of(weight.dtype()),
         "; input, weight and bias must have equal dtypes");
-  check(options.stride > 0 && options.before >= 0 && options.after >= 0, kOp, "stride ", options.stride,
-        " must be positive, and zeros before and after, ", options.before, " and ", options.after,
-        ", must not be negative");
+  check(options.stride > 0 && options.padding_before >= 0 && options.padding_after >= 0, kOp, "stride ",
+        options.stride, " must be positive, and zeros before and after, ", options.padding_before, " and ",
+        options.padding_after, ", must not be negative");
   const int64_t frames = x.size(1);
   return {.batch = x.size(0),
           .frames = frames,
@@ -37,7 +37,7 @@ Sizes sizes_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
           .out = weight.size(0),
           .kernel = weight.size(1),
           .steps = count_conv1d_steps(frames, weight.size(1), options),
-          .padded = frames + options.before + options.after};
+          .padded = frames + options.padding_before + options.padding_after};
 }
 
 // Returns frames [first, first + count) of sequence b.
@@ -135,7 +135,7 @@ void padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, cons
 }  // namespace
 
 int64_t count_conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& options) {
-  const int64_t room = frames + options.before + options.after - kernel;
+  const int64_t room = frames + options.padding_before + options.padding_after - kernel;
   return frames == 0 || room < 0 ? 0 : room / options.stride + 1;
 }
 
@@ -149,7 +149,7 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
   const Tensor padded = make({s.batch, s.padded, s.in});
   padded.fill(0);
   for_sequences(counts, [&](int64_t b, int64_t length) {
-    frames_of(padded, b, options.before, length).copy_from(frames_of(x, b, 0, length));
+    frames_of(padded, b, options.padding_before, length).copy_from(frames_of(x, b, 0, length));
   });
   const Tensor y = make({s.batch, s.steps, s.out});
   if (bias.defined())
@@ -160,32 +160,32 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
            [&]<class T>(auto backend) { add_products<T>(backend, s, padded, weight, options.stride, y); });
   clear_beyond(y, counts, s.kernel, options);
   const std::vector<Tensor> inputs = bias.defined() ? std::vector{x, weight, bias} : std::vector{x, weight};
-  return record(
-      kOp, y, inputs,
-      [s, options, counts, padded, weight = detach(weight), count = inputs.size()](const Tensor& gradient,
-                                                                                   NeededGradients needs) {
-        const Tensor g = gradient.clone();
-        clear_beyond(g, counts, s.kernel, options);
-        Gradients result(count);
-        if (needs[0]) {
-          const Tensor gpadded = Tensor::zeros_like(padded);
-          dispatch(kOp, g, [&]<class T>(auto backend) {
-            padded_gradient<T>(backend, s, weight, g, options.stride, gpadded);
-          });
-          result[0] = Tensor::zeros({s.batch, s.frames, s.in}, g.dtype(), g.device());
-          for_sequences(counts, [&](int64_t b, int64_t length) {
-            frames_of(result[0], b, 0, length).copy_from(frames_of(gpadded, b, options.before, length));
-          });
-        }
-        if (needs[1]) {
-          result[1] = Tensor::zeros_like(weight);
-          dispatch(kOp, g, [&]<class T>(auto backend) {
-            weight_gradient<T>(backend, s, padded, g, options.stride, result[1]);
-          });
-        }
-        if (count > 2 && needs[2]) result[2] = sum(reshape(g, {s.batch * s.steps, s.out}), 0);
-        return result;
-      });
+  return record(kOp, y, inputs,
+                [s, options, counts, padded, weight = detach(weight), count = inputs.size()](
+                    const Tensor& gradient, NeededGradients needs) {
+                  const Tensor g = gradient.clone();
+                  clear_beyond(g, counts, s.kernel, options);
+                  Gradients result(count);
+                  if (needs[0]) {
+                    const Tensor gpadded = Tensor::zeros_like(padded);
+                    dispatch(kOp, g, [&]<class T>(auto backend) {
+                      padded_gradient<T>(backend, s, weight, g, options.stride, gpadded);
+                    });
+                    result[0] = Tensor::zeros({s.batch, s.frames, s.in}, g.dtype(), g.device());
+                    for_sequences(counts, [&](int64_t b, int64_t length) {
+                      frames_of(result[0], b, 0, length)
+                          .copy_from(frames_of(gpadded, b, options.padding_before, length));
+                    });
+                  }
+                  if (needs[1]) {
+                    result[1] = Tensor::zeros_like(weight);
+                    dispatch(kOp, g, [&]<class T>(auto backend) {
+                      weight_gradient<T>(backend, s, padded, g, options.stride, result[1]);
+                    });
+                  }
+                  if (count > 2 && needs[2]) result[2] = sum(reshape(g, {s.batch * s.steps, s.out}), 0);
+                  return result;
+                });
 }
 
 }  // namespace tapeformer

@@ -41,7 +41,7 @@ FeasiblePairs feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, 
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t* const own = labels.data<int64_t>() + b * longest;
     const int64_t count = label_lengths.data<int64_t>()[b];
-    if (frame_lengths.data<int64_t>()[b] < min_ctc_steps({own, static_cast<size_t>(count)})) continue;
+    if (frame_lengths.data<int64_t>()[b] < count_min_ctc_steps({own, static_cast<size_t>(count)})) continue;
     result.mask.data<uint8_t>()[b] = 1;
     ++result.utterances;
     result.labels += count;
@@ -80,7 +80,7 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
     ctc_loss(backend, CtcShape{batch, x.size(1), classes, targets.size(1), blank}, x.data<T>(),
              moved_frames.data<int64_t>(), moved_targets.data<int64_t>(), moved_labels.data<int64_t>(),
              feasible_mask.data<uint8_t>(), static_cast<T>(scale), losses.data<T>(),
-             data_or_null<T>(gradient));
+             get_data_or_null<T>(gradient));
   });
   const Tensor weights = Tensor::full({batch}, scale, x.dtype(), x.device());
   const Tensor loss = record(kOp, weighted_sum(kOp, losses, weights), {&x}, [gradient](const Tensor& g) {

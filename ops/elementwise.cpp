@@ -148,7 +148,7 @@ Tensor softplus(const Tensor& x) {
 Tensor dropout(const Tensor& x, const DropoutMask& mask) {
   check_defined("dropout", "x", x);
   check(mask.p >= 0 && mask.p < 1, "dropout", "probability ", mask.p, " is not in [0, 1)");
-  if (!mask.active()) return x;
+  if (!mask.is_active()) return x;
   return record("dropout", apply_mask(x, mask), {&x},
                 [mask](const Tensor& g) { return Gradients{apply_mask(g, mask)}; });
 }

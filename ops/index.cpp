@@ -42,7 +42,7 @@ void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& 
 
 Tensor validate_index(const char* op, const Tensor& index, int64_t size, Device device) {
   check_defined(op, "the index", index);
-  visit_index(op, index.dtype(), [](auto) {});
+  visit_index_dtype(op, index.dtype(), [](auto) {});
   const Tensor plain = index.to(DType::int64);
   if (!plain.device().is_cpu()) return plain;
   const int64_t* const values = plain.data<int64_t>();

@@ -23,9 +23,9 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
         "embed_into", "added ", added.defined() ? added.shape() : Shape{},
         " must be contiguous, with rows of ", out.size(1), " elements and more than ", position, " rows");
   dispatch("embed_into", table, [&]<class T>(auto backend) {
-    visit_index("embed_into", tokens.dtype(), [&](auto index) {
+    visit_index_dtype("embed_into", tokens.dtype(), [&](auto index) {
       embed_rows(backend, table.data<T>(), table.size(0), tokens.data<decltype(index)>(), positions.data<T>(),
-                 data_or_null<T>(added), position, out.data<T>(), batch, value_dim, position_dim);
+                 get_data_or_null<T>(added), position, out.data<T>(), batch, value_dim, position_dim);
     });
   });
 }
@@ -35,31 +35,31 @@ DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t
   rounded_.update();
   if (!weight.device().is_cpu()) return;  // cuBLAS needs no packed weight
   const LinearShape shape{rows, weight.size(1), weight.size(0)};
-  visit_stored("DecodingLinear", operand_dtype(weight), [&]<class O>(O) {
+  visit_floating_dtype("DecodingLinear", get_operand_dtype(weight), [&]<class O>(O) {
     using T = Compute<O>;
     const auto prepared = std::make_shared<const cpu::DecodingWeight<O>>(shape, weight.data<T>());
-    prepared_ = [prepared, bias](const Tensor& x, Activation activation, const Tensor& pre,
-                                 const Tensor& out) {
-      prepared->multiply(x.size(0), x.data<T>(), bias.data<T>(), activation, data_or_null<T>(pre),
+    cpu_product_ = [prepared, bias](const Tensor& x, Activation activation, const Tensor& pre,
+                                    const Tensor& out) {
+      prepared->multiply(x.size(0), x.data<T>(), bias.data<T>(), activation, get_data_or_null<T>(pre),
                          out.data<T>());
     };
   });
 }
 
-void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& out,
-                          const Tensor& scratch) const {
+void DecodingLinear::forward_into(const Tensor& x, Activation activation, const Tensor& out,
+                                  const Tensor& scratch) const {
   const LinearShape shape{x.size(0), weight_.size(1), weight_.size(0)};
   check(x.size(1) == shape.in && out.shape() == Shape{shape.rows, shape.out}, "DecodingLinear", "input ",
         x.shape(), " and out ", out.shape(), " do not match weight ", weight_.shape());
   check(activation != Activation::gelu || scratch.defined(), "DecodingLinear", "gelu needs scratch memory");
   const Tensor pre = activation == Activation::gelu ? scratch : Tensor{};
-  if (prepared_) return prepared_(x, activation, pre, out);
+  if (cpu_product_) return cpu_product_(x, activation, pre, out);
   const RoundedWeights::Scope scope(rounded_);
   dispatch_floating("DecodingLinear", x, [&]<class X>(auto backend) {
     using T = Compute<X>;
     const auto multiply = [&]<class Y>(Y) {
       linear_forward<X, Y>(backend, shape, x.data<X>(), weight_.data<T>(), bias_.data<T>(), activation,
-                           DropoutMask{}, data_or_null<Y>(pre), out.data<Y>());
+                           DropoutMask{}, get_data_or_null<Y>(pre), out.data<Y>());
     };
     if (out.dtype() == x.dtype())
       multiply(X{});
@@ -68,11 +68,10 @@ void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& 
   });
 }
 
-bool DecodingLinear::norm_in_one_kernel(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
-                                        const Tensor& norm_bias, const Tensor& out,
-                                        const Tensor& rounded) const {
+bool DecodingLinear::try_fused_norm(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
+                                    const Tensor& norm_bias, const Tensor& out, const Tensor& rounded) const {
   if constexpr (kHasCuda) {
-    const BFloat16* const weight = rounded_.copy_of(weight_);
+    const BFloat16* const weight = rounded_.find_copy(weight_);
     if (!weight || x.dtype() != DType::bfloat16 || out.dtype() != DType::float32) return false;
     const DeviceScope scope(x.device(), "DecodingLinear");
     return cuda::linear_norm_forward(cuda::Backend{}, {.shape = {x.size(0), weight_.size(1), weight_.size(0)},
@@ -84,21 +83,21 @@ bool DecodingLinear::norm_in_one_kernel(const Tensor& x, const Tensor& residual,
                                                        .norm_bias = norm_bias.data<float>(),
                                                        .eps = kLayerNormEps,
                                                        .y = out.data<float>(),
-                                                       .rounded = data_or_null<BFloat16>(rounded)});
+                                                       .rounded = get_data_or_null<BFloat16>(rounded)});
   }
   return false;
 }
 
-void DecodingLinear::norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
-                               const Tensor& norm_bias, const Tensor& change, const Tensor& out,
-                               const Tensor& rounded) const {
+void DecodingLinear::forward_norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
+                                       const Tensor& norm_bias, const Tensor& change, const Tensor& out,
+                                       const Tensor& rounded) const {
   check(x.size(1) == weight_.size(1) && out.shape() == Shape{x.size(0), weight_.size(0)} &&
             residual.shape() == out.shape() && change.shape() == out.shape() &&
             (!rounded.defined() || rounded.shape() == out.shape()),
         "DecodingLinear", "input ", x.shape(), ", residual ", residual.shape(), " and out ", out.shape(),
         " do not match weight ", weight_.shape());
-  if (norm_in_one_kernel(x, residual, norm_weight, norm_bias, out, rounded)) return;
-  into(x, Activation::none, change);
+  if (try_fused_norm(x, residual, norm_weight, norm_bias, out, rounded)) return;
+  forward_into(x, Activation::none, change);
   layer_norm_into(residual, change, norm_weight, norm_bias, out, rounded);
 }
 
@@ -107,9 +106,9 @@ void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight
   check(x.shape() == out.shape() && (!rounded.defined() || rounded.shape() == out.shape()), "layer_norm_into",
         "out ", out.shape(), " and `rounded` must have the shape of the input, ", x.shape());
   dispatch("layer_norm_into", x, [&]<class T>(auto backend) {
-    layer_norm_forward<T, T>(backend, x.size(0), x.size(1), x.data<T>(), data_or_null<T>(branch),
+    layer_norm_forward<T, T>(backend, x.size(0), x.size(1), x.data<T>(), get_data_or_null<T>(branch),
                              DropoutMask{}, weight.data<T>(), bias.data<T>(), kLayerNormEps, out.data<T>(),
-                             nullptr, nullptr, data_or_null<BFloat16>(rounded));
+                             nullptr, nullptr, get_data_or_null<BFloat16>(rounded));
   });
 }
 

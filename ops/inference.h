@@ -18,8 +18,8 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
                 const Tensor& out, const Tensor& added = {});
 
 // The weight (out, in) and bias (out,) of a layer, prepared for products with at most `rows` rows. On the
-// CPU, the object keeps a packed copy of the weight in operand_dtype(weight). On a CUDA device, the object
-// keeps rounded copies of a float32 weight and bias if operand_dtype(weight) is bfloat16.
+// CPU, the object keeps a packed copy of the weight in get_operand_dtype(weight). On a CUDA device, the
+// object keeps rounded copies of a float32 weight and bias if get_operand_dtype(weight) is bfloat16.
 class DecodingLinear {
  public:
   DecodingLinear() = default;
@@ -27,22 +27,24 @@ class DecodingLinear {
 
   // Computes out (rows, out) = activation(x (rows, in) weightᵀ + bias). gelu requires `scratch`, memory with
   // the shape and dtype of out. On a CUDA device, x may be bfloat16; out is then bfloat16 or float32.
-  void into(const Tensor& x, Activation activation, const Tensor& out, const Tensor& scratch = {}) const;
+  void forward_into(const Tensor& x, Activation activation, const Tensor& out,
+                    const Tensor& scratch = {}) const;
 
   // Computes out = layer_norm(residual + x weightᵀ + bias) with the weights of a norm. `change` is memory
   // with the shape and dtype of out. `rounded`, if it is defined, receives out in bfloat16. On a CUDA device,
   // one kernel computes small layers with bfloat16 inputs.
-  void norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight, const Tensor& norm_bias,
-                 const Tensor& change, const Tensor& out, const Tensor& rounded = {}) const;
+  void forward_norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
+                         const Tensor& norm_bias, const Tensor& change, const Tensor& out,
+                         const Tensor& rounded = {}) const;
 
  private:
-  bool norm_in_one_kernel(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
-                          const Tensor& norm_bias, const Tensor& out, const Tensor& rounded) const;
+  bool try_fused_norm(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
+                      const Tensor& norm_bias, const Tensor& out, const Tensor& rounded) const;
 
   Tensor weight_, bias_;
   RoundedWeights rounded_;
   // Computes the product if the weight is on the CPU. Empty for other devices.
-  std::function<void(const Tensor& x, Activation, const Tensor& pre, const Tensor& out)> prepared_;
+  std::function<void(const Tensor& x, Activation, const Tensor& pre, const Tensor& out)> cpu_product_;
 };
 
 // Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined. If `rounded` is defined,

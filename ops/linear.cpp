@@ -63,10 +63,11 @@ Gradients gradients_of(const Product& product, const Tensor& gradient, const std
   dispatch_floating("linear", product.x, [&]<class X>(auto backend) {
     with_result_type<X>(g.dtype(), [&]<class Y>() {
       using T = Compute<X>;
-      linear_backward<X, Y>(
-          backend, product.shape, g.data<Y>(), product.x.data<X>(), product.weight.data<T>(),
-          product.activation, product.dropout, data_or_null<Y>(product.pre), data_or_null<Y>(product.y),
-          data_or_null<X>(gradients[0]), data_or_null<T>(gradients[1]), data_or_null<T>(gradients[2]));
+      linear_backward<X, Y>(backend, product.shape, g.data<Y>(), product.x.data<X>(),
+                            product.weight.data<T>(), product.activation, product.dropout,
+                            get_data_or_null<Y>(product.pre), get_data_or_null<Y>(product.y),
+                            get_data_or_null<X>(gradients[0]), get_data_or_null<T>(gradients[1]),
+                            get_data_or_null<T>(gradients[2]));
     });
   });
   return gradients;
@@ -85,8 +86,8 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   dispatch_floating("linear", x, [&]<class X>(auto backend) {
     with_result_type<X>(y.dtype(), [&]<class Y>() {
       using T = Compute<X>;
-      linear_forward<X, Y>(backend, shape, x.data<X>(), weight.data<T>(), data_or_null<T>(bias), activation,
-                           dropout, data_or_null<Y>(pre), y.data<Y>());
+      linear_forward<X, Y>(backend, shape, x.data<X>(), weight.data<T>(), get_data_or_null<T>(bias),
+                           activation, dropout, get_data_or_null<Y>(pre), y.data<Y>());
     });
   });
   std::vector<Tensor> inputs = {x, weight};
@@ -102,7 +103,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
       });
 }
 
-DType operand_dtype(const Tensor& x) {
+DType get_operand_dtype(const Tensor& x) {
   const bool rounds = x.dtype() == DType::float32 && precision(x.device()) == Precision::bfloat16;
   return rounds ? DType::bfloat16 : x.dtype();
 }
@@ -111,16 +112,16 @@ bool has_bfloat16_products(Device device) {
   return !device.is_cpu() || cpu::has_bfloat16_products();
 }
 
-std::string cpu_product_library() {
+std::string get_cpu_product_library() {
   return cpu::product_library();
 }
 
-Tensor as_operand(const Tensor& x) {
-  return cast(x, operand_dtype(x));
+Tensor convert_to_operand(const Tensor& x) {
+  return cast(x, get_operand_dtype(x));
 }
 
-void linear_backward_through(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                             const Tensor& gradient) {
+void run_linear_backward(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                         const Tensor& gradient) {
   check_arguments(input, weight, bias);
   const Tensor x = contiguous(input);
   const LinearShape shape = shape_of(x, weight);

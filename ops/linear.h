@@ -19,20 +19,19 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 // Returns the dtype to which products convert x. The dtype is bfloat16 if x is float32 and the precision of
 // its device is bfloat16 (core/device_control.h), otherwise the dtype of x.
-DType operand_dtype(const Tensor& x);
+DType get_operand_dtype(const Tensor& x);
 // Returns whether products of bfloat16 operands on the device use bfloat16 instructions. On the CPU, this
 // requires AMX, or oneDNN on a processor with AVX512-BF16. Otherwise the operands are converted to float32.
 bool has_bfloat16_products(Device device);
 // Returns the name of the library that computes float32 products of linear layers on the CPU. The name of
 // oneDNN includes its version.
-std::string cpu_product_library();
-// Returns x in operand_dtype(x). If several layers use x, call this function once and pass the result to all
-// layers: x is rounded only once, and the layers keep half the bytes for backward().
-Tensor as_operand(const Tensor& x);
+std::string get_cpu_product_library();
+// Returns x in get_operand_dtype(x). If several layers use x, call this function once and pass the result to
+// all layers: x is rounded only once, and the layers keep half the bytes for backward().
+Tensor convert_to_operand(const Tensor& x);
 
 // Runs the backward pass of linear(x, weight, bias) without computing its result. `gradient` is the gradient
 // of the result. Used by gradient functions that recompute x.
-void linear_backward_through(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                             const Tensor& gradient);
+void run_linear_backward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& gradient);
 
 }  // namespace tapeformer

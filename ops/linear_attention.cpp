@@ -11,7 +11,7 @@ constexpr const char* kStep = "linear_attention_step";
 
 LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
                               const LinearAttentionOptions& options) {
-  auto shape = attention_shape<LinearAttentionShape>(q, k, v);
+  auto shape = make_attention_shape<LinearAttentionShape>(q, k, v);
   shape.causal = options.causal;
   shape.feature_map = options.feature_map;
   shape.eps = options.eps;
@@ -32,8 +32,8 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   const LinearAttentionShape shape = shape_of(q, k, v, options);
   const Tensor out = allocate_attention_result(q, v), inverse = allocate_attention_sums(q);
   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-    linear_attention_forward(backend, with_key_lengths(shape, lengths), attention_rows<const T>(q),
-                             attention_rows<const T>(k), attention_rows<const T>(v), out.data<T>(),
+    linear_attention_forward(backend, with_key_lengths(shape, lengths), get_attention_rows<const T>(q),
+                             get_attention_rows<const T>(k), get_attention_rows<const T>(v), out.data<T>(),
                              inverse.data<Compute<T>>());
   });
   return record_attention(
@@ -68,9 +68,9 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
         " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
   dispatch_floating(kStep, out, [&]<class O>(auto backend) {
     using T = Compute<O>;
-    linear_attention_step(backend, shape, attention_rows<const T>(q), attention_rows<const T>(k),
-                          attention_rows<const T>(v), state.kv.data<T>(), state.key_sum.data<T>(),
-                          attention_rows<O>(out));
+    linear_attention_step(backend, shape, get_attention_rows<const T>(q), get_attention_rows<const T>(k),
+                          get_attention_rows<const T>(v), state.kv.data<T>(), state.key_sum.data<T>(),
+                          get_attention_rows<O>(out));
   });
 }
 

@@ -30,7 +30,7 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
   const Tensor nll = Tensor::empty({rows}, parameters.dtype(), parameters.device());
   dispatch(op, parameters, [&]<class T>(auto backend) {
     logistic_mixture(backend, rows, mixtures, levels, parameters.data<T>(), index.data<int64_t>(),
-                     data_or_null<T>(scale), nll.data<T>(), data_or_null<T>(gradient));
+                     get_data_or_null<T>(scale), nll.data<T>(), get_data_or_null<T>(gradient));
   });
   return nll;
 }

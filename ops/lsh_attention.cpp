@@ -170,7 +170,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   const Tensor buckets =
       Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
   dispatch_floating(kHash, q, [&]<class T>(auto backend) {
-    lsh_hash(backend, with_lengths(shape, lengths), stream, attention_rows<const T>(q),
+    lsh_hash(backend, with_lengths(shape, lengths), stream, get_attention_rows<const T>(q),
              buckets.data<int32_t>());
   });
   return buckets;
@@ -201,8 +201,8 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   const Tensor log_sums = Tensor::empty({shape.batch, shape.heads, shape.log_sum_rounds(), shape.length},
                                         compute_dtype(q.dtype()), q.device());
   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-    lsh_attention_forward(backend, with_lengths(shape, lengths), attention_rows<const T>(q),
-                          attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
+    lsh_attention_forward(backend, with_lengths(shape, lengths), get_attention_rows<const T>(q),
+                          get_attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
                           log_sums.data<Compute<T>>());
   });
   return record(kOp, out, {&q, &v},
@@ -212,10 +212,10 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
                   const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
                   const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
                   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-                    lsh_attention_backward(backend, with_lengths(shape, lengths), attention_rows<const T>(q),
-                                           attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
-                                           log_sums.data<Compute<T>>(), attention_rows<const T>(g),
-                                           gq.data<T>(), gv.data<T>());
+                    lsh_attention_backward(backend, with_lengths(shape, lengths),
+                                           get_attention_rows<const T>(q), get_attention_rows<const T>(v),
+                                           ids.data<int32_t>(), out.data<T>(), log_sums.data<Compute<T>>(),
+                                           get_attention_rows<const T>(g), gq.data<T>(), gv.data<T>());
                   });
                   return Gradients{gq, gv};
                 });

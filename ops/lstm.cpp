@@ -113,7 +113,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
         dispatch(kOp, x, [&]<class T>(auto backend) {
           const std::array<LstmGradient<T>, 2> targets = make_gradient_targets<T>(weights, needs, gradients);
           lstm_backward(backend, shape, g.data<T>(), x.data<T>(), counts, pointers<T>(weights).data(),
-                        y.data<T>(), gates.data<T>(), cells.data<T>(), data_or_null<T>(gradients[0]),
+                        y.data<T>(), gates.data<T>(), cells.data<T>(), get_data_or_null<T>(gradients[0]),
                         targets.data());
         });
         share_bias_gradients(gradients);

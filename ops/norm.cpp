@@ -35,14 +35,15 @@ Gradients gradients_of(const char* op, const SavedNorm& saved, const Tensor& g, 
   const Tensor& x = saved.normalized;
   const Tensor gx = Tensor::empty_like(x), gweight = Tensor::empty_like(saved.weight),
                gbias = Tensor::empty_like(saved.weight);
-  const bool separate = has_branch && needs[3] && (saved.dropout.active() || saved.branch_dtype != x.dtype());
+  const bool separate =
+      has_branch && needs[3] && (saved.dropout.is_active() || saved.branch_dtype != x.dtype());
   const Tensor gbranch = Tensor::empty(separate ? x.shape() : Shape{0}, saved.branch_dtype, x.device());
   const Tensor dense_g = g.defined() ? copy_if_strided(g) : g;
   const Tensor dense_rounded = g_rounded.defined() ? copy_if_strided(g_rounded) : g_rounded;
   dispatch_floating(op, gbranch, [&]<class B>(auto backend) {
     using T = Compute<B>;
-    layer_norm_backward(backend, saved.inverse_std.numel(), x.size(-1), data_or_null<T>(dense_g),
-                        data_or_null<BFloat16>(dense_rounded), x.data<T>(), saved.inverse_std.data<T>(),
+    layer_norm_backward(backend, saved.inverse_std.numel(), x.size(-1), get_data_or_null<T>(dense_g),
+                        get_data_or_null<BFloat16>(dense_rounded), x.data<T>(), saved.inverse_std.data<T>(),
                         saved.weight.data<T>(), saved.dropout, gx.data<T>(),
                         separate ? gbranch.data<B>() : nullptr, gweight.data<T>(), gbias.data<T>());
   });
@@ -70,9 +71,9 @@ NormResult normalize(const char* op, const Tensor& input, const Tensor& branch_i
   const Tensor& stored = has_branch ? branch : x;
   dispatch_floating(op, stored, [&]<class B>(auto backend) {
     using T = Compute<B>;
-    layer_norm_forward(backend, rows, dim, x.data<T>(), data_or_null<B>(branch), dropout, weight.data<T>(),
-                       bias.data<T>(), eps, y.data<T>(), data_or_null<T>(normalized),
-                       data_or_null<T>(inverse_std), data_or_null<BFloat16>(rounded));
+    layer_norm_forward(backend, rows, dim, x.data<T>(), get_data_or_null<B>(branch), dropout,
+                       weight.data<T>(), bias.data<T>(), eps, y.data<T>(), get_data_or_null<T>(normalized),
+                       get_data_or_null<T>(inverse_std), get_data_or_null<BFloat16>(rounded));
   });
   const SavedNorm saved{normalized, inverse_std, detach(weight), dropout, stored.dtype()};
   if (!rounded.defined()) {
@@ -103,7 +104,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 
 NormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   check_defined("layer_norm", "the input", x);
-  return normalize("layer_norm", x, {}, weight, bias, {}, eps, operand_dtype(x));
+  return normalize("layer_norm", x, {}, weight, bias, {}, eps, get_operand_dtype(x));
 }
 
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
@@ -115,7 +116,7 @@ Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& 
 NormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,
                                             const Tensor& bias, const DropoutMask& dropout, double eps) {
   check_branch("residual_layer_norm", x, branch);
-  return normalize("residual_layer_norm", x, branch, weight, bias, dropout, eps, operand_dtype(x));
+  return normalize("residual_layer_norm", x, branch, weight, bias, dropout, eps, get_operand_dtype(x));
 }
 
 }  // namespace tapeformer

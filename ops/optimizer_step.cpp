@@ -46,14 +46,14 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rul
   const Tensor norm = Tensor::empty({}, DType::float64, device);
   dispatch(kOp, slots[0].parameter, [&]<class T>(auto backend) {
     const std::vector<ParameterArrays<T>> list = arrays_of<T>(slots);
-    squared_norms(backend, list.data(), count, squares.data<double>());
+    compute_squared_norms(backend, list.data(), count, squares.data<double>());
     clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(), norm.data<double>());
     optimizer_step(backend, rule_in(rule), list.data(), count, scales.data<double>(), clipping.max_value);
   });
   return norm;
 }
 
-void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares) {
+void compute_squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares) {
   constexpr const char* kNorms = "squared_norms";
   const auto count = static_cast<int64_t>(tensors.size());
   check(squares.shape() == Shape{count} && squares.is_contiguous(), kNorms, "squares ", squares.shape(),
@@ -64,13 +64,13 @@ void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& square
   dispatch(kNorms, tensors[0], [&]<class T>(auto backend) {
     std::vector<ParameterArrays<T>> list;
     for (const Tensor& x : contiguous) list.push_back({nullptr, x.data<T>(), nullptr, nullptr, x.numel()});
-    squared_norms(backend, list.data(), count, squares.data<double>());
+    compute_squared_norms(backend, list.data(), count, squares.data<double>());
   });
 }
 
 GradientScales compute_gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping) {
   const auto count = static_cast<int64_t>(gradients.size());
-  const Tensor squares = squared_norms(gradients), scales = Tensor::empty_like(squares);
+  const Tensor squares = compute_squared_norms(gradients), scales = Tensor::empty_like(squares);
   const Tensor norm = Tensor::zeros({}, DType::float64, squares.device());
   if (count > 0)
     dispatch("compute_gradient_scales", squares, [&]<class T>(auto backend) {
@@ -80,19 +80,19 @@ GradientScales compute_gradient_scales(const std::vector<Tensor>& gradients, con
   return {scales, norm};
 }
 
-Tensor squared_norms(const std::vector<Tensor>& tensors) {
+Tensor compute_squared_norms(const std::vector<Tensor>& tensors) {
   const Device device = tensors.empty() ? kCpu : tensors[0].device();
   const Tensor squares = Tensor::empty({static_cast<int64_t>(tensors.size())}, DType::float64, device);
-  squared_norms_into(tensors, squares);
+  compute_squared_norms_into(tensors, squares);
   return squares;
 }
 
-void average_into(const Tensor& average, const Tensor& value, const Tensor& rule) {
+void update_average(const Tensor& average, const Tensor& value, const Tensor& rule) {
   check(average.shape() == value.shape() && average.dtype() == value.dtype(), "average_into", "average ",
         name_of(average.dtype()), " ", average.shape(), " does not match value ", name_of(value.dtype()), " ",
         value.shape());
   dispatch("average_into", average, [&]<class T>(auto backend) {
-    average_into(backend, average.data<T>(), value.data<T>(), rule_in(rule), average.numel());
+    update_average(backend, average.data<T>(), value.data<T>(), rule_in(rule), average.numel());
   });
 }
 

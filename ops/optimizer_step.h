@@ -36,12 +36,12 @@ GradientScales compute_gradient_scales(const std::vector<Tensor>& gradients, con
 // the device. The sum for a float32 tensor is finite if and only if all elements are finite. The sum for a
 // float64 tensor may overflow if elements exceed 1e150. The tensors must have the same dtype, float32 or
 // float64, and the same device.
-Tensor squared_norms(const std::vector<Tensor>& tensors);
+Tensor compute_squared_norms(const std::vector<Tensor>& tensors);
 // Writes the sums of squared_norms into `squares`, (count,) float64.
-void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares);
+void compute_squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares);
 
 // Computes average = decay * average + (1 - decay) * value, elementwise. `rule` is a result of
 // copy_rule_to_device(), and decay is its average_decay.
-void average_into(const Tensor& average, const Tensor& value, const Tensor& rule);
+void update_average(const Tensor& average, const Tensor& value, const Tensor& rule);
 
 }  // namespace tapeformer

@@ -34,7 +34,7 @@ Tensor max(const Tensor& x, int dim, bool keep_dim) {
   check_defined("max", "x", x);
   dim = normalize_dim("max", dim, x.rank());
   const Tensor source = copy_if_strided(x);
-  const SplitShape split = split_shape(x.shape(), dim);
+  const SplitShape split = make_split_shape(x.shape(), dim);
   check(split.size > 0, "max", "dimension ", dim, " of shape ", x.shape(), " is empty");
   const Shape shape = keep_dim ? split.kept_shape : split.dropped_shape;
   const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
@@ -55,7 +55,7 @@ Tensor argmax(const Tensor& x) {
   check_defined("argmax", "x", x);
   check(x.rank() >= 1 && x.size(-1) > 0, "argmax", "the last dimension of shape ", x.shape(), " is empty");
   const Tensor source = copy_if_strided(x);
-  const SplitShape split = split_shape(x.shape(), x.rank() - 1);
+  const SplitShape split = make_split_shape(x.shape(), x.rank() - 1);
   const Tensor out = Tensor::empty(split.dropped_shape, x.dtype(), x.device());
   const Tensor index = Tensor::empty(split.dropped_shape, DType::int64, x.device());
   max_into("argmax", source, split, out, index);

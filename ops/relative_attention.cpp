@@ -103,16 +103,16 @@ void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, 
                                 bias.distances.size(0),
                                 1 / std::sqrt(static_cast<double>(q.size(2)))};
   dispatch(kStep, q, [&]<class T>(auto backend) {
-    const RelativeStepInputs<T> inputs{attention_rows<const T>(q),   attention_rows<const T>(k),
-                                       attention_rows<const T>(v),   bias.content_bias.data<T>(),
-                                       bias.position_bias.data<T>(), bias.distances.data<T>()};
+    const RelativeStepInputs<T> inputs{get_attention_rows<const T>(q), get_attention_rows<const T>(k),
+                                       get_attention_rows<const T>(v), bias.content_bias.data<T>(),
+                                       bias.position_bias.data<T>(),   bias.distances.data<T>()};
     const auto ring = [&](const Tensor& newest, const Tensor& compressed) {
-      return RelativeRing<T>{attention_rows<T>(newest),
-                             compressed.defined() ? attention_rows<T>(compressed) : AttentionRows<T>()};
+      return RelativeRing<T>{get_attention_rows<T>(newest),
+                             compressed.defined() ? get_attention_rows<T>(compressed) : AttentionRows<T>()};
     };
     relative_attention_step(backend, shape, inputs, ring(cache.keys, cache.compressed_keys),
                             ring(cache.values, cache.compressed_values), cache.scores.data<T>(),
-                            attention_rows<T>(out));
+                            get_attention_rows<T>(out));
   });
 }
 

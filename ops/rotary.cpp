@@ -22,7 +22,7 @@ Tensor rotated(const Tensor& x, const RotaryOptions& options, bool inverse) {
                           options.base, inverse};
   const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
   dispatch_floating(kOp, x, [&]<class T>(auto backend) {
-    rotate_pairs(backend, shape, attention_rows<const T>(x), attention_rows<T>(out));
+    rotate_pairs(backend, shape, get_attention_rows<const T>(x), get_attention_rows<T>(out));
   });
   return out;
 }
@@ -46,7 +46,7 @@ void rotary_step(const Tensor& x, const RotaryOptions& options) {
   check_options(kStep, x, options);
   const RotaryShape shape{x.size(0), 1, x.size(1), x.size(2), options.first_position, options.base, false};
   dispatch_floating(kStep, x, [&]<class T>(auto backend) {
-    rotate_pairs(backend, shape, attention_rows<const T>(x), attention_rows<T>(x));
+    rotate_pairs(backend, shape, get_attention_rows<const T>(x), get_attention_rows<T>(x));
   });
 }
 

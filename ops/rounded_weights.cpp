@@ -18,7 +18,7 @@ const float* end_of(const Tensor& weight) {
 
 RoundedWeights::RoundedWeights(const std::vector<Tensor>& weights) {
   for (const Tensor& weight : weights) {
-    if (weight.device().is_cpu() || operand_dtype(weight) == weight.dtype()) continue;
+    if (weight.device().is_cpu() || get_operand_dtype(weight) == weight.dtype()) continue;
     check(weight.is_contiguous(), "RoundedWeights", "weight ", weight.shape(), " must be contiguous");
     weights_.push_back(detach(weight));
   }
@@ -49,7 +49,7 @@ void RoundedWeights::update() const {
   }
 }
 
-const BFloat16* RoundedWeights::copy_of(const Tensor& weight) const {
+const BFloat16* RoundedWeights::find_copy(const Tensor& weight) const {
   if (weight.dtype() != DType::float32) return nullptr;
   const auto found = addresses_.find(static_cast<const float*>(weight.raw()));
   return found == addresses_.end() ? nullptr : found->second;

@@ -21,7 +21,7 @@ class RoundedWeights {
   // Rounds the weights. Must be called before the first scope, and after the weights have changed.
   void update() const;
   // Returns the copy of a weight, or null if there is none.
-  const BFloat16* copy_of(const Tensor& weight) const;
+  const BFloat16* find_copy(const Tensor& weight) const;
 
   // Makes the linear layers of this thread use the copies during the lifetime of the scope.
   class Scope {

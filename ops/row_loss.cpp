@@ -12,7 +12,7 @@ Tensor row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype
   const Tensor row_mask = mask.defined() ? mask.clone().to(device) : Tensor{};
   const Tensor weights = Tensor::empty({rows}, dtype, device);
   dispatch(op, weights, [&]<class T>(auto backend) {
-    row_weights(backend, data_or_null<uint8_t>(row_mask), weights.data<T>(), rows);
+    row_weights(backend, get_data_or_null<uint8_t>(row_mask), weights.data<T>(), rows);
   });
   return weights;
 }

@@ -23,7 +23,7 @@ double scale_or_default(double scale, int64_t dim) {
 
 SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
                                const SoftmaxAttentionOptions& options) {
-  auto shape = attention_shape<SoftmaxAttentionShape>(q, k, v);
+  auto shape = make_attention_shape<SoftmaxAttentionShape>(q, k, v);
   shape.causal = options.causal;
   shape.pattern = options.pattern;
   shape.scale = scale_or_default(options.scale, q.size(3));
@@ -111,8 +111,8 @@ struct SoftmaxResult {
 SoftmaxResult run_forward(const SoftmaxOperands& x) {
   const SoftmaxResult result{allocate_attention_result(x.q, x.v), allocate_attention_sums(x.q)};
   dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
-    softmax_attention_forward(backend, x.shape_with_data(), attention_rows<const T>(x.q),
-                              attention_rows<const T>(x.k), attention_rows<const T>(x.v),
+    softmax_attention_forward(backend, x.shape_with_data(), get_attention_rows<const T>(x.q),
+                              get_attention_rows<const T>(x.k), get_attention_rows<const T>(x.v),
                               result.out.data<T>(), result.log_sums.data<Compute<T>>());
   });
   return result;
@@ -125,10 +125,10 @@ Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, co
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
                             Tensor::empty(x.v.shape(), x.v.dtype(), x.v.device())};
   dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
-    softmax_attention_backward(backend, x.shape_with_data(), attention_rows<const T>(x.q),
-                               attention_rows<const T>(x.k), attention_rows<const T>(x.v),
+    softmax_attention_backward(backend, x.shape_with_data(), get_attention_rows<const T>(x.q),
+                               get_attention_rows<const T>(x.k), get_attention_rows<const T>(x.v),
                                result.out.data<T>(), result.log_sums.data<Compute<T>>(),
-                               attention_rows<const T>(g), make_gradient_targets<T>(gradients));
+                               get_attention_rows<const T>(g), make_gradient_targets<T>(gradients));
   });
   return gradients;
 }
@@ -349,9 +349,9 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   shape.scale = scale_or_default(scale, dim);
   dispatch(kStep, q, [&]<class T>(auto backend) {
     shape.pattern = with_key_blocks(cache.pattern, cache.key_blocks, heads, q.device());
-    softmax_attention_step(backend, shape, attention_rows<const T>(q), attention_rows<const T>(k),
-                           attention_rows<const T>(v), attention_rows<T>(cache.keys),
-                           attention_rows<T>(cache.values), capacity, attention_rows<T>(out));
+    softmax_attention_step(backend, shape, get_attention_rows<const T>(q), get_attention_rows<const T>(k),
+                           get_attention_rows<const T>(v), get_attention_rows<T>(cache.keys),
+                           get_attention_rows<T>(cache.values), capacity, get_attention_rows<T>(out));
   });
 }
 

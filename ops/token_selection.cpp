@@ -39,7 +39,7 @@ Tensor gathered(const Tensor& x_any, const Tensor& selection, const Tensor& weig
   const Tensor y = Tensor::empty({s.batch, s.clusters, s.count, s.heads, s.dim}, x.dtype(), x.device());
   dispatch_floating(kGather, x, [&]<class T>(auto backend) {
     s.positions = selection.data<int64_t>();
-    gather_selected(backend, s, x.data<T>(), data_or_null<Compute<T>>(weights), y.data<T>());
+    gather_selected(backend, s, x.data<T>(), get_data_or_null<Compute<T>>(weights), y.data<T>());
   });
   return y;
 }
@@ -53,7 +53,7 @@ Tensor scattered(const Tensor& x_any, const Tensor& selection, int64_t length, c
   const Tensor y = Tensor::empty({s.batch, length, s.heads, s.dim}, x.dtype(), x.device());
   dispatch_floating(kScatter, x, [&]<class T>(auto backend) {
     s.positions = selection.data<int64_t>();
-    scatter_selected(backend, s, x.data<T>(), data_or_null<Compute<T>>(weights), y.data<T>());
+    scatter_selected(backend, s, x.data<T>(), get_data_or_null<Compute<T>>(weights), y.data<T>());
   });
   return y;
 }

@@ -183,7 +183,7 @@ Tensor stack(const std::vector<Tensor>& parts, int dim) {
   return concat(expanded, dim);
 }
 
-Shape unbound_shape(const std::vector<Tensor>& parts, int dim) {
+Shape compute_unbound_shape(const std::vector<Tensor>& parts, int dim) {
   Shape shape;
   for (int i = 0; i <= parts[0].rank(); ++i) {
     if (i == dim) shape.append(static_cast<int64_t>(parts.size()));
@@ -194,7 +194,7 @@ Shape unbound_shape(const std::vector<Tensor>& parts, int dim) {
 
 bool are_unbound_slices(const std::vector<Tensor>& parts, int dim) {
   const Tensor& first = parts[0];
-  const Shape strides = unbound_shape(parts, dim).contiguous_strides();
+  const Shape strides = compute_unbound_shape(parts, dim).contiguous_strides();
   for (size_t part = 0; part < parts.size(); ++part) {
     const Tensor& x = parts[part];
     if (x.shape() != first.shape() || x.dtype() != first.dtype() || !x.shares_storage(first)) return false;

@@ -59,13 +59,13 @@ void Adafactor::prepare(double lr, int64_t step) {
       Tensor::from<double>({std::pow(t, -config_.decay_rate), rate, shrink}, {kCoefficients}));
 }
 
-Tensor Adafactor::coefficient(int64_t index) const {
+Tensor Adafactor::get_coefficient(int64_t index) const {
   return coefficients_.view({}, {}, index);
 }
 
 Tensor Adafactor::update(const Moments& moments, const Tensor& g) const {
   const bool trax = config_.form == "trax";
-  const Tensor squares = trax ? add(square(g), kTraxEpsilon) : square(g), mix = coefficient(kMix);
+  const Tensor squares = trax ? add(square(g), kTraxEpsilon) : square(g), mix = get_coefficient(kMix);
   const auto move = [&](const Tensor& moment, const Tensor& target) {
     moment.copy_from(add(moment, mul(sub(target, moment), mix)));
   };
@@ -89,8 +89,8 @@ void Adafactor::apply(size_t index, const Tensor& parameter, const Tensor& gradi
   const Tensor g = mul(gradient, scale.to(p.dtype())), u = update(moments_[index], g);
   const Tensor clip = clamp_to_minimum(mul(compute_root_mean_square(u), 1 / config_.update_clip), 1);
   const Tensor size = clamp_to_minimum(compute_root_mean_square(p), kMinRootMeanSquare);
-  const Tensor rate = div(mul(size, coefficient(kRate)), clip);
-  parameter.copy_from(sub(mul(p, coefficient(kShrink)), mul(u, rate)));
+  const Tensor rate = div(mul(size, get_coefficient(kRate)), clip);
+  parameter.copy_from(sub(mul(p, get_coefficient(kShrink)), mul(u, rate)));
 }
 
 std::vector<std::pair<std::string, Tensor>> Adafactor::state(size_t index) const {

@@ -49,7 +49,7 @@ class Adafactor {
   // Updates the moments with the scaled gradient `g`, and returns g / sqrt(second).
   Tensor update(const Moments& moments, const Tensor& g) const;
   // Returns element `index` of coefficients_ as a scalar tensor.
-  Tensor coefficient(int64_t index) const;
+  Tensor get_coefficient(int64_t index) const;
 
   OptimizerConfig config_;
   std::vector<Moments> moments_;

@@ -13,10 +13,10 @@
 namespace tapeformer {
 namespace {
 
-Positions parse_positions(const std::string& name) {
-  if (name == "none" || name == "rotary") return Positions::none;
-  if (name == "axial") return Positions::axial;
-  return name == "grid" ? Positions::grid : Positions::sinusoidal;
+PositionKind parse_positions(const std::string& name) {
+  if (name == "none" || name == "rotary") return PositionKind::none;
+  if (name == "axial") return PositionKind::axial;
+  return name == "grid" ? PositionKind::grid : PositionKind::sinusoidal;
 }
 
 // Returns options of type ImageFolderOptions or TextOptions with the paths of the splits and the shares of
@@ -43,12 +43,12 @@ ImageFolderOptions make_image_folder_options(const DataConfig& d) {
 
 TextOptions make_text_options(const DataConfig& d) {
   auto text = split_options<TextOptions>(d);
-  text.tokenizer = d.tokenizer;
+  text.tokenizer_name = d.tokenizer;
   text.sentencepiece_model = d.sentencepiece_model;
   text.vocabulary = d.vocabulary;
   text.sequence_length = d.sequence_length;
   text.eval_context = d.eval_context;
-  text.segments = d.streams;
+  text.use_segments = d.streams;
   return text;
 }
 
@@ -60,7 +60,7 @@ DatasetOptions make_dataset_options(const Config& config, const std::string& spl
   options.data_dir = use.data_dir;
   options.limit = split == "train" ? d.limit : d.eval_limit;
   options.validation = d.validation;
-  options.grey = d.color == "gray";
+  options.use_grey = d.color == "gray";
   options.downscale = d.downscale;
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.max_length = d.max_length;
@@ -71,7 +71,7 @@ DatasetOptions make_dataset_options(const Config& config, const std::string& spl
   options.components = d.components;
   options.image_folder = make_image_folder_options(d);
   options.text = make_text_options(d);
-  options.text.random_windows = use.random_windows && !d.streams;
+  options.text.use_random_windows = use.use_random_windows && !d.streams;
   options.tokenizer = use.tokenizer;
   return options;
 }
@@ -136,16 +136,16 @@ constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
 KeyProblem make_key_problem(const OptionProblem& problem) {
   const std::string attention = "attention_options.";
   if (problem.option.starts_with(attention))
-    return {"attention." + problem.option.substr(attention.size()), problem.problem};
+    return {"attention." + problem.option.substr(attention.size()), problem.message};
   for (const OptionKey& known : kOptionKeys)
-    if (problem.option == known.option) return {known.key, problem.problem + known.expected};
-  return {problem.option, problem.problem};
+    if (problem.option == known.option) return {known.key, problem.message + known.expected};
+  return {problem.option, problem.message};
 }
 
 // Returns the options of a Set Transformer. Options that depend on the sizes of the data keep their defaults.
 SetTransformerOptions set_options_without_data(const Config& config) {
   const bool is_mixture = require_catalogue_entry(config.data.dataset).format == DatasetFormat::set_mixture;
-  return {.encoder = encoder_options(config),
+  return {.encoder = make_encoder_options(config),
           .components = is_mixture ? config.data.components : 0,
           .decoder_layers = config.model.decoder_layers};
 }
@@ -154,7 +154,7 @@ SetTransformerOptions set_options_without_data(const Config& config) {
 // defaults.
 AutoregressiveOptions make_options_without_data(const Config& config) {
   AutoregressiveOptions options;
-  options.encoder = encoder_options(config);
+  options.encoder = make_encoder_options(config);
   options.head = config.model.type == "image" ? Head::logistic_mixture : Head::categorical;
   options.mixtures = config.model.mixtures;
   options.value_dim = config.model.value_dim;
@@ -176,12 +176,12 @@ std::vector<KeyProblem> find_model_problems(const Config& config) {
   else if (type == "set")
     found = find_option_problems(set_options_without_data(config));
   else if (type == "classification" || config.model.encoder == "transformer")
-    found = find_option_problems(encoder_options(config));
+    found = find_option_problems(make_encoder_options(config));
   std::vector<KeyProblem> problems;
   for (const OptionProblem& problem : found) problems.push_back(make_key_problem(problem));
-  const AttentionPattern attention = encoder_options(config).attention;
-  for (const AttentionChoice& choice : attention) {
-    const int64_t memory = find_attention_kind(choice.kind).memory_of(choice.options).span();
+  const AttentionPattern attention = make_encoder_options(config).attention;
+  for (const AttentionLayerChoice& choice : attention) {
+    const int64_t memory = find_attention_kind(choice.kind).get_memory_size(choice.options).span();
     if (memory == 0 || config.data.streams) continue;
     const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
     problems.push_back({table + ".memory",
@@ -198,7 +198,7 @@ std::string format_option_problem(const OptionProblem& problem) {
   return key + ": " + text;
 }
 
-EncoderOptions encoder_options(const Config& config) {
+EncoderOptions make_encoder_options(const Config& config) {
   const ModelConfig& m = config.model;
   EncoderOptions options;
   options.layers = m.layers;
@@ -301,7 +301,7 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
 
 ClassifierOptions make_classifier_options(const Config& config, const DatasetInfo& data) {
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
-  return {.encoder = encoder_options(config),
+  return {.encoder = make_encoder_options(config),
           .vocabulary = data.vocabulary,
           .classes = set.classes,
           .max_length = data.length + 1,
@@ -311,7 +311,7 @@ ClassifierOptions make_classifier_options(const Config& config, const DatasetInf
 
 SetTransformerOptions make_set_transformer_options(const Config& config, const DatasetInfo& data) {
   SetTransformerOptions options = set_options_without_data(config);
-  options.features = data.features;
+  options.features = data.feature_count;
   options.max_length = data.length + 1;
   return options;
 }
@@ -363,9 +363,9 @@ void set_precision(const RunConfig& run, Device device) {
     set_precision(device, run.tf32 && !device.is_cpu() ? Precision::tf32 : Precision::float32);
 }
 
-std::shared_ptr<cuda::TimedProducts> time_products(const RunConfig& run, Device device,
-                                                   const std::filesystem::path& folder,
-                                                   const std::string& name, int64_t rank) {
+std::shared_ptr<cuda::TimedProducts> start_product_timing(const RunConfig& run, Device device,
+                                                          const std::filesystem::path& folder,
+                                                          const std::string& name, int64_t rank) {
   if constexpr (kHasCuda) {
     if (device.is_cpu() || !run.time_products) return nullptr;
     const std::string file = rank == 0 ? name : concat_text(name, "-", rank);

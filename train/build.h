@@ -52,7 +52,7 @@ DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer>
 struct SplitOptions {
   std::string data_dir = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // texts only; if null, made from the text
-  bool random_windows = false;                           // texts only; see TextOptions::random_windows
+  bool use_random_windows = false;                       // texts only; see TextOptions::use_random_windows
 };
 
 // Returns a split of the data set in the config: "train" with at most data.limit examples, or "valid" or
@@ -72,7 +72,7 @@ void check_evaluation_files(const Config& config);
 std::string choose_evaluation_split(const Config& config);
 
 // Returns the options of the encoder of a Transformer.
-EncoderOptions encoder_options(const Config& config);
+EncoderOptions make_encoder_options(const Config& config);
 
 // Returns the options of an autoregressive model. Throws ConfigError if the model does not support the data.
 AutoregressiveOptions make_model_options(const Config& config, const DatasetInfo& data);
@@ -109,11 +109,11 @@ Device prepare_device(const RunConfig& run);
 // run.tf32.
 void set_precision(const RunConfig& run, Device device);
 
-// Begins to time the algorithms of matrix products if the device is a CUDA device and run.time_products is
-// true. Otherwise returns null. The choices are kept in the file `name` of `folder`, or in "NAME-R" for the
-// process of rank R > 0. If the folder does not exist, they are not saved.
-std::shared_ptr<cuda::TimedProducts> time_products(const RunConfig& run, Device device,
-                                                   const std::filesystem::path& folder,
-                                                   const std::string& name, int64_t rank);
+// Begins to time the algorithms of matrix products if the device is a CUDA device and
+// run.time_products is true. Otherwise returns null. The choices are kept in the file `name` of
+// `folder`, or in "NAME-R" for the process of rank R > 0. If the folder does not exist, they are not saved.
+std::shared_ptr<cuda::TimedProducts> start_product_timing(const RunConfig& run, Device device,
+                                                          const std::filesystem::path& folder,
+                                                          const std::string& name, int64_t rank);
 
 }  // namespace tapeformer

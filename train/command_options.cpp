@@ -34,8 +34,8 @@ std::vector<int64_t> parse_index_list(const std::string& option, const std::stri
   return list;
 }
 
-std::string unknown_text(const std::string& kind, const std::string& word,
-                         const std::vector<std::string>& names) {
+std::string describe_unknown_word(const std::string& kind, const std::string& word,
+                                  const std::vector<std::string>& names) {
   const std::string near = find_nearest_name(word, names);
   std::string text = "unknown " + kind + " \"" + word + "\"";
   if (!near.empty()) return text + "; did you mean \"" + near + "\"?";

@@ -30,7 +30,7 @@ OptionSpec make_allow_commands_option();
 std::vector<int64_t> parse_index_list(const std::string& option, const std::string& text);
 
 // Returns `unknown KIND "WORD"; did you mean "NAME"?`, or a list of all names if none is similar.
-std::string unknown_text(const std::string& kind, const std::string& word,
-                         const std::vector<std::string>& names);
+std::string describe_unknown_word(const std::string& kind, const std::string& word,
+                                  const std::vector<std::string>& names);
 
 }  // namespace tapeformer

@@ -22,7 +22,8 @@ TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t t = 1; t < width; ++t) {
       if (mask && !mask[row * (width - 1) + t - 1]) continue;
-      score.add_token(tokenizer.text_of(static_cast<int64_t>(tokens[static_cast<size_t>(row * width + t)])));
+      score.add_token(
+          tokenizer.get_token_text(static_cast<int64_t>(tokens[static_cast<size_t>(row * width + t)])));
     }
   return score;
 }

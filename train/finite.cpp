@@ -8,7 +8,7 @@
 namespace tapeformer {
 
 std::optional<std::string> find_non_finite(const NamedTensors& tensors) {
-  const auto squares = squared_norms(strip_names(tensors)).to_vector();
+  const auto squares = compute_squared_norms(strip_names(tensors)).to_vector();
   for (size_t i = 0; i < squares.size(); ++i) {
     if (std::isfinite(squares[i])) continue;
     const auto& [name, tensor] = tensors[i];

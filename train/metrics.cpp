@@ -76,7 +76,7 @@ void MetricsWriter::flush() {
 }
 
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated) {
-  if (run_dir.kind_of(kMetricsFileName) == Folder::Kind::none) return;
+  if (run_dir.get_entry_kind(kMetricsFileName) == Folder::Kind::none) return;
   const File file = run_dir.open_file(kMetricsFileName, O_RDONLY);
   std::string text(file.size(), '\0');
   file.read_at(text.data(), text.size(), 0);
@@ -94,7 +94,7 @@ void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated) {
   if (kept != text) run_dir.replace(kMetricsFileName, kept);
 }
 
-MetricsFile read_metrics_leniently(const std::string& path) {
+MetricsFile read_valid_metrics(const std::string& path) {
   MetricsFile file;
   for_each_line(read_file(path), [&](std::string_view line, int64_t number) {
     try {
@@ -107,7 +107,7 @@ MetricsFile read_metrics_leniently(const std::string& path) {
 }
 
 std::vector<MetricRecord> read_metrics(const std::string& path) {
-  MetricsFile file = read_metrics_leniently(path);
+  MetricsFile file = read_valid_metrics(path);
   if (!file.damage_messages.empty()) throw DataError(file.damage_messages.front());
   return std::move(file.records);
 }

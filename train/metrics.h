@@ -56,7 +56,7 @@ struct MetricsFile {
   std::vector<std::string> damage_messages;  // "PATH:LINE: problem" for each line that is no valid record
 };
 // Like read_metrics(), but collects the problems of damaged lines and returns the other lines.
-MetricsFile read_metrics_leniently(const std::string& path);
+MetricsFile read_valid_metrics(const std::string& path);
 
 // Returns the value of a field, or `fallback` if the field is missing or is a string.
 double get_metric_number(const MetricRecord& record, const std::string& field, double fallback);

@@ -108,7 +108,7 @@ Tensor Optimizer::apply(double gradient_scale) {
   const Tensor norm = adafactor_ ? apply_adafactor(indices, gradients, clipping)
                                  : optimizer_step(slots, coefficients_, clipping);
   for (size_t i = 0; i < averages_.size(); ++i)
-    average_into(averages_[i], parameters_[i].second, coefficients_);
+    update_average(averages_[i], parameters_[i].second, coefficients_);
   for (const auto& [name, parameter] : parameters_) set_gradient(parameter, {});
   return norm;
 }

@@ -29,10 +29,10 @@ void Schedule::observe_loss(double loss) {
   if (config_.kind != "plateau") return;
   if (loss < state.best_loss * (1 - config_.threshold)) {
     state.best_loss = loss;
-    state.bad_evaluations = 0;
-  } else if (++state.bad_evaluations > config_.patience) {
+    state.non_improving_evaluation_count = 0;
+  } else if (++state.non_improving_evaluation_count > config_.patience) {
     state.plateau_factor = std::max(state.plateau_factor * config_.factor, config_.final_lr_ratio);
-    state.bad_evaluations = 0;
+    state.non_improving_evaluation_count = 0;
   }
 }
 

@@ -31,7 +31,7 @@ class Schedule {
   // The state of a plateau schedule, which checkpoints contain.
   struct State {
     double plateau_factor = 1, best_loss = 1e300;
-    int64_t bad_evaluations = 0;
+    int64_t non_improving_evaluation_count = 0;
   };
   State state;
 

@@ -21,7 +21,7 @@ struct sigaction old_interrupt, old_terminate;
     // A write error is ignored, because the exit status also reports the signal.
   }
   kill_running_commands();
-  _exit(kInterrupted);
+  _exit(kInterruptedExitStatus);
 }
 
 void record(int signal) {
@@ -41,7 +41,7 @@ struct sigaction action_of(void (*handler)(int)) {
 
 }  // namespace
 
-void end_on_signals() {
+void exit_on_signals() {
   const struct sigaction action = action_of(end_process);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -51,7 +51,7 @@ void omit_signal_message() {
   message_omitted = 1;
 }
 
-bool received_sigterm() {
+bool has_received_sigterm() {
   return sigterm_received != 0;
 }
 

@@ -7,17 +7,18 @@
 
 namespace tapeformer {
 
-inline constexpr int kInterrupted = 130;  // exit status of a process that a signal ended immediately
+inline constexpr int kInterruptedExitStatus =
+    130;  // exit status of a process that a signal ended immediately
 
 // Installs handlers of SIGINT and SIGTERM for processes with nothing to save. The handlers write a line to
-// standard error, end the programs that CommandOutput runs, and end the process with kInterrupted.
-void end_on_signals();
+// standard error, end the programs that CommandOutput runs, and end the process with kInterruptedExitStatus.
+void exit_on_signals();
 
-// Makes the handlers of end_on_signals() write no line. Called in processes whose launcher reports signals.
+// Makes the handlers of exit_on_signals() write no line. Called in processes whose launcher reports signals.
 void omit_signal_message();
 
 // Returns whether any StopSignals object of this process has recorded SIGTERM.
-bool received_sigterm();
+bool has_received_sigterm();
 
 // A scope with signal handlers that record SIGINT and SIGTERM instead of ending the process. The second
 // SIGINT ends the process at once. The destructor restores the previous handlers.

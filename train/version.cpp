@@ -4,7 +4,7 @@
 
 namespace tapeformer {
 
-std::string source_commit() {
+std::string get_source_commit() {
   return kCommit;
 }
 

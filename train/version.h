@@ -7,6 +7,6 @@ namespace tapeformer {
 
 // Returns the commit of the sources. The suffix "-dirty" means that source files differed from the commit
 // when the program was built. Returns "unknown" if the sources were not in a repository.
-std::string source_commit();
+std::string get_source_commit();
 
 }  // namespace tapeformer

@@ -40,7 +40,7 @@ template <class Sum, class Operand>
 }
 // Rounds two vectors to bfloat16. Returns the elements of `low`, followed by the elements of `high`.
 template <class Sum>
-[[gnu::always_inline]] inline Pairs narrow_both(Sum low, Sum high) {
+[[gnu::always_inline]] inline Pairs narrow_and_concat(Sum low, Sum high) {
   if constexpr (sizeof(Sum) == 64)
     return (Pairs)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
   else
@@ -92,7 +92,7 @@ template <int... kElement>
 // Returns the pairs (even[i], odd[i]), rounded to nearest even.
 [[gnu::always_inline]] inline Pairs narrow_pairs(Vector<float> even, Vector<float> odd) {
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
-  const auto halves = std::bit_cast<detail::PairElements>(detail::narrow_both(even, odd));
+  const auto halves = std::bit_cast<detail::PairElements>(detail::narrow_and_concat(even, odd));
   return std::bit_cast<Pairs>(detail::interleave_halves(
       halves, std::make_integer_sequence<int, static_cast<int>(2 * kLanes<float>)>()));
 #else
@@ -104,7 +104,7 @@ template <int... kElement>
 // subnormal elements become zero. Without AVX512-BF16, the result is the same as with store().
 [[gnu::always_inline]] inline void store_operand(BFloat16* target, Vector<float> v) {
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
-  const Pairs both = detail::narrow_both(v, v);
+  const Pairs both = detail::narrow_and_concat(v, v);
   std::memcpy(static_cast<void*>(target), &both, sizeof(both) / 2);
 #else
   store(target, v);

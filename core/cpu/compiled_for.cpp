@@ -8,7 +8,7 @@ namespace {
 // TAPEFORMER_HAS(macro, name) is the set with the extension `name` if the compiler defines `macro` as 1,
 // otherwise the empty set.
 #define TAPEFORMER_TEXT(word) #word
-#define TAPEFORMER_HAS(macro, name) (TAPEFORMER_TEXT(macro)[0] == '1' ? extensions(name) : 0)
+#define TAPEFORMER_HAS(macro, name) (TAPEFORMER_TEXT(macro)[0] == '1' ? make_extension_set(name) : 0)
 
 constexpr ExtensionSet kExtensionsOfCompiler =
     TAPEFORMER_HAS(__SSE3__, "sse3") | TAPEFORMER_HAS(__SSSE3__, "ssse3") |

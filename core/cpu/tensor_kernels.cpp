@@ -88,8 +88,8 @@ void fill_zero(Backend, void* data, int64_t bytes) {
 }
 
 void copy_elements(Backend, const Tensor& to, const Tensor& from) {
-  visit_any(to.dtype(), [&](auto to_tag) {
-    visit_any(from.dtype(), [&](auto from_tag) {
+  visit_dtype(to.dtype(), [&](auto to_tag) {
+    visit_dtype(from.dtype(), [&](auto from_tag) {
       using To = decltype(to_tag);
       using From = decltype(from_tag);
       for_each_row<To, From>(to, from, copy_row<To, From>);
@@ -103,7 +103,7 @@ void fill_elements(Backend, const Tensor& to, double value) {
 }
 
 void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
-  visit_stored("add_from", to.dtype(), [&](auto tag) {
+  visit_floating_dtype("add_from", to.dtype(), [&](auto tag) {
     using T = decltype(tag);
     for_each_row<T, T>(to, from, [&](T* row, const T* added, int64_t columns, int64_t step, int64_t by) {
       add_row(row, added, static_cast<Compute<T>>(scale), columns, step, by);

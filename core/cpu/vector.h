@@ -113,7 +113,7 @@ template <class T>
       v, [](Vector<T> a, Vector<T> b) __attribute__((always_inline)) { return a + b; });
 }
 template <class T>
-[[gnu::always_inline]] inline T max_lanes(Vector<T> v) {
+[[gnu::always_inline]] inline T max_of_lanes(Vector<T> v) {
   return reduce_halves<static_cast<int>(kLanes<T> / 2), T>(
       v, [](Vector<T> a, Vector<T> b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
@@ -127,11 +127,11 @@ template <class T>
   return detail::sum_lanes<double>(v);
 }
 // Returns the maximum of the lanes. The result is unspecified if a lane is NaN.
-[[gnu::always_inline]] inline float largest_lane(Vector<float> v) {
-  return detail::max_lanes<float>(v);
+[[gnu::always_inline]] inline float reduce_max(Vector<float> v) {
+  return detail::max_of_lanes<float>(v);
 }
-[[gnu::always_inline]] inline double largest_lane(Vector<double> v) {
-  return detail::max_lanes<double>(v);
+[[gnu::always_inline]] inline double reduce_max(Vector<double> v) {
+  return detail::max_of_lanes<double>(v);
 }
 
 // Load and store the first min(count, kLanes<T>) elements. A load sets the other lanes to zero.

@@ -16,10 +16,10 @@ class Capture {
  public:
   explicit Capture(CachingAllocator& memory) : memory_(memory), stream_(context().stream) {
     check_status(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    memory_.separate();
+    memory_.begin_separate_cache();
   }
   ~Capture() {
-    if (!ended_) memory_.adopt(memory_.rejoin());
+    if (!ended_) memory_.adopt_cache(memory_.end_separate_cache());
     if (!ended_ && cudaStreamEndCapture(stream_, &graph_) != cudaSuccess) clear_error();
     if (graph_) cudaGraphDestroy(graph_);
   }
@@ -28,7 +28,7 @@ class Capture {
 
   CachingAllocator::Cache end() {
     ended_ = true;
-    CachingAllocator::Cache cache = memory_.rejoin();
+    CachingAllocator::Cache cache = memory_.end_separate_cache();
     check_status(cudaStreamEndCapture(stream_, &graph_));
     return cache;
   }
@@ -58,7 +58,7 @@ struct Graph::Parts {
   }
   ~Parts() {
     if (ready) cudaGraphExecDestroy(ready);
-    device_allocator(device).adopt(std::move(memory));
+    device_allocator(device).adopt_cache(std::move(memory));
   }
 };
 

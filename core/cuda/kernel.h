@@ -195,7 +195,7 @@ struct DropoutFactors {
   explicit DropoutFactors(const DropoutMask& mask)
       : stream(mask.stream),
         offset(mask.offset),
-        threshold(mask.active() ? mask.threshold() : 0),
+        threshold(mask.is_active() ? mask.threshold() : 0),
         scale(static_cast<T>(mask.scale())) {}
   // Returns the multiplier of element i: 0 or 1 / (1 - p).
   __device__ T multiplier(int64_t i) const {

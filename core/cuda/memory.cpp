@@ -25,7 +25,7 @@ class DeviceMemory final : public SystemMemory {
     return block;
   }
   void release(void* block) noexcept override { cudaFree(block); }  // waits for the work that uses the block
-  bool on_host() const override { return emulated(); }
+  bool is_host_memory() const override { return emulated(); }
 
  private:
   Device device_;

@@ -152,8 +152,8 @@ void copy_elements(Backend, const Tensor& to, const Tensor& from) {
     return;
   }
   const Strided layout = layout_of(to.shape(), to.strides(), from.strides());
-  visit_any(to.dtype(), [&](auto to_tag) {
-    visit_any(from.dtype(), [&](auto from_tag) {
+  visit_dtype(to.dtype(), [&](auto to_tag) {
+    visit_dtype(from.dtype(), [&](auto from_tag) {
       using To = decltype(to_tag);
       using From = decltype(from_tag);
       const int64_t bytes = to.numel() * static_cast<int64_t>(sizeof(To)) +
@@ -170,7 +170,7 @@ void copy_elements(Backend, const Tensor& to, const Tensor& from) {
 
 void fill_elements(Backend, const Tensor& to, double value) {
   const Strided layout = layout_of(to.shape(), to.strides(), to.strides());
-  visit_any(to.dtype(), [&](auto tag) {
+  visit_dtype(to.dtype(), [&](auto tag) {
     using T = decltype(tag);
     with_groups<kGroupSize<T>>(layout, to.data<T>(), to.data<T>(), [&](const Strided& grouped, auto group) {
       const int64_t groups = to.numel() / group();
@@ -182,7 +182,7 @@ void fill_elements(Backend, const Tensor& to, double value) {
 
 void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
   const Strided layout = layout_of(to.shape(), to.strides(), from.strides());
-  visit_stored("add_from", to.dtype(), [&](auto tag) {
+  visit_floating_dtype("add_from", to.dtype(), [&](auto tag) {
     using T = decltype(tag);
     const int64_t bytes =
         2 * to.bytes() + distinct_elements(layout, layout.from) * static_cast<int64_t>(sizeof(T));

@@ -46,7 +46,7 @@ int64_t bytes_of_arrays(std::span<const ArgumentBytes> arguments) {
     for (size_t at = 0; at + sizeof(void*) <= argument.size(); at += sizeof(void*)) {
       const void* word = nullptr;
       std::memcpy(&word, argument.data() + at, sizeof(word));
-      if (const LiveBlock block = live_block_at(word); block.bytes > 0) arrays[block.begin] = block.bytes;
+      if (const LiveBlock block = find_live_block(word); block.bytes > 0) arrays[block.begin] = block.bytes;
     }
   int64_t total = 0;
   for (const auto& [begin, bytes] : arrays) total += bytes;

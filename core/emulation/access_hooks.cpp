@@ -24,7 +24,7 @@ extern "C" {
 
 // Constructors of instrumented files call this function.
 void __tsan_init() {
-  tapeformer::note_instrumented_kernels();
+  tapeformer::record_instrumented_kernels();
 }
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}

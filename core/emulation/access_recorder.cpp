@@ -161,7 +161,7 @@ void AccessRecorder::count_global(const Request& request, AccessCounts& counts) 
   counts.sectors += sort_unique(sectors);
   std::sort(addresses.begin(), addresses.begin() + request.count);
   const auto distinct = std::unique(addresses.begin(), addresses.begin() + request.count) - addresses.begin();
-  counts.least_sectors += (distinct * request.lanes[0].width + kSectorBytes - 1) / kSectorBytes;
+  counts.min_sectors += (distinct * request.lanes[0].width + kSectorBytes - 1) / kSectorBytes;
 }
 
 // A device processes 32 accesses of up to 4 bytes, 16 accesses of 8 bytes or 8 accesses of 16 bytes at a
@@ -180,7 +180,7 @@ void AccessRecorder::count_shared(const Request& request, AccessCounts& counts) 
     std::array<int64_t, kBanks> words_of_bank{};
     for (const uint64_t word : words) ++words_of_bank[word % kBanks];
     counts.shared_cycles += *std::max_element(words_of_bank.begin(), words_of_bank.end());
-    ++counts.least_shared_cycles;
+    ++counts.min_shared_cycles;
   }
 }
 

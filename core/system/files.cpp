@@ -106,7 +106,7 @@ std::string read_file(const std::string& path, size_t max_bytes) {
   return text;
 }
 
-std::string temporary_name(const std::string& name) {
+std::string make_temporary_name(const std::string& name) {
   uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
     throw FileError("create a temporary name for", name);
@@ -141,7 +141,7 @@ void replace_file(const std::string& name, std::string_view text) {
   const bool exists = ::stat(name.c_str(), &status) == 0;
   if (exists && (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode) || S_ISFIFO(status.st_mode)))
     return File(name, O_WRONLY).write(text.data(), text.size());
-  const std::string path = exists ? resolved(name) : name, temporary = temporary_name(path);
+  const std::string path = exists ? resolved(name) : name, temporary = make_temporary_name(path);
   bool created = false;
   try {
     File file(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);

@@ -59,8 +59,8 @@ File open_regular_file(const std::string& path);
 // Returns the contents of a regular file. Throws FileError if the file has more than `max_bytes`.
 std::string read_file(const std::string& path, size_t max_bytes = SIZE_MAX);
 // Returns an unpredictable hidden name, in the same folder, for a temporary file that will replace `name`.
-std::string temporary_name(const std::string& name);
-// Returns whether `name` has the form of a result of temporary_name.
+std::string make_temporary_name(const std::string& name);
+// Returns whether `name` has the form of a result of make_temporary_name.
 bool is_temporary_name(std::string_view name);
 // Makes renames and new entries in a folder durable.
 void sync_folder(const std::string& path);

@@ -29,23 +29,23 @@ File open_at(const File& folder, const std::string& path, const std::string& nam
 Folder::Folder(const std::string& path) : handle_(path.empty() ? "." : path, O_RDONLY | O_DIRECTORY) {}
 
 Folder Folder::open_folder(const std::string& name) const {
-  const Kind kind = kind_of(name);
+  const Kind kind = get_entry_kind(name);
   if (kind == Kind::link)
-    throw FileError("open", path_of(name), ELOOP, "it is a symbolic link, expected a folder");
-  return Folder(open_at(handle_, path_of(name), name, O_RDONLY | O_DIRECTORY));
+    throw FileError("open", make_entry_path(name), ELOOP, "it is a symbolic link, expected a folder");
+  return Folder(open_at(handle_, make_entry_path(name), name, O_RDONLY | O_DIRECTORY));
 }
 
 Folder Folder::create_folder(const std::string& name) const {
   if (::mkdirat(handle_.descriptor(), name.c_str(), kFolderMode) != 0)
-    throw FileError("create", path_of(name));
+    throw FileError("create", make_entry_path(name));
   return open_folder(name);
 }
 
-Folder::Kind Folder::kind_of(const std::string& name) const {
+Folder::Kind Folder::get_entry_kind(const std::string& name) const {
   struct stat status {};
   if (::fstatat(handle_.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT) return Kind::none;
-    throw FileError("stat", path_of(name));
+    throw FileError("stat", make_entry_path(name));
   }
   if (S_ISREG(status.st_mode)) return Kind::file;
   if (S_ISDIR(status.st_mode)) return Kind::folder;
@@ -53,11 +53,11 @@ Folder::Kind Folder::kind_of(const std::string& name) const {
 }
 
 File Folder::create_file(const std::string& name) const {
-  return open_at(handle_, path_of(name), name, O_WRONLY | O_CREAT | O_EXCL);
+  return open_at(handle_, make_entry_path(name), name, O_WRONLY | O_CREAT | O_EXCL);
 }
 
 File Folder::open_file(const std::string& name, int flags) const {
-  File file = open_at(handle_, path_of(name), name, flags | O_NONBLOCK);
+  File file = open_at(handle_, make_entry_path(name), name, flags | O_NONBLOCK);
   file.size();
   return file;
 }
@@ -69,21 +69,21 @@ void Folder::write(const std::string& name, std::string_view text) const {
 }
 
 void Folder::replace(const std::string& name, std::string_view text) const {
-  const std::string temporary = temporary_name(name);
+  const std::string temporary = make_temporary_name(name);
   try {
     write(temporary, text);
     rename(temporary, name);
   } catch (const FileError& error) {
     ::unlinkat(handle_.descriptor(), temporary.c_str(), 0);
-    throw FileError("write", path_of(name), error.reason());
+    throw FileError("write", make_entry_path(name), error.reason());
   }
   sync();
 }
 
 void Folder::replace_link(const std::string& name, const std::string& target) const {
-  const std::string temporary = temporary_name(name);
+  const std::string temporary = make_temporary_name(name);
   if (::symlinkat(target.c_str(), handle_.descriptor(), temporary.c_str()) != 0)
-    throw FileError("link", path_of(name));
+    throw FileError("link", make_entry_path(name));
   try {
     rename(temporary, name);
   } catch (const FileError&) {
@@ -95,23 +95,23 @@ void Folder::replace_link(const std::string& name, const std::string& target) co
 
 void Folder::rename(const std::string& from, const std::string& to) const {
   if (::renameat(handle_.descriptor(), from.c_str(), handle_.descriptor(), to.c_str()) != 0)
-    throw FileError("rename " + path_of(from) + " to", path_of(to));
+    throw FileError("rename " + make_entry_path(from) + " to", make_entry_path(to));
 }
 
 void Folder::exchange(const std::string& a, const std::string& b) const {
   // The C library of older systems has no renameat2().
   const int folder = handle_.descriptor();
   if (::syscall(SYS_renameat2, folder, a.c_str(), folder, b.c_str(), RENAME_EXCHANGE) != 0)
-    throw FileError("exchange " + path_of(a) + " with", path_of(b));
+    throw FileError("exchange " + make_entry_path(a) + " with", make_entry_path(b));
 }
 
 void Folder::remove(const std::string& name) const {
-  if (kind_of(name) == Kind::folder) {
+  if (get_entry_kind(name) == Kind::folder) {
     std::error_code error;
-    std::filesystem::remove_all(path_of(name), error);
-    if (error) throw FileError("remove", path_of(name), error.value());
+    std::filesystem::remove_all(make_entry_path(name), error);
+    if (error) throw FileError("remove", make_entry_path(name), error.value());
   } else if (::unlinkat(handle_.descriptor(), name.c_str(), 0) != 0 && errno != ENOENT) {
-    throw FileError("remove", path_of(name));
+    throw FileError("remove", make_entry_path(name));
   }
 }
 

@@ -22,11 +22,11 @@ class Folder {
   Folder create_folder(const std::string& name) const;
 
   const std::string& path() const { return handle_.path(); }
-  std::string path_of(const std::string& name) const {
+  std::string make_entry_path(const std::string& name) const {
     return path() + (path().ends_with('/') ? "" : "/") + name;
   }
   // Returns the kind of an entry; Kind::none if there is no such entry.
-  Kind kind_of(const std::string& name) const;
+  Kind get_entry_kind(const std::string& name) const;
 
   // Creates a file for writing. Throws if the entry exists.
   File create_file(const std::string& name) const;

@@ -39,7 +39,7 @@ std::string format_extensions(ExtensionSet set) {
   return names;
 }
 
-BuildInfo build_info() {
+BuildInfo get_build_info() {
 #ifdef __clang__
   const std::string compiler = "clang " __clang_version__;
 #else
@@ -51,13 +51,13 @@ BuildInfo build_info() {
   info.build_type = type.empty() ? "none" : type;
   info.compiler = compiler;
   info.kernels = cpu::kCompiledArchitecture;
-  info.kernel_choices = TAPEFORMER_ARCHITECTURES;
+  info.kernel_architectures = TAPEFORMER_ARCHITECTURES;
   info.instruction_set = format_extensions(cpu::kCompiledExtensions);
   info.vector_bytes = cpu::kCompiledVectorBytes;
   return info;
 }
 
-BlasInfo blas_info() {
+BlasInfo get_blas_info() {
   const int parallel = openblas_get_parallel();
   return {openblas_get_config(), openblas_get_corename(),
           parallel == OPENBLAS_OPENMP   ? "openmp"
@@ -71,7 +71,8 @@ std::string make_blas_hint() {
                                           "Steamroller", "Piledriver", "Bulldozer",
                                           "Sandybridge", "Nehalem",    "Prescott"};
   const std::string kernels = openblas_get_corename();
-  if ((extensions("avx512f avx512bw avx512cd avx512dq avx512vl") & ~detect_processor_extensions()) != 0)
+  if ((make_extension_set("avx512f avx512bw avx512cd avx512dq avx512vl") & ~detect_processor_extensions()) !=
+      0)
     return "";
   if (std::find(std::begin(kNarrow), std::end(kNarrow), kernels) == std::end(kNarrow)) return "";
   const char* const variable = std::getenv("OPENBLAS_CORETYPE");
@@ -80,17 +81,17 @@ std::string make_blas_hint() {
                    : "set the environment variable OPENBLAS_CORETYPE=SkylakeX");
 }
 
-MachineInfo machine_info() {
+MachineInfo get_machine_info() {
   MachineInfo info;
   info.processor = value_of("/proc/cpuinfo", "model name");
   info.processors = omp_get_num_procs();
   info.instruction_set = format_extensions(detect_processor_extensions());
   info.memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  info.available_memory = available_memory();
+  info.available_memory = get_available_memory();
   return info;
 }
 
-int64_t peak_resident_bytes() {
+int64_t get_peak_resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} * 1024;

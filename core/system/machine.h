@@ -11,11 +11,11 @@ struct BuildInfo {
   std::string version, build_type, compiler;
   std::string kernels;  // value of -march for the CPU kernels
   // Values of -march of all copies of the kernels, separated by blanks; empty if there is one copy.
-  std::string kernel_choices;
+  std::string kernel_architectures;
   std::string instruction_set;  // extensions that the compiler may use in the kernels: "avx2 fma …"
   int vector_bytes = 0;         // length of the vectors in the kernels, in bytes
 };
-BuildInfo build_info();
+BuildInfo get_build_info();
 
 struct BlasInfo {
   std::string config;     // name, version and build options as reported by OpenBLAS
@@ -24,9 +24,9 @@ struct BlasInfo {
   int threads = 0;
   // Returns true for the OpenMP build of OpenBLAS, which shares its thread pool with this library. Other
   // builds start a second pool that competes for the cores.
-  bool shares_threads() const { return threading == "openmp"; }
+  bool shares_thread_pool() const { return threading == "openmp"; }
 };
-BlasInfo blas_info();
+BlasInfo get_blas_info();
 
 // Returns a hint if OpenBLAS uses kernels for AVX2 or less on a processor with AVX-512, otherwise "". The
 // environment variable OPENBLAS_CORETYPE selects the kernels. OpenBLAS reads this variable when the program
@@ -39,9 +39,9 @@ struct MachineInfo {
   std::string instruction_set;               // extensions of the processor: "avx2 avx512f amx_int8 …"
   int64_t memory = 0, available_memory = 0;  // in bytes
 };
-MachineInfo machine_info();
+MachineInfo get_machine_info();
 
 // Returns the peak resident memory of this process in bytes.
-int64_t peak_resident_bytes();
+int64_t get_peak_resident_bytes();
 
 }  // namespace tapeformer

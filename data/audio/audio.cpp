@@ -88,7 +88,7 @@ int64_t wav_bytes(const std::filesystem::path& path) {
   for (int i = 0; i < kMaxChunks && at + chunk.size() <= file.size(); ++i) {
     file.read_at(chunk.data(), chunk.size(), at);
     const int64_t size = little_endian(chunk.data() + 4);
-    if (as_text(chunk, 4) == "data")
+    if (view_as_text(chunk, 4) == "data")
       return size == 0 || size == 0xFFFFFFFF ? 0 : static_cast<int64_t>(at + chunk.size()) + size;
     at += chunk.size() + static_cast<size_t>(size + size % 2);
   }
@@ -99,7 +99,7 @@ int64_t wav_bytes(const std::filesystem::path& path) {
 // with the size of the file, because libsndfile does not report truncated files of these types. Returns 0 for
 // other files and if the header has no size, and -1 if the size is invalid.
 int64_t bytes_in_header(const std::filesystem::path& path, const Bytes& bytes) {
-  const std::string_view header = as_text(bytes, bytes.size());
+  const std::string_view header = view_as_text(bytes, bytes.size());
   if (header.starts_with("NIST_1A")) return sphere_bytes(header);
   return header.starts_with("RIFF") ? wav_bytes(path) : 0;
 }
@@ -110,7 +110,7 @@ bool has_last_ogg_page(const std::filesystem::path& path) {
   const File file(path.string(), O_RDONLY);
   Bytes bytes(std::min(file.size(), kMaxOggPageBytes));
   file.read_at(bytes.data(), bytes.size(), file.size() - bytes.size());
-  const std::string_view text = as_text(bytes, bytes.size());
+  const std::string_view text = view_as_text(bytes, bytes.size());
   const size_t page = text.rfind("OggS");
   return page != std::string_view::npos && page + 6 <= text.size() && (bytes[page + 5] & 4);
 }
@@ -123,7 +123,7 @@ void check_length(const std::filesystem::path& path, const Bytes& header) {
     throw DataError(concat_text(path.string(), ": truncated: the header says ",
                                 expected < 0 ? "more than a file can contain" : std::to_string(expected),
                                 " bytes, found ", found));
-  if (as_text(header, header.size()).starts_with("OggS") && !has_last_ogg_page(path))
+  if (view_as_text(header, header.size()).starts_with("OggS") && !has_last_ogg_page(path))
     throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
 }
 
@@ -171,7 +171,7 @@ void check_format(const std::string& name, const SF_INFO& info) {
 Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
   require_regular_file(path);
   const Bytes header = first_bytes(path);
-  const std::string_view text = as_text(header, header.size());
+  const std::string_view text = view_as_text(header, header.size());
   if (text.starts_with("NIST_1A") && sphere_field(text, "sample_coding").find("shorten") != std::string::npos)
     throw DataError(
         path.string() +
@@ -272,7 +272,7 @@ void AudioStream::check_limit(int64_t samples) const {
 std::span<const float> AudioStream::next() {
   const auto channels = static_cast<size_t>(source_->info.channels);
   samples_.clear();
-  while (samples_.empty() && !ended_) {
+  while (samples_.empty() && !has_ended_) {
     const int64_t wanted = std::min(static_cast<int64_t>(frames_.size() / channels), last_ - position_);
     const sf_count_t got = sf_readf_float(source_->sound.get(), frames_.data(), wanted);
     position_ += got;
@@ -285,8 +285,8 @@ std::span<const float> AudioStream::next() {
       for (size_t i = 0; i < static_cast<size_t>(got); ++i) frames_[i] = frames_[i * channels + channel];
     }
     resampler_->push({frames_.data(), static_cast<size_t>(got)}, samples_);
-    ended_ = got < wanted || position_ == last_;
-    if (ended_) resampler_->finish(samples_);
+    has_ended_ = got < wanted || position_ == last_;
+    if (has_ended_) resampler_->finish(samples_);
   }
   return samples_;
 }

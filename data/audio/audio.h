@@ -21,7 +21,7 @@ namespace tapeformer {
 
 struct AudioInfo {
   int64_t rate = 0;  // samples per second
-  int64_t channels = 0;
+  int64_t channel_count = 0;
   int64_t sample_count = 0;  // number of samples per channel
 };
 
@@ -82,7 +82,7 @@ class AudioStream {
   std::vector<float> frames_;   // block of the file, with all channels
   std::vector<float> samples_;  // one channel at the requested rate
   int64_t rate_ = 0, position_ = 0, last_ = 0;
-  bool ended_ = false;
+  bool has_ended_ = false;
 };
 
 // Writes a WAV file with one channel of 16-bit samples. Clips samples to [-1, 1). Throws DataError if the

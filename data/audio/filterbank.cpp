@@ -189,7 +189,7 @@ Filterbank::Filterbank(Filterbank&&) noexcept = default;
 Filterbank& Filterbank::operator=(Filterbank&&) noexcept = default;
 Filterbank::~Filterbank() = default;
 
-int64_t Filterbank::frames(int64_t samples) const {
+int64_t Filterbank::count_frames(int64_t samples) const {
   if (!options_.snip_edges) return (samples + tables_->shift / 2) / tables_->shift;
   return samples < tables_->length ? 0 : 1 + (samples - tables_->length) / tables_->shift;
 }
@@ -228,14 +228,14 @@ float dot(const float* a, const float* b, int64_t count) {
 
 }  // namespace
 
-int64_t Filterbank::first_sample(int64_t frame) const {
+int64_t Filterbank::find_first_sample(int64_t frame) const {
   const int64_t centred = options_.snip_edges ? 0 : tables_->shift / 2 - tables_->length / 2;
   return frame * tables_->shift + centred;
 }
 
 Tensor Filterbank::compute(std::span<const float> samples, const RandomStream& noise) const {
   const auto count = static_cast<int64_t>(samples.size());
-  return compute_frames({samples.data(), 0, count}, 0, frames(count), noise);
+  return compute_frames({samples.data(), 0, count}, 0, count_frames(count), noise);
 }
 
 Tensor Filterbank::compute_frames(const Signal& signal, int64_t begin, int64_t end,
@@ -251,7 +251,7 @@ Tensor Filterbank::compute_frames(const Signal& signal, int64_t begin, int64_t e
   float* y = frame.data();
   for (int64_t t = begin; t < end; ++t) {
     float* out = features.data<float>() + (t - begin) * options_.dims();
-    extract(signal.samples, signal.first, signal.count, first_sample(t), tables.length, x);
+    extract(signal.samples, signal.first, signal.count, find_first_sample(t), tables.length, x);
     if (options_.dither > 0) add_noise(x, tables.length, static_cast<float>(options_.dither), noise, t);
     const float mean = sum_of(x, tables.length) / static_cast<float>(tables.length);
 #pragma omp simd
@@ -279,25 +279,25 @@ FilterbankStream::FilterbankStream(const Filterbank& filterbank, const RandomStr
 Tensor FilterbankStream::push(std::span<const float> samples) {
   buffer_.insert(buffer_.end(), samples.begin(), samples.end());
   const int64_t length = filterbank_.options().frame_length();
-  int64_t end = next_;
-  while (filterbank_.first_sample(end) + length <= this->samples()) ++end;
+  int64_t end = next_frame_;
+  while (filterbank_.find_first_sample(end) + length <= this->sample_count()) ++end;
   return compute_until(end);
 }
 
 Tensor FilterbankStream::finish() {
-  return compute_until(filterbank_.frames(samples()));
+  return compute_until(filterbank_.count_frames(sample_count()));
 }
 
 Tensor FilterbankStream::compute_until(int64_t end) {
-  const Tensor result =
-      filterbank_.compute_frames({buffer_.data(), first_, samples()}, next_, std::max(next_, end), noise_);
-  next_ = std::max(next_, end);
+  const Tensor result = filterbank_.compute_frames({buffer_.data(), buffer_start_, sample_count()},
+                                                   next_frame_, std::max(next_frame_, end), noise_);
+  next_frame_ = std::max(next_frame_, end);
   // Keeps two frames of samples, because the last frames may mirror these samples at the end of the signal.
-  const int64_t kept =
-      std::min(filterbank_.first_sample(next_), samples() - 2 * filterbank_.options().frame_length());
-  if (const int64_t drop = std::max<int64_t>(0, kept - first_); drop > 0) {
+  const int64_t kept = std::min(filterbank_.find_first_sample(next_frame_),
+                                sample_count() - 2 * filterbank_.options().frame_length());
+  if (const int64_t drop = std::max<int64_t>(0, kept - buffer_start_); drop > 0) {
     buffer_.erase(buffer_.begin(), buffer_.begin() + drop);
-    first_ += drop;
+    buffer_start_ += drop;
   }
   return result;
 }

@@ -45,7 +45,7 @@ class Filterbank {
   const FilterbankOptions& options() const { return options_; }
   // Returns the number of frames of a signal. With snip_edges, returns 0 for signals that are shorter than a
   // frame. Without snip_edges, returns 0 for signals that are shorter than about half of frame_shift().
-  int64_t frames(int64_t samples) const;
+  int64_t count_frames(int64_t sample_count) const;
   // Returns the features of samples in [-1, 1), (frames, dims) float32 on the CPU. With dither, the noise of
   // frame t comes from the blocks t * n to (t + 1) * n - 1 of the random stream, where n =
   // ceil(frame_length() / 4).
@@ -60,7 +60,7 @@ class Filterbank {
     int64_t first, count;
   };
   // Returns the first sample of a frame, which is negative if the frame begins before the signal.
-  int64_t first_sample(int64_t frame) const;
+  int64_t find_first_sample(int64_t frame) const;
   Tensor compute_frames(const Signal& signal, int64_t begin, int64_t end, const RandomStream& noise) const;
 
   FilterbankOptions options_;
@@ -79,16 +79,16 @@ class FilterbankStream {
   // Returns the remaining frames after the last samples.
   Tensor finish();
   // Returns the number of samples so far.
-  int64_t samples() const { return first_ + static_cast<int64_t>(buffer_.size()); }
+  int64_t sample_count() const { return buffer_start_ + static_cast<int64_t>(buffer_.size()); }
 
  private:
   Tensor compute_until(int64_t end);
 
   const Filterbank& filterbank_;
   RandomStream noise_;
-  std::vector<float> buffer_;  // samples from index first_
-  int64_t first_ = 0;
-  int64_t next_ = 0;  // index of the next frame
+  std::vector<float> buffer_;  // samples from index buffer_start_
+  int64_t buffer_start_ = 0;
+  int64_t next_frame_ = 0;  // index of the next frame
 };
 
 }  // namespace tapeformer

@@ -18,7 +18,7 @@ struct DatasetInfo {
   int64_t vocabulary = 0;                       // tokens are in [0, vocabulary)
   int64_t length = 0;                           // number of predictions per example: number of tokens - 1
   int64_t height = 0, width = 0, channels = 0;  // 0 if the examples are not images
-  int64_t features = 0;                         // size of a vector, for sets of vectors; 0 for tokens
+  int64_t feature_count = 0;                    // size of a vector, for sets of vectors; 0 for tokens
 
   bool operator==(const DatasetInfo&) const = default;
 };

@@ -29,7 +29,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
   const std::string set = dataset_->info().name + " " + dataset_->info().split;
   if (batch < 1) throw ConfigError(concat_text("batch size ", batch, ", expected at least 1"));
   if (size < 1) throw ConfigError(concat_text(set, " has no examples"));
-  if (draws_examples()) {
+  if (draws_examples_at_random()) {
     batches_per_epoch_ = std::max<int64_t>(1, size / dataset_->overlap() / batch);
     return;
   }
@@ -41,7 +41,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
 
 std::vector<int64_t> Loader::indices_at(int64_t step) const {
   check(step >= 0, "Loader", "step ", step, " is negative");
-  if (draws_examples()) return draw_indices(step);
+  if (draws_examples_at_random()) return draw_indices(step);
   if (options_.use_streams)
     return compute_stream_indices(dataset_->size(), options_.batch_size, step % batches_per_epoch_);
   const int64_t first = step % batches_per_epoch_ * options_.batch_size;
@@ -51,7 +51,7 @@ std::vector<int64_t> Loader::indices_at(int64_t step) const {
     std::iota(indices.begin(), indices.end(), first);
     return indices;
   }
-  const Order order = epoch_permutation(step / batches_per_epoch_);
+  const Order order = get_epoch_permutation(step / batches_per_epoch_);
   std::copy_n(order->begin() + first, count, indices.begin());
   return indices;
 }
@@ -64,14 +64,14 @@ std::vector<int64_t> Loader::draw_indices(int64_t step) const {
   return indices;
 }
 
-Loader::Order Loader::epoch_permutation(int64_t epoch) const {
+Loader::Order Loader::get_epoch_permutation(int64_t epoch) const {
   const std::lock_guard lock(mutex_);
-  if (epoch != kept_epoch_) {
-    kept_order_ =
+  if (epoch != cached_epoch_) {
+    cached_order_ =
         std::make_shared<const std::vector<int64_t>>(shuffle_epoch(options_.seed, epoch, dataset_->size()));
-    kept_epoch_ = epoch;
+    cached_epoch_ = epoch;
   }
-  return kept_order_;
+  return cached_order_;
 }
 
 }  // namespace tapeformer

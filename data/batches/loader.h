@@ -59,17 +59,19 @@ class Loader {
 
  private:
   using Order = std::shared_ptr<const std::vector<int64_t>>;
-  Order epoch_permutation(int64_t epoch) const;
-  bool draws_examples() const { return options_.shuffle && !options_.use_streams && dataset_->overlap() > 1; }
+  Order get_epoch_permutation(int64_t epoch) const;
+  bool draws_examples_at_random() const {
+    return options_.shuffle && !options_.use_streams && dataset_->overlap() > 1;
+  }
   // Draws the examples of a step independently of other steps, so that large data sets need no permutation.
   std::vector<int64_t> draw_indices(int64_t step) const;
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;
   int64_t batches_per_epoch_;
-  mutable std::mutex mutex_;         // guards kept_epoch_ and kept_order_
-  mutable int64_t kept_epoch_ = -1;  // epoch whose order is in kept_order_
-  mutable Order kept_order_;
+  mutable std::mutex mutex_;           // guards cached_epoch_ and cached_order_
+  mutable int64_t cached_epoch_ = -1;  // epoch whose order is in cached_order_
+  mutable Order cached_order_;
 };
 
 // The batches of a loader, prepared in a separate thread.

@@ -34,7 +34,7 @@ class PrefetchQueue {
   // the last complete item throw the same exception.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
-    condition_.wait(lock, [&] { return !ready_.empty() || done_; });
+    condition_.wait(lock, [&] { return !ready_.empty() || is_done_; });
     if (ready_.empty()) {
       if (failure_) std::rethrow_exception(failure_);
       return std::nullopt;
@@ -66,16 +66,16 @@ class PrefetchQueue {
     }
     const std::lock_guard lock(mutex_);
     failure_ = failure;
-    done_ = true;
+    is_done_ = true;
     condition_.notify_all();
   }
 
   std::function<T(int64_t)> make_item_;
   size_t depth_;
-  std::mutex mutex_;  // guards ready_, failure_ and done_
+  std::mutex mutex_;  // guards ready_, failure_ and is_done_
   std::deque<T> ready_;
   std::exception_ptr failure_;
-  bool done_ = false;
+  bool is_done_ = false;
   std::condition_variable_any condition_;
   std::jthread thread_;  // declared last, so that it is destroyed first
 };

@@ -9,7 +9,7 @@ constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij
 
 }  // namespace
 
-std::string to_base64(std::string_view data) {
+std::string encode_base64(std::string_view data) {
   std::string text;
   for (size_t at = 0; at < data.size(); at += 3) {
     uint32_t bits = 0;
@@ -21,7 +21,7 @@ std::string to_base64(std::string_view data) {
   return text;
 }
 
-std::optional<std::string> from_base64(std::string_view text) {
+std::optional<std::string> decode_base64(std::string_view text) {
   if (text.size() % 4 != 0) return std::nullopt;
   size_t padding = 0;
   while (padding < 2 && text.ends_with('=')) {

@@ -7,8 +7,8 @@
 
 namespace tapeformer {
 
-std::string to_base64(std::string_view data);
+std::string encode_base64(std::string_view data);
 // Returns the data, or std::nullopt if the text is not Base64 with padding.
-std::optional<std::string> from_base64(std::string_view text);
+std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace tapeformer

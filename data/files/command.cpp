@@ -142,7 +142,7 @@ std::filesystem::path CommandOutput::path() const {
 
 std::string CommandOutput::text() const {
   const Bytes bytes = read_bytes(path(), int64_t{1} << 31);
-  return std::string(as_text(bytes, bytes.size()));
+  return std::string(view_as_text(bytes, bytes.size()));
 }
 
 }  // namespace tapeformer

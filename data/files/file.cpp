@@ -30,7 +30,7 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-bool has_entry(const fs::path& path) {
+bool path_exists(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path, ignored));
 }

@@ -11,7 +11,7 @@ namespace tapeformer {
 using Bytes = std::vector<uint8_t>;
 
 // Returns the first `size` bytes as text, for example for write() and replace_file() of core/system/files.h.
-inline std::string_view as_text(const Bytes& bytes, size_t size) {
+inline std::string_view view_as_text(const Bytes& bytes, size_t size) {
   return {reinterpret_cast<const char*>(bytes.data()), size};
 }
 
@@ -24,7 +24,7 @@ Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes);
 bool is_folder(const std::filesystem::path& path);
 
 // Returns whether the path exists. Returns true for a link without a target.
-bool has_entry(const std::filesystem::path& path);
+bool path_exists(const std::filesystem::path& path);
 
 // Returns the entries of a folder, sorted. Throws DataError with the path if the folder cannot be read.
 std::vector<std::filesystem::directory_entry> list_folder(const std::filesystem::path& folder);

@@ -139,7 +139,7 @@ Bytes read_unpacked_prefix(const std::filesystem::path& path, int64_t count) {
   return bytes;
 }
 
-Digest digest_unpacked(const std::filesystem::path& path) {
+Digest compute_unpacked_digest(const std::filesystem::path& path) {
   UnpackedFile reader(path);
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   if (!hash || EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) != 1)

@@ -43,6 +43,6 @@ struct Digest {
   std::string to_string() const;  // for example "10 bytes with SHA-256 0123…"
 };
 // Returns the digest of the unpacked contents of a plain or gzip file.
-Digest digest_unpacked(const std::filesystem::path& path);
+Digest compute_unpacked_digest(const std::filesystem::path& path);
 
 }  // namespace tapeformer

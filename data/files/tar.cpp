@@ -48,17 +48,17 @@ int64_t checksum(const Block& block) {
 }  // namespace
 
 TarReader::TarReader(const std::filesystem::path& archive, int64_t max_bytes)
-    : archive_(archive.string()), file_(archive), budget_(max_bytes) {}
+    : archive_(archive.string()), file_(archive), remaining_bytes_(max_bytes) {}
 
 void TarReader::read_block(uint8_t* out) {
-  budget_ -= kBlock;
-  if (budget_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
+  remaining_bytes_ -= kBlock;
+  if (remaining_bytes_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
   if (file_.read(out, kBlock) != kBlock) throw DataError(archive_ + ": the tar archive ends early");
 }
 
-void TarReader::skip(int64_t bytes) {
-  budget_ -= bytes;
-  if (budget_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
+void TarReader::skip_bytes(int64_t bytes) {
+  remaining_bytes_ -= bytes;
+  if (remaining_bytes_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
   std::array<uint8_t, 1 << 14> ignored;
   while (bytes > 0) {
     const auto wanted = std::min<int64_t>(bytes, ignored.size());
@@ -70,15 +70,15 @@ void TarReader::skip(int64_t bytes) {
 
 std::optional<TarMember> TarReader::next() {
   for (Block block;;) {
-    skip(unread_ + padding_);
-    unread_ = padding_ = 0;
+    skip_bytes(unread_bytes_ + padding_bytes_);
+    unread_bytes_ = padding_bytes_ = 0;
     read_block(block.data());
     if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) return std::nullopt;
     const int64_t bytes = number_field(block, kSize);
     if (number_field(block, kChecksum) != checksum(block) || bytes < 0)
       throw DataError(archive_ + ": is not a tar archive, or is damaged");
-    unread_ = bytes;
-    padding_ = (kBlock - bytes % kBlock) % kBlock;
+    unread_bytes_ = bytes;
+    padding_bytes_ = (kBlock - bytes % kBlock) % kBlock;
     const char type = static_cast<char>(block[kType]);
     const std::string path = text_field(block, kName);
     if (type == '0' || type == '\0') return TarMember{path.substr(path.rfind('/') + 1), bytes};
@@ -86,11 +86,11 @@ std::optional<TarMember> TarReader::next() {
 }
 
 size_t TarReader::read(uint8_t* out, size_t count) {
-  const size_t wanted = std::min(count, static_cast<size_t>(unread_));
+  const size_t wanted = std::min(count, static_cast<size_t>(unread_bytes_));
   if (file_.read(out, wanted) != wanted) throw DataError(archive_ + ": the tar archive ends early");
-  unread_ -= static_cast<int64_t>(wanted);
-  budget_ -= static_cast<int64_t>(wanted);
-  if (budget_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
+  unread_bytes_ -= static_cast<int64_t>(wanted);
+  remaining_bytes_ -= static_cast<int64_t>(wanted);
+  if (remaining_bytes_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
   return wanted;
 }
 

@@ -30,13 +30,13 @@ class TarReader {
 
  private:
   void read_block(uint8_t* out);
-  void skip(int64_t bytes);
+  void skip_bytes(int64_t bytes);
 
   std::string archive_;
   UnpackedFile file_;
-  int64_t budget_;       // number of bytes that may still be unpacked
-  int64_t unread_ = 0;   // unread bytes of the current file
-  int64_t padding_ = 0;  // bytes between the end of the current file and the next block
+  int64_t remaining_bytes_;    // number of bytes that may still be unpacked
+  int64_t unread_bytes_ = 0;   // unread bytes of the current file
+  int64_t padding_bytes_ = 0;  // bytes between the end of the current file and the next block
 };
 
 }  // namespace tapeformer

@@ -38,11 +38,11 @@ Words split_words(const std::string& text);
 std::string join_words(const Words& words);
 
 // Converts ASCII letters to lower case.
-std::string lower_case(std::string text);
+std::string to_lower_case(std::string text);
 
 // Converts a UTF-8 text to lower case, according to the C library's Unicode tables. If the text is not valid
 // UTF-8, converts only ASCII letters.
-std::string lower_case_utf8(const std::string& text);
+std::string to_lower_case_utf8(const std::string& text);
 
 // Converts the whole text to a number. Throws DataError with the location of the line if the text is not a
 // finite number.

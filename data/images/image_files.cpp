@@ -39,9 +39,9 @@ class IdxImageFiles : public ImageFiles {
     channels = 1;
   }
 
-  int64_t count(ImagePart part) const override { return pair(part).shape[0]; }
+  int64_t count_images(ImagePart part) const override { return pair(part).shape[0]; }
 
-  LabelledPixels read(ImagePart part, int64_t first, int64_t last) const override {
+  LabelledPixels read_images(ImagePart part, int64_t first, int64_t last) const override {
     const Pair& files = pair(part);
     const Tensor images = read_idx(files.images, 3);
     const Tensor labels = read_idx(files.labels, 1);
@@ -90,11 +90,11 @@ class CifarImageFiles : public ImageFiles {
     test_.push_back(require_file(folder, "test_batch.bin"));
   }
 
-  int64_t count(ImagePart part) const override {
+  int64_t count_images(ImagePart part) const override {
     return static_cast<int64_t>(files(part).size()) * kRecordsPerFile;
   }
 
-  LabelledPixels read(ImagePart part, int64_t first, int64_t last) const override {
+  LabelledPixels read_images(ImagePart part, int64_t first, int64_t last) const override {
     LabelledPixels out{Tensor::empty({last - first, 3 * kPlane}, DType::uint8),
                        Tensor::empty({last - first}, DType::int64)};
     for (size_t file = 0; file < files(part).size(); ++file) {

@@ -28,9 +28,9 @@ class ImageFiles {
   virtual ~ImageFiles() = default;
 
   // Returns the number of images of a part.
-  virtual int64_t count(ImagePart part) const = 0;
+  virtual int64_t count_images(ImagePart part) const = 0;
   // Returns the images [first, last) of a part.
-  virtual LabelledPixels read(ImagePart part, int64_t first, int64_t last) const = 0;
+  virtual LabelledPixels read_images(ImagePart part, int64_t first, int64_t last) const = 0;
 
   int64_t height = 0, width = 0, channels = 0;
 };

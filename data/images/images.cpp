@@ -70,14 +70,14 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
       "a data set of images");
   const std::filesystem::path folder = require_set(known, options.data_dir);
   const auto files = open_image_files(known, folder);
-  const int64_t train = files->count(ImagePart::train), test = files->count(ImagePart::test);
+  const int64_t train = files->count_images(ImagePart::train), test = files->count_images(ImagePart::test);
   const SplitRange range = range_of(name, split, train, test, options);
   check_downscale(name, files->height, files->width, options.downscale);
   const int64_t count = range.last - range.first;
   if (count < 1) throw DataError(concat_text(folder.string(), ": ", name, " has no ", split, " examples"));
 
-  LabelledPixels read = files->read(range.part, range.first, range.last);
-  const bool grey = options.grey && files->channels == 3;
+  LabelledPixels read = files->read_images(range.part, range.first, range.last);
+  const bool grey = options.use_grey && files->channels == 3;
   const int64_t k = options.downscale, channels = grey ? 1 : files->channels;
   if (grey) read.pixels = convert_images_to_grey(read.pixels);
   ImageSet set{downscale_images(read.pixels, files->height, files->width, channels, k),

@@ -17,7 +17,7 @@ struct ImageOptions {
   std::string data_dir;    // data directory (data/sets/directory.h), or empty
   int64_t validation = 0;  // number of training examples to hold out, from the end
   int64_t limit = 0;       // maximum number of examples, from the start of the split; 0: all
-  bool grey = false;       // converts RGB images to grey images, before `downscale`
+  bool use_grey = false;   // converts RGB images to grey images, before `downscale`
   int64_t downscale = 1;   // averages blocks of downscale x downscale pixels
 };
 

@@ -93,7 +93,7 @@ bool is_picture_name(const std::filesystem::path& path) {
 
 Tensor read_picture(const std::filesystem::path& path) {
   const Bytes bytes = read_bytes(path, kMaxPictureBytes);
-  const std::string_view text = as_text(bytes, bytes.size());
+  const std::string_view text = view_as_text(bytes, bytes.size());
   const std::string name = path.string();
   if (text.starts_with(kPngStart)) {
     refuse_animation(bytes, name);

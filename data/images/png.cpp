@@ -50,7 +50,7 @@ void write_png(const std::filesystem::path& path, const Tensor& image) {
   Bytes bytes(size);
   if (!png_image_write_to_memory(&png.image, bytes.data(), &size, 0, image.raw(), 0, nullptr))
     throw std::runtime_error(concat_text("cannot write ", path.string(), ": ", png.image.message));
-  replace_file(path.string(), as_text(bytes, size));
+  replace_file(path.string(), view_as_text(bytes, size));
 }
 
 Tensor read_png(const std::filesystem::path& path) {

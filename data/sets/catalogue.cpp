@@ -183,7 +183,7 @@ std::span<const CatalogueEntry> list_catalogue() {
   return kSets;
 }
 
-std::vector<std::string> list_set_names(const SetFilter& filter) {
+std::vector<std::string> list_set_names(const CatalogueFilter& filter) {
   std::vector<std::string> names;
   for (const CatalogueEntry& set : kSets)
     if (!filter || filter(set)) names.emplace_back(set.name);
@@ -196,7 +196,7 @@ const CatalogueEntry* find_catalogue_entry(const std::string& name) {
   return found == kSets.end() ? nullptr : &*found;
 }
 
-const CatalogueEntry& require_catalogue_entry(const std::string& name, const SetFilter& filter,
+const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter,
                                               const std::string& kind) {
   const CatalogueEntry* const set = find_catalogue_entry(name);
   if (!set || (filter && !filter(*set)))

@@ -92,17 +92,17 @@ struct CatalogueEntry {
 std::span<const CatalogueEntry> list_catalogue();
 
 // A function that selects rows of the table. An empty function selects all rows.
-using SetFilter = std::function<bool(const CatalogueEntry&)>;
+using CatalogueFilter = std::function<bool(const CatalogueEntry&)>;
 
 // Returns the names of the selected rows, in the order of the table.
-std::vector<std::string> list_set_names(const SetFilter& filter = {});
+std::vector<std::string> list_set_names(const CatalogueFilter& filter = {});
 
 // Returns the row with this name, or nullptr.
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
 // Returns the selected row with this name. Throws ConfigError, with a suggestion, if there is none. `kind`
 // describes the selected rows in the error.
-const CatalogueEntry& require_catalogue_entry(const std::string& name, const SetFilter& filter = {},
+const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
                                               const std::string& kind = "a data set");
 
 // Returns the text of an error: `"mnst" is not a data set; did you mean "mnist"?`. If no name is similar, the

@@ -78,7 +78,7 @@ void check_published_digest(const CatalogueFile& file, const fs::path& path, con
   const Digest expected{file.bytes, std::string(file.sha256)};
   std::string problem;
   try {
-    const Digest found = digest_unpacked(path);
+    const Digest found = compute_unpacked_digest(path);
     if (found == expected) return;
     problem = found.to_string();
   } catch (const DataError& error) {

@@ -54,7 +54,7 @@ FileReport verify_file(const CatalogueFile& known, const std::optional<std::file
   if (file.path.empty()) return file;
   const Digest expected{known.bytes, std::string(known.sha256)};
   try {
-    const Digest found = digest_unpacked(file.path);
+    const Digest found = compute_unpacked_digest(file.path);
     file.bytes = found.bytes;
     file.sha256 = found.sha256;
     if (found != expected)

@@ -16,7 +16,7 @@
 
 namespace tapeformer {
 
-double SpeechBatch::padding() const {
+double SpeechBatch::compute_padding_share() const {
   const int64_t all = features.size(0) * features.size(1);
   double used = 0;
   for (const double length : lengths.to_vector()) used += length;
@@ -61,22 +61,23 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOpti
     throw DataError(concat_text(corpus.name, ": none of ", part.utterances.size(), " utterances can be used",
                                 report_.faults.empty() ? "" : "; the first: " + report_.faults.front()));
   gather_statistics(corpus.name);
-  std::erase_if(examples_, [](const Example& example) { return !example.chosen; });
+  std::erase_if(examples_, [](const Example& example) { return !example.is_chosen; });
 }
 
-// Returns the example of an utterance. `stored` is the index of the utterance in store_. Throws DataError if
-// the utterance has no usable audio or labels.
-SpeechDataset::Example SpeechDataset::make_example(const Utterance& utterance, int64_t stored, bool chosen) {
+// Returns the example of an utterance. `store_index` is the index of the utterance in store_. Throws
+// DataError if the utterance has no usable audio or labels.
+SpeechDataset::Example SpeechDataset::make_example(const Utterance& utterance, int64_t store_index,
+                                                   bool is_chosen) {
   if (!utterance.fault.empty()) throw DataError(utterance.fault);
-  if (!store_->error(stored).empty()) throw DataError(store_->error(stored));
+  if (!store_->error(store_index).empty()) throw DataError(store_->error(store_index));
   if (utterance.phones.empty()) throw DataError("has no labels");
   const bool scoring = options_.use == SpeechUse::scoring;
   const bool known = !scoring || std::all_of(utterance.phones.begin(), utterance.phones.end(),
                                              [&](const auto& phone) { return phones_.contains(phone); });
-  const auto labels = known ? phones_.numbers(utterance.phones) : std::vector<int64_t>();
-  const bool fits = count_subsampled_steps(store_->frames(stored), options_.subsampling) >=
-                    min_ctc_steps(known ? labels : std::vector<int64_t>(utterance.phones.size()));
-  return {utterance, labels, stored, 0, chosen, known && fits};
+  const auto labels = known ? phones_.find_numbers(utterance.phones) : std::vector<int64_t>();
+  const bool fits = count_subsampled_steps(store_->frame_count(store_index), options_.subsampling) >=
+                    count_min_ctc_steps(known ? labels : std::vector<int64_t>(utterance.phones.size()));
+  return {utterance, labels, store_index, 0, is_chosen, known && fits};
 }
 
 void SpeechDataset::choose_examples(const Corpus& corpus, const std::vector<bool>& chosen) {
@@ -95,7 +96,7 @@ void SpeechDataset::choose_examples(const Corpus& corpus, const std::vector<bool
       examples_.push_back(std::move(example));
       if (!selected) continue;
       ++report_.utterance_count;
-      report_.frame_count += store_->frames(i);
+      report_.frame_count += store_->frame_count(i);
       report_.label_count += static_cast<int64_t>(utterance.phones.size());
     } catch (const DataError& error) {
       if (!selected) continue;
@@ -129,8 +130,8 @@ void SpeechDataset::gather_statistics(const std::string& corpus_name) {
           options_.normalization == Normalization::speaker ? example.utterance.speaker : "";
       const auto [index, added] = indices.emplace(group, static_cast<int64_t>(statistics_.size()));
       if (added) statistics_.emplace_back();
-      example.statistics = index->second;
-      statistics_[static_cast<size_t>(example.statistics)].add(store_->features(example.stored));
+      example.statistics_index = index->second;
+      statistics_[static_cast<size_t>(example.statistics_index)].add(store_->features(example.store_index));
     }
     if (options_.normalization == Normalization::global) global_statistics_ = statistics_.front();
   }
@@ -138,7 +139,7 @@ void SpeechDataset::gather_statistics(const std::string& corpus_name) {
 
 std::vector<int64_t> SpeechDataset::frame_counts() const {
   std::vector<int64_t> result;
-  for (int64_t i = 0; i < size(); ++i) result.push_back(frames(i));
+  for (int64_t i = 0; i < size(); ++i) result.push_back(frame_count(i));
   return result;
 }
 
@@ -147,18 +148,19 @@ Tensor SpeechDataset::features(int64_t i, int64_t epoch) const {
   const bool new_noise = epoch > 0 && filterbank_ && example(i).utterance.source == SpeechSource::audio;
   const Tensor features = new_noise
                               ? compute_features(example(i).utterance, options_.features, *filterbank_, epoch)
-                              : store_->features(example(i).stored);
+                              : store_->features(example(i).store_index);
   if (options_.normalization == Normalization::utterance) {
     FeatureStatistics own;
     own.add(features);
-    normalize(features, own, options_.normalize_variance);
+    normalize_features(features, own, options_.normalize_variance);
   } else if (options_.normalization != Normalization::none) {
-    normalize(features, statistics_[static_cast<size_t>(example(i).statistics)], options_.normalize_variance);
+    normalize_features(features, statistics_[static_cast<size_t>(example(i).statistics_index)],
+                       options_.normalize_variance);
   }
   return options_.delta_order > 0 ? add_deltas(features, options_.delta_order) : features;
 }
 
-SpeechBatch SpeechDataset::targets(std::span<const int64_t> indices) const {
+SpeechBatch SpeechDataset::make_targets(std::span<const int64_t> indices) const {
   SpeechBatch batch;
   const auto count = static_cast<int64_t>(indices.size());
   int64_t longest = 1;
@@ -172,7 +174,7 @@ SpeechBatch SpeechDataset::targets(std::span<const int64_t> indices) const {
   batch.indices.assign(indices.begin(), indices.end());
   for (int64_t b = 0; b < count; ++b) {
     const std::vector<int64_t>& own = labels(indices[static_cast<size_t>(b)]);
-    batch.lengths.data<int64_t>()[b] = frames(indices[static_cast<size_t>(b)]);
+    batch.lengths.data<int64_t>()[b] = frame_count(indices[static_cast<size_t>(b)]);
     std::copy(own.begin(), own.end(), batch.labels.data<int64_t>() + b * longest);
     batch.label_lengths.data<int64_t>()[b] = static_cast<int64_t>(own.size());
   }
@@ -181,10 +183,10 @@ SpeechBatch SpeechDataset::targets(std::span<const int64_t> indices) const {
 
 SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment,
                                  const RandomStream& stream, int64_t epoch, int64_t min_frames) const {
-  SpeechBatch batch = targets(indices);
+  SpeechBatch batch = make_targets(indices);
   const auto count = static_cast<int64_t>(indices.size());
   int64_t longest = min_frames;
-  for (const int64_t i : indices) longest = std::max(longest, frames(i));
+  for (const int64_t i : indices) longest = std::max(longest, frame_count(i));
   batch.features = Tensor::zeros({count, longest, dims()});
   // Every utterance uses a separate random stream, so that the masks of the utterances differ.
   for (int64_t b = 0; b < count; ++b) {

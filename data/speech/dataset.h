@@ -52,7 +52,7 @@ struct SpeechBatch {
   std::vector<int64_t> indices;
 
   // Returns the share of frames that are padding.
-  double padding() const;
+  double compute_padding_share() const;
 };
 
 struct SpeechReport {
@@ -77,14 +77,14 @@ class SpeechDataset {
   const FeatureStatistics& global_statistics() const { return global_statistics_; }
   int64_t size() const { return static_cast<int64_t>(examples_.size()); }
   int64_t dims() const { return store_->dims() * (options_.delta_order + 1); }
-  int64_t frames(int64_t i) const { return store_->frames(example(i).stored); }
+  int64_t frame_count(int64_t i) const { return store_->frame_count(example(i).store_index); }
   std::vector<int64_t> frame_counts() const;
   const Utterance& utterance(int64_t i) const { return example(i).utterance; }
   // Returns the indices of the utterance's phones in the phone table, or an empty list if the table lacks a
   // phone.
   const std::vector<int64_t>& labels(int64_t i) const { return example(i).labels; }
   // Returns the phones of the utterance, including phones that the table lacks.
-  const Words& reference(int64_t i) const { return example(i).utterance.phones; }
+  const Words& reference_phones(int64_t i) const { return example(i).utterance.phones; }
   // Returns whether CTC can align the labels with the frames. Always true in training.
   bool has_loss(int64_t i) const { return example(i).has_loss; }
   // Returns the normalised features with deltas, (frames, dims). Dither differs between epochs, so epochs
@@ -98,19 +98,19 @@ class SpeechDataset {
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
   // Returns the batch of these utterances without features.
-  SpeechBatch targets(std::span<const int64_t> indices) const;
+  SpeechBatch make_targets(std::span<const int64_t> indices) const;
 
  private:
   struct Example {
     Utterance utterance;
     std::vector<int64_t> labels;
-    int64_t stored, statistics;  // indices in the store and in statistics_
-    bool chosen;                 // false: used only for the statistics of its speaker
+    int64_t store_index, statistics_index;  // indices in the store and in statistics_
+    bool is_chosen;                         // false: used only for the statistics of its speaker
     bool has_loss;
   };
   const Example& example(int64_t i) const { return examples_[static_cast<size_t>(i)]; }
   void choose_examples(const Corpus& corpus, const std::vector<bool>& chosen);
-  Example make_example(const Utterance& utterance, int64_t stored, bool chosen);
+  Example make_example(const Utterance& utterance, int64_t store_index, bool is_chosen);
   void gather_statistics(const std::string& corpus_name);
 
   PhoneTable phones_;

@@ -39,7 +39,7 @@ int64_t sample_at(double seconds, int64_t rate) {
 
 // Returns the options that select the samples of the utterance.
 AudioOptions range_of(const fs::path& path, const Utterance& utterance, const FeatureOptions& options) {
-  AudioOptions audio = options.audio();
+  AudioOptions audio = options.make_audio_options();
   if (utterance.begin_seconds == 0 && !utterance.end_seconds) return audio;
   const double max_seconds = utterance.end_seconds ? *utterance.end_seconds + 2 * kOvershoot : 0;
   const AudioInfo info = read_audio_info(path, max_seconds);
@@ -88,7 +88,7 @@ Tensor recording_features(const fs::path& path, const Utterance& utterance, cons
   const Tensor features = joined(pieces, filterbank.options().dims());
   if (features.size(0) == 0)
     throw DataError(
-        concat_text(source_of(utterance), ": ", frames.samples(), " samples are less than a frame"));
+        concat_text(source_of(utterance), ": ", frames.sample_count(), " samples are less than a frame"));
   if (silent) throw DataError(source_of(utterance) + ": is silent: all samples are equal");
   return features;
 }
@@ -135,7 +135,7 @@ Checksum checksum_of_start(const File& file, size_t bytes) {
 // Creates a temporary file next to `path`. The file is locked while it is open, so that other processes do
 // not remove it.
 File create_unfinished(const std::string& path) {
-  File file(temporary_name(path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+  File file(make_temporary_name(path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
   ::flock(file.descriptor(), LOCK_EX | LOCK_NB);
   return file;
 }
@@ -224,8 +224,8 @@ void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOption
   remove_leftovers(options.cache_folder);
   const std::string path =
       (fs::path(options.cache_folder) / (make_cache_key(corpus, options) + kSuffix)).string();
-  from_cache_ = open_cache(path, count);
-  if (from_cache_) return;
+  is_from_cache_ = open_cache(path, count);
+  if (is_from_cache_) return;
   if (fs::exists(path)) log_warning(path, ": the feature cache is damaged; its features are computed again");
   // Several processes may write this cache at the same time. All processes write the same contents, so any of
   // their files may be the last to be renamed.
@@ -234,7 +234,7 @@ void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOption
     compute(corpus, options, &file);
     file.sync();
     const bool keep =
-        std::none_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.transient; });
+        std::none_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.is_transient; });
     if (keep) rename_path(file.path(), path);
     const bool good = open_cache(keep ? path : file.path(), count);
     if (!keep) fs::remove(file.path());  // the open file stays readable
@@ -265,10 +265,10 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
           tensors[static_cast<size_t>(i)] = features;
         } catch (const DataError& error) {
           entry.error = error.what();
-          entry.transient = may_be_transient(corpus.utterances[static_cast<size_t>(first + i)]);
+          entry.is_transient = may_be_transient(corpus.utterances[static_cast<size_t>(first + i)]);
         } catch (const std::runtime_error& error) {
           entry.error = error.what();
-          entry.transient = true;
+          entry.is_transient = true;
         }
       }
     });

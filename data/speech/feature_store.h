@@ -32,7 +32,7 @@ struct FeatureOptions {
   std::string cache_folder;             // folder of cache files; empty: features are kept in memory
 
   // Returns the options for reading recordings.
-  AudioOptions audio() const {
+  AudioOptions make_audio_options() const {
     return {.channel = channel, .rate = filterbank.rate, .resample = resample, .max_seconds = max_seconds};
   }
   bool operator==(const FeatureOptions&) const = default;
@@ -57,10 +57,10 @@ class FeatureStore {
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   // Returns the number of frames, or 0 if the utterance has an error.
-  int64_t frames(int64_t i) const { return entries_[static_cast<size_t>(i)].frames; }
+  int64_t frame_count(int64_t i) const { return entries_[static_cast<size_t>(i)].frames; }
   int64_t dims() const { return dims_; }
   const std::string& error(int64_t i) const { return entries_[static_cast<size_t>(i)].error; }
-  bool is_from_cache() const { return from_cache_; }
+  bool is_from_cache() const { return is_from_cache_; }
   // Returns the features of an utterance as a new tensor, (frames, dims). Throws DataError if the utterance
   // has an error.
   Tensor features(int64_t i) const;
@@ -69,7 +69,7 @@ class FeatureStore {
   struct Entry {
     int64_t frames = 0, dims = 0, offset = 0;
     std::string error;
-    bool transient = false;  // the error may disappear although the files do not change
+    bool is_transient = false;  // the error may disappear although the files do not change
   };
   void compute(const Corpus& corpus, const FeatureOptions& options, File* file);
   void load_or_write_cache(const Corpus& corpus, const FeatureOptions& options);
@@ -81,7 +81,7 @@ class FeatureStore {
   std::vector<Tensor> tensors_;
   std::unique_ptr<const File> file_;
   int64_t dims_ = 0;
-  bool from_cache_ = false;
+  bool is_from_cache_ = false;
 };
 
 }  // namespace tapeformer

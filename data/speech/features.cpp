@@ -140,7 +140,7 @@ void FeatureStatistics::add(const FeatureStatistics& other) {
   }
 }
 
-void normalize(const Tensor& features, const FeatureStatistics& statistics, bool variance) {
+void normalize_features(const Tensor& features, const FeatureStatistics& statistics, bool variance) {
   check_features("normalize", features);
   const auto dims = static_cast<size_t>(features.size(1));
   check(statistics.sums.size() == dims && statistics.frames > 0, "normalize", "statistics of ",

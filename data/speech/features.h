@@ -46,7 +46,7 @@ struct FeatureStatistics {
 
 // Subtracts the mean and, if `variance` is true, divides by the standard deviation, in place. `statistics`
 // belong to the utterance, its speaker or the training set. A constant dimension becomes 0.
-void normalize(const Tensor& features, const FeatureStatistics& statistics, bool variance);
+void normalize_features(const Tensor& features, const FeatureStatistics& statistics, bool variance);
 
 // Returns the index of the first frame with a value that is not finite, or -1 if there is none.
 int64_t find_non_finite_frame(const Tensor& features);

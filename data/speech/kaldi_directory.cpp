@@ -141,7 +141,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
   const Table files = read_table(folder / "wav.scp", problems);
   std::map<std::string, Recording> found;
   for (const auto& [id, entry] : files) found[id] = recording_of(folder, entry, allow_commands, problems);
-  if (!has_entry(folder / "segments")) {
+  if (!path_exists(folder / "segments")) {
     for (const auto& [id, recording] : found) {
       Utterance utterance;
       utterance.id = id;
@@ -179,7 +179,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
 Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problems) {
   Corpus corpus{folder.string(), {}};
   if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
-  if (has_entry(folder / "feats.scp")) {
+  if (path_exists(folder / "feats.scp")) {
     for (const auto& [id, entry] : read_table(folder / "feats.scp", problems)) {
       Utterance utterance;
       utterance.id = id;
@@ -191,7 +191,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
     corpus.utterances = recordings(folder, allow_commands, problems);
   }
   const Table texts = read_table(folder / "text", problems);
-  const Table speakers = has_entry(folder / "utt2spk") ? read_table(folder / "utt2spk", problems) : Table();
+  const Table speakers = path_exists(folder / "utt2spk") ? read_table(folder / "utt2spk", problems) : Table();
   std::map<std::string, bool> known;
   for (Utterance& utterance : corpus.utterances) {
     known[utterance.id] = true;

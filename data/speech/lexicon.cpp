@@ -56,7 +56,7 @@ Lexicon Lexicon::read(const std::filesystem::path& path, std::vector<std::string
 }
 
 void Lexicon::add(const std::string& word, const Words& phones) {
-  entries_.emplace(lower_case_utf8(word), phones);
+  entries_.emplace(to_lower_case_utf8(word), phones);
 }
 
 void Lexicon::add(const Lexicon& other) {
@@ -64,7 +64,7 @@ void Lexicon::add(const Lexicon& other) {
 }
 
 const Words* Lexicon::find(const std::string& word) const {
-  const auto found = entries_.find(lower_case_utf8(word));
+  const auto found = entries_.find(to_lower_case_utf8(word));
   return found == entries_.end() ? nullptr : &found->second;
 }
 

@@ -43,41 +43,43 @@ std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypo
 }
 
 double PhoneScore::error_rate() const {
-  if (reference_count == 0) return errors() == 0 ? 0 : std::numeric_limits<double>::infinity();
-  return 100 * static_cast<double>(errors()) / static_cast<double>(reference_count);
+  if (reference_count == 0) return error_count() == 0 ? 0 : std::numeric_limits<double>::infinity();
+  return 100 * static_cast<double>(error_count()) / static_cast<double>(reference_count);
 }
 
 void PhoneScore::add(const Words& reference_phones, const Words& hypothesis_phones) {
-  const int64_t before = errors();
+  const int64_t before = error_count();
   for (const AlignedPhone& pair : align_phones(reference_phones, hypothesis_phones)) {
     if (pair.reference == pair.hypothesis) continue;
-    ++(pair.reference.empty() ? insertions : pair.hypothesis.empty() ? deletions : substitutions);
+    ++(pair.reference.empty()    ? insertion_count
+       : pair.hypothesis.empty() ? deletion_count
+                                 : substitution_count);
     ++confusions[{pair.reference, pair.hypothesis}];
   }
   reference_count += static_cast<int64_t>(reference_phones.size());
   ++utterance_count;
-  wrong_utterances += errors() > before;
+  wrong_utterance_count += error_count() > before;
 }
 
 void PhoneScore::add(const PhoneScore& other) {
-  substitutions += other.substitutions;
-  deletions += other.deletions;
-  insertions += other.insertions;
+  substitution_count += other.substitution_count;
+  deletion_count += other.deletion_count;
+  insertion_count += other.insertion_count;
   reference_count += other.reference_count;
   utterance_count += other.utterance_count;
-  wrong_utterances += other.wrong_utterances;
+  wrong_utterance_count += other.wrong_utterance_count;
   for (const auto& [pair, count] : other.confusions) confusions[pair] += count;
 }
 
 std::string PhoneScore::format_line() const {
   std::ostringstream text;
-  text << "%PER " << std::fixed << std::setprecision(2) << error_rate() << " [ " << errors() << " / "
-       << reference_count << ", " << insertions << " ins, " << deletions << " del, " << substitutions
-       << " sub ]";
+  text << "%PER " << std::fixed << std::setprecision(2) << error_rate() << " [ " << error_count() << " / "
+       << reference_count << ", " << insertion_count << " ins, " << deletion_count << " del, "
+       << substitution_count << " sub ]";
   return text.str();
 }
 
-std::vector<std::pair<std::string, int64_t>> PhoneScore::most_frequent_errors(size_t count) const {
+std::vector<std::pair<std::string, int64_t>> PhoneScore::find_most_frequent_errors(size_t count) const {
   std::vector<std::pair<std::string, int64_t>> result;
   for (const auto& [pair, times] : confusions)
     result.emplace_back((pair.first.empty() ? "(inserted)" : pair.first) + " -> " +

@@ -35,16 +35,16 @@ std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypo
                                        const ErrorWeights& weights = kEqualWeights);
 
 struct PhoneScore {
-  int64_t substitutions = 0, deletions = 0, insertions = 0;
-  int64_t reference_count = 0;   // number of phones in the references
-  int64_t utterance_count = 0;   // number of utterances
-  int64_t wrong_utterances = 0;  // number of utterances with errors
+  int64_t substitution_count = 0, deletion_count = 0, insertion_count = 0;
+  int64_t reference_count = 0;        // number of phones in the references
+  int64_t utterance_count = 0;        // number of utterances
+  int64_t wrong_utterance_count = 0;  // number of utterances with errors
   // Error counts for each pair (reference phone, hypothesis phone), as in AlignedPhone.
   std::map<std::pair<std::string, std::string>, int64_t> confusions;
 
-  int64_t errors() const { return substitutions + deletions + insertions; }
-  // Returns errors / reference_count in percent. If `reference_count` is 0, returns 0 if there are no errors,
-  // else infinity.
+  int64_t error_count() const { return substitution_count + deletion_count + insertion_count; }
+  // Returns error_count() / reference_count in percent. If `reference_count` is 0, returns 0 if there are no
+  // errors, else infinity.
   double error_rate() const;
   void add(const Words& reference, const Words& hypothesis);
   void add(const PhoneScore& other);
@@ -53,7 +53,7 @@ struct PhoneScore {
   std::string format_line() const;
   // Returns the `count` most frequent errors in decreasing order of frequency: "ih -> ah", "ih -> (deleted)",
   // "(inserted) -> ah".
-  std::vector<std::pair<std::string, int64_t>> most_frequent_errors(size_t count) const;
+  std::vector<std::pair<std::string, int64_t>> find_most_frequent_errors(size_t count) const;
 };
 
 // Returns the alignment as two lines, with "***" for insertions and deletions.

@@ -50,16 +50,16 @@ PhoneTable::PhoneTable(const Words& phones) {
   }
 }
 
-int64_t PhoneTable::number(const std::string& phone) const {
+int64_t PhoneTable::find_number(const std::string& phone) const {
   const auto found = numbers_.find(phone);
   if (found == numbers_.end())
     throw DataError(concat_text("\"", phone, "\" is not one of the ", class_count() - 1, " phones"));
   return found->second;
 }
 
-std::vector<int64_t> PhoneTable::numbers(const Words& phones) const {
+std::vector<int64_t> PhoneTable::find_numbers(const Words& phones) const {
   std::vector<int64_t> result;
-  for (const std::string& phone : phones) result.push_back(number(phone));
+  for (const std::string& phone : phones) result.push_back(find_number(phone));
   return result;
 }
 

@@ -27,8 +27,8 @@ class PhoneTable {
   const Words& names() const { return names_; }  // indexed by number; the first is "<blank>"
   bool contains(const std::string& phone) const { return numbers_.contains(phone); }
   // Returns the number of a phone. Throws DataError if the table does not contain the phone.
-  int64_t number(const std::string& phone) const;
-  std::vector<int64_t> numbers(const Words& phones) const;
+  int64_t find_number(const std::string& phone) const;
+  std::vector<int64_t> find_numbers(const Words& phones) const;
   // Returns the phones with these numbers. Throws DataError for a number outside of the table.
   Words phones(const std::vector<int64_t>& numbers) const;
 

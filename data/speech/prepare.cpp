@@ -28,7 +28,7 @@ constexpr char kProposalsHeading[] =
 
 bool is_recording(const fs::path& path) {
   constexpr std::array<const char*, 6> kExtensions = {".wav", ".flac", ".ogg", ".oga", ".sph", ".nist"};
-  const std::string extension = lower_case(path.extension().string());
+  const std::string extension = to_lower_case(path.extension().string());
   return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
 }
 
@@ -51,7 +51,7 @@ class Recordings {
     for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
       if (!entry.is_regular_file()) continue;
       if (is_recording(entry.path())) paths_.push_back(entry.path());
-      const std::string extension = lower_case(entry.path().extension().string());
+      const std::string extension = to_lower_case(entry.path().extension().string());
       compressed += extension == ".mp3" || extension == ".m4a" || extension == ".opus";
     }
     if (paths_.empty())
@@ -144,7 +144,7 @@ void add_audio_info(const fs::path& path, PrepareReport& report) {
   const AudioInfo info = read_audio_info(path);
   if (info.sample_count == 0) throw DataError(path.string() + ": contains no samples");
   ++report.recordings_by_rate[info.rate];
-  report.multichannel_count += info.channels > 1;
+  report.multichannel_count += info.channel_count > 1;
 }
 
 // Adds the utterance of a transcript. Throws DataError if the transcript or its recording cannot be used.
@@ -160,7 +160,7 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
   }
   add_audio_info(p.recordings.path(i), p.report);
   if (!text.unknown.empty()) {
-    ++p.report.with_unknown_words;
+    ++p.report.unknown_word_utterance_count;
     return;
   }
   Utterance utterance;
@@ -192,7 +192,7 @@ void drop_equal_ids(Preparation& p) {
 }
 
 void read_utterances(Preparation& p) {
-  const auto transcripts = read_transcripts(p.options.transcripts, p.options.columns, &p.report.faults);
+  const auto transcripts = read_transcripts(p.options.transcript_path, p.options.columns, &p.report.faults);
   const std::string rule = speaker_rule(p.recordings, p.options.speaker_rule);
   p.report.transcript_count = static_cast<int64_t>(transcripts.size());
   p.report.recording_count = static_cast<int64_t>(p.recordings.size());
@@ -201,7 +201,7 @@ void read_utterances(Preparation& p) {
     } catch (const DataError& error) {
       p.report.faults.push_back(error.what());
     }
-  p.report.without_transcript = p.report.recording_count - static_cast<int64_t>(p.used.size());
+  p.report.untranscribed_recording_count = p.report.recording_count - static_cast<int64_t>(p.used.size());
   drop_equal_ids(p);
   for (auto& [word, unknown] : p.unknown) p.report.unknown_words.push_back(unknown);
   std::stable_sort(p.report.unknown_words.begin(), p.report.unknown_words.end(),
@@ -332,7 +332,7 @@ void check_options(const PrepareOptions& options) {
 
 PrepareReport prepare_speech(const PrepareOptions& options) {
   check_options(options);
-  Preparation p{options, merged_lexicon(options.lexicons), Recordings(options.audio_folder)};
+  Preparation p{options, merged_lexicon(options.lexicon_paths), Recordings(options.audio_folder)};
   read_utterances(p);
   std::error_code error;
   fs::create_directories(options.output_folder, error);
@@ -342,7 +342,8 @@ PrepareReport prepare_speech(const PrepareOptions& options) {
   if (p.corpus.utterances.empty())
     throw DataError(concat_text(
         "none of the ", p.report.transcript_count, " transcripts and ", p.report.recording_count,
-        " recordings can be used; ", p.report.with_unknown_words, " have words that the lexicon lacks",
+        " recordings can be used; ", p.report.unknown_word_utterance_count,
+        " have words that the lexicon lacks",
         p.unknown.empty() ? "" : concat_text(", see ", (options.output_folder / kUnknownWords).string()),
         p.report.faults.empty() ? "" : "\n" + format_faults(p.report.faults)));
   write_parts(p);

@@ -16,10 +16,10 @@
 namespace tapeformer {
 
 struct PrepareOptions {
-  std::filesystem::path audio_folder;           // folder of recordings, searched recursively
-  std::filesystem::path transcripts;            // file or folder (data/speech/transcripts.h)
-  std::filesystem::path output_folder;          // output folder
-  std::vector<std::filesystem::path> lexicons;  // for each word, the first file that contains it is used
+  std::filesystem::path audio_folder;                // folder of recordings, searched recursively
+  std::filesystem::path transcript_path;             // file or folder (data/speech/transcripts.h)
+  std::filesystem::path output_folder;               // output folder
+  std::vector<std::filesystem::path> lexicon_paths;  // for each word, the first file that contains it is used
   TranscriptColumns columns;
   // The speaker of a transcript without a speaker column. "folder": the top-level folder below
   // `audio_folder`. "prefix": the file name up to the first - or _. "none": every utterance has its own
@@ -45,8 +45,8 @@ struct PrepareReport {
   int64_t recording_count = 0, transcript_count = 0;         // numbers of recordings and transcripts
   int64_t train_count = 0, valid_count = 0, test_count = 0;  // numbers of written utterances
   int64_t speaker_count = 0;
-  int64_t with_unknown_words = 0;                 // utterances left out because of unknown words
-  int64_t without_transcript = 0;                 // recordings without a transcript
+  int64_t unknown_word_utterance_count = 0;       // utterances left out because of unknown words
+  int64_t untranscribed_recording_count = 0;      // recordings without a transcript
   int64_t proposed_count = 0;                     // number of written pronunciations
   std::vector<UnknownWord> unknown_words;         // in decreasing order of count
   std::map<int64_t, int64_t> recordings_by_rate;  // number of recordings by samples per second
@@ -63,7 +63,7 @@ struct PrepareReport {
 //   Utterances with unknown words are left out.
 // - proposed-lexicon.txt, if options.propose_pronunciations: pronunciations of unknown words by espeak-ng,
 // for review.
-//   Existing lines are kept. The file has no effect until it is passed in options.lexicons.
+//   Existing lines are kept. The file has no effect until it is passed in options.lexicon_paths.
 PrepareReport prepare_speech(const PrepareOptions& options);
 
 }  // namespace tapeformer

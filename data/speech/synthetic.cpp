@@ -70,8 +70,8 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
        join_words(words)}));
   Audio audio = read_audio(spoken, {.rate = options.rate, .resample = true});
   fs::remove(spoken);
-  const double span = options.quietest_noise_db - options.loudest_noise_db;
-  add_noise(audio.samples, options.loudest_noise_db + span * stream.uniform(3),
+  const double span = options.max_snr_db - options.min_snr_db;
+  add_noise(audio.samples, options.min_snr_db + span * stream.uniform(3),
             RandomStream(options.seed, "synthetic noise " + split, static_cast<uint64_t>(number)));
   write_wav(folder / utterance.path, audio.samples, audio.rate);
   return utterance;
@@ -136,7 +136,7 @@ Words parse_espeak_phonemes(const std::string& text) {
 
 void make_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions& options) {
   if (options.train_count < 1 || options.valid_count < 0 || options.test_count < 0 || options.rate < 1000 ||
-      options.loudest_noise_db > options.quietest_noise_db)
+      options.min_snr_db > options.max_snr_db)
     throw ConfigError(
         "synthetic-speech: expected at least 1 sentence for training, none negative, a rate of at "
         "least 1000, and noise from loud to quiet");

@@ -21,7 +21,7 @@ struct SyntheticSpeechOptions {
   int64_t train_count = 600, valid_count = 60, test_count = 60;  // numbers of sentences
   uint64_t seed = 0;
   int64_t rate = 16000;
-  double quietest_noise_db = 40, loudest_noise_db = 15;  // range of the signal-to-noise ratio in dB
+  double max_snr_db = 40, min_snr_db = 15;  // range of the signal-to-noise ratio in dB
   std::string espeak_program = "espeak-ng";
 };
 

@@ -67,7 +67,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
     return all;
   }
-  std::string_view text_of(int64_t token) const override { return texts_.at(static_cast<size_t>(token)); }
+  std::string_view get_token_text(int64_t token) const override {
+    return texts_.at(static_cast<size_t>(token));
+  }
   std::string serialize() const override { return model_; }
 
  private:

@@ -43,7 +43,7 @@ TextRange shared_range(const TextOptions& options, const std::string& split) {
   const auto bytes = static_cast<double>(text->bytes());
   // For tokenizers other than "bytes", boundaries move to the start of a character.
   const auto boundary = [&](int64_t offset) {
-    return options.tokenizer == kByteTokenizerName ? offset : character_start(*text, offset);
+    return options.tokenizer_name == kByteTokenizerName ? offset : character_start(*text, offset);
   };
   const int64_t test_bytes = std::llround(bytes * test), valid_bytes = std::llround(bytes * valid);
   const int64_t test_first = boundary(text->bytes() - test_bytes);
@@ -155,14 +155,14 @@ std::unique_ptr<const TokenSequence> make_tokens(const TextRange& range, const T
 }  // namespace
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed) {
-  if (options.tokenizer == kByteTokenizerName) return make_byte_tokenizer();
-  if (options.tokenizer == kSentencePieceTokenizerName && !options.sentencepiece_model.empty()) {
+  if (options.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
+  if (options.tokenizer_name == kSentencePieceTokenizerName && !options.sentencepiece_model.empty()) {
     const Bytes model = read_bytes(options.sentencepiece_model, kMaxModelBytes);
-    return make_sentencepiece_tokenizer(std::string(as_text(model, model.size())),
+    return make_sentencepiece_tokenizer(std::string(view_as_text(model, model.size())),
                                         options.sentencepiece_model);
   }
   const auto text = open_text(options.path);
-  if (options.tokenizer == kSentencePieceTokenizerName)
+  if (options.tokenizer_name == kSentencePieceTokenizerName)
     return train_sentencepiece(*text, options.vocabulary, seed);
   std::vector<std::shared_ptr<const TextSource>> texts{text};
   for (const std::string& path : {options.valid_path, options.test_path})
@@ -179,18 +179,18 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
             .split = split,
             .vocabulary = tokenizer_->vocabulary_size(),
             .length = options.sequence_length},
-      random_windows_(options.random_windows),
-      segments_(options.segments),
-      context_(split == "train" ? 0 : options.eval_context) {
+      uses_random_windows_(options.use_random_windows),
+      uses_segments_(options.use_segments),
+      eval_context_(split == "train" ? 0 : options.eval_context) {
   const int64_t length = info_.length;
-  if (context_ < 0 || context_ >= length)
+  if (eval_context_ < 0 || eval_context_ >= length)
     throw ConfigError(concat_text("the context of evaluation: expected 0 to ", length - 1,
-                                  ", less than the sequence length, got ", context_));
-  if (segments_ && context_ > 0)
+                                  ", less than the sequence length, got ", eval_context_));
+  if (uses_segments_ && eval_context_ > 0)
     throw ConfigError(
         concat_text("the context of evaluation: segments have no common predictions, expected "
                     "0, got ",
-                    context_));
+                    eval_context_));
   tokens_ = make_tokens(range_of(options, split), *tokenizer_);
   const int64_t count = tokens_->size();
   if (count == 0)
@@ -201,26 +201,26 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
         concat_text(options.path, ": the split \"", split, "\" has ", count,
                     " tokens, expected at least a window of the sequence length + 1 = ", length + 1,
                     "; choose a shorter sequence length, or give the split more text"));
-  if (random_windows_) {
+  if (uses_random_windows_) {
     size_ = count - length;
     if (options.limit > 0) size_ = std::min(size_, (options.limit - 1) * length + 1);
   } else {
-    const int64_t stride = length - context_, rest = count - 1 - length;
+    const int64_t stride = length - eval_context_, rest = count - 1 - length;
     size_ = 1 + (rest + stride - 1) / stride;
     if (options.limit > 0) size_ = std::min(size_, options.limit);
   }
 }
 
-int64_t TextDataset::window_start(int64_t index) const {
-  if (random_windows_) return index;
-  if (segments_) return index * info_.length;
-  return std::min(index * (info_.length - context_), tokens_->size() - 1 - info_.length);
+int64_t TextDataset::find_window_start(int64_t index) const {
+  if (uses_random_windows_) return index;
+  if (uses_segments_) return index * info_.length;
+  return std::min(index * (info_.length - eval_context_), tokens_->size() - 1 - info_.length);
 }
 
 Batch TextDataset::batch(std::span<const int64_t> indices) const {
   check_indices(indices);
   const auto count = static_cast<int64_t>(indices.size());
-  const int64_t width = info_.length + 1, stride = info_.length - context_;
+  const int64_t width = info_.length + 1, stride = info_.length - eval_context_;
   const bool narrow = info_.vocabulary <= kByteTokens;
   Batch batch;
   batch.tokens = Tensor::empty({count, width}, narrow ? DType::uint8 : DType::int64);
@@ -233,7 +233,7 @@ Batch TextDataset::batch(std::span<const int64_t> indices) const {
     std::fill_n(batch.mask.data<uint8_t>() + row * info_.length + first, masked, uint8_t{0});
   };
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t index = indices[static_cast<size_t>(i)], start = window_start(index);
+    const int64_t index = indices[static_cast<size_t>(i)], start = find_window_start(index);
     const int64_t present = std::min(width, tokens_->size() - start);
     const auto read = [&](auto* row) {
       tokens_->read(start, present, row);
@@ -245,8 +245,9 @@ Batch TextDataset::batch(std::span<const int64_t> indices) const {
       read(batch.tokens.data<int64_t>() + i * width);
     // Number of predictions that are also in the previous window. The repeated predictions are masked in this
     // window.
-    const int64_t repeated =
-        random_windows_ || segments_ || index == 0 ? 0 : (index - 1) * stride + info_.length - start;
+    const int64_t repeated = uses_random_windows_ || uses_segments_ || index == 0
+                                 ? 0
+                                 : (index - 1) * stride + info_.length - start;
     mask_predictions(i, 0, repeated);
     mask_predictions(i, present - 1, width - present);
   }

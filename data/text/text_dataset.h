@@ -12,11 +12,11 @@
 namespace tapeformer {
 
 struct TextOptions {
-  std::string path;                 // a file, a folder or a pattern; see list_text_files()
-  std::string tokenizer = "bytes";  // "bytes", "characters" or "sentencepiece"
-  std::string sentencepiece_model;  // file of a SentencePiece model; empty: train a model
-  int64_t vocabulary = 2000;        // number of tokens of a trained SentencePiece model
-  int64_t sequence_length = 256;    // number of predictions per window
+  std::string path;                      // a file, a folder or a pattern; see list_text_files()
+  std::string tokenizer_name = "bytes";  // "bytes", "characters" or "sentencepiece"
+  std::string sentencepiece_model;       // file of a SentencePiece model; empty: train a model
+  int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
+  int64_t sequence_length = 256;         // number of predictions per window
   // Shares of the text in `path` for validation and tests. The test share is at the end of the text, and the
   // validation share is before it. If valid_path is set, valid_share is ignored; if test_path is set,
   // test_share is ignored.
@@ -28,11 +28,11 @@ struct TextOptions {
   int64_t limit = 0;  // maximum number of windows, from the start; 0: all
   // true: a window begins at every token, and the loader of the training split draws windows at random.
   // false: windows follow each other.
-  bool random_windows = false;
+  bool use_random_windows = false;
   // true: the examples are consecutive segments for models with a segment memory; no token is predicted in
   // two segments. Positions after the end of the text are masked. Requires eval_context = 0 and
-  // random_windows = false.
-  bool segments = false;
+  // use_random_windows = false.
+  bool use_segments = false;
 };
 
 // Returns the tokenizer that the options describe. SentencePiece models are trained on the text in `path`.
@@ -60,7 +60,7 @@ class TokenSequence {
 // In evaluation, windows follow each other so that each token of the split except the first is predicted
 // once. Each window except the first repeats `eval_context` predictions of the previous window and masks
 // these predictions. The last window ends at the end of the split, so it may repeat and mask more
-// predictions. With TextOptions::segments, the last window begins where the previous window ends and is
+// predictions. With TextOptions::use_segments, the last window begins where the previous window ends and is
 // padded with zeros.
 class TextDataset final : public Dataset {
  public:
@@ -71,23 +71,23 @@ class TextDataset final : public Dataset {
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
-  int64_t overlap() const override { return random_windows_ ? info_.length : 1; }
+  int64_t overlap() const override { return uses_random_windows_ ? info_.length : 1; }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
   // Returns tokens (count, sequence_length + 1), uint8 if the vocabulary has at most 256 tokens and otherwise
   // int64. The mask (count, sequence_length) is undefined if no prediction is masked.
   Batch batch(std::span<const int64_t> indices) const override;
 
   const TokenSequence& tokens() const { return *tokens_; }
-  int64_t eval_context() const { return context_; }
+  int64_t eval_context() const { return eval_context_; }
 
  private:
-  int64_t window_start(int64_t index) const;
+  int64_t find_window_start(int64_t index) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<const TokenSequence> tokens_;
   DatasetInfo info_;
-  bool random_windows_, segments_;
-  int64_t context_;  // number of masked predictions at the start of a window
+  bool uses_random_windows_, uses_segments_;
+  int64_t eval_context_;  // number of masked predictions at the start of a window
   int64_t size_ = 0;
 };
 

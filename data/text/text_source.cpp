@@ -63,7 +63,7 @@ void check_size(const std::vector<fs::path>& files, int64_t bytes) {
 
 std::vector<fs::path> list_text_files(const std::string& path) {
   if (is_folder(path)) return files_below(path);
-  if (!has_entry(path) && path.find_first_of("*?[") != std::string::npos) return files_matching(path);
+  if (!path_exists(path) && path.find_first_of("*?[") != std::string::npos) return files_matching(path);
   return {path};
 }
 
@@ -138,7 +138,7 @@ TextSource::TextSource(const std::vector<fs::path>& files) {
 
 TextSource::~TextSource() = default;
 
-const TextSource::Part& TextSource::part_at(int64_t offset) const {
+const TextSource::Part& TextSource::find_part(int64_t offset) const {
   check(offset >= 0 && offset < bytes_, "TextSource", "byte ", offset, " of ", bytes_);
   const auto after = std::upper_bound(parts_.begin(), parts_.end(), offset,
                                       [](int64_t at, const auto& part) { return at < part->last(); });
@@ -146,7 +146,7 @@ const TextSource::Part& TextSource::part_at(int64_t offset) const {
 }
 
 std::string_view TextSource::view(int64_t offset, int64_t count) const {
-  const Part& part = part_at(offset);
+  const Part& part = find_part(offset);
   return {part.data() + (offset - part.first()), static_cast<size_t>(std::min(count, part.last() - offset))};
 }
 
@@ -162,7 +162,7 @@ void TextSource::read(int64_t offset, int64_t count, uint8_t* out) const {
 }
 
 std::string TextSource::location(int64_t offset) const {
-  const Part& part = part_at(offset);
+  const Part& part = find_part(offset);
   return concat_text(part.name(), ": byte ", offset - part.first());
 }
 

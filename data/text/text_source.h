@@ -40,7 +40,7 @@ class TextSource {
 
  private:
   class Part;
-  const Part& part_at(int64_t offset) const;
+  const Part& find_part(int64_t offset) const;
 
   std::vector<std::unique_ptr<const Part>> parts_;
   int64_t bytes_ = 0;

@@ -24,7 +24,7 @@ class ByteTokenizer final : public Tokenizer {
     const auto* const first = reinterpret_cast<const uint8_t*>(text.data());
     return {first, first + text.size()};
   }
-  std::string_view text_of(int64_t token) const override {
+  std::string_view get_token_text(int64_t token) const override {
     return {&bytes_.at(static_cast<size_t>(token)), 1};
   }
   std::string serialize() const override { return ""; }
@@ -74,7 +74,9 @@ class CharacterTokenizer final : public Tokenizer {
     }
     return tokens;
   }
-  std::string_view text_of(int64_t token) const override { return texts_.at(static_cast<size_t>(token)); }
+  std::string_view get_token_text(int64_t token) const override {
+    return texts_.at(static_cast<size_t>(token));
+  }
   std::string serialize() const override { return characters_; }
 
  private:
@@ -146,7 +148,7 @@ std::shared_ptr<const Tokenizer> restore_characters(const std::string& data, con
 
 std::string Tokenizer::decode(std::span<const int64_t> tokens) const {
   std::string text;
-  for (const int64_t token : tokens) text += text_of(token);
+  for (const int64_t token : tokens) text += get_token_text(token);
   return text;
 }
 

@@ -34,7 +34,7 @@ class Tokenizer {
   // characters that are not in the vocabulary.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Returns the text of a token as bytes. Control tokens have an empty text.
-  virtual std::string_view text_of(int64_t token) const = 0;
+  virtual std::string_view get_token_text(int64_t token) const = 0;
   // Returns the data from which restore_tokenizer() makes the tokenizer. The result is empty for bytes.
   // Otherwise, it contains the characters in the order of their tokens, or the SentencePiece model.
   virtual std::string serialize() const = 0;

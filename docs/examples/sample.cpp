@@ -15,8 +15,8 @@ int main(int argc, char** argv) try {
     return 2;
   }
   const LoadedRun run = load_run({.path = argv[1]});
-  std::cout << run.checkpoint.string() << ": " << parameter_count(*run.model) << " parameters, "
-            << kinds_text(run.model->options().encoder.attention) << " attention\n";
+  std::cout << run.checkpoint_folder.string() << ": " << count_parameters(*run.model) << " parameters, "
+            << join_kind_names(run.model->options().encoder.attention) << " attention\n";
 
   // The first token of each sequence is given. The model predicts one token after another.
   const int64_t count = 4;

@@ -18,7 +18,7 @@ class SlidingWindow : public Attention {
  public:
   SlidingWindow(int64_t window, const AttentionSetup& setup) : window_(window) {
     const double scale = 1 / std::sqrt(static_cast<double>(setup.dim));
-    add_parameter("scale", scale_, {setup.heads, 1, 1}, constant_init(scale));
+    add_parameter("scale", scale_, {setup.heads, 1, 1}, make_constant_initializer(scale));
   }
 
   // Returns the attention of q, k, v (batch, length, heads, dim).

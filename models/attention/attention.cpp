@@ -59,7 +59,7 @@ void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kin
 // Throws OptionError if `options` sets an option that has no effect because of the values of other options.
 void check_used(const AttentionKind& kind, const OptionValues& options) {
   for (const UnusedOption& unused : find_unused_options(kind.options, options))
-    throw OptionError(unused.name, unused.problem);
+    throw OptionError(unused.name, unused.reason);
 }
 
 std::deque<AttentionKind>& registry() {
@@ -89,7 +89,7 @@ std::deque<AttentionKind>& registry() {
 
 }  // namespace
 
-std::unique_ptr<AttentionState> Attention::make_state(const StateShape&) const {
+std::unique_ptr<AttentionState> Attention::make_state(const AttentionStateOptions&) const {
   throw std::invalid_argument(kNoRecurrentForm);
 }
 
@@ -147,8 +147,8 @@ std::unique_ptr<Attention> make_attention(const std::string& name, const OptionV
   const AttentionKind& kind = find_attention_kind(name);
   const Capability& drops_weights = kind.capabilities.weight_dropout;
   if (setup.dropout > 0 && !drops_weights)
-    throw OptionError("attention_dropout", unsupported_text(kind, "dropout of weights", drops_weights));
-  auto attention = with_option_prefix("attention_options", [&] {
+    throw OptionError("attention_dropout", describe_unsupported(kind, "dropout of weights", drops_weights));
+  auto attention = call_with_option_prefix("attention_options", [&] {
     check_used(kind, options);
     return kind.make(options, setup);
   });
@@ -159,10 +159,12 @@ std::unique_ptr<Attention> make_attention(const std::string& name, const OptionV
 
 void check_attention_length(const std::string& name, const OptionValues& options, int64_t length) {
   const AttentionKind& kind = find_attention_kind(name);
-  if (kind.check_length) with_option_prefix("attention_options", [&] { kind.check_length(options, length); });
+  if (kind.check_length)
+    call_with_option_prefix("attention_options", [&] { kind.check_length(options, length); });
 }
 
-std::string unsupported_text(const AttentionKind& kind, const std::string& what, const Capability& missing) {
+std::string describe_unsupported(const AttentionKind& kind, const std::string& what,
+                                 const Capability& missing) {
   return "attention kind \"" + kind.name + "\" has no " + what + ": " + missing.reason();
 }
 

@@ -26,14 +26,14 @@ class Capability {
   const std::string& reason() const { return reason_; }
 
  private:
-  friend Capability unsupported(std::string reason);
+  friend Capability make_unsupported(std::string reason);
 
   bool supported_;
   std::string reason_;
 };
 
 // Returns an unsupported capability. `reason` is a clause that completes "… is not supported: ".
-inline Capability unsupported(std::string reason) {
+inline Capability make_unsupported(std::string reason) {
   Capability capability;
   capability.reason_ = std::move(reason);
   return capability;
@@ -52,8 +52,8 @@ struct AttentionCapabilities {
   // Properties of the kind.
   bool has_constant_state = false;  // the size of the recurrent state is independent of the number of tokens
   bool shares_query_key = false;    // queries are used as keys: models have no key projection
-  bool has_random_evaluation = false;  // results of evaluation depend on ForwardContext::seed
-  bool rounds_step_results = false;    // step() can write a bfloat16 result for float32 inputs
+  bool has_random_evaluation = false;   // results of evaluation depend on ForwardContext::seed
+  bool can_round_step_results = false;  // step() can write a bfloat16 result for float32 inputs
 };
 
 // The keys that each query can attend to.
@@ -78,7 +78,7 @@ class AttentionState {
 };
 
 // Sizes, dtype and device of an AttentionState.
-struct StateShape {
+struct AttentionStateOptions {
   int64_t batch, heads, dim, value_dim;
   int64_t capacity;  // maximum number of tokens between resets
   DType dtype;
@@ -102,11 +102,11 @@ class Attention : public Module {
                          const ForwardContext& context, const std::string& name) const = 0;
 
   // Returns an empty state. Throws std::invalid_argument if the kind has no recurrent form.
-  virtual std::unique_ptr<AttentionState> make_state(const StateShape& shape) const;
+  virtual std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const;
   // Appends one token to the state and writes its causal attention to `out`. q and k are (batch, heads, dim);
   // v and out are (batch, heads, value_dim). The last dimension of q, k and v is contiguous, and `out` is
   // contiguous. All tensors have the dtype of the state. If the kind has
-  // AttentionCapabilities::rounds_step_results, `out` may be bfloat16 for float32 inputs. Allocates no
+  // AttentionCapabilities::can_round_step_results, `out` may be bfloat16 for float32 inputs. Allocates no
   // memory. Throws std::invalid_argument if the kind has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
@@ -132,7 +132,7 @@ struct AttentionSetup {
   const Attention* first_equal_attention = nullptr;
 };
 
-// Sizes of a causal self-attention with one head, for AttentionKind::multiply_adds.
+// Sizes of a causal self-attention with one head, for AttentionKind::count_multiply_adds.
 struct AttentionSize {
   int64_t length;  // number of tokens
   int64_t dim;     // width of a query, of a key and of a value
@@ -159,30 +159,31 @@ struct AttentionKind {
   // Returns a new attention layer with these options. Callers must pass 0 as `setup.dropout` if the kind does
   // not support weight_dropout. Throws OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
-  // Returns the inputs that an attention with these options reads. Optional; see inputs_of() for the default.
-  std::function<AttentionInputs(const OptionValues& options)> inputs = nullptr;
+  // Returns the inputs that an attention with these options reads. Optional; see get_inputs() for the
+  // default.
+  std::function<AttentionInputs(const OptionValues& options)> select_inputs = nullptr;
   // Throws OptionError if the options are invalid for sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
   // Returns the size of the segment memory that an attention with these options attends to. Optional: if
-  // `memory` is empty, the kind has no segment memory.
-  std::function<SegmentMemorySize(const OptionValues& options)> memory = nullptr;
+  // `compute_memory_size` is empty, the kind has no segment memory.
+  std::function<SegmentMemorySize(const OptionValues& options)> compute_memory_size = nullptr;
   // Returns the number of multiply-adds in a causal forward pass of one head over one sequence: scores,
   // weighted sums and state updates. Optional; benchmarks need it to report rates.
-  std::function<double(const OptionValues& options, const AttentionSize& size)> multiply_adds = nullptr;
+  std::function<double(const OptionValues& options, const AttentionSize& size)> count_multiply_adds = nullptr;
   // Values that replace the defaults of options in tests with sequences of about ten tokens.
-  std::vector<std::pair<std::string, OptionValue>> short_options = {};
+  std::vector<std::pair<std::string, OptionValue>> test_options = {};
   // Sets of options, one for each curve in benchmark charts. If the list is empty, charts show one curve with
   // the default options.
   std::vector<AttentionVariant> variants = {};
 
-  // Returns the inputs that an attention with these options reads. If `inputs` is empty, the inputs are
-  // queries and keys, or only queries if the kind has shares_query_key.
-  AttentionInputs inputs_of(const OptionValues& values) const {
-    return inputs ? inputs(values) : AttentionInputs{true, !capabilities.shares_query_key};
+  // Returns the inputs that an attention with these options reads. If `select_inputs` is empty, the inputs
+  // are queries and keys, or only queries if the kind has shares_query_key.
+  AttentionInputs get_inputs(const OptionValues& values) const {
+    return select_inputs ? select_inputs(values) : AttentionInputs{true, !capabilities.shares_query_key};
   }
   // Returns the size of the segment memory of an attention with these options.
-  SegmentMemorySize memory_of(const OptionValues& values) const {
-    return memory ? memory(values) : SegmentMemorySize();
+  SegmentMemorySize get_memory_size(const OptionValues& values) const {
+    return compute_memory_size ? compute_memory_size(values) : SegmentMemorySize();
   }
   // Returns the defaults of the options.
   OptionValues default_options() const { return OptionValues(options); }
@@ -211,7 +212,8 @@ std::unique_ptr<Attention> make_attention(const std::string& name, const OptionV
 void check_attention_length(const std::string& name, const OptionValues& options, int64_t length);
 
 // Returns `attention kind "NAME" has no WHAT: REASON`, for messages about an unsupported capability.
-std::string unsupported_text(const AttentionKind& kind, const std::string& what, const Capability& missing);
+std::string describe_unsupported(const AttentionKind& kind, const std::string& what,
+                                 const Capability& missing);
 
 // Returns softmax attention of each query to the keys in its window. `dropout` is the probability of dropping
 // an attention weight.

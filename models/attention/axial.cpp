@@ -32,7 +32,7 @@ AttentionKind axial_kind(const char* name, const char* help, KeyPattern (*patter
               },
           .check_length = [](const OptionValues& options,
                              int64_t length) { check_at_most_length(options, "image_width", length); },
-          .short_options = {{"image_width", int64_t{4}}}};
+          .test_options = {{"image_width", int64_t{4}}}};
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ AttentionKind make_axial_row_attention_kind() {
   AttentionKind kind =
       axial_kind("axial-row", "Axial Transformer: softmax attention within the rows of images", row_pattern);
   kind.capabilities.has_constant_state = true;
-  kind.multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
+  kind.count_multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
     return count_sparse_multiply_adds(static_cast<double>(width_of(options) + 1) / 2, size);
   };
   return kind;
@@ -50,7 +50,7 @@ AttentionKind make_axial_row_attention_kind() {
 AttentionKind make_axial_column_attention_kind() {
   AttentionKind kind = axial_kind(
       "axial-column", "Axial Transformer: softmax attention within the columns of images", column_pattern);
-  kind.multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
+  kind.count_multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
     const auto length = static_cast<double>(size.length);
     return count_sparse_multiply_adds(length / static_cast<double>(2 * width_of(options)), size);
   };

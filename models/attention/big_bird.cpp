@@ -119,7 +119,7 @@ OptionSpec count_option(const char* name, int64_t default_value, const char* hel
 AttentionKind make_big_bird_attention_kind() {
   AttentionCapabilities capabilities = make_sparse_capabilities();
   capabilities.length_masks =
-      unsupported("the random blocks and the last global blocks depend on the length with padding");
+      make_unsupported("the random blocks and the last global blocks depend on the length with padding");
   return {
       .name = "big-bird",
       .help = "Big Bird: softmax attention to a window of blocks, global blocks and random blocks",
@@ -138,13 +138,13 @@ AttentionKind make_big_bird_attention_kind() {
             return make_softmax_attention(BigBirdPattern(big_bird_options(values)), setup.dropout);
           },
       .check_length = check_big_bird_length,
-      .multiply_adds =
+      .count_multiply_adds =
           [](const OptionValues& values, const AttentionSize& size) {
             const BigBirdOptions o = big_bird_options(values);
             const auto blocks = static_cast<double>(o.side_blocks() + o.global_blocks + o.random_blocks);
             return count_sparse_multiply_adds((blocks + 0.5) * static_cast<double>(o.block), size);
           },
-      .short_options = {{"block", int64_t{2}}, {"window_blocks", int64_t{1}}, {"random_blocks", int64_t{1}}}};
+      .test_options = {{"block", int64_t{2}}, {"window_blocks", int64_t{1}}, {"random_blocks", int64_t{1}}}};
 }
 
 }  // namespace tapeformer

@@ -20,7 +20,7 @@ class CompressiveKind final : public RelativeAttention {
       : RelativeAttention(options, setup), compression_(compression) {
     if (memory().compressed == 0 || compression != "convolution") return;
     const int64_t width = setup.heads * setup.dim, inputs = memory().rate * width;
-    const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(inputs)));
+    const Initializer initializer = make_uniform_initializer(1 / std::sqrt(static_cast<double>(inputs)));
     add_parameter("compression.weight", weight_, {width, inputs}, initializer);
     add_parameter("compression.bias", bias_, {width}, initializer);
   }
@@ -41,14 +41,14 @@ class CompressiveKind final : public RelativeAttention {
   Tensor weight_, bias_;  // (width, rate * width) and (width,); undefined without a convolution
 };
 
-SegmentMemorySize compressive_memory(const OptionValues& options) {
+SegmentMemorySize compute_memory_size(const OptionValues& options) {
   return {.tokens = options.get<int64_t>("memory"),
           .compressed = options.get<int64_t>("compressed_memory"),
           .rate = options.get<int64_t>("rate")};
 }
 
 std::unique_ptr<Attention> make_compressive(const OptionValues& options, const AttentionSetup& setup) {
-  const SegmentMemorySize memory = compressive_memory(options);
+  const SegmentMemorySize memory = compute_memory_size(options);
   check_relative_setup(kCompressive, setup);
   if (memory.compressed > 0 && memory.tokens == 0)
     throw OptionError("compressed_memory",
@@ -63,7 +63,7 @@ std::unique_ptr<Attention> make_compressive(const OptionValues& options, const A
 }
 
 void check_segment_length(const OptionValues& options, int64_t length) {
-  const SegmentMemorySize memory = compressive_memory(options);
+  const SegmentMemorySize memory = compute_memory_size(options);
   if (memory.compressed > 0 && length % memory.rate != 0)
     throw OptionError(
         "rate", concat_text("expected a divisor of the segment length ", length, ", got ", memory.rate));
@@ -101,9 +101,9 @@ AttentionKind make_compressive_attention_kind() {
           .options = compressive_options(),
           .make = make_compressive,
           .check_length = check_segment_length,
-          .memory = compressive_memory,
-          .multiply_adds = count_relative_multiply_adds,
-          .short_options = {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}},
+          .compute_memory_size = compute_memory_size,
+          .count_multiply_adds = count_relative_multiply_adds,
+          .test_options = {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}},
           // Charts measure single sequences, which have no memory.
           .variants = {{kCompressive, {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}}}}};
 }

@@ -31,7 +31,7 @@ class EtcKind final : public Attention {
  public:
   EtcKind(const EtcOptions& options, const AttentionSetup& setup)
       : options_(options), segment_((setup.max_length - 1) / options.global_tokens), dropout_(setup.dropout) {
-    const Initializer initializer = normal_init(0.02);  // as in the authors' code
+    const Initializer initializer = make_normal_initializer(0.02);  // as in the authors' code
     const Shape distances{2 * options.max_distance + 1, setup.heads, setup.dim};
     add_parameter("long_labels", long_labels_, distances, initializer);
     add_parameter("global_labels", global_labels_, distances, initializer);
@@ -55,7 +55,7 @@ class EtcKind final : public Attention {
                    globals};
     const auto dropped = [&](const Tensor& weights, const char* part) {
       const DropoutMask drop = context.dropout(dropout_, name + part);
-      return dropout(weights, drop.from(context.first_example * weights.numel() / weights.size(0)));
+      return dropout(weights, drop.at_offset(context.first_example * weights.numel() / weights.size(0)));
     };
     const Tensor global_weights = dropped(softmax(global_scores(x)), ".global.weights");
     const Tensor global_out = matmul(global_weights, x.values);
@@ -217,12 +217,12 @@ AttentionKind make_etc_attention_kind() {
   return {
       .name = kEtc,
       .help = "ETC: global tokens, a window of long tokens, and learned labels of relative positions",
-      .capabilities = {.causal = unsupported(kNotCausal),
+      .capabilities = {.causal = make_unsupported(kNotCausal),
                        .length_masks = true,
-                       .cross_lengths = unsupported("distances are between positions of one sequence"),
-                       .recurrent = unsupported(kNotCausal),
+                       .cross_lengths = make_unsupported("distances are between positions of one sequence"),
+                       .recurrent = make_unsupported(kNotCausal),
                        .weight_dropout = true,
-                       .bfloat16 = unsupported("its scores are sums of float32 products")},
+                       .bfloat16 = make_unsupported("its scores are sums of float32 products")},
       .options = {{.name = "global_tokens",
                    .default_value = int64_t{16},
                    .help = "first tokens of a sequence, which are global",
@@ -251,13 +251,13 @@ AttentionKind make_etc_attention_kind() {
       },
       .check_length = check_etc_length,
       // Counts the scores and the weighted sums of the long and the global queries.
-      .multiply_adds =
+      .count_multiply_adds =
           [](const OptionValues& options, const AttentionSize& size) {
             const auto keys = static_cast<double>(2 * options.get<int64_t>("radius") + 1 +
                                                   2 * options.get<int64_t>("global_tokens"));
             return 2 * keys * static_cast<double>(size.dim) * static_cast<double>(size.length);
           },
-      .short_options = {{"global_tokens", int64_t{2}}, {"radius", int64_t{2}}, {"max_distance", int64_t{1}}}};
+      .test_options = {{"global_tokens", int64_t{2}}, {"radius", int64_t{2}}, {"max_distance", int64_t{1}}}};
 }
 
 }  // namespace tapeformer

@@ -40,10 +40,10 @@ void check_image_length(const OptionValues& options, int64_t length) {
     check_at_most_length(options, name, length);
 }
 
-// Returns AttentionKind::multiply_adds. Assumes that every query has as many keys as a query far from the
-// borders of the image: all keys in the memory before the block of the query and, on average, half of the
+// Returns AttentionKind::count_multiply_adds. Assumes that every query has as many keys as a query far from
+// the borders of the image: all keys in the memory before the block of the query and, on average, half of the
 // keys in the rows of the block.
-double image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
+double count_image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
   if (options.get<std::string>("form") == kOneDimension)
     return count_sparse_multiply_adds(value("memory") + (value("block") + 1) / 2, size);
@@ -86,8 +86,8 @@ AttentionKind make_image_attention_kind() {
             return make_softmax_attention(image_pattern(options), setup.dropout);
           },
       .check_length = check_image_length,
-      .multiply_adds = image_multiply_adds,
-      .short_options = {{"block", int64_t{4}}, {"memory", int64_t{2}}},
+      .count_multiply_adds = count_image_multiply_adds,
+      .test_options = {{"block", int64_t{4}}, {"memory", int64_t{2}}},
       .variants = {{"image-1d", {}},
                    {"image-2d", {{"form", std::string(kTwoDimensions)}, {"image_width", int64_t{64}}}}}};
 }

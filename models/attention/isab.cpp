@@ -51,12 +51,12 @@ class IsabKind final : public Attention {
 AttentionKind make_isab_attention_kind() {
   return {.name = kIsab,
           .help = "attention through learned inducing points (Set Transformer): time is linear in the length",
-          .capabilities = {.causal = unsupported("each inducing point also attends to later tokens"),
+          .capabilities = {.causal = make_unsupported("each inducing point also attends to later tokens"),
                            .length_masks = true,
                            .cross_lengths = true,
-                           .recurrent = unsupported("each inducing point also attends to later tokens"),
+                           .recurrent = make_unsupported("each inducing point also attends to later tokens"),
                            .weight_dropout = true,
-                           .bfloat16 = unsupported("its projections of inducing points are float32")},
+                           .bfloat16 = make_unsupported("its projections of inducing points are float32")},
           .options = {{.name = "inducing_points",
                        .default_value = int64_t{32},
                        .help = "number of inducing points",
@@ -72,12 +72,12 @@ AttentionKind make_isab_attention_kind() {
                                               options.get<int64_t>("feedforward"), setup);
           },
           // Counts the scores and the weighted sums of the attention of I to X and of X to H.
-          .multiply_adds =
+          .count_multiply_adds =
               [](const OptionValues& options, const AttentionSize& size) {
                 return 4 * static_cast<double>(options.get<int64_t>("inducing_points")) *
                        static_cast<double>(size.dim) * static_cast<double>(size.length);
               },
-          .short_options = {{"inducing_points", int64_t{3}}, {"feedforward", int64_t{8}}}};
+          .test_options = {{"inducing_points", int64_t{3}}, {"feedforward", int64_t{8}}}};
 }
 
 }  // namespace tapeformer

@@ -20,7 +20,7 @@ LearnedQueries::LearnedQueries(const LearnedQueriesOptions& options)
   // code of Lee et al. applies xavier_uniform_ to a tensor (1, count, width), which gives the bound sqrt(6 /
   // (width * (count + 1))).
   add_parameter("queries", queries, {options.count, width},
-                uniform_init(std::sqrt(6 / static_cast<double>(options.count + width))));
+                make_uniform_initializer(std::sqrt(6 / static_cast<double>(options.count + width))));
   add_child("query_projection", query_projection);
   add_child("out_projection", out_projection);
   add_child("linear1", feedforward.linear1);

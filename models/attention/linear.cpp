@@ -10,7 +10,7 @@ namespace {
 
 class LinearState final : public AttentionState {
  public:
-  explicit LinearState(const StateShape& s)
+  explicit LinearState(const AttentionStateOptions& s)
       : sums(make_linear_attention_state(s.batch, s.heads, s.dim, s.value_dim, s.dtype, s.device)) {}
   void reset() override {
     sums.kv.fill(0);
@@ -45,7 +45,7 @@ class LinearKind final : public Attention {
     options.key_lengths = mask.key_lengths;
     return linear_attention(q, k, v, options);
   }
-  std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
+  std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
     return std::make_unique<LinearState>(shape);
   }
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
@@ -66,10 +66,10 @@ AttentionKind make_linear_attention_kind() {
                            .length_masks = true,
                            .cross_lengths = true,
                            .recurrent = true,
-                           .weight_dropout = unsupported("it computes no attention weights"),
+                           .weight_dropout = make_unsupported("it computes no attention weights"),
                            .bfloat16 = true,
                            .has_constant_state = true,
-                           .rounds_step_results = true},
+                           .can_round_step_results = true},
           .options = {{.name = "feature_map",
                        .default_value = std::string(kFeatureMaps[0]),
                        .help = "φ(x): elu(x) + 1, relu(x), relu(x)² or exp(x)",
@@ -85,7 +85,7 @@ AttentionKind make_linear_attention_kind() {
                                                     options.get<double>("eps"));
               },
           // Each token adds to a (dim, dim) state and multiplies its query by the state.
-          .multiply_adds =
+          .count_multiply_adds =
               [](const OptionValues&, const AttentionSize& size) {
                 const auto dim = static_cast<double>(size.dim);
                 return 2 * dim * dim * static_cast<double>(size.length);

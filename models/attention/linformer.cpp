@@ -20,7 +20,8 @@ class LinformerKind final : public Attention {
       : dropout_(setup.dropout) {
     const Shape shape{sharing == "none" ? setup.heads : 1, rank, setup.max_length};
     // E and F are initialised like the weight of a linear layer with max_length inputs.
-    const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(setup.max_length)));
+    const Initializer initializer =
+        make_uniform_initializer(1 / std::sqrt(static_cast<double>(setup.max_length)));
     if (sharing == "layerwise" && setup.first_equal_attention) {
       add_alias(key_map_, static_cast<const LinformerKind*>(setup.first_equal_attention)->key_map_);
     } else {
@@ -82,12 +83,12 @@ AttentionKind make_linformer_attention_kind() {
   return {
       .name = kLinformer,
       .help = "softmax attention to learned combinations of keys and values: time is linear in the length",
-      .capabilities = {.causal = unsupported("each compressed key also combines later tokens"),
+      .capabilities = {.causal = make_unsupported("each compressed key also combines later tokens"),
                        .length_masks = true,
                        .cross_lengths = true,
-                       .recurrent = unsupported("each compressed key also combines later tokens"),
+                       .recurrent = make_unsupported("each compressed key also combines later tokens"),
                        .weight_dropout = true,
-                       .bfloat16 = unsupported("its projections over the length are float32")},
+                       .bfloat16 = make_unsupported("its projections over the length are float32")},
       .options = {{.name = "rank",
                    .default_value = int64_t{256},
                    .help = "number of compressed keys and values, at most the maximum length",
@@ -101,12 +102,12 @@ AttentionKind make_linformer_attention_kind() {
       .make = make_linformer,
       .check_length = check_rank,
       // Counts the compression of keys and values, the scores and the weighted sums.
-      .multiply_adds =
+      .count_multiply_adds =
           [](const OptionValues& options, const AttentionSize& size) {
             return 4 * static_cast<double>(options.get<int64_t>("rank")) * static_cast<double>(size.dim) *
                    static_cast<double>(size.length);
           },
-      .short_options = {{"rank", int64_t{3}}}};
+      .test_options = {{"rank", int64_t{3}}}};
 }
 
 }  // namespace tapeformer

@@ -20,10 +20,10 @@ std::unique_ptr<Attention> make_local_attention(const OptionValues& options, con
   return make_softmax_attention(key_window(options), setup.dropout);
 }
 
-// Returns AttentionKind::multiply_adds. Assumes that every query has as many keys as a query far from the
-// start of the sequence: on average, half of the keys in the block of the query, and all keys of the window
-// before the block. A sequence that fits into one window costs as much as softmax attention.
-double window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
+// Returns AttentionKind::count_multiply_adds. Assumes that every query has as many keys as a query far from
+// the start of the sequence: on average, half of the keys in the block of the query, and all keys of the
+// window before the block. A sequence that fits into one window costs as much as softmax attention.
+double count_window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = key_window(options);
   return count_sparse_multiply_adds(
       static_cast<double>(window.before) + static_cast<double>(window.block + 1) / 2, size);
@@ -55,8 +55,8 @@ AttentionKind make_local_attention_kind() {
                    .max = 1 << 10,
                    .used_if = {"form", {kBlockForm}}}},
       .make = make_local_attention,
-      .multiply_adds = window_multiply_adds,
-      .short_options = {{"window", int64_t{4}}},
+      .count_multiply_adds = count_window_multiply_adds,
+      .test_options = {{"window", int64_t{4}}},
       .variants = {{"local-256", {{"window", int64_t{256}}}}}};
 }
 

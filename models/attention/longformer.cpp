@@ -67,13 +67,13 @@ AttentionKind make_longformer_attention_kind() {
             return make_softmax_attention(longformer_pattern(options), setup.dropout);
           },
       .check_length = check_longformer_length,
-      .multiply_adds =
+      .count_multiply_adds =
           [](const OptionValues& options, const AttentionSize& size) {
             return count_sparse_multiply_adds(static_cast<double>(1 + options.get<int64_t>("window") / 2 +
                                                                   options.get<int64_t>("global_tokens")),
                                               size);
           },
-      .short_options = {{"window", int64_t{4}}}};
+      .test_options = {{"window", int64_t{4}}}};
 }
 
 }  // namespace tapeformer

@@ -93,10 +93,10 @@ void check_length(const OptionValues& values, int64_t length) {
   }
 }
 
-// Returns AttentionKind::multiply_adds without the cost of hashing. In every round, a query attends on
+// Returns AttentionKind::count_multiply_adds without the cost of hashing. In every round, a query attends on
 // average to half of the positions of its chunk and to all positions of the previous chunk. A sequence of one
 // chunk uses exact attention.
-double multiply_adds(const OptionValues& values, const AttentionSize& size) {
+double count_lsh_multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const LshOptions options = lsh_options(values);
   const auto chunk = static_cast<double>(options.chunk_length), length = static_cast<double>(size.length);
   const double keys =
@@ -146,27 +146,28 @@ std::vector<OptionSpec> lsh_option_specs() {
 }  // namespace
 
 AttentionKind make_lsh_attention_kind() {
-  return {.name = "lsh",
-          .help = "attention of Reformer within buckets of a random hash: time is linear in the length",
-          .capabilities = {.causal = true,
-                           .length_masks = true,
-                           .cross_lengths = unsupported("queries are used as keys"),
-                           .recurrent = unsupported("a new token may move earlier tokens to other chunks"),
-                           .weight_dropout = true,
-                           .bfloat16 = true,
-                           .shares_query_key = true,
-                           .has_random_evaluation = true},
-          .options = lsh_option_specs(),
-          .make =
-              [](const OptionValues& values, const AttentionSetup& setup) {
-                return std::make_unique<LshKind>(lsh_options(values), setup.dropout);
-              },
-          .check_length = check_length,
-          .multiply_adds = multiply_adds,
-          .short_options = {{"chunk_length", int64_t{4}}},
-          .variants = {{"reformer-1", {{"rounds", int64_t{1}}}},
-                       {"reformer-4", {{"rounds", int64_t{4}}}},
-                       {"reformer-8", {{"rounds", int64_t{8}}}}}};
+  return {
+      .name = "lsh",
+      .help = "attention of Reformer within buckets of a random hash: time is linear in the length",
+      .capabilities = {.causal = true,
+                       .length_masks = true,
+                       .cross_lengths = make_unsupported("queries are used as keys"),
+                       .recurrent = make_unsupported("a new token may move earlier tokens to other chunks"),
+                       .weight_dropout = true,
+                       .bfloat16 = true,
+                       .shares_query_key = true,
+                       .has_random_evaluation = true},
+      .options = lsh_option_specs(),
+      .make =
+          [](const OptionValues& values, const AttentionSetup& setup) {
+            return std::make_unique<LshKind>(lsh_options(values), setup.dropout);
+          },
+      .check_length = check_length,
+      .count_multiply_adds = count_lsh_multiply_adds,
+      .test_options = {{"chunk_length", int64_t{4}}},
+      .variants = {{"reformer-1", {{"rounds", int64_t{1}}}},
+                   {"reformer-4", {{"rounds", int64_t{4}}}},
+                   {"reformer-8", {{"rounds", int64_t{8}}}}}};
 }
 
 }  // namespace tapeformer

@@ -22,13 +22,13 @@ class MemoryCompressedKind final : public Attention {
   MemoryCompressedKind(int64_t factor, const AttentionSetup& setup)
       : factor_(factor), dropout_(setup.dropout) {
     const int64_t heads = setup.heads, dim = setup.dim, inputs = factor * dim;
-    const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(inputs)));
+    const Initializer initializer = make_uniform_initializer(1 / std::sqrt(static_cast<double>(inputs)));
     add_parameter("key_convolution.weight", key_weight_, {heads, inputs, dim}, initializer);
     add_parameter("key_convolution.bias", key_bias_, {heads, 1, dim}, initializer);
     add_parameter("value_convolution.weight", value_weight_, {heads, inputs, dim}, initializer);
     add_parameter("value_convolution.bias", value_bias_, {heads, 1, dim}, initializer);
-    add_parameter("first_key", first_key_, {1, 1, heads, dim}, normal_init(1));
-    add_parameter("first_value", first_value_, {1, 1, heads, dim}, normal_init(1));
+    add_parameter("first_key", first_key_, {1, 1, heads, dim}, make_normal_initializer(1));
+    add_parameter("first_value", first_value_, {1, 1, heads, dim}, make_normal_initializer(1));
   }
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
@@ -113,9 +113,9 @@ AttentionKind make_memory_compressed_attention_kind() {
           .capabilities = {.causal = true,
                            .length_masks = true,
                            .cross_lengths = true,
-                           .recurrent = unsupported("only its parallel form is implemented"),
+                           .recurrent = make_unsupported("only its parallel form is implemented"),
                            .weight_dropout = true,
-                           .bfloat16 = unsupported("its convolutions are float32")},
+                           .bfloat16 = make_unsupported("its convolutions are float32")},
           .options = {{.name = "factor",
                        .default_value = int64_t{3},
                        .help = "kernel size and stride of the convolution",
@@ -126,7 +126,7 @@ AttentionKind make_memory_compressed_attention_kind() {
           },
           // Counts scores and weighted sums for half of the compressed keys. Omits the cost of the
           // convolution, which is linear in the length.
-          .multiply_adds =
+          .count_multiply_adds =
               [](const OptionValues& options, const AttentionSize& size) {
                 const auto length = static_cast<double>(size.length);
                 return static_cast<double>(size.dim) * length * length /

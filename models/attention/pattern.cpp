@@ -24,70 +24,70 @@ auto with_kind(const AttentionPattern& pattern, const std::string& kind, F&& f) 
 
 }  // namespace
 
-const AttentionChoice& find_layer_choice(const AttentionPattern& pattern, int64_t layer) {
+const AttentionLayerChoice& find_layer_choice(const AttentionPattern& pattern, int64_t layer) {
   if (pattern.empty()) throw OptionError("attention", "expected at least one attention kind");
   return pattern[static_cast<size_t>(layer) % pattern.size()];
 }
 
-std::string kinds_text(const AttentionPattern& pattern) {
+std::string join_kind_names(const AttentionPattern& pattern) {
   std::string text;
-  for (const AttentionChoice& choice : pattern) text += (text.empty() ? "" : ", ") + choice.kind;
+  for (const AttentionLayerChoice& choice : pattern) text += (text.empty() ? "" : ", ") + choice.kind;
   return text;
 }
 
 bool has_several_kinds(const AttentionPattern& pattern) {
   return std::any_of(pattern.begin(), pattern.end(),
-                     [&](const AttentionChoice& choice) { return choice.kind != pattern.front().kind; });
+                     [&](const AttentionLayerChoice& choice) { return choice.kind != pattern.front().kind; });
 }
 
 bool supports(const AttentionPattern& pattern, Capability AttentionCapabilities::*capability) {
-  return std::all_of(pattern.begin(), pattern.end(), [&](const AttentionChoice& choice) {
+  return std::all_of(pattern.begin(), pattern.end(), [&](const AttentionLayerChoice& choice) {
     return static_cast<bool>(find_attention_kind(choice.kind).capabilities.*capability);
   });
 }
 
 bool supports(const AttentionPattern& pattern, bool AttentionCapabilities::*property) {
-  return std::all_of(pattern.begin(), pattern.end(), [&](const AttentionChoice& choice) {
+  return std::all_of(pattern.begin(), pattern.end(), [&](const AttentionLayerChoice& choice) {
     return find_attention_kind(choice.kind).capabilities.*property;
   });
 }
 
-std::string unsupported_text(const AttentionPattern& pattern, const std::string& what,
-                             Capability AttentionCapabilities::*capability) {
+std::string describe_unsupported(const AttentionPattern& pattern, const std::string& what,
+                                 Capability AttentionCapabilities::*capability) {
   for (size_t layer = 0; layer < pattern.size(); ++layer) {
     const AttentionKind& kind = find_attention_kind(pattern[layer].kind);
     const Capability& missing = kind.capabilities.*capability;
     if (missing) continue;
     const std::string prefix = has_several_kinds(pattern) ? "layer " + std::to_string(layer) + ": " : "";
-    return prefix + unsupported_text(kind, what, missing);
+    return prefix + describe_unsupported(kind, what, missing);
   }
   return "";
 }
 
-int64_t max_memory_span(const AttentionPattern& pattern) {
+int64_t compute_max_memory_span(const AttentionPattern& pattern) {
   int64_t longest = 0;
-  for (const AttentionChoice& choice : pattern)
-    longest = std::max(longest, find_attention_kind(choice.kind).memory_of(choice.options).span());
+  for (const AttentionLayerChoice& choice : pattern)
+    longest = std::max(longest, find_attention_kind(choice.kind).get_memory_size(choice.options).span());
   return longest;
 }
 
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
                                           const AttentionSetup& setup) {
-  const AttentionChoice& choice = find_layer_choice(pattern, layer);
+  const AttentionLayerChoice& choice = find_layer_choice(pattern, layer);
   return with_kind(pattern, choice.kind, [&] { return make_attention(choice.kind, choice.options, setup); });
 }
 
 int64_t find_first_equal_layer(const AttentionPattern& pattern, int64_t layer) {
-  const AttentionChoice& choice = find_layer_choice(pattern, layer);
+  const AttentionLayerChoice& choice = find_layer_choice(pattern, layer);
   int64_t first = 0;
-  for (const AttentionChoice* other = &pattern.front();
+  for (const AttentionLayerChoice* other = &pattern.front();
        other->kind != choice.kind || other->options.all() != choice.options.all(); ++other)
     ++first;
   return first;
 }
 
 void check_attention_length(const AttentionPattern& pattern, int64_t length) {
-  for (const AttentionChoice& choice : pattern)
+  for (const AttentionLayerChoice& choice : pattern)
     with_kind(pattern, choice.kind, [&] { check_attention_length(choice.kind, choice.options, length); });
 }
 

@@ -11,19 +11,19 @@
 namespace tapeformer {
 
 // An attention kind with its options.
-struct AttentionChoice {
+struct AttentionLayerChoice {
   std::string kind = "linear";
   OptionValues options = {};
 };
 
 // The choices of the layers: layer i uses the choice with index i modulo size(). A pattern has at least one
 // choice.
-using AttentionPattern = std::vector<AttentionChoice>;
+using AttentionPattern = std::vector<AttentionLayerChoice>;
 
 // Returns the choice of a layer, counted from 0. Throws OptionError if the pattern is empty.
-const AttentionChoice& find_layer_choice(const AttentionPattern& pattern, int64_t layer);
+const AttentionLayerChoice& find_layer_choice(const AttentionPattern& pattern, int64_t layer);
 // Returns the names of the kinds, such as "local, local, lsh".
-std::string kinds_text(const AttentionPattern& pattern);
+std::string join_kind_names(const AttentionPattern& pattern);
 // Returns whether the pattern contains different kinds.
 bool has_several_kinds(const AttentionPattern& pattern);
 
@@ -31,13 +31,13 @@ bool has_several_kinds(const AttentionPattern& pattern);
 bool supports(const AttentionPattern& pattern, Capability AttentionCapabilities::*capability);
 bool supports(const AttentionPattern& pattern, bool AttentionCapabilities::*property);
 
-// Returns unsupported_text() for the first kind without the capability. If the pattern has several kinds, the
-// text starts with `layer N: `. Returns "" if all kinds have the capability.
-std::string unsupported_text(const AttentionPattern& pattern, const std::string& what,
-                             Capability AttentionCapabilities::*capability);
+// Returns describe_unsupported() for the first kind without the capability. If the pattern has several kinds,
+// the text starts with `layer N: `. Returns "" if all kinds have the capability.
+std::string describe_unsupported(const AttentionPattern& pattern, const std::string& what,
+                                 Capability AttentionCapabilities::*capability);
 
 // Returns the maximum of SegmentMemorySize::span() over the choices, in tokens.
-int64_t max_memory_span(const AttentionPattern& pattern);
+int64_t compute_max_memory_span(const AttentionPattern& pattern);
 
 // Returns the attention of a layer; see make_attention(). If the pattern has several kinds, OptionError names
 // "attention_options.KIND.NAME".

@@ -25,7 +25,7 @@ struct PerformerOptions {
 };
 
 struct PerformerState final : public AttentionState {
-  PerformerState(const StateShape& s, const Tensor& random_projection)
+  PerformerState(const AttentionStateOptions& s, const Tensor& random_projection)
       : projection(random_projection),
         query_features(Tensor::empty({s.batch, s.heads, projection.size(0)}, s.dtype, s.device)),
         key_features(Tensor::empty_like(query_features)),
@@ -62,7 +62,7 @@ class PerformerKind final : public Attention {
                             random_features(k, projection, options_.key_map(), options_.relu_offset), v,
                             linear);
   }
-  std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
+  std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
     const Tensor like = Tensor::empty({shape.dim}, shape.dtype, shape.device);
     return std::make_unique<PerformerState>(shape, draw(shape.name, 0, like));
   }
@@ -179,10 +179,10 @@ AttentionKind make_performer_attention_kind() {
                        .length_masks = true,
                        .cross_lengths = true,
                        .recurrent = true,
-                       .weight_dropout = unsupported("it computes no attention weights"),
-                       .bfloat16 = unsupported("exponents of its features need float32"),
+                       .weight_dropout = make_unsupported("it computes no attention weights"),
+                       .bfloat16 = make_unsupported("exponents of its features need float32"),
                        .has_constant_state = true,
-                       .rounds_step_results = true},
+                       .can_round_step_results = true},
       .options = performer_option_specs(),
       .make =
           [](const OptionValues& values, const AttentionSetup&) {
@@ -190,12 +190,12 @@ AttentionKind make_performer_attention_kind() {
           },
       // Each token projects a query and a key, updates a (features, dim) state and multiplies the state by
       // the features of the query.
-      .multiply_adds =
+      .count_multiply_adds =
           [](const OptionValues& values, const AttentionSize& size) {
             const auto features = static_cast<double>(values.get<int64_t>("features"));
             return 4 * features * static_cast<double>(size.dim) * static_cast<double>(size.length);
           },
-      .short_options = {{"features", int64_t{6}}}};
+      .test_options = {{"features", int64_t{6}}}};
 }
 
 }  // namespace tapeformer

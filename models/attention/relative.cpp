@@ -23,7 +23,7 @@ Tensor with_heads_first(const Tensor& x) {
 
 class RelativeState final : public AttentionState {
  public:
-  RelativeState(const StateShape& s, const RelativeCache& sizes, const RelativeBias& relative,
+  RelativeState(const AttentionStateOptions& s, const RelativeCache& sizes, const RelativeBias& relative,
                 int64_t capacity, int64_t compressed)
       : bias(relative), cache(sizes) {
     const auto rows = [&](int64_t count) {
@@ -55,10 +55,10 @@ RelativeAttention::RelativeAttention(const RelativeOptions& options, const Atten
     : options_(options), segment_length_(setup.max_length), dropout_(setup.dropout) {
   constexpr double kStd = 0.02;  // standard deviation in the code of Dai et al.
   const int64_t width = setup.heads * setup.dim;
-  add_parameter("content_bias", content_bias_, {setup.heads, setup.dim}, normal_init(kStd));
-  add_parameter("position_bias", position_bias_, {setup.heads, setup.dim}, normal_init(kStd));
+  add_parameter("content_bias", content_bias_, {setup.heads, setup.dim}, make_normal_initializer(kStd));
+  add_parameter("position_bias", position_bias_, {setup.heads, setup.dim}, make_normal_initializer(kStd));
   add_parameter("position_projection.weight", projection_, {width, width},
-                uniform_init(1 / std::sqrt(static_cast<double>(width))));
+                make_uniform_initializer(1 / std::sqrt(static_cast<double>(width))));
   sinusoids_ = sinusoids(width, max_key_count() - 1, max_key_count() + segment_length_ - 1, -1);
   add_buffer("sinusoids", sinusoids_);
 }
@@ -81,13 +81,13 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
                                   product(position_bias_, distances(keys, mask.causal ? 0 : queries - 1)));
   if (mask.key_lengths.defined())
     scores = add(scores, reshape(make_length_score_mask(mask.key_lengths, keys, q), {q.size(0), 1, 1, keys}));
-  const Tensor weights = dropout(softmax(scores), weight_dropout(q, k, dropout_, context, name));
+  const Tensor weights = dropout(softmax(scores), make_weight_dropout_mask(q, k, dropout_, context, name));
   return contiguous(with_heads_first(matmul(weights, with_heads_first(v))));
 }
 
 // The ring buffer of compressed rows has additional slots for rows whose tokens are still in the uncompressed
 // memory or in the segment.
-std::unique_ptr<AttentionState> RelativeAttention::make_state(const StateShape& shape) const {
+std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionStateOptions& shape) const {
   const NoGrad no_grad;
   const SegmentMemorySize& m = memory();
   const int64_t capacity = std::min(shape.capacity, m.tokens + segment_length_);
@@ -140,10 +140,10 @@ Tensor RelativeAttention::distances(int64_t keys, int64_t later_keys) const {
 AttentionCapabilities make_relative_capabilities() {
   return {.causal = true,
           .length_masks = true,
-          .cross_lengths = unsupported("distances are between positions of one sequence"),
+          .cross_lengths = make_unsupported("distances are between positions of one sequence"),
           .recurrent = true,
           .weight_dropout = true,
-          .bfloat16 = unsupported("its scores are a sum of float32 products"),
+          .bfloat16 = make_unsupported("its scores are a sum of float32 products"),
           .has_constant_state = true};
 }
 

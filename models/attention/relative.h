@@ -13,8 +13,8 @@ struct RelativeOptions {
 
 // For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
 // vector of the sinusoids of distance d. The biases u and w and the matrix W are parameters of the layer.
-// Positions are the indices of keys: the rows of the memory, compressed or not, and the tokens of the segment
-// have the distance 1 to their neighbours.
+// Positions are the indices of keys: the rows of the memory, compressed or not, and the tokens of the
+// segment have the distance 1 to their neighbours.
 class RelativeAttention : public Attention {
  public:
   RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup);
@@ -23,7 +23,7 @@ class RelativeAttention : public Attention {
                  const ForwardContext& context, const std::string& name) const override;
   // Returns the state for decoding. Text is decoded in segments of the maximum length, as in training. A
   // query attends to its segment and to the memory before the segment.
-  std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override;
+  std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override;
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override;
   void append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const override;

@@ -45,7 +45,7 @@ class RoutingKind final : public Attention {
       check(setup.max_length > 0, kRouting, "the default cluster size needs a maximum length");
       options_.cluster_size = (setup.max_length + clusters - 1) / clusters;
     }
-    add_state("centroids", centroids_, {heads, clusters, setup.dim}, normal_init(1));
+    add_state("centroids", centroids_, {heads, clusters, setup.dim}, make_normal_initializer(1));
     add_statistics(sums_, {heads, clusters, setup.dim + 1}, [this] { update_centroids(); });
   }
 
@@ -147,9 +147,9 @@ RoutingOptions routing_options(const OptionValues& values) {
           .decay = values.get<double>("decay")};
 }
 
-// Returns AttentionKind::multiply_adds. Counts the products with centroids, causal attention within clusters,
-// and the windows of the local heads.
-double routing_multiply_adds(const OptionValues& values, const AttentionSize& size) {
+// Returns AttentionKind::count_multiply_adds. Counts the products with centroids, causal attention within
+// clusters, and the windows of the local heads.
+double count_routing_multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const RoutingOptions o = routing_options(values);
   const auto length = static_cast<double>(size.length), clusters = static_cast<double>(o.clusters);
   const double members = o.cluster_size > 0 ? static_cast<double>(o.cluster_size) : length / clusters;
@@ -195,23 +195,23 @@ std::vector<OptionSpec> routing_option_specs() {
 }  // namespace
 
 AttentionKind make_routing_attention_kind() {
-  return {.name = kRouting,
-          .help = "Routing Transformer: softmax attention within clusters of similar tokens",
-          .capabilities = {.causal = true,
-                           .length_masks = true,
-                           .cross_lengths = unsupported("queries are used as keys"),
-                           .recurrent = unsupported("a new token may move earlier tokens to other clusters"),
-                           .weight_dropout = true,
-                           .bfloat16 = unsupported("its clusters are computed in float32"),
-                           .shares_query_key = true},
-          .options = routing_option_specs(),
-          .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
-            return std::make_unique<RoutingKind>(routing_options(values), setup);
-          },
-          .check_length = check_routing_length,
-          .multiply_adds = routing_multiply_adds,
-          .short_options = {
-              {"clusters", int64_t{2}}, {"cluster_size", int64_t{6}}, {"local_window", int64_t{4}}}};
+  return {
+      .name = kRouting,
+      .help = "Routing Transformer: softmax attention within clusters of similar tokens",
+      .capabilities = {.causal = true,
+                       .length_masks = true,
+                       .cross_lengths = make_unsupported("queries are used as keys"),
+                       .recurrent = make_unsupported("a new token may move earlier tokens to other clusters"),
+                       .weight_dropout = true,
+                       .bfloat16 = make_unsupported("its clusters are computed in float32"),
+                       .shares_query_key = true},
+      .options = routing_option_specs(),
+      .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
+        return std::make_unique<RoutingKind>(routing_options(values), setup);
+      },
+      .check_length = check_routing_length,
+      .count_multiply_adds = count_routing_multiply_adds,
+      .test_options = {{"clusters", int64_t{2}}, {"cluster_size", int64_t{6}}, {"local_window", int64_t{4}}}};
 }
 
 }  // namespace tapeformer

@@ -40,10 +40,10 @@ Tensor zero_masked_rows(const Tensor& x, const AttentionMask& mask) {
   return mul(x, reshape(length_values(mask.key_lengths, x.size(1), 1, 0, x), {x.size(0), x.size(1), 1, 1}));
 }
 
-DropoutMask weight_dropout(const Tensor& q, const Tensor& k, double p, const ForwardContext& context,
-                           const std::string& name) {
+DropoutMask make_weight_dropout_mask(const Tensor& q, const Tensor& k, double p,
+                                     const ForwardContext& context, const std::string& name) {
   DropoutMask mask = context.dropout(p, name + ".weights");
-  return mask.from(context.first_example * q.size(2) * q.size(1) * k.size(1));
+  return mask.at_offset(context.first_example * q.size(2) * q.size(1) * k.size(1));
 }
 
 }  // namespace tapeformer

@@ -18,7 +18,7 @@ Tensor zero_masked_rows(const Tensor& x, const AttentionMask& mask);
 
 // Returns the dropout mask with probability p of the attention weights of the layer `name`. The weights are
 // (batch, heads, q_length, k_length) for q (batch, q_length, heads, …) and k (batch, k_length, …).
-DropoutMask weight_dropout(const Tensor& q, const Tensor& k, double p, const ForwardContext& context,
-                           const std::string& name);
+DropoutMask make_weight_dropout_mask(const Tensor& q, const Tensor& k, double p,
+                                     const ForwardContext& context, const std::string& name);
 
 }  // namespace tapeformer

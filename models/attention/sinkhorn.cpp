@@ -34,7 +34,7 @@ class SinkhornKind final : public Attention {
       : options_(options), dropout_(setup.dropout) {
     check(setup.max_length > 0, kSinkhorn, "the sorting network needs a maximum length");
     const int64_t blocks = block_count(setup.max_length);
-    const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(setup.dim)));
+    const Initializer initializer = make_uniform_initializer(1 / std::sqrt(static_cast<double>(setup.dim)));
     add_parameter("sort_hidden", hidden_, {setup.heads, setup.dim, setup.dim}, initializer);
     add_parameter("sort_output", output_, {setup.heads, setup.dim, blocks}, initializer);
     causal_ = make_causal_score_mask(blocks);
@@ -195,49 +195,50 @@ class SinkhornKind final : public Attention {
 }  // namespace
 
 AttentionKind make_sinkhorn_attention_kind() {
-  return {.name = kSinkhorn,
-          .help =
-              "Sparse Sinkhorn attention: softmax attention to the own block and to a learned mixture of "
-              "blocks",
-          .capabilities = {.causal = true,
-                           .length_masks = true,
-                           .cross_lengths = unsupported("queries and keys share the blocks of one sequence"),
-                           .recurrent = unsupported("only its parallel form is implemented"),
-                           .weight_dropout = true,
-                           .bfloat16 = unsupported("its sorting network is float32")},
-          .options = {{.name = "block",
-                       .default_value = int64_t{128},
-                       .help = "tokens of a block",
-                       .min = 1,
-                       .max = 1 << 20},
-                      {.name = "iterations",
-                       .default_value = int64_t{8},
-                       .help = "normalisations of rows and columns; causal attention normalises rows once",
-                       .min = 1,
-                       .max = 1000},
-                      {.name = "temperature",
-                       .default_value = 0.75,
-                       .help = "divisor of the scores of blocks; a low temperature selects single blocks",
-                       .min = 1e-3,
-                       .max = 1e3}},
-          .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
-            return std::make_unique<SinkhornKind>(
-                SinkhornOptions{values.get<int64_t>("block"), values.get<int64_t>("iterations"),
-                                values.get<double>("temperature")},
-                setup);
+  return {
+      .name = kSinkhorn,
+      .help =
+          "Sparse Sinkhorn attention: softmax attention to the own block and to a learned mixture of "
+          "blocks",
+      .capabilities = {.causal = true,
+                       .length_masks = true,
+                       .cross_lengths = make_unsupported("queries and keys share the blocks of one sequence"),
+                       .recurrent = make_unsupported("only its parallel form is implemented"),
+                       .weight_dropout = true,
+                       .bfloat16 = make_unsupported("its sorting network is float32")},
+      .options = {{.name = "block",
+                   .default_value = int64_t{128},
+                   .help = "tokens of a block",
+                   .min = 1,
+                   .max = 1 << 20},
+                  {.name = "iterations",
+                   .default_value = int64_t{8},
+                   .help = "normalisations of rows and columns; causal attention normalises rows once",
+                   .min = 1,
+                   .max = 1000},
+                  {.name = "temperature",
+                   .default_value = 0.75,
+                   .help = "divisor of the scores of blocks; a low temperature selects single blocks",
+                   .min = 1e-3,
+                   .max = 1e3}},
+      .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
+        return std::make_unique<SinkhornKind>(
+            SinkhornOptions{values.get<int64_t>("block"), values.get<int64_t>("iterations"),
+                            values.get<double>("temperature")},
+            setup);
+      },
+      .check_length = [](const OptionValues& values,
+                         int64_t length) { check_at_most_length(values, "block", length); },
+      // Counts the attention of a query to the mixed block and, on average, to half of the tokens of its
+      // own block. Also counts the matrix products that compute mixed blocks.
+      .count_multiply_adds =
+          [](const OptionValues& values, const AttentionSize& size) {
+            const auto block = static_cast<double>(values.get<int64_t>("block"));
+            const auto length = static_cast<double>(size.length);
+            return count_sparse_multiply_adds(1.5 * block, size) +
+                   static_cast<double>(size.dim) * length * length / block;
           },
-          .check_length = [](const OptionValues& values,
-                             int64_t length) { check_at_most_length(values, "block", length); },
-          // Counts the attention of a query to the mixed block and, on average, to half of the tokens of its
-          // own block. Also counts the matrix products that compute mixed blocks.
-          .multiply_adds =
-              [](const OptionValues& values, const AttentionSize& size) {
-                const auto block = static_cast<double>(values.get<int64_t>("block"));
-                const auto length = static_cast<double>(size.length);
-                return count_sparse_multiply_adds(1.5 * block, size) +
-                       static_cast<double>(size.dim) * length * length / block;
-              },
-          .short_options = {{"block", int64_t{2}}}};
+      .test_options = {{"block", int64_t{2}}}};
 }
 
 }  // namespace tapeformer

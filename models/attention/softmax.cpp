@@ -11,7 +11,7 @@ namespace {
 
 class SoftmaxState final : public AttentionState {
  public:
-  SoftmaxState(const StateShape& s, const SparsePattern& pattern)
+  SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern)
       : SoftmaxState(s, pattern, std::min(s.capacity, pattern.pattern.span())) {}
   void reset() override { cache.length = 0; }
   int64_t bytes() const override { return cache.keys.bytes() + cache.values.bytes(); }
@@ -19,7 +19,7 @@ class SoftmaxState final : public AttentionState {
   KeyValueCache cache;
 
  private:
-  SoftmaxState(const StateShape& s, const SparsePattern& pattern, int64_t capacity)
+  SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern, int64_t capacity)
       : cache{Tensor::zeros({s.batch, capacity, s.heads, s.dim}, s.dtype, s.device),
               Tensor::zeros({s.batch, capacity, s.heads, s.value_dim}, s.dtype, s.device), 0, pattern.pattern,
               pattern.key_blocks} {}
@@ -38,7 +38,7 @@ class SoftmaxKind : public Attention {
     options.key_blocks = sparse.key_blocks;
     return softmax_attention(q, k, v, options);
   }
-  std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
+  std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
     // The table of key blocks is made on the CPU and copied to the device, so that the state owns the copy
     // and frees it.
     SparsePattern pattern = pattern_({shape.capacity, shape.heads, true, kCpu, shape.name});
@@ -73,7 +73,7 @@ class SharedSoftmaxKind final : public SoftmaxKind {
 };
 
 // Returns the multiply-adds of a causal pass. A query attends to half of the keys on average.
-double softmax_multiply_adds(const OptionValues&, const AttentionSize& size) {
+double count_softmax_multiply_adds(const OptionValues&, const AttentionSize& size) {
   const auto length = static_cast<double>(size.length);
   return 2 * static_cast<double>(size.dim) * 0.5 * length * length;
 }
@@ -83,7 +83,7 @@ double softmax_multiply_adds(const OptionValues&, const AttentionSize& size) {
 SoftmaxAttentionOptions make_softmax_options(const Tensor& q, const Tensor& k, const AttentionMask& mask,
                                              double dropout, const ForwardContext& context,
                                              const std::string& name) {
-  const DropoutMask weights = weight_dropout(q, k, dropout, context, name);
+  const DropoutMask weights = make_weight_dropout_mask(q, k, dropout, context, name);
   SoftmaxAttentionOptions options;
   options.causal = mask.causal;
   options.key_lengths = mask.key_lengths;
@@ -106,7 +106,7 @@ std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, doubl
 AttentionCapabilities make_sparse_capabilities() {
   return {.causal = true,
           .length_masks = true,
-          .cross_lengths = unsupported("a pattern is defined by the positions of one sequence"),
+          .cross_lengths = make_unsupported("a pattern is defined by the positions of one sequence"),
           .recurrent = true,
           .weight_dropout = true,
           .bfloat16 = true};
@@ -136,7 +136,7 @@ AttentionKind make_softmax_attention_kind() {
       .options = {},
       .make = [](const OptionValues&,
                  const AttentionSetup& setup) { return make_softmax_attention(KeyPattern{}, setup.dropout); },
-      .multiply_adds = softmax_multiply_adds};
+      .count_multiply_adds = count_softmax_multiply_adds};
 }
 
 AttentionKind make_shared_softmax_attention_kind() {
@@ -146,7 +146,7 @@ AttentionKind make_shared_softmax_attention_kind() {
               "normalised keys and the masked own position of LSH attention",
           .capabilities = {.causal = true,
                            .length_masks = true,
-                           .cross_lengths = unsupported("queries are used as keys"),
+                           .cross_lengths = make_unsupported("queries are used as keys"),
                            .recurrent = true,
                            .weight_dropout = true,
                            .bfloat16 = true,
@@ -155,7 +155,7 @@ AttentionKind make_shared_softmax_attention_kind() {
           .make = [](const OptionValues&, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
             return std::make_unique<SharedSoftmaxKind>(setup.dropout);
           },
-          .multiply_adds = softmax_multiply_adds};
+          .count_multiply_adds = count_softmax_multiply_adds};
 }
 
 }  // namespace tapeformer

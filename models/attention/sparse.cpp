@@ -28,9 +28,9 @@ KeyPattern sparse_pattern(const OptionValues& options) {
   return pattern;
 }
 
-// Returns AttentionKind::multiply_adds. If heads are split, half of the heads attend to the near keys and the
-// other half to the far keys, so the mean of both numbers of keys is used.
-double two_sets_multiply_adds(const OptionValues& options, const AttentionSize& size) {
+// Returns AttentionKind::count_multiply_adds. If heads are split, half of the heads attend to the near keys
+// and the other half to the far keys, so the mean of both numbers of keys is used.
+double count_two_sets_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto stride = static_cast<double>(options.get<int64_t>("stride"));
   const auto summary = static_cast<double>(options.get<int64_t>("summary"));
   const bool strided = options.get<std::string>("form") == kStrided;
@@ -77,8 +77,8 @@ AttentionKind make_sparse_attention_kind() {
           },
       .check_length = [](const OptionValues& options,
                          int64_t length) { check_at_most_length(options, "stride", length); },
-      .multiply_adds = two_sets_multiply_adds,
-      .short_options = {{"stride", int64_t{4}}, {"summary", int64_t{1}}}};
+      .count_multiply_adds = count_two_sets_multiply_adds,
+      .test_options = {{"stride", int64_t{4}}, {"summary", int64_t{1}}}};
 }
 
 }  // namespace tapeformer

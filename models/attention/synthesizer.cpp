@@ -39,18 +39,19 @@ class SynthesizerKind final : public Attention {
     const auto rank = options.get<int64_t>("rank");
     const auto inverse_root = [](int64_t size) { return 1 / std::sqrt(static_cast<double>(size)); };
     if (contains(terms_, "dense"))
-      add_parameter("dense", dense_, {length, heads, dim}, uniform_init(inverse_root(dim)));
+      add_parameter("dense", dense_, {length, heads, dim}, make_uniform_initializer(inverse_root(dim)));
     if (contains(terms_, "factorized-dense")) {
       const auto rows = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(length))));
-      add_parameter("dense_rows", dense_rows_, {heads, dim, rows}, uniform_init(inverse_root(dim)));
+      add_parameter("dense_rows", dense_rows_, {heads, dim, rows},
+                    make_uniform_initializer(inverse_root(dim)));
       add_parameter("dense_columns", dense_columns_, {heads, dim, (length + rows - 1) / rows},
-                    uniform_init(inverse_root(dim)));
+                    make_uniform_initializer(inverse_root(dim)));
     }
     const auto add_random = [&](const char* name, Tensor& tensor, const Shape& shape, double std) {
       if (options.get<bool>("train_random"))
-        add_parameter(name, tensor, shape, normal_init(std));
+        add_parameter(name, tensor, shape, make_normal_initializer(std));
       else
-        add_state(name, tensor, shape, normal_init(std));
+        add_state(name, tensor, shape, make_normal_initializer(std));
     };
     if (contains(terms_, "random")) add_random("random", random_, {heads, length, length}, 1);
     if (contains(terms_, "factorized-random")) {
@@ -82,7 +83,7 @@ class SynthesizerKind final : public Attention {
     if (queries.defined())
       scores = add(matmul(heads_first(queries), heads_first(keys), {.transpose_b = true}), full);
     const Tensor weights =
-        dropout(softmax(masked(scores, mask, q)), weight_dropout(q, v, dropout_, context, name));
+        dropout(softmax(masked(scores, mask, q)), make_weight_dropout_mask(q, v, dropout_, context, name));
     return contiguous(heads_first(matmul(weights, heads_first(v))));
   }
 
@@ -156,7 +157,7 @@ std::unique_ptr<Attention> make_synthesizer(const OptionValues& options, const A
 }
 
 // Returns the inputs that the terms read. Only "dot-product" reads keys; random terms read no input.
-AttentionInputs synthesizer_inputs(const OptionValues& options) {
+AttentionInputs select_synthesizer_inputs(const OptionValues& options) {
   const auto terms = options.get<Names>("terms");
   const bool keys = contains(terms, "dot-product");
   return {.use_queries = keys || contains(terms, "dense") || contains(terms, "factorized-dense"),
@@ -171,10 +172,11 @@ AttentionKind make_synthesizer_attention_kind() {
       .help = "softmax attention with learned scores: a sum of dense, random and factorized terms",
       .capabilities = {.causal = true,
                        .length_masks = true,
-                       .cross_lengths = unsupported("scores are learned for the positions of one sequence"),
-                       .recurrent = unsupported("only its parallel form is implemented"),
+                       .cross_lengths =
+                           make_unsupported("scores are learned for the positions of one sequence"),
+                       .recurrent = make_unsupported("only its parallel form is implemented"),
                        .weight_dropout = true,
-                       .bfloat16 = unsupported("its learned scores are float32")},
+                       .bfloat16 = make_unsupported("its learned scores are float32")},
       .options = {{.name = "terms",
                    .default_value = Names{"factorized-random"},
                    .help = "terms of the scores; several terms are added",
@@ -190,10 +192,10 @@ AttentionKind make_synthesizer_attention_kind() {
                    .help = "train random terms; false: they keep their initial values",
                    .used_if = {"terms", {"random", "factorized-random"}}}},
       .make = make_synthesizer,
-      .inputs = synthesizer_inputs,
+      .select_inputs = select_synthesizer_inputs,
       // Counts the products of each term and the weighted sums. A query attends to half of the keys on
       // average.
-      .multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
+      .count_multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
         const auto length = static_cast<double>(size.length), dim = static_cast<double>(size.dim);
         double products = dim;
         for (const std::string& term : options.get<Names>("terms"))

@@ -22,9 +22,9 @@ AttentionKind make_transformer_xl_attention_kind() {
         return std::make_unique<RelativeAttention>(
             RelativeOptions{memory(options), options.get<int64_t>("clamp")}, setup);
       },
-      .memory = memory,
-      .multiply_adds = count_relative_multiply_adds,
-      .short_options = {{"memory", int64_t{0}}},
+      .compute_memory_size = memory,
+      .count_multiply_adds = count_relative_multiply_adds,
+      .test_options = {{"memory", int64_t{0}}},
       // Charts measure single sequences, which have no memory.
       .variants = {{kTransformerXl, {{"memory", int64_t{0}}}}}};
 }

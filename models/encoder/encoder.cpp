@@ -27,7 +27,7 @@ Encoder::Encoder(const EncoderOptions& options) : norm(checked(options).output_w
 
 Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const {
   if (options_.reversible)
-    return norm.forward(reversible_stack(layers, options_.feedforward_chunks, x, mask, context));
+    return norm.forward(run_reversible_stack(layers, options_.feedforward_chunks, x, mask, context));
   const bool recomputed = options_.recompute && is_recording();
   const ReplayContext replay(context, recomputed);
   LayerState state{x};
@@ -45,12 +45,12 @@ Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const Forwar
 }
 
 std::unique_ptr<SegmentMemory> Encoder::make_memory(int64_t batch) const {
-  if (max_memory_span(options_.attention) == 0) return nullptr;
+  if (compute_max_memory_span(options_.attention) == 0) return nullptr;
   auto memory = std::make_unique<SegmentMemory>(batch, norm.weight);
   for (int64_t i = 0; i < options_.layers; ++i) {
-    const AttentionChoice& choice = find_layer_choice(options_.attention, i);
+    const AttentionLayerChoice& choice = find_layer_choice(options_.attention, i);
     memory->add_layer(layers[static_cast<size_t>(i)]->name(),
-                      find_attention_kind(choice.kind).memory_of(choice.options), options_.width());
+                      find_attention_kind(choice.kind).get_memory_size(choice.options), options_.width());
   }
   return memory;
 }

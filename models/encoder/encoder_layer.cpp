@@ -35,8 +35,8 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
   if (!options.pre_norm) problems.push_back({"pre_norm", "reversible layers require pre-norm"});
   if (options.recompute)
     problems.push_back({"recompute", "reversible layers already recompute activations: expected false"});
-  if (const std::string text = unsupported_text(options.attention, "support for reversible layers",
-                                                &AttentionCapabilities::reversible);
+  if (const std::string text = describe_unsupported(options.attention, "support for reversible layers",
+                                                    &AttentionCapabilities::reversible);
       !text.empty())
     problems.push_back({"reversible", text});
   return problems;
@@ -50,10 +50,10 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
       heads_(options.heads),
       head_dim_(options.head_dim),
       is_rotary_(options.rotary) {
-  const AttentionChoice& choice = find_layer_choice(options.attention, layer);
+  const AttentionLayerChoice& choice = find_layer_choice(options.attention, layer);
   const AttentionKind& kind = find_attention_kind(choice.kind);
-  inputs_ = kind.inputs_of(choice.options);
-  takes_bfloat16_ = static_cast<bool>(kind.capabilities.bfloat16);
+  inputs_ = kind.get_inputs(choice.options);
+  accepts_bfloat16_ = static_cast<bool>(kind.capabilities.bfloat16);
   attention_ = make_attention(options.attention, layer,
                               {.heads = heads_,
                                .dim = head_dim_,
@@ -90,14 +90,14 @@ struct MultiHeadAttention::TapeExecutor {
   DType result;
 
   Heads project(const Tensor& x) const { return a.project(x, source, head_dtype); }
-  Tensor rotated(const Tensor& x) const { return a.is_rotary_ ? rotary(x) : x; }
+  Tensor rotate(const Tensor& x) const { return a.is_rotary_ ? rotary(x) : x; }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
     const Tensor attended = a.attention_->forward(q, k, v, mask, context, name);
     check_attended(attended, {shape[0], shape[1], v.size(2), v.size(3)}, v.dtype(), name.c_str());
     return reshape(attended, shape);
   }
   Tensor output(const Tensor& x) const {
-    return a.out_projection.forward(as_operand(x), Activation::none, {}, result);
+    return a.out_projection.forward(convert_to_operand(x), Activation::none, {}, result);
   }
 };
 
@@ -144,11 +144,11 @@ void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
   const RecordingScope scope(context.loss_terms != nullptr);
   const Tensor rows = attention_->compress(evicted);
   context.memory->write_compressed(name, rows);
-  if (requires_grad(rows)) context.loss_terms->add(reconstruction_loss(detach(x), evicted, rows));
+  if (requires_grad(rows)) context.loss_terms->add(compute_reconstruction_loss(detach(x), evicted, rows));
 }
 
-Tensor MultiHeadAttention::reconstruction_loss(const Tensor& x, const Tensor& evicted,
-                                               const Tensor& compressed) const {
+Tensor MultiHeadAttention::compute_reconstruction_loss(const Tensor& x, const Tensor& evicted,
+                                                       const Tensor& compressed) const {
   const auto heads = [&](const Linear& projection, const Tensor& rows) {
     return reshape(linear(rows, detach(projection.weight), detach(projection.bias)),
                    {rows.size(0), rows.size(1), heads_, head_dim_});
@@ -163,9 +163,9 @@ Tensor MultiHeadAttention::reconstruction_loss(const Tensor& x, const Tensor& ev
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, const AttentionMask& mask,
                                    const ForwardContext& context, const std::string& name,
                                    DType result) const {
-  const Tensor operand = x_operand.defined() ? x_operand : as_operand(x);
-  const DType head_dtype = takes_bfloat16_ ? operand.dtype() : x.dtype();
-  const Tensor source = context.memory ? as_operand(prepend_memory(x, context, name)) : operand;
+  const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand(x);
+  const DType head_dtype = accepts_bfloat16_ ? operand.dtype() : x.dtype();
+  const Tensor source = context.memory ? convert_to_operand(prepend_memory(x, context, name)) : operand;
   return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result},
                        operand);
 }
@@ -175,7 +175,7 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index, c
       feedforward(options.width(), options.feedforward, options.activation),
       norm1(options.width()),
       norm2(options.width()),
-      form_(residual_form(options)),
+      form_(choose_residual_form(options)),
       dropout_(options.dropout),
       chunks_(options.feedforward_chunks),
       name_("layers." + std::to_string(layer_index)) {
@@ -199,10 +199,10 @@ struct EncoderLayer::TapeExecutor {
     return context.dropout(layer.dropout_, layer.name_ + name);
   }
   DropoutMask hidden_mask(int64_t row) const {
-    return dropout_mask(".hidden").from(row * layer.feedforward.linear1.weight.size(0));
+    return dropout_mask(".hidden").at_offset(row * layer.feedforward.linear1.weight.size(0));
   }
   DropoutMask output_mask(Branch branch, int64_t width) const {
-    return dropout_mask(branch == Branch::attention ? ".attention" : ".out").from(first_row * width);
+    return dropout_mask(branch == Branch::attention ? ".attention" : ".out").at_offset(first_row * width);
   }
 
   NormResult norm(Branch branch, const Tensor& x) const { return layer.norm(branch).forward_with_operand(x); }
@@ -210,13 +210,13 @@ struct EncoderLayer::TapeExecutor {
     return tapeformer::dropout(x, output_mask(branch, x.size(-1)));
   }
   Tensor sum(const Tensor& residual, const Tensor& change) const { return add(residual, change); }
-  NormResult norm_of_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
+  NormResult normalize_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
     return layer.norm(branch).forward_with_operand(residual, change, output_mask(branch, residual.size(-1)));
   }
   Tensor apply(Branch branch, const Tensor& x, const Tensor& x_operand) const {
-    const Tensor operand = x_operand.defined() ? x_operand : as_operand(x);
-    // norm_of_sum() accepts a bfloat16 output of the branch; the residual sums of other forms do not.
-    const DType result = layer.form_ == ResidualForm::post_norm ? operand_dtype(x) : x.dtype();
+    const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand(x);
+    // normalize_sum() accepts a bfloat16 output of the branch; the residual sums of other forms do not.
+    const DType result = layer.form_ == ResidualForm::post_norm ? get_operand_dtype(x) : x.dtype();
     if (branch == Branch::attention)
       return layer.attention.forward(x, operand, mask, context, layer.name_, result);
     return chunks > 1 ? chunked_feedforward(operand, result)
@@ -230,13 +230,13 @@ struct EncoderLayer::TapeExecutor {
 Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType result) const {
   const FeedForward& block = layer.feedforward;
   const auto mask_from = [&block, mask = hidden_mask(first_row)](int64_t row) {
-    return mask.from(row * block.linear1.weight.size(0));
+    return mask.at_offset(row * block.linear1.weight.size(0));
   };
   const auto forward = [&block, mask_from, result](const Tensor& rows, int64_t first) {
     return block.forward(rows, mask_from(first), result);
   };
   const auto gradient = [&block, mask_from](const Tensor& rows, int64_t first, const Tensor& g) {
-    block.backward_through(rows, mask_from(first), g);
+    block.run_backward(rows, mask_from(first), g);
   };
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
   return reshape(

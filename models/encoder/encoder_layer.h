@@ -49,7 +49,7 @@ enum class ResidualForm {
   reversible,  // x1 = x1 + dropout(branch(norm(x2))), then x1 and x2 swap; "Reformer" (Kitaev et al. 2020)
 };
 
-inline ResidualForm residual_form(const EncoderOptions& options) {
+inline ResidualForm choose_residual_form(const EncoderOptions& options) {
   if (options.reversible) return ResidualForm::reversible;
   return options.pre_norm ? ResidualForm::pre_norm : ResidualForm::post_norm;
 }
@@ -74,7 +74,7 @@ void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
   for (const Branch branch : kBranches) {
     if (form == ResidualForm::post_norm) {
       const Tensor change = executor.apply(branch, state.first, state.operand);
-      const NormResult normalized = executor.norm_of_sum(branch, state.first, change);
+      const NormResult normalized = executor.normalize_sum(branch, state.first, change);
       state.first = normalized.result;
       state.operand = normalized.operand;
     } else if (form == ResidualForm::pre_norm) {
@@ -98,8 +98,8 @@ template <class Executor>
 Tensor run_attention(const Executor& executor, const Tensor& x) {
   const Heads heads = executor.project(x);
   const Tensor& v = heads.value;
-  const Tensor q = heads.query.defined() ? executor.rotated(heads.query) : v;
-  const Tensor k = heads.key.defined() ? executor.rotated(heads.key) : q;
+  const Tensor q = heads.query.defined() ? executor.rotate(heads.query) : v;
+  const Tensor k = heads.key.defined() ? executor.rotate(heads.key) : q;
   return executor.output(executor.attend(q, k, v));
 }
 
@@ -137,19 +137,19 @@ class MultiHeadAttention final : public Module {
   // segment.
   Tensor prepend_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
   // Compresses `evicted`, the inputs that leave the uncompressed memory when the segment x is stored. Stores
-  // the compressed rows in the segment memory, and adds their reconstruction_loss() to the loss if they need
-  // gradients.
+  // the compressed rows in the segment memory, and adds their compute_reconstruction_loss() to the loss if
+  // they need gradients.
   void compress_memory(const Tensor& x, const Tensor& evicted, const ForwardContext& context,
                        const std::string& name) const;
   // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2): the mean squared difference
   // between the attention of x to `evicted` and to `compressed`. The function uses softmax attention without
   // positions and masks. Gradients reach only `compressed`.
-  Tensor reconstruction_loss(const Tensor& x, const Tensor& evicted, const Tensor& compressed) const;
+  Tensor compute_reconstruction_loss(const Tensor& x, const Tensor& evicted, const Tensor& compressed) const;
 
   int64_t heads_, head_dim_;
   AttentionInputs inputs_;
   std::vector<Linear*> projections_;
-  bool takes_bfloat16_, is_rotary_;
+  bool accepts_bfloat16_, is_rotary_;
   std::unique_ptr<Attention> attention_;
 };
 

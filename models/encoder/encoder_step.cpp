@@ -11,17 +11,18 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
   const Tensor& like = encoder.norm.weight;
   check(batch > 0, "EncoderStep", "batch ", batch, " must be positive");
   if (const std::string text =
-          unsupported_text(o.attention, "recurrent form", &AttentionCapabilities::recurrent);
+          describe_unsupported(o.attention, "recurrent form", &AttentionCapabilities::recurrent);
       !text.empty())
     throw std::invalid_argument(text);
-  StateShape shape{batch, o.heads, o.head_dim, o.head_dim, capacity, like.dtype(), like.device()};
+  AttentionStateOptions shape{batch, o.heads, o.head_dim, o.head_dim, capacity, like.dtype(), like.device()};
   const Tensor projections = Tensor::empty({3 * batch * o.width()}, like.dtype(), like.device());
   for (const auto& layer : encoder.layers) {
     shape.name = layer->name();
     layers_.push_back(make_layer(*layer, shape, projections));
-    const AttentionChoice& choice = find_layer_choice(o.attention, static_cast<int64_t>(layers_.size()) - 1);
-    layers_.back().rounds_attention = find_attention_kind(choice.kind).capabilities.rounds_step_results;
-    const SegmentMemorySize memory = find_attention_kind(choice.kind).memory_of(choice.options);
+    const AttentionLayerChoice& choice =
+        find_layer_choice(o.attention, static_cast<int64_t>(layers_.size()) - 1);
+    layers_.back().rounds_attention = find_attention_kind(choice.kind).capabilities.can_round_step_results;
+    const SegmentMemorySize memory = find_attention_kind(choice.kind).get_memory_size(choice.options);
     if (memory.compressed > 0)
       layers_.back().span = Tensor::zeros({batch, memory.rate, o.width()}, like.dtype(), like.device());
   }
@@ -36,7 +37,7 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
   }
   attended_ = buffer({batch, o.width()});
   // On the CPU, DecodingLinear takes operands in the dtype of the weights and rounds the operands itself.
-  const DType operand = like.device().is_cpu() ? like.dtype() : operand_dtype(like);
+  const DType operand = like.device().is_cpu() ? like.dtype() : get_operand_dtype(like);
   if (operand != like.dtype())
     for (Tensor* t : {&branch_operand_, &attended_operand_})
       *t = Tensor::empty({batch, o.width()}, operand, like.device());
@@ -44,7 +45,7 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
   hidden_scratch_ = Tensor::empty_like(hidden_);
 }
 
-EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const StateShape& shape,
+EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const AttentionStateOptions& shape,
                                            const Tensor& buffer) {
   const auto prepare = [&](const Linear& linear) {
     return DecodingLinear(linear.weight, linear.bias, shape.batch);
@@ -83,8 +84,8 @@ void EncoderStep::reset() {
 }
 
 // Executor of run_layer() for one token. Results are buffers of the EncoderStep, or views of them. In
-// post-norm layers, norm_of_sum() computes the last product of a branch together with the norm, so the change
-// of a branch is the input of that product.
+// post-norm layers, normalize_sum() computes the last product of a branch together with the norm, so the
+// change of a branch is the input of that product.
 struct EncoderStep::TokenExecutor {
   const EncoderStep& step;
   const Layer& layer;
@@ -101,11 +102,11 @@ struct EncoderStep::TokenExecutor {
     return residual;
   }
   // Alternates between two buffers, because layer_norm_into() does not work in place.
-  NormResult norm_of_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
+  NormResult normalize_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
     const LayerNorm& norm = layer.weights.norm(branch);
     const Tensor& out = branch == Branch::attention ? step.normalized_ : step.x_;
     const DecodingLinear& last = branch == Branch::attention ? layer.out : layer.linear2;
-    last.norm_into(change, residual, norm.weight, norm.bias, step.change_, out, step.branch_operand_);
+    last.forward_norm_into(change, residual, norm.weight, norm.bias, step.change_, out, step.branch_operand_);
     return {out, step.branch_operand_};
   }
   Tensor apply(Branch branch, const Tensor& input, const Tensor& operand) const {
@@ -115,9 +116,9 @@ struct EncoderStep::TokenExecutor {
       if (layer.span.defined()) compress(input);
       return change;
     }
-    layer.linear1.into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
+    layer.linear1.forward_into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
     if (post_norm) return step.hidden_;
-    layer.linear2.into(step.hidden_, Activation::none, step.change_);
+    layer.linear2.forward_into(step.hidden_, Activation::none, step.change_);
     return step.change_;
   }
 
@@ -139,7 +140,7 @@ struct EncoderStep::TokenExecutor {
   }
 
   Heads project(const Tensor& x) const {
-    layer.projections.into(x, Activation::none, layer.projected);
+    layer.projections.forward_into(x, Activation::none, layer.projected);
     return layer.heads;
   }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
@@ -149,20 +150,20 @@ struct EncoderStep::TokenExecutor {
     if (rounded && !layer.rounds_attention) step.attended_operand_.copy_from(step.attended_);
     return rounded ? step.attended_operand_ : step.attended_;
   }
-  Tensor rotated(const Tensor& x) const {
+  Tensor rotate(const Tensor& x) const {
     if (layer.weights.attention.is_rotary()) rotary_step(x, {.first_position = step.position_});
     return x;
   }
   Tensor output(const Tensor& attended) const {
     if (post_norm) return attended;
-    layer.out.into(attended, Activation::none, step.change_);
+    layer.out.forward_into(attended, Activation::none, step.change_);
     return step.change_;
   }
 };
 
 const Tensor& EncoderStep::step() {
   const NoGrad no_grad;
-  const ResidualForm form = residual_form(encoder_.options());
+  const ResidualForm form = choose_residual_form(encoder_.options());
   LayerState state{x_};
   if (form == ResidualForm::reversible) {
     second_.copy_from(x_);

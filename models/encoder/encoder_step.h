@@ -42,11 +42,12 @@ class EncoderStep {
     Tensor projected;  // results of the projections, (batch, projections * width)
     Heads heads;       // views of `projected`, (batch, heads, head_dim)
     std::unique_ptr<AttentionState> state;
-    bool rounds_attention;  // AttentionCapabilities::rounds_step_results of the kind
+    bool rounds_attention;  // AttentionCapabilities::can_round_step_results of the kind
     Tensor span;            // inputs to compress, (batch, rate, width); undefined without a compressed memory
   };
   // `buffer` has room for the projections of one layer, and all layers share the buffer.
-  static Layer make_layer(const EncoderLayer& weights, const StateShape& shape, const Tensor& buffer);
+  static Layer make_layer(const EncoderLayer& weights, const AttentionStateOptions& shape,
+                          const Tensor& buffer);
 
   const Encoder& encoder_;
   std::vector<Layer> layers_;

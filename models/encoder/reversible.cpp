@@ -6,9 +6,9 @@
 
 namespace tapeformer {
 
-std::vector<ReversibleBlock> reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
-                                               int64_t chunks, int64_t length, const AttentionMask& mask,
-                                               const ReplayContext& context) {
+std::vector<ReversibleBlock> make_reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
+                                                    int64_t chunks, int64_t length, const AttentionMask& mask,
+                                                    const ReplayContext& context) {
   const int64_t first_row = (*context).first_example * length;
   std::vector<ReversibleBlock> blocks;
   for (const auto& pointer : layers) {
@@ -25,12 +25,12 @@ std::vector<ReversibleBlock> reversible_blocks(const std::vector<std::unique_ptr
   return blocks;
 }
 
-Tensor reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers, int64_t chunks,
-                        const Tensor& x, const AttentionMask& mask, const ForwardContext& context) {
+Tensor run_reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers, int64_t chunks,
+                            const Tensor& x, const AttentionMask& mask, const ForwardContext& context) {
   const ReplayContext replay(context, is_recording());
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
   const Tensor joined =
-      run_reversible(reversible_blocks(layers, chunks, x.size(1), mask, replay), rows, rows);
+      run_reversible(make_reversible_blocks(layers, chunks, x.size(1), mask, replay), rows, rows);
   return reshape(joined, {x.size(0), x.size(1), 2 * x.size(2)});
 }
 

@@ -18,13 +18,13 @@ namespace tapeformer {
 // Returns one reversible block for each layer. The blocks process rows (batch * length, width). In forward
 // and in backward, the feed-forward branch processes the rows in `chunks` chunks. The layers must outlive the
 // blocks.
-std::vector<ReversibleBlock> reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
-                                               int64_t chunks, int64_t length, const AttentionMask& mask,
-                                               const ReplayContext& context);
+std::vector<ReversibleBlock> make_reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
+                                                    int64_t chunks, int64_t length, const AttentionMask& mask,
+                                                    const ReplayContext& context);
 
 // Runs the layers on x (batch, length, width). Returns both halves of the state, (batch, length, 2 width),
 // without the final norm.
-Tensor reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers, int64_t chunks,
-                        const Tensor& x, const AttentionMask& mask, const ForwardContext& context);
+Tensor run_reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers, int64_t chunks,
+                            const Tensor& x, const AttentionMask& mask, const ForwardContext& context);
 
 }  // namespace tapeformer

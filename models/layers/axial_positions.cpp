@@ -88,7 +88,7 @@ AxialPositions::AxialPositions(const AxialShape& axial, int64_t max_length)
     inner /= size;
     coordinates_[a] = Tensor::empty({max_length_}, DType::int64);
     for (int64_t p = 0; p < max_length_; ++p) coordinates_[a].data<int64_t>()[p] = p / inner % size;
-    add_parameter(std::to_string(a), tables[a], {size, axial.dims[a]}, normal_init(1));
+    add_parameter(std::to_string(a), tables[a], {size, axial.dims[a]}, make_normal_initializer(1));
     add_buffer("coordinates." + std::to_string(a), coordinates_[a]);
   }
 }

@@ -11,8 +11,8 @@
 
 namespace tapeformer {
 
-// Sizes of the grid and of the tables: axis a has shape[a] coordinates and dims[a] features. Positions are in
-// row-major order: the coordinate of the last axis varies fastest.
+// Sizes of the grid and of the tables: axis a has shape[a] coordinates and dims[a] features. Positions are
+// in row-major order: the coordinate of the last axis varies fastest.
 struct AxialShape {
   std::vector<int64_t> shape, dims;
 

@@ -9,8 +9,8 @@ namespace tapeformer {
 
 Linear::Linear(int64_t in, int64_t out, bool owns_weight) {
   const double bound = 1 / std::sqrt(static_cast<double>(in));
-  if (owns_weight) add_parameter("weight", weight, {out, in}, uniform_init(bound));
-  add_parameter("bias", bias, {out}, uniform_init(bound));
+  if (owns_weight) add_parameter("weight", weight, {out, in}, make_uniform_initializer(bound));
+  add_parameter("bias", bias, {out}, make_uniform_initializer(bound));
 }
 
 Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask& dropout,
@@ -21,8 +21,8 @@ Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask
 Conv1dRelu::Conv1dRelu(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options)
     : options_(options) {
   const double bound = 1 / std::sqrt(static_cast<double>(kernel * in));
-  add_parameter("weight", weight, {out, kernel, in}, uniform_init(bound));
-  add_parameter("bias", bias, {out}, uniform_init(bound));
+  add_parameter("weight", weight, {out, kernel, in}, make_uniform_initializer(bound));
+  add_parameter("bias", bias, {out}, make_uniform_initializer(bound));
 }
 
 Tensor Conv1dRelu::forward(const Tensor& x, const Tensor& lengths) const {
@@ -30,7 +30,7 @@ Tensor Conv1dRelu::forward(const Tensor& x, const Tensor& lengths) const {
 }
 
 Embedding::Embedding(int64_t count, int64_t dim, double std) {
-  add_parameter("weight", weight, {count, dim}, normal_init(std));
+  add_parameter("weight", weight, {count, dim}, make_normal_initializer(std));
 }
 
 Tensor Embedding::forward(const Tensor& index) const {
@@ -38,8 +38,8 @@ Tensor Embedding::forward(const Tensor& index) const {
 }
 
 LayerNorm::LayerNorm(int64_t dim) {
-  add_parameter("weight", weight, {dim}, constant_init(1));
-  add_parameter("bias", bias, {dim}, constant_init(0));
+  add_parameter("weight", weight, {dim}, make_constant_initializer(1));
+  add_parameter("bias", bias, {dim}, make_constant_initializer(0));
 }
 
 Tensor LayerNorm::forward(const Tensor& x) const {
@@ -57,14 +57,13 @@ NormResult LayerNorm::forward_with_operand(const Tensor& x, const Tensor& branch
 }
 
 Tensor FeedForward::hidden(const Tensor& x, const DropoutMask& dropout) const {
-  return linear1.forward(as_operand(x), activation_, dropout);
+  return linear1.forward(convert_to_operand(x), activation_, dropout);
 }
 Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
   return linear2.forward(hidden(x, hidden_dropout), Activation::none, {}, result);
 }
-void FeedForward::backward_through(const Tensor& x, const DropoutMask& hidden_dropout,
-                                   const Tensor& g) const {
-  linear_backward_through(hidden(x, hidden_dropout), linear2.weight, linear2.bias, g);
+void FeedForward::run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const {
+  run_linear_backward(hidden(x, hidden_dropout), linear2.weight, linear2.bias, g);
 }
 
 }  // namespace tapeformer

@@ -69,7 +69,7 @@ class FeedForward {
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;
   // Computes the backward pass of forward(x, hidden_dropout, result), where `g` is the gradient of the
   // result. Recomputes only the hidden activations.
-  void backward_through(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
+  void run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
   Activation activation() const { return activation_; }
 
   Linear linear1, linear2;

@@ -24,7 +24,7 @@ LstmStack::LstmStack(const LstmOptions& options)
              std::vector<LstmWeights>(options.bidirectional ? 2 : 1)),
       options_(options) {
   const int64_t hidden = options.hidden;
-  const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(hidden)));
+  const Initializer initializer = make_uniform_initializer(1 / std::sqrt(static_cast<double>(hidden)));
   for (size_t l = 0; l < layers.size(); ++l)
     for (size_t d = 0; d < layers[l].size(); ++d) {
       LstmWeights& w = layers[l][d];
@@ -41,7 +41,7 @@ Tensor LstmStack::forward(const Tensor& x, const Tensor& lengths, const ForwardC
   Tensor y = x;
   for (size_t l = 0; l < layers.size(); ++l) {
     const DropoutMask mask = context.dropout(options_.dropout, "lstm." + std::to_string(l));
-    if (l > 0) y = dropout(y, mask.from(context.first_example * y.size(1) * y.size(2)));
+    if (l > 0) y = dropout(y, mask.at_offset(context.first_example * y.size(1) * y.size(2)));
     y = lstm(y, lengths, layers[l]);
   }
   return y;

@@ -47,8 +47,8 @@ int64_t Decisions::bytes() const {
 
 ReplayContext::ReplayContext(const ForwardContext& context, bool replayed) : context_(context) {
   if (!replayed || context.decisions) return;
-  own_ = std::make_shared<Decisions>();
-  context_.decisions = own_.get();
+  owned_decisions_ = std::make_shared<Decisions>();
+  context_.decisions = owned_decisions_.get();
 }
 
 std::vector<Tensor> strip_names(const NamedTensors& named) {
@@ -57,14 +57,14 @@ std::vector<Tensor> strip_names(const NamedTensors& named) {
   return tensors;
 }
 
-Initializer uniform_init(double bound) {
+Initializer make_uniform_initializer(double bound) {
   return elementwise_init(
       [bound](const RandomStream& stream, uint64_t i) { return bound * (2 * stream.uniform(i) - 1); });
 }
-Initializer normal_init(double std) {
+Initializer make_normal_initializer(double std) {
   return elementwise_init([std](const RandomStream& stream, uint64_t i) { return std * stream.normal(i); });
 }
-Initializer constant_init(double value) {
+Initializer make_constant_initializer(double value) {
   return [value](const Tensor& parameter, const RandomStream&) { parameter.fill(value); };
 }
 
@@ -96,12 +96,12 @@ void Module::add_alias(Tensor& alias, const Tensor& tensor) {
 }
 
 void Module::keep_adjacent(std::vector<Tensor*> parameters) {
-  adjacent_.push_back(std::move(parameters));
-  update_adjacent();
+  adjacent_groups_.push_back(std::move(parameters));
+  update_adjacent_parameters();
 }
 
-void Module::update_adjacent() const {
-  for (const std::vector<Tensor*>& group : adjacent_) {
+void Module::update_adjacent_parameters() const {
+  for (const std::vector<Tensor*>& group : adjacent_groups_) {
     std::vector<Tensor> parts;
     for (const Tensor* parameter : group) parts.push_back(detach(*parameter));
     const Tensor all = concat(parts, 0);
@@ -112,7 +112,7 @@ void Module::update_adjacent() const {
       first += parameter->size(0);
     }
   }
-  for (const auto& [name, child] : children_) child->update_adjacent();
+  for (const auto& [name, child] : children_) child->update_adjacent_parameters();
 }
 
 void Module::update_aliases() {
@@ -126,7 +126,7 @@ void Module::visit(const std::string& prefix,
   for (const auto& [name, child] : children_) child->visit(name.empty() ? prefix : prefix + name + ".", f);
 }
 
-NamedTensors Module::tensors_where(const std::function<bool(const Entry&)>& condition) const {
+NamedTensors Module::select_tensors(const std::function<bool(const Entry&)>& condition) const {
   NamedTensors list;
   visit("", [&](const std::string& name, const Entry& entry) {
     if (condition(entry)) list.emplace_back(name, *entry.tensor);
@@ -135,25 +135,25 @@ NamedTensors Module::tensors_where(const std::function<bool(const Entry&)>& cond
 }
 
 NamedTensors Module::parameters() const {
-  return tensors_where([](const Entry& entry) { return entry.trained; });
+  return select_tensors([](const Entry& entry) { return entry.trained; });
 }
 
 NamedTensors Module::saved_tensors() const {
-  return tensors_where([](const Entry& entry) { return static_cast<bool>(entry.initializer); });
+  return select_tensors([](const Entry& entry) { return static_cast<bool>(entry.initializer); });
 }
 
 NamedTensors Module::buffers() const {
-  return tensors_where([](const Entry& entry) { return !entry.initializer; });
+  return select_tensors([](const Entry& entry) { return !entry.initializer; });
 }
 
-void Module::add_aliased(std::vector<Tensor>& leaves) const {
+void Module::append_aliased_leaves(std::vector<Tensor>& leaves) const {
   for (const auto& [alias, tensor] : aliases_) leaves.push_back(*tensor);
-  for (const auto& [name, child] : children_) child->add_aliased(leaves);
+  for (const auto& [name, child] : children_) child->append_aliased_leaves(leaves);
 }
 
 std::vector<Tensor> Module::leaves() const {
   std::vector<Tensor> list = strip_names(parameters());
-  add_aliased(list);
+  append_aliased_leaves(list);
   return list;
 }
 
@@ -198,7 +198,7 @@ void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replace
     if (entry.trained) require_grad(*entry.tensor);
   });
   replace_statistics(replacement);
-  update_adjacent();
+  update_adjacent_parameters();
   update_aliases();
 }
 
@@ -207,7 +207,7 @@ void Module::replace_statistics(const std::function<Tensor(const Tensor&)>& repl
   for (const auto& [name, child] : children_) child->replace_statistics(replacement);
 }
 
-int64_t parameter_count(const Module& module) {
+int64_t count_parameters(const Module& module) {
   int64_t count = 0;
   for (const auto& [name, tensor] : module.parameters()) count += tensor.numel();
   return count;

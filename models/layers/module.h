@@ -71,7 +71,7 @@ class ReplayContext {
 
  private:
   ForwardContext context_;
-  std::shared_ptr<Decisions> own_;
+  std::shared_ptr<Decisions> owned_decisions_;
 };
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
@@ -82,9 +82,9 @@ std::vector<Tensor> strip_names(const NamedTensors& named);
 // full name of the parameter.
 using Initializer = std::function<void(const Tensor& parameter, const RandomStream& stream)>;
 
-Initializer uniform_init(double bound);  // U(-bound, bound)
-Initializer normal_init(double std);     // N(0, std²)
-Initializer constant_init(double value);
+Initializer make_uniform_initializer(double bound);  // U(-bound, bound)
+Initializer make_normal_initializer(double std);     // N(0, std²)
+Initializer make_constant_initializer(double value);
 
 class Module {
  public:
@@ -153,18 +153,18 @@ class Module {
     std::function<void()> update;
   };
   void visit(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const;
-  NamedTensors tensors_where(const std::function<bool(const Entry&)>& condition) const;
-  void add_aliased(std::vector<Tensor>& leaves) const;
+  NamedTensors select_tensors(const std::function<bool(const Entry&)>& condition) const;
+  void append_aliased_leaves(std::vector<Tensor>& leaves) const;
   void replace_tensors(const std::function<Tensor(const Tensor&)>& replacement);
   void replace_statistics(const std::function<Tensor(const Tensor&)>& replacement);
   void update_aliases();
-  void update_adjacent() const;
+  void update_adjacent_parameters() const;
 
   std::vector<Entry> entries_;
   std::vector<Statistics> statistics_;
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // pairs of an alias and its parameter
-  std::vector<std::vector<Tensor*>> adjacent_;              // groups of keep_adjacent()
+  std::vector<std::vector<Tensor*>> adjacent_groups_;       // groups of keep_adjacent()
 };
 
 // A limit for the total number of elements in parameters and state. While a ParameterLimit exists, it applies
@@ -190,6 +190,6 @@ class ParameterLimitError : public std::length_error {
 };
 
 // Returns the number of elements of all parameters.
-int64_t parameter_count(const Module& module);
+int64_t count_parameters(const Module& module);
 
 }  // namespace tapeformer

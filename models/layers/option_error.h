@@ -11,7 +11,7 @@ namespace tapeformer {
 // An invalid option of a model or a layer, or a contradiction between options.
 struct OptionProblem {
   std::string option;   // the member of the options struct, for example "encoder.pre_norm"
-  std::string problem;  // for example "expected an even number, got 7"
+  std::string message;  // for example "expected an even number, got 7"
 };
 
 // Thrown for an option that is invalid or contradicts another option. The text is "option: problem".
@@ -19,7 +19,7 @@ class OptionError : public ConfigError {
  public:
   OptionError(const std::string& option, const std::string& problem)
       : ConfigError(option + ": " + problem), problem_{option, problem} {}
-  explicit OptionError(const OptionProblem& problem) : OptionError(problem.option, problem.problem) {}
+  explicit OptionError(const OptionProblem& problem) : OptionError(problem.option, problem.message) {}
 
   const OptionProblem& problem() const { return problem_; }
 
@@ -30,11 +30,11 @@ class OptionError : public ConfigError {
 // Returns f(). If f() throws OptionError for an option "NAME", throws OptionError for "MEMBER.NAME", where
 // MEMBER is `member`.
 template <class F>
-auto with_option_prefix(const std::string& member, F&& f) {
+auto call_with_option_prefix(const std::string& member, F&& f) {
   try {
     return std::forward<F>(f)();
   } catch (const OptionError& error) {
-    throw OptionError(member + "." + error.problem().option, error.problem().problem);
+    throw OptionError(member + "." + error.problem().option, error.problem().message);
   }
 }
 

@@ -8,7 +8,7 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kKernel = 3;
-constexpr Conv1dOptions kHalving{.stride = 2, .before = 1};
+constexpr Conv1dOptions kHalving{.stride = 2, .padding_before = 1};
 
 // Returns the columns [index * width, (index + 1) * width) of a window, which contain frame `index`.
 Tensor frame_of(const Tensor& window, int64_t index, int64_t width) {
@@ -99,7 +99,7 @@ bool SubsamplingStep::push(Layer& layer, const Tensor& frame) {
   frame_of(layer.window, 1 + layer.pair_frames, in).copy_from(frame);
   layer.pair_frames = 1 - layer.pair_frames;
   if (!completes_pair) return false;
-  layer.map.into(layer.window, Activation::relu, layer.output);
+  layer.map.forward_into(layer.window, Activation::relu, layer.output);
   frame_of(layer.window, 0, in).copy_from(frame);
   return true;
 }

@@ -21,8 +21,8 @@ struct SubsamplingOptions {
   int64_t features = 0;
   int64_t channels = 0;  // output channels of convolutions
 
-  bool convolves() const { return kind == SubsamplingKind::conv && factor > 1; }
-  int64_t output_width() const { return convolves() ? channels : factor * features; }
+  bool uses_convolution() const { return kind == SubsamplingKind::conv && factor > 1; }
+  int64_t output_width() const { return uses_convolution() ? channels : factor * features; }
 };
 
 class Subsampling final : public Module {

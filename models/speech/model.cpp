@@ -15,29 +15,30 @@ const SpeechModelOptions& checked(const SpeechModelOptions& options) {
   if (options.classes < 2)
     throw OptionError("classes",
                       concat_text("expected at least 2, the blank and a label, got ", options.classes));
-  if (options.kind == SpeechEncoder::lstm) return options;
+  if (options.kind == SpeechEncoderKind::lstm) return options;
   if (options.max_steps() <= 0)
     throw OptionError("max_frames", concat_text("expected at least the subsampling factor, ",
                                                 options.subsampling, ", got ", options.max_frames));
   const std::string text =
       options.causal
-          ? unsupported_text(options.encoder.attention, "causal form", &AttentionCapabilities::causal)
-          : unsupported_text(options.encoder.attention, "length masks, which utterances need",
-                             &AttentionCapabilities::length_masks);
+          ? describe_unsupported(options.encoder.attention, "causal form", &AttentionCapabilities::causal)
+          : describe_unsupported(options.encoder.attention, "length masks, which utterances need",
+                                 &AttentionCapabilities::length_masks);
   if (!text.empty()) throw OptionError("attention", text);
   return options;
 }
 
 int64_t head_width(const SpeechModelOptions& options) {
-  if (options.kind == SpeechEncoder::transformer) return options.encoder.output_width();
+  if (options.kind == SpeechEncoderKind::transformer) return options.encoder.output_width();
   return (options.lstm_bidirectional ? 2 : 1) * options.lstm_hidden;
 }
 
 SubsamplingOptions subsampling_options(const SpeechModelOptions& options) {
-  return {.kind = options.subsampling_kind,
-          .factor = options.subsampling,
-          .features = options.features,
-          .channels = options.kind == SpeechEncoder::lstm ? options.lstm_hidden : options.encoder.width()};
+  return {
+      .kind = options.subsampling_kind,
+      .factor = options.subsampling,
+      .features = options.features,
+      .channels = options.kind == SpeechEncoderKind::lstm ? options.lstm_hidden : options.encoder.width()};
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ SpeechModel::SpeechModel(const SpeechModelOptions& options)
       options_(options) {
   const int64_t in = subsampling.options().output_width();
   add_child("subsampling", subsampling);
-  if (options.kind == SpeechEncoder::lstm) {
+  if (options.kind == SpeechEncoderKind::lstm) {
     lstm = std::make_unique<LstmStack>(LstmOptions{.in = in,
                                                    .hidden = options.lstm_hidden,
                                                    .layers = options.lstm_layers,
@@ -58,13 +59,13 @@ SpeechModel::SpeechModel(const SpeechModelOptions& options)
   } else {
     const int64_t width = options.encoder.width();
     input_projection = std::make_unique<Linear>(in, width);
-    EncoderOptions encoder_options = options.encoder;
-    encoder_options.max_length = options.max_steps();
-    encoder = std::make_unique<Encoder>(encoder_options);
+    EncoderOptions make_encoder_options = options.encoder;
+    make_encoder_options.max_length = options.max_steps();
+    encoder = std::make_unique<Encoder>(make_encoder_options);
     add_child("input_projection", *input_projection);
     add_child("", *encoder);
     if (options.sinusoidal) {
-      positions = sinusoidal_positions(options.max_steps(), width).to(DType::float32);
+      positions = make_sinusoidal_positions(options.max_steps(), width).to(DType::float32);
       add_buffer("positions", positions);
     }
   }
@@ -95,7 +96,7 @@ CtcLoss SpeechModel::loss(const CtcBatch& batch, const ForwardContext& context) 
                   {.blank = kSpeechBlank, .reduction = options_.reduction});
 }
 
-int64_t SpeechModel::loss_divisor(const CtcBatch& batch) const {
+int64_t SpeechModel::compute_loss_divisor(const CtcBatch& batch) const {
   const std::vector<double> lengths = batch.frame_lengths.to_vector();
   const double longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
   const Tensor steps =

@@ -21,14 +21,14 @@ struct CtcBatch {
   Tensor label_lengths;  // (batch,) int64
 };
 
-enum class SpeechEncoder { transformer, lstm };
+enum class SpeechEncoderKind { transformer, lstm };
 
 struct SpeechModelOptions {
   int64_t features = 40;    // number of features per frame
   int64_t classes = 40;     // number of classes: the blank (class 0) and the labels
   int64_t subsampling = 1;  // frames per step of the encoder: 1, 2 or 4 (models/layers/subsampling.h)
   SubsamplingKind subsampling_kind = SubsamplingKind::stack;
-  SpeechEncoder kind = SpeechEncoder::transformer;
+  SpeechEncoderKind kind = SpeechEncoderKind::transformer;
   EncoderOptions encoder = {.layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768};
   bool sinusoidal = true;     // Transformer: sinusoids of the step are added to the input of the encoder
   bool causal = false;        // Transformer: a step does not depend on later frames
@@ -62,7 +62,7 @@ class SpeechModel final : public Module {
   CtcLoss loss(const CtcBatch& batch, const ForwardContext& context) const;
   // Returns the number of utterances or labels over which loss() averages (SpeechModelOptions::reduction).
   // Does not read `features`.
-  int64_t loss_divisor(const CtcBatch& batch) const;
+  int64_t compute_loss_divisor(const CtcBatch& batch) const;
 
   const SpeechModelOptions& options() const { return options_; }
 

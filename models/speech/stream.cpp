@@ -23,9 +23,10 @@ SpeechStream::SpeechStream(const SpeechModel& model, int64_t batch, int64_t capa
     : model_(model),
       batch_(batch),
       capacity_(capacity > 0 ? capacity : model.options().max_steps()),
-      endless_(supports(model.options().encoder.attention, &AttentionCapabilities::has_constant_state)),
+      has_unlimited_capacity_(
+          supports(model.options().encoder.attention, &AttentionCapabilities::has_constant_state)),
       subsampling_(model.subsampling, batch, model.head.weight),
-      encoder_(causal_encoder(model), batch, endless_ ? kEndless : capacity_),
+      encoder_(causal_encoder(model), batch, has_unlimited_capacity_ ? kEndless : capacity_),
       projection_(model.input_projection->weight, model.input_projection->bias, batch),
       head_(model.head.weight, model.head.bias, batch) {
   const SpeechModelOptions& o = model.options();
@@ -37,7 +38,7 @@ SpeechStream::SpeechStream(const SpeechModel& model, int64_t batch, int64_t capa
 }
 
 void SpeechStream::reset() {
-  frames_ = 0;
+  frame_count_ = 0;
   subsampling_.reset();
   encoder_.reset();
 }
@@ -46,19 +47,19 @@ bool SpeechStream::push(const Tensor& frame) {
   const SpeechModelOptions& o = model_.options();
   check(frame.shape() == Shape{batch_, o.features}, "SpeechStream", "frame ", frame.shape(), " must be ",
         Shape{batch_, o.features});
-  check(endless_ || frames_ / o.subsampling < capacity_, "SpeechStream", "frame ", frames_ + 1,
-        " exceeds the maximum length, ", std::min(o.max_frames, capacity_ * o.subsampling));
-  ++frames_;
+  check(has_unlimited_capacity_ || frame_count_ / o.subsampling < capacity_, "SpeechStream", "frame ",
+        frame_count_ + 1, " exceeds the maximum length, ", std::min(o.max_frames, capacity_ * o.subsampling));
+  ++frame_count_;
   if (!subsampling_.push(frame)) return false;
   const Tensor& x = encoder_.input();
-  projection_.into(subsampling_.step(), Activation::none, x);
+  projection_.forward_into(subsampling_.step(), Activation::none, x);
   if (o.sinusoidal) {
     const int64_t width = position_.numel();
-    write_sinusoids(frames_ / o.subsampling - 1, width, position_.data<double>());
+    write_sinusoids(frame_count_ / o.subsampling - 1, width, position_.data<double>());
     device_position_.copy_from(position_);
     x.add_from(device_position_.view({batch_, width}, {0, 1}));
   }
-  head_.into(encoder_.step(), Activation::none, logits_);
+  head_.forward_into(encoder_.step(), Activation::none, logits_);
   return true;
 }
 

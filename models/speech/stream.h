@@ -24,15 +24,15 @@ class SpeechStream {
   const Tensor& logits() const { return logits_; }
 
   void reset();
-  int64_t frames() const { return frames_; }
+  int64_t frame_count() const { return frame_count_; }
   int64_t state_bytes() const { return encoder_.state_bytes(); }
 
  private:
   const SpeechModel& model_;
   int64_t batch_;
-  int64_t capacity_;    // maximum number of steps, unless endless_
-  bool endless_;        // whether the attention states take any number of steps
-  int64_t frames_ = 0;  // frames since the last reset
+  int64_t capacity_;             // maximum number of steps, unless has_unlimited_capacity_
+  bool has_unlimited_capacity_;  // whether the attention states take any number of steps
+  int64_t frame_count_ = 0;      // frames since the last reset
   SubsamplingStep subsampling_;
   EncoderStep encoder_;
   DecodingLinear projection_, head_;

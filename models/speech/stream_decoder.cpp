@@ -17,14 +17,14 @@ constexpr int64_t kJitter = 10;       // maximum number of frames between the sa
 
 int64_t checked_window(const SpeechModel& model, int64_t window) {
   const SpeechModelOptions& o = model.options();
-  if (window != 0 && window < StreamDecoder::kMinWindow)
-    throw OptionError(
-        "window", concat_text("expected 0 or at least ", StreamDecoder::kMinWindow, " frames, got ", window));
-  if (o.kind == SpeechEncoder::transformer && window > o.max_frames &&
+  if (window != 0 && window < StreamDecoder::kMinWindowFrames)
+    throw OptionError("window", concat_text("expected 0 or at least ", StreamDecoder::kMinWindowFrames,
+                                            " frames, got ", window));
+  if (o.kind == SpeechEncoderKind::transformer && window > o.max_frames &&
       !supports(o.encoder.attention, &AttentionCapabilities::has_constant_state))
     throw OptionError("window",
                       concat_text("expected at most max_frames = ", o.max_frames, ", the capacity of ",
-                                  kinds_text(o.encoder.attention), " attention, got ", window));
+                                  join_kind_names(o.encoder.attention), " attention, got ", window));
   return window;
 }
 
@@ -37,10 +37,11 @@ int64_t EnergyTracker::push(double energy) {
     block_frames_ = 0;
   }
   ++block_frames_;
-  Range& newest = blocks_.back();
+  EnergyRange& newest = blocks_.back();
   newest = {std::min(newest.low, energy), std::max(newest.high, energy)};
-  Range all = newest;
-  for (const Range& block : blocks_) all = {std::min(all.low, block.low), std::max(all.high, block.high)};
+  EnergyRange all = newest;
+  for (const EnergyRange& block : blocks_)
+    all = {std::min(all.low, block.low), std::max(all.high, block.high)};
   low_energy_frames_ = energy <= all.low + kLowShare * (all.high - all.low) ? low_energy_frames_ + 1 : 0;
   return low_energy_frames_;
 }
@@ -78,20 +79,21 @@ void StreamDecoder::Lane::reset() {
 StreamDecoder::StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options)
     : model_(model),
       options_(options),
-      context_(std::min(kMaxContext, checked_window(model, options.window) / 2)) {
-  const int64_t capacity = options.window > 0 ? std::max<int64_t>(steps(options.window), 1) : 0;
+      overlap_frames_(std::min(kMaxContext, checked_window(model, options.window_frames) / 2)) {
+  const int64_t capacity =
+      options.window_frames > 0 ? std::max<int64_t>(count_steps(options.window_frames), 1) : 0;
   active_ = std::make_unique<Lane>(model, capacity);
-  if (options.window > 0) next_ = std::make_unique<Lane>(model, capacity);
-  previous_ = Tensor::zeros({1, model.options().features});
+  if (options.window_frames > 0) next_ = std::make_unique<Lane>(model, capacity);
+  previous_frame_ = Tensor::zeros({1, model.options().features});
 }
 
 void StreamDecoder::reset() {
   active_->reset();
   if (next_) next_->reset();
-  tracker_.reset();
-  lanes_overlap_ = in_pause_ = false;
+  energy_tracker_.reset();
+  lanes_overlap_ = is_in_pause_ = false;
   suppressed_label_ = kSpeechBlank;
-  frames_ = restarts_ = 0;
+  frame_count_ = restart_count_ = 0;
 }
 
 int64_t StreamDecoder::state_bytes() const {
@@ -99,12 +101,15 @@ int64_t StreamDecoder::state_bytes() const {
 }
 
 // Returns the logarithm of the sum of the filterbank energies.
-double StreamDecoder::energy(const Tensor& frame) const {
+double StreamDecoder::compute_energy(const Tensor& frame) const {
   const float* const x = frame.data<float>();
-  const auto count = options_.scale.empty() ? static_cast<size_t>(frame.numel()) : options_.scale.size();
+  const auto count =
+      options_.feature_scales.empty() ? static_cast<size_t>(frame.numel()) : options_.feature_scales.size();
   double sum = std::numeric_limits<double>::min();
   for (size_t i = 0; i < count; ++i)
-    sum += std::exp(options_.scale.empty() ? x[i] : x[i] * options_.scale[i] + options_.offset[i]);
+    sum += std::exp(options_.feature_scales.empty()
+                        ? x[i]
+                        : x[i] * options_.feature_scales[i] + options_.feature_offsets[i]);
   return std::log(sum);
 }
 
@@ -115,15 +120,15 @@ void StreamDecoder::emit_label(int64_t label) {
   if (!repeats) labels_.push_back(label);
 }
 
-bool StreamDecoder::do_lanes_agree() const {
+bool StreamDecoder::lanes_agree() const {
   return active_->best_class == kSpeechBlank && next_->best_class == kSpeechBlank &&
-         active_->recent_label(steps(kAgreement)) == next_->recent_label(steps(kAgreement));
+         active_->recent_label(count_steps(kAgreement)) == next_->recent_label(count_steps(kAgreement));
 }
 
 // Reconciles the labels of two lanes whose newest labels differ, before the lanes are swapped. Emits a label
 // that only the new lane has emitted. Suppresses a label that the new lane may emit again.
 void StreamDecoder::reconcile_labels() {
-  const int64_t jitter = steps(kJitter), near = steps(kAgreement);
+  const int64_t jitter = count_steps(kJitter), near = count_steps(kAgreement);
   const int64_t old_label = active_->recent_label(jitter), new_label = next_->recent_label(jitter);
   if (old_label == kSpeechBlank && new_label != active_->recent_label(near)) {
     emit_label(new_label);
@@ -134,21 +139,22 @@ void StreamDecoder::reconcile_labels() {
 }
 
 void StreamDecoder::restart_window() {
-  if (!lanes_overlap_ && active_->steps_taken >= steps(options_.window - context_)) {
+  if (!lanes_overlap_ && active_->steps_taken >= count_steps(options_.window_frames - overlap_frames_)) {
     next_->reset();
     lanes_overlap_ = true;
     return;
   }
-  const bool agree = lanes_overlap_ && next_->steps_taken >= steps(context_ / 2) && do_lanes_agree();
-  if (!agree && (!lanes_overlap_ || active_->steps_taken < steps(options_.window))) return;
+  const bool agree =
+      lanes_overlap_ && next_->steps_taken >= count_steps(overlap_frames_ / 2) && lanes_agree();
+  if (!agree && (!lanes_overlap_ || active_->steps_taken < count_steps(options_.window_frames))) return;
   if (!agree) reconcile_labels();
   std::swap(active_, next_);
   lanes_overlap_ = false;
-  ++restarts_;
+  ++restart_count_;
 }
 
 void StreamDecoder::advance_active_lane(const Tensor& frame) {
-  if (!active_->push(frame, frames_)) return;
+  if (!active_->push(frame, frame_count_)) return;
   if (repeat_steps_ > 0) --repeat_steps_;
   emit_label(active_->new_label);
 }
@@ -157,39 +163,40 @@ void StreamDecoder::advance_active_lane(const Tensor& frame) {
 // begin shortly before the speech.
 void StreamDecoder::start_after_pause(const Tensor& frame) {
   active_->reset();
-  ++restarts_;
-  advance_active_lane(previous_);
+  ++restart_count_;
+  advance_active_lane(previous_frame_);
   advance_active_lane(frame);
 }
 
 const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
-  check(frame.shape() == previous_.shape() && frame.dtype() == DType::float32, "StreamDecoder", "frame ",
-        frame.shape(), " of ", name_of(frame.dtype()), " must be ", previous_.shape(), " of float32");
+  check(frame.shape() == previous_frame_.shape() && frame.dtype() == DType::float32, "StreamDecoder",
+        "frame ", frame.shape(), " of ", name_of(frame.dtype()), " must be ", previous_frame_.shape(),
+        " of float32");
   labels_.clear();
-  ++frames_;
-  if (options_.window == 0) {
+  ++frame_count_;
+  if (options_.window_frames == 0) {
     advance_active_lane(frame);
     return labels_;
   }
-  const int64_t low = options_.pause > 0 ? tracker_.push(energy(frame)) : 0;
+  const int64_t low = options_.min_pause_frames > 0 ? energy_tracker_.push(compute_energy(frame)) : 0;
   const int64_t steps_before = active_->steps_taken;
-  const bool starts = in_pause_ && low == 0;
+  const bool starts = is_in_pause_ && low == 0;
   if (starts && active_->blank_run_length == steps_before) {
     start_after_pause(frame);
   } else {
-    if (lanes_overlap_) next_->push(frame, frames_);
+    if (lanes_overlap_) next_->push(frame, frame_count_);
     advance_active_lane(frame);
   }
-  if (starts) in_pause_ = false;
-  previous_.copy_from(frame);
+  if (starts) is_in_pause_ = false;
+  previous_frame_.copy_from(frame);
   if (active_->steps_taken == steps_before) return labels_;
-  const int64_t pause = steps(options_.pause);
-  if (options_.pause > 0 && low >= options_.pause &&
+  const int64_t pause = count_steps(options_.min_pause_frames);
+  if (options_.min_pause_frames > 0 && low >= options_.min_pause_frames &&
       std::min(active_->blank_run_length, active_->steps_taken) >= pause) {
     // Resets the state, so that the labels after the pause do not depend on the silence.
     active_->reset();
     lanes_overlap_ = false;
-    in_pause_ = true;
+    is_in_pause_ = true;
   } else {
     restart_window();
   }

@@ -17,14 +17,15 @@
 namespace tapeformer {
 
 struct StreamDecoderOptions {
-  // Maximum number of frames per state, at least kMinWindow; 0: no limit, no restart.
-  int64_t window = 0;
+  // Maximum number of frames per state, at least kMinWindowFrames; 0: no limit, no restart.
+  int64_t window_frames = 0;
   // Minimum number of frames of a pause, which has low energy and no labels. 0: no restart at pauses. Ignored
-  // if `window` is 0.
-  int64_t pause = 25;
-  // For the first scale.size() features of a frame, feature * scale + offset is the natural logarithm of a
-  // filterbank energy. If `scale` and `offset` are empty, all features are such logarithms.
-  std::vector<double> scale = {}, offset = {};
+  // if `window_frames` is 0.
+  int64_t min_pause_frames = 25;
+  // For the first feature_scales.size() features of a frame, feature * scale + offset is the natural
+  // logarithm of a filterbank energy. If `feature_scales` and `feature_offsets` are empty, all features are
+  // such logarithms.
+  std::vector<double> feature_scales = {}, feature_offsets = {};
 };
 
 // A counter of consecutive frames with low energy. The energy of a frame is low if it is at most the mean of
@@ -37,21 +38,21 @@ class EnergyTracker {
   void reset();
 
  private:
-  struct Range {
+  struct EnergyRange {
     double low, high;
   };
-  std::deque<Range> blocks_;       // energy ranges of blocks of 100 frames, the newest last
-  int64_t block_frames_ = 0;       // frames in the newest block
-  int64_t low_energy_frames_ = 0;  // consecutive frames of low energy
+  std::deque<EnergyRange> blocks_;  // energy ranges of blocks of 100 frames, the newest last
+  int64_t block_frames_ = 0;        // frames in the newest block
+  int64_t low_energy_frames_ = 0;   // consecutive frames of low energy
 };
 
 // A decoder of one stream. Not thread-safe.
 class StreamDecoder {
  public:
-  static constexpr int64_t kMinWindow = 50;  // in frames
+  static constexpr int64_t kMinWindowFrames = 50;  // in frames
 
   // The model must outlive the decoder. Throws OptionError if the window is not 0 and shorter than
-  // kMinWindow, or if it exceeds the capacity of the attention state. Also throws the errors of
+  // kMinWindowFrames, or if it exceeds the capacity of the attention state. Also throws the errors of
   // SpeechStream.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
@@ -61,8 +62,8 @@ class StreamDecoder {
   const std::vector<int64_t>& push(const Tensor& frame);
   void reset();
 
-  int64_t frames() const { return frames_; }
-  int64_t restarts() const { return restarts_; }
+  int64_t frame_count() const { return frame_count_; }
+  int64_t restart_count() const { return restart_count_; }
   int64_t state_bytes() const;
 
  private:
@@ -85,26 +86,26 @@ class StreamDecoder {
     int64_t steps_since_label = 0;      // steps since the newest label began
     int64_t blank_run_length = 0;       // consecutive steps whose best class is the blank
   };
-  int64_t steps(int64_t frames) const { return frames / model_.options().subsampling; }
-  double energy(const Tensor& frame) const;
+  int64_t count_steps(int64_t frames) const { return frames / model_.options().subsampling; }
+  double compute_energy(const Tensor& frame) const;
   void advance_active_lane(const Tensor& frame);
   void restart_window();
   void start_after_pause(const Tensor& frame);
   void emit_label(int64_t label);
-  bool do_lanes_agree() const;
+  bool lanes_agree() const;
   void reconcile_labels();
 
   const SpeechModel& model_;
   StreamDecoderOptions options_;
-  int64_t context_;  // maximum number of frames that both lanes take before they are swapped
-  EnergyTracker tracker_;
+  int64_t overlap_frames_;  // maximum number of frames that both lanes take before they are swapped
+  EnergyTracker energy_tracker_;
   std::unique_ptr<Lane> active_, next_;
   bool lanes_overlap_ = false;               // whether frames are also passed to next_
-  bool in_pause_ = false;                    // whether the decoder waits for the energy to rise after a pause
-  Tensor previous_;                          // the previous frame, (1, features)
+  bool is_in_pause_ = false;                 // whether the decoder waits for the energy to rise after a pause
+  Tensor previous_frame_;                    // the previous frame, (1, features)
   int64_t suppressed_label_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again
   int64_t repeat_steps_ = 0;                 // remaining steps in which `suppressed_label_` is suppressed
-  int64_t frames_ = 0, restarts_ = 0;
+  int64_t frame_count_ = 0, restart_count_ = 0;
   std::vector<int64_t> labels_;
 };
 

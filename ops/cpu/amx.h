@@ -13,9 +13,9 @@
 namespace tapeformer::cpu::amx {
 
 #if defined(__x86_64__)
-inline constexpr bool kBuilt = true;
+inline constexpr bool kIsBuilt = true;
 #else
-inline constexpr bool kBuilt = false;
+inline constexpr bool kIsBuilt = false;
 #endif
 
 inline constexpr int64_t kTileDepth = 32;     // rows of a tile of a packed matrix

@@ -16,9 +16,9 @@ class Arena {
   // Returns an array of `count` elements that is aligned to a cache line.
   template <class U>
   U* allocate(int64_t count) {
-    constexpr int64_t kAlign = 64;
+    constexpr int64_t kAlignment = 64;
     U* const taken = memory_ ? reinterpret_cast<U*>(memory_ + used_) : nullptr;
-    used_ += (count * static_cast<int64_t>(sizeof(U)) + kAlign - 1) / kAlign * kAlign;
+    used_ += (count * static_cast<int64_t>(sizeof(U)) + kAlignment - 1) / kAlignment * kAlignment;
     return taken;
   }
   int64_t used() const { return used_; }  // in bytes
@@ -29,9 +29,9 @@ class Arena {
 };
 
 // Blocks of equal size, one for each thread of a parallel loop.
-class ThreadMemory {
+class PerThreadMemory {
  public:
-  explicit ThreadMemory(int64_t bytes) : bytes_(bytes), memory_(bytes * thread_count()) {}
+  explicit PerThreadMemory(int64_t bytes) : bytes_(bytes), memory_(bytes * thread_count()) {}
   // Returns an arena in the block of the calling thread.
   Arena arena() const { return Arena(memory_.data() + bytes_ * thread_index()); }
 

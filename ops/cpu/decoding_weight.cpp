@@ -21,7 +21,7 @@ struct DecodingWeight<O>::Storage {
     int64_t begin, columns;
     PackedOperand<O> weight;
   };
-  std::optional<Scratch<O>> weight;                  // the weight as O; only if shape.rows <= kFewRows
+  std::optional<Scratch<O>> weight;                  // the weight as O; only if shape.rows <= kMaxFewRows
   std::vector<std::unique_ptr<const Slice>> slices;  // otherwise: packed slices of the outputs
   std::optional<Scratch<O>> input;                   // the input, rounded to O
 };
@@ -30,14 +30,15 @@ template <class O>
 DecodingWeight<O>::DecodingWeight(const LinearShape& shape, const T* w)
     : shape_(shape), storage_(std::make_unique<Storage>()) {
   const int64_t in = shape.in, out = shape.out;
-  if (shape.rows <= kFewRows) {
+  if (shape.rows <= kMaxFewRows) {
     storage_->weight.emplace(out * in);
     convert_row(w, out * in, storage_->weight->data());
     return;
   }
   if (!std::is_same_v<O, T>) storage_->input.emplace(shape.rows * in);
   const int64_t groups = (out + kColumnGroup - 1) / kColumnGroup;
-  const int64_t grain = kMinProductsPerThread / std::max<int64_t>(shape.rows * in * kColumnGroup, 1) + 1;
+  const int64_t grain =
+      kMinMultiplicationsPerThread / std::max<int64_t>(shape.rows * in * kColumnGroup, 1) + 1;
   const int64_t slices = std::clamp<int64_t>(groups / grain, 1, thread_count());
   for (int64_t i = 0; i < slices; ++i) {
     const int64_t begin = groups * i / slices * kColumnGroup,
@@ -56,8 +57,8 @@ void DecodingWeight<O>::multiply(int64_t rows, const T* x, const T* bias, Activa
   const auto finish = [=](int64_t begin, int64_t columns) {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t at = r * out + begin;
-      finish_row<T, T>(y + at, bias ? bias + begin : nullptr, activation, pre ? pre + at : nullptr, nullptr,
-                       columns);
+      apply_epilogue<T, T>(y + at, bias ? bias + begin : nullptr, activation, pre ? pre + at : nullptr,
+                           nullptr, columns);
     }
   };
   if (storage_->weight) {

@@ -31,7 +31,7 @@ template <class T, class F>
     for (int64_t head = 0; head < rows.heads; ++head) {
       T* row = rows.row(t, head);
       int64_t at = t * kPair, left = rows.dim;
-      for (; left >= kPair; left -= kPair, row += kPair, at += kPair * kChunk) {
+      for (; left >= kPair; left -= kPair, row += kPair, at += kPair * kChunkTokens) {
         f(row, head, t, at, kWhole);
         f(row + kWhole, head, t, at + kWhole, kWhole);
       }
@@ -62,7 +62,8 @@ void map_features(FeatureMap map, TokenRows<const S> x, int64_t count, T* panels
 
 // Computes gx = g phi'(x). `features` holds phi(x), and g the gradient of phi(x), both in panels.
 template <class S, class T>
-void features_backward(FeatureMap map, const T* features, const T* g, int64_t count, TokenRows<S> gx) {
+void compute_feature_gradients(FeatureMap map, const T* features, const T* g, int64_t count,
+                               TokenRows<S> gx) {
   const int64_t size = panel_size<T>(gx.dim);
   visit_feature_map(map, [=](auto phi) {
     for_each_vector(

@@ -65,13 +65,13 @@ class KeySpans {
     }
     for (int64_t s = 0; s < span_count_; ++s)
       for (int64_t tile = 0; tile * kTileRows < query_count_; ++tile)
-        columns_[tile][s] = columns_of_tile(tile, spans_[s]);
+        columns_[tile][s] = find_tile_columns(tile, spans_[s]);
     return span_count_ > 0;
   }
 
   // Calls f(span, first row, columns) for each span and each tile of rows that attends to the span.
   template <class F>
-  void for_tiles(F&& f) const {
+  void for_each_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
       for (int64_t i = 0; i < query_count_; i += kTileRows)
         if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
@@ -80,7 +80,7 @@ class KeySpans {
   // Calls f(first row, first key, first column) for each tile of scores that overlaps the columns to which
   // the rows of the tile attend.
   template <class F>
-  void for_score_tiles(F&& f) const {
+  void for_each_score_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
       for (int64_t j = spans_[s].slot; j < spans_[s].slot + spans_[s].count; j += kTileColumns<T>)
         for (int64_t i = 0; i < query_count_; i += kTileRows)
@@ -91,7 +91,7 @@ class KeySpans {
   // Calls f(span, columns) for each span of keys to which a row in the tile of row i attends. `columns` is
   // the range of score columns that the tile reads in this span.
   template <class F>
-  void for_spans(int64_t i, F&& f) const {
+  void for_each_span(int64_t i, F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
       if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
         f(spans_[s], columns);
@@ -99,7 +99,7 @@ class KeySpans {
   // Calls f(begin, end) for each range of columns in [columns.begin, columns.padded_end) to which row i does
   // not attend.
   template <class F>
-  void for_masked(int64_t i, const KeySpan& span, const ScoreColumns& columns, F&& f) const {
+  void for_each_masked_range(int64_t i, const KeySpan& span, const ScoreColumns& columns, F&& f) const {
     const int64_t query = query_ + i;
     // Columns after the span belong to keys of another span.
     const int64_t last = std::min(columns.padded_end, span.slot + span.count);
@@ -115,7 +115,7 @@ class KeySpans {
   // Calls f(first key, first column, first row, end row) for each tile of kTileRows keys and each group of
   // adjacent row tiles. All row tiles of a group have weights for the tile of keys.
   template <class F>
-  void for_key_tiles(F&& f) const {
+  void for_each_key_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
       for (int64_t j = spans_[s].slot; j < spans_[s].slot + spans_[s].count; j += kTileRows)
         for (int64_t i = 0; i < query_count_;) {
@@ -133,7 +133,7 @@ class KeySpans {
     const ScoreColumns& columns = columns_[i / kTileRows][s];
     return columns.begin <= j && j < columns.end && j + kTileRows <= columns.padded_end;
   }
-  ScoreColumns columns_of_tile(int64_t tile, const KeySpan& span) const {
+  ScoreColumns find_tile_columns(int64_t tile, const KeySpan& span) const {
     const int64_t first = query_ + tile * kTileRows,
                   end = query_ + std::min((tile + 1) * kTileRows, query_count_);
     const int64_t last_key = span.key + span.count;

@@ -89,20 +89,20 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
                   const DropoutMask& dropout, Y* pre, Y* y) {
   constexpr bool kInPlace = std::is_same_v<T, Y>;
   const int64_t in = shape.in, out = shape.out;
-  const bool few = shape.rows <= kFewRows;
+  const bool few = shape.rows <= kMaxFewRows;
   std::optional<PackedOperand<O>> weight;
   if (!few) weight.emplace(in, out, w, true);
   const int64_t max_block =
       kInPlace ? kBlockRows
                : std::clamp(kBlockElements / std::max<int64_t>(out, 1), kMinBlockRows, kBlockRows);
   const int64_t block = std::clamp<int64_t>(shape.rows, 1, max_block);
-  const BufferSizes sizes{.multipliers = dropout.active() ? out : 0,
+  const BufferSizes sizes{.multipliers = dropout.is_active() ? out : 0,
                           .sums = kInPlace ? 0 : block * out,
                           .inputs = std::is_same_v<O, X> ? 0 : block * in};
-  const ThreadMemory memory(Buffers<O, T>(Arena(nullptr), sizes).bytes);
-  parallel_for(shape.rows, few ? kFewRows : kGrainRows, [&](int64_t begin, int64_t end) {
+  const PerThreadMemory memory(Buffers<O, T>(Arena(nullptr), sizes).bytes);
+  parallel_for(shape.rows, few ? kMaxFewRows : kGrainRows, [&](int64_t begin, int64_t end) {
     const Buffers<O, T> buffers(memory.arena(), sizes);
-    T* const multipliers = dropout.active() ? buffers.multipliers : nullptr;
+    T* const multipliers = dropout.is_active() ? buffers.multipliers : nullptr;
     for_blocks(begin, end, block, [&](int64_t first, int64_t rows) {
       T* values = buffers.sums;
       if constexpr (kInPlace) values = y + first * out;
@@ -115,9 +115,9 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
         if (multipliers) compute_dropout_multipliers(dropout, at, out, multipliers);
         Y* const pre_row = pre ? pre + at : nullptr;
         if constexpr (kInPlace)
-          finish_row(values, bias, activation, pre_row, multipliers, out);
+          apply_epilogue(values, bias, activation, pre_row, multipliers, out);
         else
-          finish_row_into(values, bias, activation, pre_row, multipliers, out, y + at);
+          apply_epilogue_into(values, bias, activation, pre_row, multipliers, out, y + at);
       }
     });
   });
@@ -135,8 +135,8 @@ struct LinearGradient {
   X* gx;
   int64_t block;  // maximum number of rows of a block
 
-  bool plain() const { return activation == Activation::none && !dropout.active(); }
-  bool draws() const { return dropout.active() && activation != Activation::relu; }
+  bool plain() const { return activation == Activation::none && !dropout.is_active(); }
+  bool draws() const { return dropout.is_active() && activation != Activation::relu; }
   // Returns whether products with operands of type O read the rows of g without copying them.
   template <class O>
   bool direct() const {
@@ -158,7 +158,7 @@ struct LinearGradient {
     if (plain()) return convert_if_needed(g + at, out, buffer);
     if (draws()) compute_dropout_multipliers(dropout, at, out, multipliers);
     start_row(g + at, y ? y + at : nullptr, pre ? pre + at : nullptr, activation,
-              dropout.active() ? static_cast<T>(dropout.scale()) : T{1}, draws() ? multipliers : nullptr,
+              dropout.is_active() ? static_cast<T>(dropout.scale()) : T{1}, draws() ? multipliers : nullptr,
               buffer, out);
     return buffer;
   }
@@ -201,7 +201,7 @@ void backward_rows(const LinearGradient<X, Y, T>& gradient, const PackedOperand<
 template <class X, class Y>
 void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
                     const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
-  with_operand_type<X>([&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, pre, y); });
+  visit_operand_type<X>([&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, pre, y); });
 }
 
 // Divides the rows into parts. The sums gw and gbias of the parts are added in the order of the parts. The
@@ -224,11 +224,11 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   const Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0), partial_gbias(gbias ? (parts - 1) * out : 0);
   const LinearGradient<X, Y, T> gradient{
       shape, g, x, activation, dropout, pre, y, gx, std::min(kBlockRows, (shape.rows + parts - 1) / parts)};
-  with_operand_type<X>([&]<class O>() {
+  visit_operand_type<X>([&]<class O>() {
     std::optional<PackedOperand<O>> weight;
     if (gx) weight.emplace(out, in, w, false);
     const BufferSizes sizes = gradient.template sizes<O>();
-    const ThreadMemory memory(Buffers<O, T>(Arena(nullptr), sizes).bytes);
+    const PerThreadMemory memory(Buffers<O, T>(Arena(nullptr), sizes).bytes);
     parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
       const auto target = [](int64_t part, T* first, T* others, int64_t size) {
         return !first || part == 0 ? first : others + (part - 1) * size;

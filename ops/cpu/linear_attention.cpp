@@ -15,12 +15,14 @@ struct Chunk {
 
 template <class F>
 void for_chunks(int64_t length, F&& f) {
-  for (int64_t begin = 0; begin < length; begin += kChunk) f(Chunk{begin, std::min(kChunk, length - begin)});
+  for (int64_t begin = 0; begin < length; begin += kChunkTokens)
+    f(Chunk{begin, std::min(kChunkTokens, length - begin)});
 }
 template <class F>
 void for_chunks_backwards(int64_t length, F&& f) {
-  for (int64_t begin = (length - 1) / kChunk * kChunk; begin >= 0 && length > 0; begin -= kChunk)
-    f(Chunk{begin, std::min(kChunk, length - begin)});
+  for (int64_t begin = (length - 1) / kChunkTokens * kChunkTokens; begin >= 0 && length > 0;
+       begin -= kChunkTokens)
+    f(Chunk{begin, std::min(kChunkTokens, length - begin)});
 }
 
 // Arrays of several heads, one after another in memory.
@@ -60,9 +62,9 @@ class HeadGroup {
     };
     for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_}) *panel = take(panel_size<T>(s_.dim));
     for (PerHead<T>* panel : {&values_, &dn_, &result_}) *panel = take(panel_size<T>(s_.value_dim));
-    for (PerHead<T>* row : {&inverse_, &ones_}) *row = take(kChunk);
+    for (PerHead<T>* row : {&inverse_, &ones_}) *row = take(kChunkTokens);
     dd_ = take(s_.query_length);
-    partial_dots_ = take(kChunk * kLanes<T>);
+    partial_dots_ = take(kChunkTokens * kLanes<T>);
     states_ = take(0);
     for (PerHead<T>* sum : {&key_sum_, &query_sum_}) *sum = take(round_up_to_vector<T>(s_.dim));
     for (PerHead<T>* state : {&value_key_, &dn_query_})
@@ -246,7 +248,8 @@ class HeadGroup {
       scan_row<kMode>(key_sum_[h], s_.dim, {ones_[h], keys_[h], dd_[h] + c.begin, result}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
-      features_backward(s_.feature_map, queries_.data, features_gradient_.data, c.count, rows(gq, c, s_.dim));
+      compute_feature_gradients(s_.feature_map, queries_.data, features_gradient_.data, c.count,
+                                rows(gq, c, s_.dim));
   }
 
   template <ScanMode kMode>
@@ -262,7 +265,7 @@ class HeadGroup {
     if constexpr (kMode == ScanMode::update) return;
     const TokenRows<S> target = rows(gk, c, s_.dim);
     const int64_t count = valid(c);
-    features_backward(s_.feature_map, keys_.data, features_gradient_.data, count, target);
+    compute_feature_gradients(s_.feature_map, keys_.data, features_gradient_.data, count, target);
     for (int64_t t = count; t < c.count; ++t)
       for (int64_t h = 0; h < heads_; ++h) std::fill_n(target.row(t, h), s_.dim, S{});
   }
@@ -320,7 +323,7 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, Attenti
   const int64_t heads = group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
   Arena count(nullptr);
   HeadGroup<S>(s, heads, q, k, v).take_memory(count);
-  const ThreadMemory memory(count.used());
+  const PerThreadMemory memory(count.used());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
   const int64_t work = heads * (s.query_length + s.key_length) * s.dim * s.value_dim;
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);

@@ -12,13 +12,14 @@
 
 namespace tapeformer::cpu {
 
-inline constexpr int64_t kFewRows = 4;                     // maximum number of rows of multiply_few_rows()
-inline constexpr int64_t kMinProductsPerThread = 1 << 17;  // minimum number of multiplications per thread
+inline constexpr int64_t kMaxFewRows = 4;  // maximum number of rows of multiply_few_rows()
+inline constexpr int64_t kMinMultiplicationsPerThread =
+    1 << 17;  // minimum number of multiplications per thread
 
 // Applies bias, activation and dropout to one row of n elements. `bias` and `multipliers` (of dropout) may be
 // null. For gelu, writes the input of the activation to `pre`.
 template <class T, class Y>
-void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n) {
+void apply_epilogue(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n) {
   if (bias) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] += bias[i];
@@ -37,13 +38,13 @@ void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* mul
   }
 }
 
-// Computes the result of finish_row() and writes it to `target`, which may have another type. May overwrite
-// y.
+// Computes the result of apply_epilogue() and writes it to `target`, which may have another type. May
+// overwrite y.
 template <class T, class Y>
-void finish_row_into(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n,
-                     Y* target) {
+void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n,
+                         Y* target) {
   if (activation == Activation::gelu || multipliers) {
-    finish_row(y, bias, activation, pre, multipliers, n);
+    apply_epilogue(y, bias, activation, pre, multipliers, n);
     return convert_row(y, n, target);
   }
   const bool relu = activation == Activation::relu;
@@ -55,7 +56,7 @@ void finish_row_into(T* y, const T* bias, Activation activation, Y* pre, const T
   }
 }
 
-// Computes y (rows, out) = x (rows, in) wᵀ for at most kFewRows rows, as in decoding. Unlike BLAS, the
+// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxFewRows rows, as in decoding. Unlike BLAS, the
 // function does not pack the weights. It computes four outputs at a time to hide the latency of additions.
 // Operands are rounded to O.
 template <class O, class X, class W, class T>
@@ -65,7 +66,7 @@ void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
   const int64_t in = shape.in, out = shape.out;
   const int64_t groups = (out + kOutputs - 1) / kOutputs;
   const int64_t grain =
-      std::max<int64_t>(kMinProductsPerThread / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
+      std::max<int64_t>(kMinMultiplicationsPerThread / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
   parallel_for(groups, grain, [=](int64_t begin, int64_t end) {
     for (int64_t group = begin; group < end; ++group) {
       const int64_t first = group * kOutputs, count = std::min(kOutputs, out - first);

@@ -83,9 +83,9 @@ class LshForward : public LshWindow<T> {
   // Computes the results of queries [first, first + count) of the chunk.
   void block(int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; i += kTileRows) {
-      const Range range = this->range_of(first + i, first + i + kTileRows);
+      const Range range = this->find_column_range(first + i, first + i + kTileRows);
       if (!range.empty())
-        this->score_tile(
+        this->compute_score_tile(
             current_->queries + (first + i) * s_.dim, s_.dim, range,
             [](const Half& half) { return half.key_panels; }, scores_ + i * stride_);
     }
@@ -93,7 +93,7 @@ class LshForward : public LshWindow<T> {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t tile = (first + i) / kTileRows * kTileRows;
       prefetch(first + i);
-      const Range range = this->range_of(tile, tile + kTileRows);
+      const Range range = this->find_column_range(tile, tile + kTileRows);
       if (s_.causal)
         probabilities<true>(first + i, i, range);
       else
@@ -103,7 +103,7 @@ class LshForward : public LshWindow<T> {
     clock_.lap(&LshStages::softmax);
     std::fill_n(result_, tile_rows(count) * this->value_width(), T{0});
     for (int64_t i = 0; i < count; i += kTileRows) {
-      const Range range = this->range_of(first + i, first + i + kTileRows);
+      const Range range = this->find_column_range(first + i, first + i + kTileRows);
       if (!range.empty())
         this->add_columns(
             scores_ + i * stride_, range, this->value_width(), capacity_,
@@ -121,7 +121,7 @@ class LshForward : public LshWindow<T> {
   // Prefetches the result row of slot i in this chunk, and the inputs of slot i in the next chunk.
   void prefetch(int64_t i) {
     prefetch_row(running_.rows[2].row(current_->order[i]), s_.value_dim * int64_t{sizeof(T)});
-    this->prefetch_next(i);
+    this->prefetch_next_slot(i);
   }
 
   // Replaces the scores of query i, row `row` of the block, by exp(score - maximum) / multiplicity, after
@@ -130,17 +130,18 @@ class LshForward : public LshWindow<T> {
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * stride_;
     Vector<T> largest = Vector<T>{} - kInfinity<T>;
-    this->template for_keys<kCausal>(i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
-      const Vector<T> x = seen ? load(scores + column) : Vector<T>{} - kInfinity<T>;
-      store(scores + column, x);
-      largest = x > largest ? x : largest;
-    });
-    const T maximum = largest_lane(largest);
+    this->template for_each_key_vector<kCausal>(
+        i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
+          const Vector<T> x = seen ? load(scores + column) : Vector<T>{} - kInfinity<T>;
+          store(scores + column, x);
+          largest = x > largest ? x : largest;
+        });
+    const T maximum = reduce_max(largest);
     const T shift = maximum == -kInfinity<T> ? T{0} : maximum;
     const T* const multipliers = dropout_.row(i);
     Vector<T> total{};
     auto exponentials = [&](auto&& weighted) {
-      this->template for_keys<kCausal>(
+      this->template for_each_key_vector<kCausal>(
           i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
             Vector<T> p = weighted(half, j, vmath::exp_of_negative(load(scores + column) - shift));
             p = seen ? p : Vector<T>{};
@@ -151,7 +152,7 @@ class LshForward : public LshWindow<T> {
     if (s_.exact_duplicates) {
       this->find_cells(i);
       exponentials(
-          [&](const Half& half, int64_t j, Vector<T> p) { return p / this->multiplicities(half, j); });
+          [&](const Half& half, int64_t j, Vector<T> p) { return p / this->count_multiplicities(half, j); });
     } else {
       exponentials([](const Half&, int64_t, Vector<T> p) { return p; });
     }
@@ -173,7 +174,7 @@ class LshForward : public LshWindow<T> {
     running_.maximum[position] = maximum;
     running_.sum[position] = total;
     if (last) {
-      log_sums_[this->log_sum_index(position, 0)] = total == 0 ? kInfinity<T> : maximum + std::log(total);
+      log_sums_[this->get_log_sum_index(position, 0)] = total == 0 ? kInfinity<T> : maximum + std::log(total);
       if (total == 0) {
         std::copy_n(this->v_row(position), s_.value_dim, out);
         return;
@@ -198,7 +199,7 @@ class LshForward : public LshWindow<T> {
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = factor * result[m];
     else
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] += factor * result[m];
-    log_sums_[this->log_sum_index(position, current_->round)] =
+    log_sums_[this->get_log_sum_index(position, current_->round)] =
         alone ? kInfinity<T> : maximum_[row] + std::log(sum_[row]);
   }
 
@@ -218,12 +219,12 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   const AttentionRows<S> target = contiguous_rows(out, s.length, s.heads, s.value_dim);
   std::fill_n(log_sums, s.batch * s.heads * s.log_sum_rounds() * s.length, kInfinity<T>);
   const LshDropout<T> dropout(s);
-  for_lsh_heads<ForwardHead<T>>(
+  for_each_lsh_head<ForwardHead<T>>(
       s, [&](const ForwardHead<T>& rows) { return LshForward<T>(s, dropout, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const ForwardHead<T>& own,
           auto&& for_segments) {
         const int64_t valid = s.valid(example);
-        for_positions(valid, [&](int64_t i) {
+        for_each_position(valid, [&](int64_t i) {
           convert_row(q.row(example, i, head), s.dim, own.rows[0].row(i));
           convert_row(v.row(example, i, head), s.value_dim, own.rows[1].row(i));
         });
@@ -231,7 +232,7 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
           for_segments([&](LshForward<T>& window, int64_t, int64_t begin, int64_t end) {
             window.run(example, head, order, round, begin, end);
           });
-        for_positions(s.length, [&](int64_t i) {
+        for_each_position(s.length, [&](int64_t i) {
           S* const row = target.row(example, i, head);
           if (i < valid)
             convert_row(own.rows[2].row(i), s.value_dim, row);

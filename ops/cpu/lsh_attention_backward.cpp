@@ -13,7 +13,7 @@ struct BackwardHead {
         deltas(arena.allocate<T>(s.length)),
         look_backs(arena.allocate<T>(segments(s) * look_back_size(s))) {}
   static int64_t segments(const LshAttentionShape& s) {
-    return (s.length + kLshSegment * s.chunk_length - 1) / (kLshSegment * s.chunk_length);
+    return (s.length + kChunksPerLshSegment * s.chunk_length - 1) / (kChunksPerLshSegment * s.chunk_length);
   }
   static int64_t look_back_size(const LshAttentionShape& s) { return s.chunk_length * (s.dim + s.value_dim); }
 
@@ -107,7 +107,7 @@ class LshBackward : public LshWindow<T> {
   T* gq_row(int32_t position) const { return rows_of_.rows[3].row(position); }
   T* gv_row(int32_t position) const { return rows_of_.rows[4].row(position); }
   T* look_back_of(int64_t first_chunk) const {
-    return rows_of_.look_backs + first_chunk / kLshSegment * BackwardHead<T>::look_back_size(s_);
+    return rows_of_.look_backs + first_chunk / kChunksPerLshSegment * BackwardHead<T>::look_back_size(s_);
   }
 
   void load_chunk(Half& half, int64_t round, int64_t chunk) {
@@ -142,12 +142,12 @@ class LshBackward : public LshWindow<T> {
     const int64_t tiles = tile_rows(count) / kTileRows;
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t i = t * kTileRows;
-      tile_ranges_[t] = this->range_of(first + i, first + i + kTileRows);
+      tile_ranges_[t] = this->find_column_range(first + i, first + i + kTileRows);
       if (tile_ranges_[t].empty()) continue;
-      this->score_tile(
+      this->compute_score_tile(
           current_->queries + (first + i) * s_.dim, s_.dim, tile_ranges_[t],
           [](const Half& half) { return half.key_panels; }, scores_ + i * stride_);
-      this->score_tile(
+      this->compute_score_tile(
           g_rows_ + (first + i) * s_.value_dim, s_.value_dim, tile_ranges_[t],
           [this](const Half& half) { return sums_of(half).value_panels; }, score_gradients_ + i * stride_);
     }
@@ -178,7 +178,7 @@ class LshBackward : public LshWindow<T> {
       prefetch_row(gq_row(previous_->order[i]), s_.dim * kSize);
       prefetch_row(gv_row(previous_->order[i]), s_.value_dim * kSize);
     }
-    this->prefetch_next(i);
+    this->prefetch_next_slot(i);
     if (i < this->next_count_) prefetch_row(g_row(this->next_[i]), s_.value_dim * kSize);
   }
 
@@ -190,7 +190,7 @@ class LshBackward : public LshWindow<T> {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
     const int64_t position = i < current_->count ? current_->order[i] : 0;
     const T log_sum =
-        range.empty() ? T{0} : log_sums_[this->log_sum_index(position, s_.mean ? current_->round : 0)];
+        range.empty() ? T{0} : log_sums_[this->get_log_sum_index(position, s_.mean ? current_->round : 0)];
     if (i < current_->count) add_alone(i, position);
     if (range.empty() || log_sum == std::numeric_limits<T>::infinity()) {
       std::fill_n(scores, stride_, T{0});
@@ -210,7 +210,7 @@ class LshBackward : public LshWindow<T> {
   // If query i attends to no other position, the result of the query is the value at the same position. In
   // this case, adds g to the gradient of this value.
   void add_alone(int64_t i, int64_t position) {
-    if (log_sums_[this->log_sum_index(position, s_.mean ? current_->round : 0)] !=
+    if (log_sums_[this->get_log_sum_index(position, s_.mean ? current_->round : 0)] !=
         std::numeric_limits<T>::infinity())
       return;
     if (!s_.mean && current_->round > 0) return;
@@ -223,7 +223,7 @@ class LshBackward : public LshWindow<T> {
   void softmax_row(int64_t i, Range range, T log_sum, T delta, T* scores, T* gradients) {
     const T* const multipliers = dropout_.row(i);
     auto pass = [&](T shift, auto&& weighted) {
-      this->template for_keys<kCausal>(
+      this->template for_each_key_vector<kCausal>(
           i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
             Vector<T> p = weighted(half, j, vmath::exp_of_negative(load(scores + column) - shift));
             p = seen ? p : Vector<T>{};
@@ -244,7 +244,7 @@ class LshBackward : public LshWindow<T> {
     const T max_multiplicity = static_cast<T>(2 * s_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {
-      return max_multiplicity * p / this->multiplicities(half, j);
+      return max_multiplicity * p / this->count_multiplicities(half, j);
     });
   }
 
@@ -253,15 +253,16 @@ class LshBackward : public LshWindow<T> {
     const T share = 1 / static_cast<T>(s_.rounds);
     const T* const multipliers = dropout_.row(i);
     Vector<T> total{};  // g . out of this round, multiplied by `share`
-    this->template for_keys<kCausal>(i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
-      Vector<T> p = share * vmath::exp_of_negative(load(scores + column) - log_sum);
-      p = seen ? p : Vector<T>{};
-      if (multipliers) store(gradients + column, load(gradients + column) * load(multipliers + column));
-      store(scores + column, p);
-      total += seen ? p * load(gradients + column) : Vector<T>{};
-    });
+    this->template for_each_key_vector<kCausal>(
+        i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
+          Vector<T> p = share * vmath::exp_of_negative(load(scores + column) - log_sum);
+          p = seen ? p : Vector<T>{};
+          if (multipliers) store(gradients + column, load(gradients + column) * load(multipliers + column));
+          store(scores + column, p);
+          total += seen ? p * load(gradients + column) : Vector<T>{};
+        });
     const T delta = sum(total) / share;
-    this->template for_keys<kCausal>(
+    this->template for_each_key_vector<kCausal>(
         i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
           const Vector<T> ds =
               load(scores + column) * (load(gradients + column) - delta) * load(half.factors + j);
@@ -352,11 +353,11 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   const AttentionRows<S> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);
   using Head = BackwardHead<T>;
   const LshDropout<T> dropout(s);
-  for_lsh_heads<Head>(
+  for_each_lsh_head<Head>(
       s, [&](const Head& rows) { return LshBackward<T>(s, dropout, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const Head& rows, auto&& for_segments) {
         const int64_t valid = s.valid(example);
-        for_positions(valid, [&](int64_t i) {
+        for_each_position(valid, [&](int64_t i) {
           const S* const from = g.row(example, i, head);
           convert_row(q.row(example, i, head), s.dim, rows.rows[0].row(i));
           convert_row(v.row(example, i, head), s.value_dim, rows.rows[1].row(i));
@@ -368,10 +369,10 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
             window.run(example, head, order, round, begin, end);
           });
           LshBackward<T> sums(s, dropout, rows, log_sums);
-          for (int64_t chunk = 0; chunk < order.chunk_count(); chunk += kLshSegment)
+          for (int64_t chunk = 0; chunk < order.chunk_count(); chunk += kChunksPerLshSegment)
             sums.add_find_look_back_cell(order, round, chunk);
         }
-        for_positions(s.length, [&](int64_t i) {
+        for_each_position(s.length, [&](int64_t i) {
           S *const gq_row = to_q.row(example, i, head), *const gv_row = to_v.row(example, i, head);
           if (i < valid) {
             convert_row(rows.rows[3].row(i), s.dim, gq_row);

@@ -103,7 +103,7 @@ class HeadHash {
 
   // Computes the buckets (rounds, length) of one head. Each tile of queries is hashed for several rounds at a
   // time, so that a long sequence is read from memory fewer times.
-  void run(int64_t example, int64_t head, const ThreadMemory& memory, int32_t* buckets) const {
+  void run(int64_t example, int64_t head, const PerThreadMemory& memory, int32_t* buckets) const {
     const int64_t valid = s_.lengths ? s_.lengths[example] : s_.length;
     const Rotation rotation(s_.factors(valid));
     for (int64_t round = 0; round < s_.rounds; ++round) {
@@ -205,7 +205,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
   constexpr int64_t kMinWorkPerThread = 1 << 18;  // number of multiply-adds
   Arena count(nullptr);
   hash.take(count);
-  const ThreadMemory memory(count.used());
+  const PerThreadMemory memory(count.used());
   auto run = [&](int64_t begin, int64_t end) {
     StageClock clock;
     clock.start();

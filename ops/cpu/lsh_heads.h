@@ -8,18 +8,18 @@ namespace tapeformer::cpu {
 
 // Calls f(example, head, order, rows, for_segments) for each head of each sequence. `order` holds the sorted
 // positions of the head, and `rows` is the working memory of the head, of type Head. for_segments(g) calls
-// g(window, segment, first chunk, end chunk) for each segment of kLshSegment chunks. `window` is a result of
-// make(rows) that uses the memory of one thread. Heads run in parallel. If there are fewer heads than
-// threads, the segments of each head run in parallel instead. The results are the same in both cases if the
-// segments of one for_segments() call write different data.
+// g(window, segment, first chunk, end chunk) for each segment of kChunksPerLshSegment chunks. `window` is a
+// result of make(rows) that uses the memory of one thread. Heads run in parallel. If there are fewer heads
+// than threads, the segments of each head run in parallel instead. The results are the same in both cases if
+// the segments of one for_segments() call write different data.
 template <class Head, class Make, class F>
-void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
+void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena count(nullptr), head_count(nullptr);
-  head_count.allocate<int32_t>(LshOrder::memory_size(s));
+  head_count.allocate<int32_t>(LshOrder::get_workspace_size(s));
   make(Head(s, head_count)).take(count);
   const int64_t tasks = s.batch * s.heads, team = thread_count();
   const int64_t heads_at_once = tasks >= team ? team : 1;
-  const ThreadMemory windows(count.used());
+  const PerThreadMemory windows(count.used());
   const Scratch<char> memory(head_count.used() * heads_at_once);
   constexpr int64_t kMinWorkPerThread = 1 << 18;  // in multiply-adds of one pass over the scores
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
@@ -27,7 +27,7 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
   auto run = [&](int64_t begin, int64_t end) {
     const int64_t slot = heads_at_once > 1 ? thread_index() : 0;
     Arena own(memory.data() + head_count.used() * slot);  // memory of the current head
-    LshOrder order(s, own.allocate<int32_t>(LshOrder::memory_size(s)));
+    LshOrder order(s, own.allocate<int32_t>(LshOrder::get_workspace_size(s)));
     const Head rows(s, own);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t example = task / s.heads, head = task % s.heads;
@@ -36,14 +36,15 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
       order.sort(s.valid(example), buckets + task * s.rounds * s.length);
       clock.lap(&LshStages::sort);
       f(example, head, order, rows, [&](auto&& g) {
-        const int64_t segments = (order.chunk_count() + kLshSegment - 1) / kLshSegment;
-        parallel_for(segments, kMinWorkPerThread / (kLshSegment * chunk_work) + 1,
+        const int64_t segments = (order.chunk_count() + kChunksPerLshSegment - 1) / kChunksPerLshSegment;
+        parallel_for(segments, kMinWorkPerThread / (kChunksPerLshSegment * chunk_work) + 1,
                      [&](int64_t first, int64_t last) {
                        auto window = make(rows);
                        Arena arena = windows.arena();
                        window.take(arena);
                        for (int64_t i = first; i < last; ++i)
-                         g(window, i, i * kLshSegment, std::min((i + 1) * kLshSegment, order.chunk_count()));
+                         g(window, i, i * kChunksPerLshSegment,
+                           std::min((i + 1) * kChunksPerLshSegment, order.chunk_count()));
                      });
       });
     }

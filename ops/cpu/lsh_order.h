@@ -22,7 +22,9 @@ class LshOrder {
 
   // Returns the number of int32 elements of working memory: sorted (rounds, length), codes (length, rounds),
   // counters (length + 1).
-  static int64_t memory_size(const LshAttentionShape& s) { return 2 * s.rounds * s.length + s.length + 1; }
+  static int64_t get_workspace_size(const LshAttentionShape& s) {
+    return 2 * s.rounds * s.length + s.length + 1;
+  }
   LshOrder(const LshAttentionShape& shape, int32_t* memory);
 
   // Sorts the first `valid` positions of all rounds by `buckets` (rounds, length).

@@ -25,7 +25,7 @@ using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
 // Number of chunks per segment. A thread processes whole segments of a round. The number is constant, so that
 // sums do not depend on the number of threads.
-inline constexpr int64_t kLshSegment = 16;
+inline constexpr int64_t kChunksPerLshSegment = 16;
 
 inline void prefetch_row(const void* row, int64_t bytes) {
   constexpr int64_t kLine = 64;
@@ -96,13 +96,13 @@ class LshDropout {
  public:
   explicit LshDropout(const LshAttentionShape& s)
       : capacity_(tile_columns<T>(s.chunk_length)),
-        table_(s.dropout.active() ? s.chunk_length * 2 * capacity_ : 0) {
+        table_(s.dropout.is_active() ? s.chunk_length * 2 * capacity_ : 0) {
     const int64_t chunk = s.chunk_length;
-    for (int64_t row = 0; row < (s.dropout.active() ? 2 * chunk : 0); ++row) {
+    for (int64_t row = 0; row < (s.dropout.is_active() ? 2 * chunk : 0); ++row) {
       std::fill_n(table_.data() + row * capacity_, capacity_, T{0});
       compute_dropout_multipliers(s.dropout, row * chunk, chunk, table_.data() + row * capacity_);
     }
-    active_ = s.dropout.active();
+    active_ = s.dropout.is_active();
   }
   // Returns the row of slot i, or nullptr without dropout.
   const T* row(int64_t i) const { return active_ ? table_.data() + i * 2 * capacity_ : nullptr; }
@@ -164,7 +164,7 @@ class LshWindow {
   const T* q_row(int32_t position) const { return q_.row(position); }
   const T* v_row(int32_t position) const { return v_.row(position); }
 
-  int64_t log_sum_index(int64_t position, int64_t round) const {
+  int64_t get_log_sum_index(int64_t position, int64_t round) const {
     return ((example_ * s_.heads + head_) * s_.log_sum_rounds() + round) * s_.length + position;
   }
 
@@ -221,7 +221,7 @@ class LshWindow {
   }
 
   // Prefetches the codes, the query and the value of slot i of the next chunk.
-  void prefetch_next(int64_t i) const {
+  void prefetch_next_slot(int64_t i) const {
     if (i >= next_count_) return;
     __builtin_prefetch(order_->codes(next_[i]));
     prefetch_row(q_row(next_[i]), s_.dim * int64_t{sizeof(T)});
@@ -250,7 +250,7 @@ class LshWindow {
     }
   }
   // Returns the smallest range of whole vectors that contains the columns of all queries in [begin, end).
-  Range range_of(int64_t begin, int64_t end) const {
+  Range find_column_range(int64_t begin, int64_t end) const {
     Range all{2 * capacity_, 0};
     for (int64_t i = begin; i < std::min(end, current_->count); ++i) {
       if (ranges_[i].empty()) continue;
@@ -263,7 +263,7 @@ class LshWindow {
   // Computes scores = left right^T for a tile of queries in the columns of `range`. panels(half) returns the
   // right operand of a half.
   template <class Panels>
-  void score_tile(const T* left, int64_t depth, Range range, Panels&& panels, T* scores) {
+  void compute_score_tile(const T* left, int64_t depth, Range range, Panels&& panels, T* scores) {
     constexpr int64_t kWidth = kTileColumns<T>;
     for (int64_t j = range.begin / kWidth * kWidth; j < range.end; j += kWidth) {
       const T* const right =
@@ -293,7 +293,7 @@ class LshWindow {
   // Calls f(half, first key in the half, first score column, mask) for each vector of keys in `range`. The
   // mask selects the keys that query i attends to.
   template <bool kCausal, class F>
-  void for_keys(int64_t i, Range range, F&& f) {
+  void for_each_key_vector(int64_t i, Range range, F&& f) {
     const Int position = current_->positions[i];
     auto visit = [&](const Half& half, Int code, int64_t offset, int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; j += kLanes<T>) {
@@ -311,7 +311,7 @@ class LshWindow {
     visit(*current_, code, capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // Finds the cell and the look-back cell of query i in each round, for multiplicities().
+  // Finds the cell and the look-back cell of query i in each round, for count_multiplicities().
   void find_cells(int64_t i) {
     if (!s_.exact_duplicates) return;
     for (int64_t r = 0; r < s_.rounds; ++r) {
@@ -324,7 +324,7 @@ class LshWindow {
   // Returns the multiplicities of the keys [j, j + kLanes<T>) of `half`, for the query of the last
   // find_cells() call. The multiplicity of a key is the number of times that the query attends to it in all
   // rounds.
-  Vector<T> multiplicities(const Half& half, int64_t j) const {
+  Vector<T> count_multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < s_.rounds; ++r) {
       count -= load(half.codes + r * capacity_ + j) == query_codes_[r];

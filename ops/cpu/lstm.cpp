@@ -333,7 +333,7 @@ void weight_gradients(const LstmBackward<O, T>& gradient, const LstmGradient<T>*
     return !first || part == 0 ? first : others.data() + (d * (parts - 1) + part - 1) * size;
   };
   const int64_t block = std::min(kGradientFrames, rows);
-  const ThreadMemory memory(WeightBuffers<O>(Arena(nullptr), shape, block).bytes);
+  const PerThreadMemory memory(WeightBuffers<O>(Arena(nullptr), shape, block).bytes);
   parallel_for(shape.directions * parts, 1, [&](int64_t begin, int64_t end) {
     const WeightBuffers<O> buffers(memory.arena(), shape, block);
     for (int64_t i = begin; i < end; ++i) {
@@ -361,7 +361,7 @@ void input_gradient(const LstmBackward<O, T>& gradient, const LstmDirection<T>* 
   for (int64_t d = 0; d < shape.directions; ++d)
     weights.emplace_back(4 * shape.hidden, in, directions[d].weight_ih, false);
   const int64_t size = shape.directions == 1 ? 0 : kFramesAhead * in;
-  const ThreadMemory memory(size * static_cast<int64_t>(sizeof(T)));
+  const PerThreadMemory memory(size * static_cast<int64_t>(sizeof(T)));
   parallel_for(shape.batch * blocks, 1, [&](int64_t begin, int64_t end) {
     T* const reverse = memory.arena().template allocate<T>(size);
     for (int64_t i = begin; i < end; ++i) {
@@ -413,7 +413,7 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
                   const LstmDirection<T>* directions, T* out, T* gates, T* cells) {
   const int64_t all = 4 * shape.hidden;
   const std::vector<Rows> shares = divide_sequences(shape, lengths);
-  with_operand_type<T>([&]<class O>() {
+  visit_operand_type<T>([&]<class O>() {
     std::deque<PackedOperand<O>> input;
     std::deque<RecurrentOperand<O>> recurrent;
     for (int64_t d = 0; d < shape.directions; ++d) {
@@ -435,7 +435,7 @@ template <class T>
 void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
                    const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells, T* gx,
                    const LstmGradient<T>* gradients) {
-  with_operand_type<T>([&]<class O>() {
+  visit_operand_type<T>([&]<class O>() {
     ValidFrames frames(shape, lengths);
     const Scratch<O> gz(shape.directions * frames.count() * 4 * shape.hidden);
     const LstmBackward<O, T> gradient{shape, g, x, lengths, out, gates, cells, std::move(frames), gz.data()};

@@ -23,7 +23,7 @@ int64_t grain_rows(int64_t dim) {
 template <class T>
 void add_branch(const T* x, const T* branch, const DropoutMask& dropout, int64_t first, T* multipliers,
                 T* sum, int64_t dim) {
-  if (dropout.active()) {
+  if (dropout.is_active()) {
     compute_dropout_multipliers(dropout, first, dim, multipliers);
 #pragma omp simd
     for (int64_t i = 0; i < dim; ++i) sum[i] = x[i] + branch[i] * multipliers[i];
@@ -90,7 +90,7 @@ void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T
 template <class T, class B>
 void branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* multipliers, B* gbranch,
                      int64_t dim) {
-  if (!dropout.active()) return convert_row(gx, dim, gbranch);
+  if (!dropout.is_active()) return convert_row(gx, dim, gbranch);
   compute_dropout_multipliers(dropout, first, dim, multipliers);
 #pragma omp simd
   for (int64_t i = 0; i < dim; ++i) multipliers[i] *= gx[i];
@@ -105,7 +105,7 @@ void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B*
                         T* normalized, T* inverse_std, BFloat16* rounded) {
   constexpr bool kConverts = !std::is_same_v<T, B>;
   parallel_for(rows, grain_rows(dim), [&](int64_t begin, int64_t end) {
-    Scratch<T> multipliers(dropout.active() ? dim : 0), converted(kConverts && branch ? dim : 0);
+    Scratch<T> multipliers(dropout.is_active() ? dim : 0), converted(kConverts && branch ? dim : 0);
     for (int64_t row = begin; row < end; ++row) {
       T* const out = y + row * dim;
       T* const n = normalized ? normalized + row * dim : out;
@@ -136,7 +136,7 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
   Scratch<T> partial(2 * parts * dim);
   std::fill_n(partial.data(), 2 * parts * dim, T{0});
   parallel_for(parts, 1, [&](int64_t part_begin, int64_t part_end) {
-    Scratch<T> multipliers(gbranch && dropout.active() ? dim : 0), sum(g_rounded ? dim : 0);
+    Scratch<T> multipliers(gbranch && dropout.is_active() ? dim : 0), sum(g_rounded ? dim : 0);
     for (int64_t part = part_begin; part < part_end; ++part)
       for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; ++row) {
         T* const gx_row = gx + row * dim;

@@ -219,7 +219,7 @@ bool is_fastest(DType operand) {
   return present(operand == DType::bfloat16 ? dnnl::cpu_isa::avx512_core_bf16 : dnnl::cpu_isa::avx512_core);
 }
 
-bool allows_amx() {
+bool is_amx_allowed() {
   return present(dnnl::cpu_isa::avx512_core_amx);
 }
 

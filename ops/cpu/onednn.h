@@ -11,9 +11,9 @@
 namespace tapeformer::cpu::onednn {
 
 #if defined(TAPEFORMER_ONEDNN)
-inline constexpr bool kBuilt = true;
+inline constexpr bool kIsBuilt = true;
 #else
-inline constexpr bool kBuilt = false;
+inline constexpr bool kIsBuilt = false;
 #endif
 
 // Returns whether oneDNN is the fastest library for operands of a type on this processor. This requires
@@ -22,7 +22,7 @@ inline constexpr bool kBuilt = false;
 bool is_fastest(DType operand);
 
 // Returns whether DNNL_MAX_CPU_ISA allows AMX.
-bool allows_amx();
+bool is_amx_allowed();
 
 // Returns the version of the loaded library, for example "2.6.3".
 std::string version();

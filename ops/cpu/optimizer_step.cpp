@@ -67,7 +67,7 @@ double squared_norm(const T* x, int64_t n) {
 }  // namespace
 
 template <class T>
-void squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares) {
+void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares) {
   for (int64_t i = 0; i < count; ++i) squares[i] = squared_norm(list[i].gradient, list[i].n);
 }
 
@@ -91,7 +91,7 @@ void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* lis
 }
 
 template <class T>
-void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
+void update_average(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
   const double decay = rule->average_decay;
   const T keep = static_cast<T>(decay), take = static_cast<T>(1 - decay);
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {

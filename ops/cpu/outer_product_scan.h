@@ -18,7 +18,7 @@
 namespace tapeformer::cpu {
 
 // Tokens per chunk. The number is not a power of two, so that panels do not map to the same cache sets.
-inline constexpr int64_t kChunk = 96;
+inline constexpr int64_t kChunkTokens = 96;
 
 // Number of elements of a token in one panel: two vectors.
 template <class T>
@@ -27,13 +27,13 @@ inline constexpr int64_t kPanel = 2 * kLanes<T>;
 // Returns the number of elements in the panels of a chunk.
 template <class T>
 constexpr int64_t panel_size(int64_t elements) {
-  return (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T> * kChunk;
+  return (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T> * kChunkTokens;
 }
 // Returns the index of an element of a token in the panels of a chunk. A vector of elements is contiguous if
 // its first element is a multiple of the vector length.
 template <class T>
 constexpr int64_t panel_index(int64_t token, int64_t element) {
-  return element / kPanel<T> * kPanel<T> * kChunk + token * kPanel<T> + element % kPanel<T>;
+  return element / kPanel<T> * kPanel<T> * kChunkTokens + token * kPanel<T> + element % kPanel<T>;
 }
 
 enum class ScanMode { update, read, update_then_read };

@@ -22,14 +22,14 @@ thread_local GrowingMemory left_memory, right_memory;  // operands that are wide
 // Returns the type in which products multiply operands of type `wanted`: float32 for bfloat16 if there is no
 // bfloat16 kernel, otherwise `wanted`.
 DType operand_of(DType wanted) {
-  if (wanted != DType::bfloat16 || has_tile_products()) return wanted;
-  if constexpr (onednn::kBuilt)
+  if (wanted != DType::bfloat16 || has_amx_products()) return wanted;
+  if constexpr (onednn::kIsBuilt)
     if (onednn::is_fastest(wanted)) return wanted;
   return DType::float32;
 }
 
 const onednn::Product* library_product(DType operand, int64_t depth, int64_t columns, int64_t out_stride) {
-  if constexpr (onednn::kBuilt)
+  if constexpr (onednn::kIsBuilt)
     if (operand != DType::float64 && onednn::is_fastest(operand) && depth > 0 && columns > 0)
       return &onednn::get_product(operand, depth, columns, out_stride);
   return nullptr;
@@ -46,17 +46,17 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 }  // namespace
 
 // DNNL_MAX_CPU_ISA in the environment may disable AMX, for oneDNN and for amx.h.
-bool has_tile_products() {
-  if constexpr (amx::kBuilt) {
-    if constexpr (onednn::kBuilt)
-      if (!onednn::allows_amx()) return false;
+bool has_amx_products() {
+  if constexpr (amx::kIsBuilt) {
+    if constexpr (onednn::kIsBuilt)
+      if (!onednn::is_amx_allowed()) return false;
     return amx::is_available();
   }
   return false;
 }
 
 std::string product_library() {
-  if constexpr (onednn::kBuilt)
+  if constexpr (onednn::kIsBuilt)
     if (onednn::is_fastest(DType::float32)) return "oneDNN " + onednn::version();
   return "Tapeformer and OpenBLAS";
 }
@@ -71,11 +71,11 @@ PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool
     : depth_(depth),
       columns_(columns),
       out_stride_(out_stride > 0 ? out_stride : columns),
-      operand_(operand_of(kDTypeOf<O>)),
-      tiles_(operand_ == DType::bfloat16 && depth > 0 && has_tile_products()),
-      product_(tiles_ ? nullptr : library_product(operand_, depth, columns, out_stride_)) {
+      operand_dtype_(operand_of(kDTypeOf<O>)),
+      tiles_(operand_dtype_ == DType::bfloat16 && depth > 0 && has_amx_products()),
+      product_(tiles_ ? nullptr : library_product(operand_dtype_, depth, columns, out_stride_)) {
   if constexpr (std::is_same_v<O, BFloat16>)
-    if (operand_ == DType::float32) {
+    if (operand_dtype_ == DType::float32) {
       const Scratch<float> rounded(depth * columns);
       for_row_groups(depth * columns, 1, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) rounded.data()[i] = static_cast<float>(BFloat16(b[i]));
@@ -88,7 +88,7 @@ PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool
 
 template <class O>
 void PackedOperand<O>::pack(const T* b, bool transposed) {
-  if constexpr (amx::kBuilt && std::is_same_v<O, BFloat16>)
+  if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
     if (tiles_) {
       packed_.emplace(amx::packed_bytes(depth_, columns_));
       auto* const tiles = reinterpret_cast<BFloat16*>(packed_->data());
@@ -96,7 +96,7 @@ void PackedOperand<O>::pack(const T* b, bool transposed) {
         amx::pack(depth_, columns_, b, transposed, begin, end, tiles);
       });
     }
-  if constexpr (onednn::kBuilt && std::is_same_v<T, float>)
+  if constexpr (onednn::kIsBuilt && std::is_same_v<T, float>)
     if (product_) {
       packed_.emplace(onednn::packed_bytes(*product_));
       return onednn::pack(*product_, b, transposed, packed_->data());
@@ -115,7 +115,7 @@ void PackedOperand<O>::pack(const T* b, bool transposed) {
 
 template <class O>
 void PackedOperand<O>::multiply_packed(int64_t rows, const void* a, T* out) const {
-  if constexpr (onednn::kBuilt && std::is_same_v<T, float>)
+  if constexpr (onednn::kIsBuilt && std::is_same_v<T, float>)
     if (product_) return onednn::multiply(*product_, rows, a, packed_->data(), out);
   if (depth_ == 0)
     for (int64_t row = 0; row < rows; ++row) std::fill_n(out + row * out_stride_, columns_, T{0});
@@ -125,11 +125,11 @@ void PackedOperand<O>::multiply_packed(int64_t rows, const void* a, T* out) cons
 
 template <class O>
 void PackedOperand<O>::multiply(int64_t rows, const O* a, T* out) const {
-  if constexpr (amx::kBuilt && std::is_same_v<O, BFloat16>)
+  if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
     if (tiles_)
       return amx::multiply(rows, depth_, columns_, a, reinterpret_cast<const BFloat16*>(packed_->data()), out,
                            out_stride_);
-  if (operand_ == kDTypeOf<O>) return multiply_packed(rows, a, out);
+  if (operand_dtype_ == kDTypeOf<O>) return multiply_packed(rows, a, out);
   if constexpr (std::is_same_v<O, BFloat16>) {
     float* const widened = left_memory.get<float>(std::min(rows, kWidenedRows) * depth_);
     for (int64_t row = 0; row < rows; row += kWidenedRows) {
@@ -147,12 +147,12 @@ void multiply_transposed_rows(int64_t rows, int64_t m, int64_t n, const O* a, co
     if (!add) std::fill_n(out, m * n, Compute<O>{0});
     return;
   }
-  if constexpr (amx::kBuilt && std::is_same_v<O, BFloat16>)
-    if (has_tile_products()) {
+  if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
+    if (has_amx_products()) {
       if (!add) std::fill_n(out, m * n, 0.0F);
       return amx::add_transposed(rows, m, n, a, b, out);
     }
-  if constexpr (onednn::kBuilt && !std::is_same_v<O, double>)
+  if constexpr (onednn::kIsBuilt && !std::is_same_v<O, double>)
     if (onednn::is_fastest(kDTypeOf<O>))
       return onednn::multiply_transposed(kDTypeOf<O>, rows, m, n, a, b, add, out);
   if constexpr (std::is_same_v<O, BFloat16>) {

@@ -22,12 +22,12 @@ class Product;
 
 // Returns whether amx.h computes the products of BFloat16 operands. Unlike oneDNN, amx.h does not pad the
 // rows, so products with few rows are also fast.
-bool has_tile_products();
+bool has_amx_products();
 
 // Calls f.operator()<O>() with the type O to which products round inputs of type X: BFloat16 for float in
 // bfloat16 precision, otherwise X.
 template <class X, class F>
-void with_operand_type(F&& f) {
+void visit_operand_type(F&& f) {
   if constexpr (std::is_same_v<X, float>)
     if (precision(kCpu) == Precision::bfloat16) return f.template operator()<BFloat16>();
   f.template operator()<X>();
@@ -63,11 +63,11 @@ class PackedOperand {
 
  private:
   void pack(const T* b, bool transposed);
-  // Implements multiply() if the elements of `a` have type operand_.
+  // Implements multiply() if the elements of `a` have type operand_dtype_.
   void multiply_packed(int64_t rows, const void* a, T* out) const;
 
   int64_t depth_, columns_, out_stride_;
-  DType operand_;                   // type of the packed elements
+  DType operand_dtype_;             // type of the packed elements
   bool tiles_;                      // whether b is packed for amx.h
   const onednn::Product* product_;  // nullptr if amx.h or packed_product.h computes the products
   std::optional<Scratch<char>> packed_;

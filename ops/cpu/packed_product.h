@@ -12,8 +12,9 @@
 
 namespace tapeformer::cpu {
 
-// A part of a panel with kPartDepth rows fills half of L1, and a block of kBlockRows rows fills half of L2.
-inline constexpr int64_t kPartDepth = kVectorBytes == 64 ? 128 : 256;
+// A part of a panel with kPanelBlockDepth rows fills half of L1, and a block of kBlockRows rows fills half of
+// L2.
+inline constexpr int64_t kPanelBlockDepth = kVectorBytes == 64 ? 128 : 256;
 inline constexpr int64_t kBlockRows = 32 * kTileRows;
 
 // Divides rows into blocks of nearly equal size, because a small last block would read all panels for few
@@ -51,8 +52,8 @@ void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* ti
 // Computes c = left * panel, or c += left * panel if kAdd is true, for one tile of c. Only the first `rows`
 // rows and `columns` columns of the tile are written.
 template <bool kAdd, class T>
-void store_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, const T* panel, T* c,
-                int64_t c_stride) {
+void multiply_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, const T* panel, T* c,
+                   int64_t c_stride) {
   if (rows >= kTileRows && columns >= kTileColumns<T>)
     return tile_product<Left::columns, kAdd>(left, kTileRows, panel, depth, c, c_stride);
   T values[kTileRows * kTileColumns<T>];
@@ -72,14 +73,14 @@ void multiply_packed_panels(int64_t rows, int64_t columns, int64_t depth, const 
   // Each thread has one buffer on the heap, because the stack of a thread may be too small. The buffer is not
   // taken from the allocator, because the allocator's peak would then depend on the scheduling of threads.
   struct Tiles {
-    alignas(64) T values[kBlockRows * kPartDepth];
+    alignas(64) T values[kBlockRows * kPanelBlockDepth];
   };
   static thread_local const auto memory = std::make_unique<Tiles>();
   T* const tiles = memory->values;
   const int64_t block = choose_block_rows(rows, kBlockRows);
   for (int64_t row = 0; row < rows; row += block)
-    for (int64_t k = 0; k < depth; k += kPartDepth) {
-      const int64_t count = std::min(block, rows - row), part = std::min(kPartDepth, depth - k);
+    for (int64_t k = 0; k < depth; k += kPanelBlockDepth) {
+      const int64_t count = std::min(block, rows - row), part = std::min(kPanelBlockDepth, depth - k);
       pack_tiles(count, part, a + row * a_stride + k, a_stride, tiles);
       for (int64_t column = 0; column < columns; column += kTileColumns<T>)
         for (int64_t r = 0; r < count; r += kTileRows) {
@@ -87,9 +88,9 @@ void multiply_packed_panels(int64_t rows, int64_t columns, int64_t depth, const 
           const T* const panel = panels + column * depth + k * kTileColumns<T>;
           T* const target = c + (row + r) * c_stride + column;
           if (!kAdd && k == 0)
-            store_tile<false>(count - r, columns - column, part, tile, panel, target, c_stride);
+            multiply_tile<false>(count - r, columns - column, part, tile, panel, target, c_stride);
           else
-            store_tile<true>(count - r, columns - column, part, tile, panel, target, c_stride);
+            multiply_tile<true>(count - r, columns - column, part, tile, panel, target, c_stride);
         }
     }
 }

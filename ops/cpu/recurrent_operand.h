@@ -23,7 +23,7 @@ class RecurrentOperand {
   RecurrentOperand(int64_t depth, int64_t columns, const T* b, bool transposed)
       : depth_(depth), columns_(columns) {
     if constexpr (kRounds) {
-      if (has_tile_products()) {
+      if (has_amx_products()) {
         tiles_.emplace(depth, columns, b, transposed, stride());
         return;
       }

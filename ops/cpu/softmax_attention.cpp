@@ -198,7 +198,7 @@ class SoftmaxHead {
   // Computes scores = left right^T for the tiles of spans_. `left` is (queries, depth), and `panels` contains
   // the right operand.
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
-    spans_.for_score_tiles([&](int64_t i, int64_t key, int64_t column) {
+    spans_.for_each_score_tile([&](int64_t i, int64_t key, int64_t column) {
       tile_product<Left::rows, false>(left + i * depth, depth, panels + key * depth, depth,
                                       scores + i * kScoreStride + column, kScoreStride);
     });
@@ -209,7 +209,7 @@ class SoftmaxHead {
   template <class U>
   int64_t mask(U* row, int64_t i, const KeySpan& span, const ScoreColumns& columns, U value) const {
     int64_t attended = columns.padded_end - columns.begin;
-    spans_.for_masked(i, span, columns, [&](int64_t begin, int64_t end) {
+    spans_.for_each_masked_range(i, span, columns, [&](int64_t begin, int64_t end) {
       std::fill(row + begin, row + end, value);
       attended -= end - begin;
     });
@@ -230,7 +230,7 @@ class SoftmaxHead {
     const T masked = kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>;
     Vector<T> largest = Vector<T>{} + kMinusInfinity<T>;
     int64_t attended = 0;
-    spans_.for_spans(i, [&](const KeySpan& span, const ScoreColumns& columns) {
+    spans_.for_each_span(i, [&](const KeySpan& span, const ScoreColumns& columns) {
       attended += mask(row, i, span, columns, masked);
       for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
         const Vector<T> x = scaled(load(row + j));
@@ -238,14 +238,14 @@ class SoftmaxHead {
       }
     });
     if (attended == 0) {
-      spans_.for_spans(i, [&](const KeySpan&, const ScoreColumns& columns) {
+      spans_.for_each_span(i, [&](const KeySpan&, const ScoreColumns& columns) {
         std::fill(weights + columns.begin, weights + columns.padded_end, S{});
       });
       return;
     }
-    const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], largest_lane(largest));
+    const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], reduce_max(largest));
     Vector<T> total{};
-    spans_.for_spans(i, [&, shift = shift](const KeySpan& span, const ScoreColumns& columns) {
+    spans_.for_each_span(i, [&, shift = shift](const KeySpan& span, const ScoreColumns& columns) {
       const bool drops = draw_multipliers(i, span, columns);
       for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - shift);
@@ -275,7 +275,7 @@ class SoftmaxHead {
   // Writes the dropout multipliers of `columns` of row i to multipliers_. Returns false if there is no
   // dropout.
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
-    if (!s_.dropout.active()) return false;
+    if (!s_.dropout.is_active()) return false;
     const int64_t row = (batch_ * s_.heads + head_) * s_.query_length + query_ + i;
     compute_dropout_multipliers(s_.dropout, row * s_.key_length + span.key + columns.begin - span.slot,
                                 columns.padded_end - columns.begin, multipliers_ + columns.begin);
@@ -304,7 +304,7 @@ class SoftmaxHead {
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];
-    spans_.for_spans(i, [&](const KeySpan& span, const ScoreColumns& columns) {
+    spans_.for_each_span(i, [&](const KeySpan& span, const ScoreColumns& columns) {
       const bool drops = draw_multipliers(i, span, columns);
       for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - log_sum);
@@ -329,7 +329,7 @@ class SoftmaxHead {
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
     // kStep is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
     constexpr int64_t kStep = packed_depth<S>(1);
-    spans_.for_key_tiles([&](int64_t key, int64_t column, int64_t first, int64_t end) {
+    spans_.for_each_key_tile([&](int64_t key, int64_t column, int64_t first, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
         tile_product<Left::columns, true>(weights + first * kScoreStride + kStep * column, kScoreStride,
                                           columns + m * kQueries + first * kTileColumns<T>,
@@ -340,7 +340,7 @@ class SoftmaxHead {
   // Adds Σ_j weight_rows_(i, j) columns[j] to sums[i] for the queries i of the block. j runs over the keys of
   // the block, and columns[j] is row j of the packed matrix `columns`.
   void add_for_queries(const S* columns, int64_t columns_width, T* sums) {
-    spans_.for_tiles([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
+    spans_.for_each_tile([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
       const int64_t key = span.key + range.begin - span.slot;
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
         tile_product<Left::rows, true>(weight_rows_ + i * kScoreStride + range.begin, kScoreStride,
@@ -376,7 +376,7 @@ void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, Attenti
                AttentionRows<const S> v, bool backward, F&& f) {
   Arena count(nullptr);
   SoftmaxHead<S>(s, q, k, v).take_memory(count, backward);
-  const ThreadMemory memory(count.used());
+  const PerThreadMemory memory(count.used());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
   const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);

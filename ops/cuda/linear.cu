@@ -264,10 +264,10 @@ bool weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T*
                                  .ldc = in};
   // If the epilogue sums an operand, cuBLASLt does not divide k among blocks. A product with few tiles then
   // uses few multiprocessors. A divided product and a kernel that sums the columns of gz take less time.
-  constexpr int64_t kTile = 128, kFilled = 64, kFewRows = 1024;
+  constexpr int64_t kTile = 128, kFilled = 64, kMaxFewRows = 1024;
   const int64_t tiles = ((out + kTile - 1) / kTile) * ((in + kTile - 1) / kTile);
   if constexpr (std::is_same_v<T, float>)
-    if (gbias && (tiles >= kFilled || rows <= kFewRows) && gemm_with_bias_gradient(product, gbias))
+    if (gbias && (tiles >= kFilled || rows <= kMaxFewRows) && gemm_with_bias_gradient(product, gbias))
       return true;
   gemm(Backend{}, product);
   return false;
@@ -278,7 +278,7 @@ void finish(const LinearShape& shape, const Compute<Y>* bias, Activation activat
             const DropoutMask& dropout, Y* pre, Y* y) {
   using T = Compute<Y>;
   const int64_t rows = shape.rows, out = shape.out;
-  if (!bias && activation == Activation::none && !dropout.active()) return;
+  if (!bias && activation == Activation::none && !dropout.is_active()) return;
   const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(bias, pre, y);
   const Finish<Y> f{rows, out, bias, DropoutFactors<T>(dropout), pre, y};
   const bool in_place = activation != Activation::gelu || bias;
@@ -314,7 +314,7 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
     constexpr bool kRounds = !std::is_same_v<Operand, Y>;
     // gz is the gradient with respect to x wᵀ + bias, as an operand. gz is g itself, or the result of
     // start_kernel, which then also sums gz for the gradient of the bias.
-    const bool plain = activation == Activation::none && !dropout.active() && !kRounds;
+    const bool plain = activation == Activation::none && !dropout.is_active() && !kRounds;
     const Scratch<Operand> buffer(plain ? 0 : rows * out);
     const auto start = [&](Operand* gz) {
       const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(g, pre, y);

@@ -210,7 +210,7 @@ void lsh_clear_masked(const LshAttentionShape& s, AttentionRows<T> target, int64
 
 template <class T>
 LshMultipliers<T>::LshMultipliers(const LshAttentionShape& s)
-    : active_(s.dropout.active()), table_(active_ ? 2 * s.chunk_length * s.chunk_length : 0) {
+    : active_(s.dropout.is_active()), table_(active_ ? 2 * s.chunk_length * s.chunk_length : 0) {
   const int64_t count = 2 * s.chunk_length * s.chunk_length;
   if (active_)
     launch(multipliers_kernel<T>, over_elements(count), DropoutFactors<T>(s.dropout), table_.data(), count);

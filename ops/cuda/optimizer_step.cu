@@ -120,7 +120,7 @@ constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
 }  // namespace
 
 template <class T>
-void squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares) {
+void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares) {
   for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
     const int64_t chunks = part.first_chunk[part.count];
     const Scratch<double> partial(chunks);
@@ -149,7 +149,7 @@ void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* lis
 }
 
 template <class T>
-void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
+void update_average(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
   launch(average_kernel<T>, over_elements(n).moving(3 * n * static_cast<int64_t>(sizeof(T))), average, value,
          rule, n);
 }

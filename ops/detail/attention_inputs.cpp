@@ -69,7 +69,7 @@ Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, c
                                        const Tensor& v) {
   constexpr int kDim = 2;  // dimension of size 3 in (batch, length, 3, heads, dim), the joined q, k and v
   if (needs[0] && needs[1] && needs[2] && are_unbound_slices({q, k, v}, kDim))
-    return unbind(Tensor::empty(unbound_shape({q, k, v}, kDim), q.dtype(), q.device()), kDim);
+    return unbind(Tensor::empty(compute_unbound_shape({q, k, v}, kDim), q.dtype(), q.device()), kDim);
   return allocate_gradients(needs, {&q, &k, &v});
 }
 

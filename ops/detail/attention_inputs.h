@@ -26,7 +26,7 @@ Tensor make_features_contiguous(const Tensor& x);
 // Returns the data and strides of x (batch, length, heads, dim). x may also be (batch, heads, dim), which is
 // one token.
 template <class T>
-AttentionRows<T> attention_rows(const Tensor& x) {
+AttentionRows<T> get_attention_rows(const Tensor& x) {
   const Shape& strides = x.strides();
   T* const data = x.data<std::remove_const_t<T>>();
   if (x.rank() == 3) return {data, strides[0], 0, strides[1]};
@@ -35,7 +35,7 @@ AttentionRows<T> attention_rows(const Tensor& x) {
 
 // Returns an AttentionShape with the sizes of q, k and v.
 template <class AttentionShape>
-AttentionShape attention_shape(const Tensor& q, const Tensor& k, const Tensor& v) {
+AttentionShape make_attention_shape(const Tensor& q, const Tensor& k, const Tensor& v) {
   AttentionShape shape;
   shape.batch = q.size(0);
   shape.query_length = q.size(1);
@@ -70,7 +70,7 @@ Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, c
 template <class T>
 AttentionGradients<T> make_gradient_targets(const Gradients& gradients) {
   const auto target = [&](size_t i) {
-    return gradients[i].defined() ? attention_rows<T>(gradients[i]) : AttentionRows<T>{};
+    return gradients[i].defined() ? get_attention_rows<T>(gradients[i]) : AttentionRows<T>{};
   };
   return {target(0), target(1), target(2)};
 }

@@ -12,7 +12,7 @@ struct SplitShape {
   Shape dropped_shape;  // shape without the reduced dimension
 };
 
-inline SplitShape split_shape(const Shape& shape, int dim) {
+inline SplitShape make_split_shape(const Shape& shape, int dim) {
   SplitShape split;
   split.kept_shape = shape;
   split.kept_shape[dim] = 1;

@@ -14,7 +14,7 @@ inline Tensor copy_if_strided(const Tensor& x) {
 
 // Returns the data of a tensor, or nullptr if the tensor is undefined.
 template <class T>
-T* data_or_null(const Tensor& x) {
+T* get_data_or_null(const Tensor& x) {
   return x.defined() ? x.data<T>() : nullptr;
 }
 

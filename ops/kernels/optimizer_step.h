@@ -18,7 +18,7 @@ namespace tapeformer {
 struct StepRule {
   double momentum = 0, gain = 1, beta2 = 0, l2 = 0, shrink = 1, step_size = 0, second_scale = 1, eps = 0;
   bool adaptive = false;
-  double average_decay = 0;  // decay of the weights in average_into()
+  double average_decay = 0;  // decay of the weights in update_average()
 };
 
 // The scale of a gradient is gradient_scale * min(1, max_norm / (norm + 1e-6)). norm is the norm of all
@@ -49,7 +49,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes squares (count,), the sum of squares of each gradient. The order of additions depends only on
     // the size of the gradient.
     template <class T>
-    void squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares);
+    void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares);
     // Computes scales (count,), and the norm (1,) of all gradients times gradient_scale.
     void clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count, double* scales,
                      double* norm);
@@ -58,7 +58,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                            int64_t count, const double* scales, double max_value);
     // Computes average = d * average + (1 - d) * value with d = rule->average_decay.
     template <class T>
-    void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n);
+    void update_average(Backend, T* average, const T* value, const StepRule* rule, int64_t n);
 
 )
 

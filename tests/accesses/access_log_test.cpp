@@ -98,15 +98,15 @@ TEST_CASE("cuda: adjacent, strided and misaligned accesses have the sectors that
   const AccessCounts adjacent = counts_of_copy(1, 0);
   CHECK(adjacent.requests == 2 * kWarps);  // one load and one store of each warp
   CHECK(adjacent.sectors == 4 * adjacent.requests);
-  CHECK(adjacent.least_sectors == adjacent.sectors);
-  CHECK(adjacent.bytes == std::array<int64_t, kAccessWidths>{0, 0, 2 * 4 * 32 * kWarps, 0, 0});
+  CHECK(adjacent.min_sectors == adjacent.sectors);
+  CHECK(adjacent.bytes == std::array<int64_t, kAccessWidthCount>{0, 0, 2 * 4 * 32 * kWarps, 0, 0});
   CHECK(adjacent.written_bytes == 4 * 32 * kWarps);
   CHECK(adjacent.shared_requests == 0);
   // Control: with a stride of 8 elements, each lane needs a separate sector.
   const AccessCounts strided = counts_of_copy(8, 0);
   CHECK(strided.requests == adjacent.requests);
   CHECK(strided.sectors == 32 * strided.requests);
-  CHECK(strided.least_sectors == 4 * strided.requests);
+  CHECK(strided.min_sectors == 4 * strided.requests);
   CHECK(counts_of_copy(2, 0).sectors == 8 * adjacent.requests);
   CHECK(counts_of_copy(1, 1).sectors == 5 * adjacent.requests);
 }
@@ -118,21 +118,21 @@ TEST_CASE("cuda: accesses are counted by width") {
   });
   CHECK(packs.requests == 2 * kWarps);
   CHECK(packs.sectors == 16 * packs.requests);
-  CHECK(packs.least_sectors == packs.sectors);
-  CHECK(packs.bytes == std::array<int64_t, kAccessWidths>{0, 0, 0, 0, 2 * 16 * 32 * kWarps});
+  CHECK(packs.min_sectors == packs.sectors);
+  CHECK(packs.bytes == std::array<int64_t, kAccessWidthCount>{0, 0, 0, 0, 2 * 16 * 32 * kWarps});
   // 32 bytes of a lane are two accesses of 16 bytes. Each access uses half of each sector.
   const AccessCounts groups = counts_of([&] {
     launch(copy_groups, {dim3(kBlocks), dim3(kBlockThreads)}, x.data<float>(), y.data<float>());
   });
   CHECK(groups.requests == 4 * kWarps);
   CHECK(groups.sectors == 32 * groups.requests);
-  CHECK(groups.least_sectors == 16 * groups.requests);
+  CHECK(groups.min_sectors == 16 * groups.requests);
   CHECK(groups.bytes[4] == 2 * 32 * 32 * kWarps);
   const Tensor bytes = zeros(DType::uint8), copy = zeros(DType::uint8);
   const AccessCounts narrow = counts_of([&] {
     launch(copy_bytes, {dim3(kBlocks), dim3(kBlockThreads)}, bytes.data<uint8_t>(), copy.data<uint8_t>());
   });
-  CHECK(narrow.bytes == std::array<int64_t, kAccessWidths>{2 * 32 * kWarps, 0, 0, 0, 0});
+  CHECK(narrow.bytes == std::array<int64_t, kAccessWidthCount>{2 * 32 * kWarps, 0, 0, 0, 0});
   CHECK(narrow.sectors == narrow.requests);
 }
 
@@ -154,9 +154,9 @@ TEST_CASE("cuda: bank conflicts of a transposition depend on the stride of its r
   const AccessCounts padded = counts(transpose<33>), conflicting = counts(transpose<32>);
   for (const AccessCounts& both : {padded, conflicting}) {
     CHECK(both.requests == 64);
-    CHECK(both.sectors == both.least_sectors);
+    CHECK(both.sectors == both.min_sectors);
     CHECK(both.shared_requests == 64);
-    CHECK(both.least_shared_cycles == 64);
+    CHECK(both.min_shared_cycles == 64);
   }
   CHECK(padded.conflicts() == 0);
   CHECK(conflicting.conflicts() == 32 * 31);  // each of 32 loads takes 32 cycles
@@ -213,6 +213,6 @@ TEST_CASE("cuda: a log counts launches by source line during its lifetime") {
   const auto& [key, launches] = *log.launches().begin();
   CHECK(std::get<0>(key).ends_with("access_log_test.cpp"));
   CHECK(std::get<2>(key) == "counted");
-  CHECK(launches.launches == 2);
+  CHECK(launches.launch_count == 2);
   CHECK(launches.total().requests == 4);
 }

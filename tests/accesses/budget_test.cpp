@@ -77,7 +77,7 @@ constexpr Budget kBudgets[] = {
 
 ModelChoice choice_of(const Workload& workload) {
   BenchmarkArguments arguments{
-      .options = OptionValues(model_option_specs()), .device = kCpu, .overrides = {}, .data = ""};
+      .options = OptionValues(make_model_option_specs()), .device = kCpu, .overrides = {}, .data_access = ""};
   arguments.options.set("attention", std::string(workload.attention));
   arguments.options.set("layers", int64_t{1});
   arguments.options.set("length", kLength);
@@ -86,11 +86,11 @@ ModelChoice choice_of(const Workload& workload) {
 
 // Returns the figures of the workload by source file.
 std::map<std::string, Figures> figures_of(const Workload& workload, const ModelChoice& choice) {
-  const Device device = counted_device();
+  const Device device = find_cuda_device();
   set_precision(device, workload.precision);
-  const KernelAccesses accesses = workload.counted == Counted::token
-                                      ? decoding_accesses(choice, choice.batch, device)
-                                      : training_accesses(choice, device);
+  const AccessesByLaunch accesses = workload.counted == Counted::token
+                                        ? count_decoding_accesses(choice, choice.batch_size, device)
+                                        : count_training_accesses(choice, device);
   set_precision(device, Precision::float32);
   std::map<std::string, Figures> figures;
   for (const auto& [key, launch] : accesses) {
@@ -143,8 +143,10 @@ TEST_CASE("cuda: control: rows that are not aligned to 16 bytes exceed the budge
 
 TEST_CASE("cuda: bench kernel-accesses reports the accesses of each launch") {
   const Benchmark& chosen = find_benchmark("kernel-accesses");
-  BenchmarkArguments arguments{
-      .options = OptionValues(chosen.options), .device = counted_device(), .overrides = {}, .data = ""};
+  BenchmarkArguments arguments{.options = OptionValues(chosen.options),
+                               .device = find_cuda_device(),
+                               .overrides = {},
+                               .data_access = ""};
   arguments.options.set("length", int64_t{16});
   for (const char* work : {"training", "token"}) {
     arguments.options.set("work", std::string(work));

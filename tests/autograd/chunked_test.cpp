@@ -56,7 +56,7 @@ TEST_CASE("a chunked function has the values and gradients of the whole function
                b = require_grad(normal({8}, 3)), cotangent = normal({kRows, 8}, 4);
   const DropoutMask mask{0.3, RandomStream(1, "chunks")};
   const auto function = [&](const Tensor& rows, int64_t first) {
-    return linear(rows, w, b, Activation::gelu, mask.from(first * 8));
+    return linear(rows, w, b, Activation::gelu, mask.at_offset(first * 8));
   };
   const Tensor whole = function(x, 0);
   backward(whole, cotangent);
@@ -84,7 +84,7 @@ TEST_CASE("compute_in_chunks() uses `rows_gradient` instead of a replay") {
   int64_t calls = 0;
   const auto rows_gradient = [&](const Tensor& rows, int64_t, const Tensor& g) {
     ++calls;
-    linear_backward_through(hidden(rows), w2, b, g);
+    run_linear_backward(hidden(rows), w2, b, g);
   };
   const Tensor whole = function(x, 0);
   backward(whole, cotangent);
@@ -98,12 +98,12 @@ TEST_CASE("compute_in_chunks() uses `rows_gradient` instead of a replay") {
   // Negative control: a `rows_gradient` that does not match the function gives another gradient.
   backward(compute_in_chunks(function, x, 3, {w1, w2, b},
                              [&](const Tensor& rows, int64_t, const Tensor& g) {
-                               linear_backward_through(linear(rows, w1, {}), w2, b, g);
+                               run_linear_backward(linear(rows, w1, {}), w2, b, g);
                              }),
            cotangent);
   CHECK(max_difference(taken_gradients({x, w1, w2, b})[1], expected[1]) > 0.1);
   const Tensor h = hidden(x);
-  CHECK_THROWS_WITH_AS(linear_backward_through(h, w2, b, h),
+  CHECK_THROWS_WITH_AS(run_linear_backward(h, w2, b, h),
                        "linear: gradient (23, 8) does not match input (23, 8) and weight (5, 8)", ShapeError);
 }
 
@@ -156,10 +156,10 @@ TEST_CASE("the peak memory of a chunked function decreases with the number of ch
   std::vector<int64_t> peaks;
   // peaks[0] includes the gradients of the weights, which the first run allocates.
   for (const int64_t chunks : {1, 1, 4, 16}) {
-    const int64_t before = device_allocator().stats().active;
+    const int64_t before = device_allocator().stats().active_bytes;
     device_allocator().reset_peak();
     backward(compute_in_chunks(function, x, chunks, {w1, w2}), cotangent);
-    peaks.push_back(device_allocator().stats().peak - before);
+    peaks.push_back(device_allocator().stats().peak_bytes - before);
   }
   const int64_t hidden_bytes = rows * hidden * 8;
   CHECK(peaks[1] > 2 * hidden_bytes);  // one chunk stores the hidden units and their gradient

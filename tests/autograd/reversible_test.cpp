@@ -129,12 +129,12 @@ TEST_CASE("backward() of a reversible stack releases the outputs and their gradi
   const Tensor x1 = require_grad(normal({kRows, kWidth}, 10)), x2 = require_grad(normal({kRows, kWidth}, 11));
   const Tensor loss = mean(run_reversible({block_of(a, 64)}, x1, x2));
   CachingAllocator& memory = device_allocator();
-  const int64_t before = memory.stats().active, half = kRows * kWidth * 8;
+  const int64_t before = memory.stats().active_bytes, half = kRows * kWidth * 8;
   memory.reset_peak();
   backward(loss);
   // The peak contains the gradient of the outputs, and a copy of either the outputs or their gradient. Branch
   // f is not divided into chunks, so it adds its whole result and two gradients.
-  CHECK(memory.stats().peak - before < 8 * half);
+  CHECK(memory.stats().peak_bytes - before < 8 * half);
 }
 
 TEST_CASE("backward() with retain runs a reversible stack again") {

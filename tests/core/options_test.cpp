@@ -29,11 +29,11 @@ TEST_CASE("find_unused_options() returns options whose condition does not hold")
   const auto unused = find_unused_options(specs, values);
   REQUIRE(unused.size() == 5);
   CHECK(unused[0].name == "rows");
-  CHECK(unused[0].problem == "has an effect only if form = \"2d\" or \"3d\"");
-  CHECK(unused[1].problem == "has an effect only if terms contains \"random\"");
-  CHECK(unused[2].problem == "has an effect only if blocks > 0");
-  CHECK(unused[3].problem == "has an effect only if live is set");
-  CHECK(unused[4].problem == "has an effect only if form is empty");
+  CHECK(unused[0].reason == "has an effect only if form = \"2d\" or \"3d\"");
+  CHECK(unused[1].reason == "has an effect only if terms contains \"random\"");
+  CHECK(unused[2].reason == "has an effect only if blocks > 0");
+  CHECK(unused[3].reason == "has an effect only if live is set");
+  CHECK(unused[4].reason == "has an effect only if form is empty");
   values.set("layers", int64_t{8});
   values.set("form", std::string("3d"));
   values.set("terms", Names{"dense", "random"});

@@ -20,12 +20,12 @@ using namespace tapeformer;
 namespace {
 
 // Sets the number of threads to `count` during the lifetime of the object.
-class ThreadScope {
+class ThreadCountScope {
  public:
-  explicit ThreadScope(int count) : previous_(thread_count()) { set_thread_count(count); }
-  ~ThreadScope() { set_thread_count(previous_); }
-  ThreadScope(const ThreadScope&) = delete;
-  ThreadScope& operator=(const ThreadScope&) = delete;
+  explicit ThreadCountScope(int count) : previous_(thread_count()) { set_thread_count(count); }
+  ~ThreadCountScope() { set_thread_count(previous_); }
+  ThreadCountScope(const ThreadCountScope&) = delete;
+  ThreadCountScope& operator=(const ThreadCountScope&) = delete;
 
  private:
   int previous_;
@@ -34,9 +34,9 @@ class ThreadScope {
 // Simulates a worker thread that runs `loops` loops of `loop` nanoseconds. If `slice` is not 0, another
 // program takes the processor for `slice` nanoseconds each time the worker has used it for `slice`
 // nanoseconds. Returns the number of these interruptions divided by the number of rests of the worker.
-double interrupted_bursts(WorkerSleepSchedule& bursts, int64_t slice, int64_t loop, int loops) {
+double compute_interrupted_share(WorkerSleepSchedule& schedule, int64_t slice, int64_t loop, int loops) {
   int64_t wall = 0, cpu = 0, in_slice = 0, interrupted = 0, rests = 0;
-  bursts.restart(wall, cpu);
+  schedule.restart(wall, cpu);
   for (int i = 0; i < loops; ++i) {
     wall += loop;
     cpu += loop;
@@ -46,13 +46,13 @@ double interrupted_bursts(WorkerSleepSchedule& bursts, int64_t slice, int64_t lo
       in_slice = 0;
       ++interrupted;
     }
-    if (!bursts.needs_update(wall)) continue;
-    const int64_t rest = bursts.update(wall, cpu);
+    if (!schedule.needs_update(wall)) continue;
+    const int64_t rest = schedule.update(wall, cpu);
     if (rest == 0) continue;
     ++rests;
     wall += rest;
     in_slice = 0;  // after a rest, the worker can use a whole slice
-    bursts.restart(wall, cpu);
+    schedule.restart(wall, cpu);
   }
   return static_cast<double>(interrupted) / static_cast<double>(std::max<int64_t>(rests, 1));
 }
@@ -82,7 +82,7 @@ TEST_CASE("parallel_for() rethrows an exception after every range has ended") {
 
 TEST_CASE("threads of a loop have different numbers below the number of threads") {
   for (const int team : {2, 3, 5}) {
-    const ThreadScope scope(team);
+    const ThreadCountScope scope(team);
     for (int repeat = 0; repeat < 200; ++repeat) {
       std::vector<std::atomic<int>> inside(static_cast<size_t>(team));
       std::atomic<int> clashes{0};
@@ -100,7 +100,7 @@ TEST_CASE("threads of a loop have different numbers below the number of threads"
 }
 
 TEST_CASE("workers take ranges of a loop whose caller is busy") {
-  const ThreadScope scope(2);
+  const ThreadCountScope scope(2);
   std::atomic<int> done{0};
   std::set<std::thread::id> callers;
   std::mutex mutex;
@@ -117,7 +117,7 @@ TEST_CASE("workers take ranges of a loop whose caller is busy") {
 }
 
 TEST_CASE("loops of two callers at once and nested loops cover every index") {
-  const ThreadScope scope(3);
+  const ThreadCountScope scope(3);
   const auto sum = [] {
     std::atomic<int64_t> total{0};
     for (int repeat = 0; repeat < 100; ++repeat)
@@ -135,7 +135,7 @@ TEST_CASE("loops of two callers at once and nested loops cover every index") {
 }
 
 TEST_CASE("regions of OpenMP have one thread inside a loop") {
-  const ThreadScope scope(2);
+  const ThreadCountScope scope(2);
   const auto team_of_region = [] {
     std::atomic<int> count{0};
 #pragma omp parallel num_threads(2)
@@ -161,25 +161,25 @@ TEST_CASE("case and white space of OMP_WAIT_POLICY are ignored") {
 TEST_CASE("a worker that is often preempted rests before its time slice ends") {
   constexpr int64_t slice = 3 * WorkerSleepSchedule::kMillisecond,
                     loop = WorkerSleepSchedule::kMillisecond / 5;
-  WorkerSleepSchedule bursts;
-  CHECK(interrupted_bursts(bursts, slice, loop, 20000) < 0.2);
-  CHECK(bursts.is_contended());
+  WorkerSleepSchedule schedule;
+  CHECK(compute_interrupted_share(schedule, slice, loop, 20000) < 0.2);
+  CHECK(schedule.is_contended());
   // Without the other program, is_contended() becomes false again.
-  interrupted_bursts(bursts, 0, loop, 1000);
-  CHECK(!bursts.is_contended());
-  CHECK(bursts.update(2'000'000'000, 2'000'000'000) == 0);
+  compute_interrupted_share(schedule, 0, loop, 1000);
+  CHECK(!schedule.is_contended());
+  CHECK(schedule.update(2'000'000'000, 2'000'000'000) == 0);
 }
 
 TEST_CASE("a single preemption does not make a worker rest") {
-  WorkerSleepSchedule bursts;
-  bursts.restart(0, 0);
-  constexpr int64_t run = 2 * WorkerSleepSchedule::kLongRun;
-  CHECK(bursts.update(run, run) == 0);
-  CHECK(bursts.update(run + 5 * WorkerSleepSchedule::kMillisecond, run + WorkerSleepSchedule::kMillisecond) ==
-        0);
-  CHECK(!bursts.is_contended());
+  WorkerSleepSchedule schedule;
+  schedule.restart(0, 0);
+  constexpr int64_t run = 2 * WorkerSleepSchedule::kLongRunTime;
+  CHECK(schedule.update(run, run) == 0);
+  CHECK(schedule.update(run + 5 * WorkerSleepSchedule::kMillisecond,
+                        run + WorkerSleepSchedule::kMillisecond) == 0);
+  CHECK(!schedule.is_contended());
   // A second preemption soon after the first one makes the worker rest.
-  CHECK(bursts.update(run + 11 * WorkerSleepSchedule::kMillisecond,
-                      run + 4 * WorkerSleepSchedule::kMillisecond) > 0);
-  CHECK(bursts.is_contended());
+  CHECK(schedule.update(run + 11 * WorkerSleepSchedule::kMillisecond,
+                        run + 4 * WorkerSleepSchedule::kMillisecond) > 0);
+  CHECK(schedule.is_contended());
 }

@@ -13,10 +13,10 @@ using namespace tapeformer;
 
 namespace {
 
-std::string text_of(const ListOpsExample& example) {
+std::string get_token_text(const ListOpsExample& example) {
   std::string text;
   for (const uint8_t token : example.tokens)
-    text += (text.empty() ? "" : " ") + std::string(ListOps::kTokenTexts[token]);
+    text += (text.empty() ? "" : " ") + std::string(ListOps::kTokenStrings[token]);
   return text;
 }
 
@@ -56,10 +56,10 @@ TEST_CASE(
   size_t most_operands = 0;
   for (int64_t i = 0; i < set.size(); ++i) {
     const ListOpsExample example = set.example(i);
-    CAPTURE(text_of(example));
+    CAPTURE(get_token_text(example));
     CHECK(example.tokens.size() >= 20);  // the default minimum is a quarter of max_length
     CHECK(example.tokens.size() <= 80);
-    std::istringstream words(text_of(example));
+    std::istringstream words(get_token_text(example));
     int depth = 1;
     CHECK(evaluate_text(words, &depth, &most_operands) == example.value);
     CHECK(depth <= 5);

@@ -74,7 +74,7 @@ TEST_CASE("describe_dataset() reads no files") {
     const DatasetInfo info = describe_dataset(options);
     CHECK(info == DatasetInfo{name, "train", 256, length, side, side, channels});
   }
-  options.grey = true;
+  options.use_grey = true;
   CHECK(describe_dataset(options) == DatasetInfo{"cifar10", "train", 256, 16 * 16 - 1, 16, 16, 1});
   options.downscale = 5;
   CHECK_THROWS_AS(describe_dataset(options), ConfigError);

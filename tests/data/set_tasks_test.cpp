@@ -26,7 +26,7 @@ TEST_CASE("set-maximum: targets are the maxima of the elements, whose numbers ar
   REQUIRE(batch.elements.shape() == Shape{300, 8, 1});
   CHECK(!batch.tokens.defined());
   CHECK(set.info().length == 7);
-  CHECK(set.info().features == 1);
+  CHECK(set.info().feature_count == 1);
   std::set<int64_t> lengths;
   for (int64_t b = 0; b < 300; ++b) {
     const float* const row = batch.elements.data<float>() + 8 * b;

@@ -12,7 +12,7 @@ using namespace tapeformer;
 int main() {
   constexpr int64_t kSequences = 3, kLength = 12, kVocabulary = 7;
   constexpr double kLearningRate = 0.1;
-  const BuildInfo build = build_info();
+  const BuildInfo build = get_build_info();
   std::printf("%s\n%s\n", build.kernels.c_str(), build.instruction_set.c_str());
   for (const std::string& kind : test::causal_kinds()) {
     AutoregressiveModel model(test::small_options(kind, Head::categorical));

@@ -23,8 +23,8 @@ class ScaledValues final : public Attention {
     if (setup.first_equal_attention)
       add_alias(scale_, static_cast<const ScaledValues*>(setup.first_equal_attention)->scale_);
     else
-      add_parameter("scale", scale_, {setup.heads, 1}, uniform_init(1));
-    add_state("offset", offset_, {setup.heads, setup.dim}, normal_init(1));
+      add_parameter("scale", scale_, {setup.heads, 1}, make_uniform_initializer(1));
+    add_state("offset", offset_, {setup.heads, setup.dim}, make_normal_initializer(1));
   }
   Tensor forward(const Tensor&, const Tensor&, const Tensor& v, const AttentionMask&, const ForwardContext&,
                  const std::string&) const override {

@@ -16,7 +16,7 @@ AutoregressiveOptions pattern_options(const std::vector<std::string>& kinds) {
   AutoregressiveOptions options = small_options("linear");
   options.encoder.layers = 3;
   options.encoder.attention.clear();
-  for (const std::string& kind : kinds) options.encoder.attention.push_back({kind, short_options(kind)});
+  for (const std::string& kind : kinds) options.encoder.attention.push_back({kind, test_options(kind)});
   return options;
 }
 
@@ -29,21 +29,21 @@ TEST_CASE("a pattern repeats over the layers, and each layer has the parameters 
   for (const auto& layer : model.encoder.layers)
     has_key.push_back(layer->attention.projections().size() == 3);
   CHECK(has_key == std::vector<bool>{false, true, false});
-  CHECK(kinds_text(model.options().encoder.attention) == "lsh, softmax");
+  CHECK(join_kind_names(model.options().encoder.attention) == "lsh, softmax");
   CHECK(supports(model.options().encoder.attention, &AttentionCapabilities::causal));
   CHECK_FALSE(supports(model.options().encoder.attention, &AttentionCapabilities::has_constant_state));
 }
 
 TEST_CASE("a pattern lacks a capability if one kind lacks it, and the message names layer and kind") {
   const AttentionPattern pattern = pattern_options({"softmax", "linear", "lsh"}).encoder.attention;
-  CHECK(unsupported_text(pattern, "recurrent form", &AttentionCapabilities::recurrent) ==
+  CHECK(describe_unsupported(pattern, "recurrent form", &AttentionCapabilities::recurrent) ==
         "layer 2: attention kind \"lsh\" has no recurrent form: a new token may move earlier tokens to other "
         "chunks");
-  CHECK(unsupported_text(pattern, "dropout of weights", &AttentionCapabilities::weight_dropout)
+  CHECK(describe_unsupported(pattern, "dropout of weights", &AttentionCapabilities::weight_dropout)
             .starts_with("layer 1: attention kind \"linear\" has no dropout of weights: "));
-  CHECK(unsupported_text(pattern, "causal form", &AttentionCapabilities::causal).empty());
+  CHECK(describe_unsupported(pattern, "causal form", &AttentionCapabilities::causal).empty());
   const AttentionPattern single = pattern_options({"lsh"}).encoder.attention;
-  CHECK(unsupported_text(single, "recurrent form", &AttentionCapabilities::recurrent)
+  CHECK(describe_unsupported(single, "recurrent form", &AttentionCapabilities::recurrent)
             .starts_with("attention kind \"lsh\""));
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("decoding of a model with softmax and linear layers equals its paralle
       AutoregressiveOptions options = pattern_options({"softmax", "linear"});
       options.encoder.pre_norm = options.encoder.reversible = reversible;
       options.encoder.rotary = rotates;
-      if (rotates) options.positions = Positions::none;
+      if (rotates) options.positions = PositionKind::none;
       AutoregressiveModel model(options);
       model.initialize(4);
       model.convert(DType::float64);
@@ -82,7 +82,7 @@ TEST_CASE("decoding of a model with softmax and linear layers equals its paralle
 TEST_CASE("rotary positions need an even head_dim and value embeddings of the full width") {
   AutoregressiveOptions options = small_options("softmax");
   options.encoder.rotary = true;
-  options.positions = Positions::none;
+  options.positions = PositionKind::none;
   CHECK(AutoregressiveModel(options).value_embedding.weight.size(1) == options.encoder.width());
   options.value_dim = 4;
   CHECK_THROWS_WITH_AS(AutoregressiveModel{options},

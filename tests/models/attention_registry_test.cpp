@@ -21,7 +21,7 @@ std::vector<const AttentionKind*> built_in_kinds() {
   return kinds;
 }
 
-AttentionKind copy_of(const std::string& original, const std::string& name) {
+AttentionKind find_copy(const std::string& original, const std::string& name) {
   AttentionKind kind = find_attention_kind(original);
   kind.name = name;
   return kind;
@@ -85,14 +85,15 @@ TEST_CASE("attention kinds give a reason for every missing capability") {
 TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a sum of both") {
   for (const AttentionKind* kind : built_in_kinds()) {
     CAPTURE(kind->name);
-    REQUIRE(kind->multiply_adds);
+    REQUIRE(kind->count_multiply_adds);
     const OptionValues options = kind->default_options();
-    const double ratio = kind->multiply_adds(options, {8192, 32}) / kind->multiply_adds(options, {4096, 32});
+    const double ratio =
+        kind->count_multiply_adds(options, {8192, 32}) / kind->count_multiply_adds(options, {4096, 32});
     CHECK(ratio >= 2);
     CHECK(ratio <= 4);
   }
   const auto cost = [](const std::string& name, const OptionValues& options, int64_t length) {
-    return find_attention_kind(name).multiply_adds(options, {length, 32});
+    return find_attention_kind(name).count_multiply_adds(options, {length, 32});
   };
   CHECK(cost("softmax", {}, 1024) == 2.0 * 32 * 512 * 1024);
   CHECK(cost("linear", {}, 1024) == 2.0 * 32 * 32 * 1024);
@@ -138,7 +139,7 @@ TEST_CASE("attention kinds without weight dropout refuse it") {
 
 TEST_CASE("make_state() and step() of a kind without a recurrent form throw") {
   const Tensor x = normal({1, 2, 4}, 1);
-  const StateShape shape{1, 2, 4, 4, 8, DType::float64, kCpu};
+  const AttentionStateOptions shape{1, 2, 4, 4, 8, DType::float64, kCpu};
   for (const AttentionKind* kind : built_in_kinds()) {
     const auto attention = make_short_attention(kind->name);
     if (kind->capabilities.recurrent)
@@ -168,7 +169,7 @@ TEST_CASE("the feature map of linear attention is an option") {
 
 TEST_CASE("register_attention_kind() adds a kind that models can use") {
   const AttentionKind& first = list_attention_kinds().front();
-  CHECK(problem_of(copy_of("linear", "test-copy")) == "");
+  CHECK(problem_of(find_copy("linear", "test-copy")) == "");
   CHECK(&first == &list_attention_kinds().front());
   CHECK(find_attention_kind("test-copy").name == "test-copy");
   CHECK_THROWS_WITH_AS(find_attention_kind("test-cpy"), doctest::Contains("did you mean \"test-copy\"?"),
@@ -176,13 +177,13 @@ TEST_CASE("register_attention_kind() adds a kind that models can use") {
 }
 
 TEST_CASE("register_attention_kind() refuses invalid kinds") {
-  CHECK(problem_of(copy_of("linear", "linear")) ==
+  CHECK(problem_of(find_copy("linear", "linear")) ==
         "attention kind \"linear\": the name is already registered");
-  CHECK(problem_of(copy_of("linear", "")) == "attention kind \"\": the name is empty");
-  AttentionKind kind = copy_of("linear", "test-invalid");
+  CHECK(problem_of(find_copy("linear", "")) == "attention kind \"\": the name is empty");
+  AttentionKind kind = find_copy("linear", "test-invalid");
   kind.make = nullptr;
   CHECK(problem_of(kind) == "attention kind \"test-invalid\": `make` is empty");
-  kind = copy_of("linear", "test-invalid");
+  kind = find_copy("linear", "test-invalid");
   kind.options.push_back(kind.options.front());
   CHECK(problem_of(kind) == "attention kind \"test-invalid\": two options are named \"feature_map\"");
   kind.options.back().name = "";
@@ -191,7 +192,7 @@ TEST_CASE("register_attention_kind() refuses invalid kinds") {
 }
 
 TEST_CASE("a default value that its option refuses makes a kind invalid") {
-  AttentionKind kind = copy_of("linear", "test-invalid");
+  AttentionKind kind = find_copy("linear", "test-invalid");
   kind.options = {{.name = "window", .default_value = int64_t{16}, .help = "", .min = 20}};
   CHECK(problem_of(kind) ==
         "attention kind \"test-invalid\": the default value of option \"window\" is not valid");
@@ -204,7 +205,7 @@ TEST_CASE("a default value that its option refuses makes a kind invalid") {
 }
 
 TEST_CASE("results of attention kinds that do not have the shape of the values are refused") {
-  AttentionKind kind = copy_of("linear", "test-permuted");
+  AttentionKind kind = find_copy("linear", "test-permuted");
   kind.make = [](const OptionValues&, const AttentionSetup&) { return std::make_unique<WrongResult>(false); };
   CHECK(problem_of(kind) == "");
   CHECK(layer_error("test-permuted") ==

@@ -103,10 +103,10 @@ TEST_CASE("recomputation of activations saves memory and changes neither loss no
     options.encoder.recompute = recompute;
     AutoregressiveModel model(options);
     model.initialize(3);
-    const int64_t before = device_allocator().stats().active;
+    const int64_t before = device_allocator().stats().active_bytes;
     device_allocator().reset_peak();
     const Tensor loss = model.loss(batch, context);
-    peaks[recompute] = device_allocator().stats().active - before;
+    peaks[recompute] = device_allocator().stats().active_bytes - before;
     backward(loss);
     results[recompute].push_back(loss.item());
     for (const auto& [name, parameter] : model.parameters())

@@ -63,10 +63,10 @@ int64_t step_peak(const AutoregressiveOptions& options) {
   const Batch batch{random_tokens(8, options.max_length + 1, options.vocabulary), {}, {}};
   int64_t peak = 0;
   for (int run = 0; run < 2; ++run) {
-    const int64_t before = device_allocator().stats().active;
+    const int64_t before = device_allocator().stats().active_bytes;
     device_allocator().reset_peak();
     backward(model.loss(batch, {.training = true, .seed = 5, .step = 2}));
-    peak = device_allocator().stats().peak - before;
+    peak = device_allocator().stats().peak_bytes - before;
   }
   return peak;
 }

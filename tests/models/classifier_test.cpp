@@ -82,7 +82,7 @@ TEST_CASE("classifier: with summary tokens, padding has no effect and gradients 
   CHECK(max_difference(model.forward(alone, {}, {}), slice(logits, 0, 1, 2)) < 1e-10);
   check_parameter_gradients(model, [&] { return model.loss(batch, {}); });
   Classifier without(make_classifier_options("etc"));
-  CHECK(parameter_count(model) == parameter_count(without) + 2 * options.encoder.width());
+  CHECK(count_parameters(model) == count_parameters(without) + 2 * options.encoder.width());
 }
 
 TEST_CASE("classifier: the loss is the mean cross entropy, and the accuracy counts the largest logits") {

@@ -101,9 +101,9 @@ TEST_CASE("a decoding step allocates no memory") {
       Decoder decoder(model, 5);
       const Tensor tokens = Tensor::zeros({5}, DType::uint8);
       decoder.step(tokens);
-      const int64_t before = device_allocator().stats().allocations;
+      const int64_t before = device_allocator().stats().allocation_count;
       for (int i = 0; i < 5; ++i) decoder.step(tokens);
-      CHECK(device_allocator().stats().allocations == before);
+      CHECK(device_allocator().stats().allocation_count == before);
     }
   set_precision(kCpu, Precision::float32);
 }
@@ -128,7 +128,7 @@ TEST_CASE("both modes of generation draw the same tokens, which do not depend on
     const Tensor recompute = generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9});
     CHECK(recurrent.to_vector() == recompute.to_vector());
     const Tensor second_half = prefix.view({2, 3}, {3, 1}, 6);
-    const Tensor cut = generate(model, second_half, 12, {.seed = 9, .first_sequence = 2});
+    const Tensor cut = generate(model, second_half, 12, {.seed = 9, .first_sequence_index = 2});
     CHECK(cut.to_vector() == recurrent.view({2, 12}, {12, 1}, 24).to_vector());
     CHECK(generate(model, prefix, 12, {.seed = 10}).to_vector() != recurrent.to_vector());
     CHECK(recurrent.view({4, 3}, {12, 1}).to_vector() == prefix.to_vector());
@@ -204,7 +204,7 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
   if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   for (const Device device : list_cuda_devices())
     for (const AutoregressiveOptions& options : recurrent_models()) {
-      CAPTURE(kinds_text(options.encoder.attention));
+      CAPTURE(join_kind_names(options.encoder.attention));
       AutoregressiveModel model(options);
       model.initialize(3);
       model.convert(DType::float64);  // rounding must not change a sampled token
@@ -215,7 +215,7 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
         for (const int64_t length : {12, 5, 3, 2}) {
           int64_t before = 0, after = 0;
           if constexpr (kHasCuda) before = cuda::host_waits();
-          const Tensor found = generate(model, prefix, length, {.seed = 9, .use_graphs = graphs});
+          const Tensor found = generate(model, prefix, length, {.seed = 9, .use_cuda_graphs = graphs});
           if constexpr (kHasCuda) after = cuda::host_waits();
           CHECK(after - before == 2);  // one wait to check the logits, and one to copy the tokens
           CHECK(max_difference(found, expected.view({3, length}, {12, 1})) == 0);
@@ -233,7 +233,7 @@ TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the
       model.move(device);
       const Tensor prefix = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {2, 3});
       const Tensor drawn = generate(model, prefix, 12, {.seed = 9}),
-                   expected = generate(model, prefix, 12, {.seed = 9, .use_graphs = false});
+                   expected = generate(model, prefix, 12, {.seed = 9, .use_cuda_graphs = false});
       CHECK(drawn.view({2, 3}, {12, 1}).to_vector() == prefix.to_vector());
       CHECK(drawn.to_vector() == expected.to_vector());
     }
@@ -247,12 +247,12 @@ TEST_CASE("cuda: replayed decoding steps continue prefixes of any length") {
       model.convert(DType::float64);
       const Tensor all = generate(model, random_tokens(2, 1, 256), 12, {.seed = 5});
       model.move(device);
-      const int64_t before = device_allocator(device).stats().active;
+      const int64_t before = device_allocator(device).stats().active_bytes;
       for (const int64_t length : {1, 2, 3, 7, 11, 12}) {
         CAPTURE(length);
         const Tensor prefix = all.view({2, length}, {12, 1}).clone();
         CHECK(max_difference(generate(model, prefix, 12, {.seed = 5}), all) == 0);
       }
-      CHECK(device_allocator(device).stats().active == before);
+      CHECK(device_allocator(device).stats().active_bytes == before);
     }
 }

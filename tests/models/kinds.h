@@ -29,18 +29,18 @@ inline std::vector<std::string> reversible_kinds() {
 }
 
 // Returns the options of the kind for sequences of about ten tokens.
-inline OptionValues short_options(const std::string& attention) {
+inline OptionValues test_options(const std::string& attention) {
   const AttentionKind& kind = find_attention_kind(attention);
-  return kind.replace_defaults(kind.short_options);
+  return kind.replace_defaults(kind.test_options);
 }
 
 // The maximum length, in tokens, of the attentions and encoders that this file creates.
 constexpr int64_t kShortLength = 32;
 
-// Returns an attention of this kind with short_options() and two heads of dim 4. The parameters are
+// Returns an attention of this kind with test_options() and two heads of dim 4. The parameters are
 // initialised and have the dtype float64.
 inline std::unique_ptr<Attention> make_short_attention(const std::string& kind, double dropout = 0) {
-  auto attention = make_attention(kind, short_options(kind),
+  auto attention = make_attention(kind, test_options(kind),
                                   {.heads = 2, .dim = 4, .max_length = kShortLength, .dropout = dropout});
   attention->initialize(1);
   attention->convert(DType::float64);
@@ -53,7 +53,7 @@ inline EncoderOptions small_encoder(const std::string& attention) {
           .heads = 2,
           .head_dim = 4,
           .feedforward = 16,
-          .attention = {{attention, short_options(attention)}},
+          .attention = {{attention, test_options(attention)}},
           .max_length = kShortLength};
 }
 

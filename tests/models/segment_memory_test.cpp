@@ -187,16 +187,16 @@ TEST_CASE("a segment memory refuses positions of segments") {
   AutoregressiveOptions options = xl_options(8);
   const auto problem = [&] {
     const auto problems = find_option_problems(options);
-    return problems.empty() ? "" : problems.front().option + ": " + problems.front().problem;
+    return problems.empty() ? "" : problems.front().option + ": " + problems.front().message;
   };
   CHECK(problem() == "");
-  options.positions = Positions::sinusoidal;
+  options.positions = PositionKind::sinusoidal;
   CHECK(problem() ==
         "positions: a segment memory of 8 tokens needs relative positions only: expected \"none\", or a "
         "memory of 0");
-  options.positions = Positions::none;
+  options.positions = PositionKind::none;
   options.encoder.rotary = true;
   CHECK(problem().starts_with("positions: a segment memory of 8 tokens"));
-  options.encoder.attention = {{kXl, short_options(kXl)}};
+  options.encoder.attention = {{kXl, test_options(kXl)}};
   CHECK(problem() == "");
 }

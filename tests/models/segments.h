@@ -17,7 +17,7 @@ inline AutoregressiveOptions segment_options(const std::string& kind, const Kind
                                              int64_t max_length = kText) {
   AutoregressiveOptions options = small_options(kind, Head::categorical);
   options.encoder.attention = {{kind, find_attention_kind(kind).replace_defaults(values)}};
-  options.positions = Positions::none;
+  options.positions = PositionKind::none;
   options.vocabulary = 2 * kText;
   options.max_length = max_length;
   return options;

@@ -13,7 +13,7 @@ inline AutoregressiveOptions small_options(const std::string& attention, Head he
   options.encoder.heads = 2;
   options.encoder.head_dim = 4;
   options.encoder.feedforward = 12;
-  options.encoder.attention = {{attention, short_options(attention)}};
+  options.encoder.attention = {{attention, test_options(attention)}};
   options.head = head;
   options.vocabulary = head == Head::categorical ? 7 : 256;
   options.mixtures = 2;
@@ -27,7 +27,7 @@ inline AutoregressiveOptions reformer_options(const std::string& attention,
   AutoregressiveOptions options = small_options(attention, head);
   options.encoder.pre_norm = true;
   options.encoder.reversible = true;
-  options.positions = Positions::axial;
+  options.positions = PositionKind::axial;
   options.axial = {{3, 4}, {2, 6}};
   return options;
 }

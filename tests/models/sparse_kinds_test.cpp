@@ -247,7 +247,7 @@ TEST_CASE("patterns that contain all keys give softmax attention") {
 TEST_CASE("a later token changes no earlier result of a sparse pattern") {
   for (const std::string kind : {"sparse", "longformer", "big-bird", "image", "axial-row", "axial-column"}) {
     CAPTURE(kind);
-    const auto attention = make_attention(kind, short_options(kind));
+    const auto attention = make_attention(kind, test_options(kind));
     Sequence s(40);
     const auto run = [&] {
       return slice(attention->forward(s.q, s.k, s.v, {}, {}, "layer"), 1, 0, 39).to_vector();

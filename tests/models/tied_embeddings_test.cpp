@@ -14,7 +14,7 @@ namespace {
 
 AutoregressiveOptions tied_options(bool tied) {
   AutoregressiveOptions options = small_options("linear", Head::categorical);
-  options.positions = Positions::none;
+  options.positions = PositionKind::none;
   options.encoder.rotary = true;
   options.tied_embeddings = tied;
   return options;

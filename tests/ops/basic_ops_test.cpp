@@ -102,7 +102,7 @@ TEST_CASE("dropout keeps a share of 1 - p, scales kept elements, and draws the s
   std::vector<float> tail(1000);
   cpu::compute_dropout_multipliers(mask, 777, 1000, tail.data());  // 777 is within a block of random bits
   for (int64_t i = 0; i < 1000; ++i) REQUIRE(tail[static_cast<size_t>(i)] == y.data<float>()[777 + i]);
-  const Tensor part = dropout(Tensor::full({1000}, 1), mask.from(700).from(77));
+  const Tensor part = dropout(Tensor::full({1000}, 1), mask.at_offset(700).at_offset(77));
   for (int64_t i = 0; i < 1000; ++i) REQUIRE(part.data<float>()[i] == y.data<float>()[777 + i]);
   CHECK(dropout(ones, {}).id() == ones.id());
 }

@@ -24,7 +24,7 @@ std::vector<double> naive_conv1d(const Tensor& x, const Tensor& weight, const Te
       for (int64_t n = 0; n < out; ++n) {
         double sum = bias.defined() ? bias.data<double>()[n] : 0;
         for (int64_t k = 0; k < kernel; ++k) {
-          const int64_t from = t * o.stride + k - o.before;
+          const int64_t from = t * o.stride + k - o.padding_before;
           if (from < 0 || from >= count) continue;
           for (int64_t i = 0; i < in; ++i)
             sum += weight.data<double>()[(n * kernel + k) * in + i] *

@@ -28,7 +28,7 @@ TEST_CASE("cuda: ops of decoding give the results of the CPU") {
       const Tensor y = Tensor::empty({rows, out}, DType::float64, device), scratch = Tensor::empty_like(y);
       const DecodingLinear map(weight.to(device), bias.to(device), rows);
       for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu}) {
-        map.into(x.to(device), activation, y, scratch);
+        map.forward_into(x.to(device), activation, y, scratch);
         CHECK(max_difference(y, linear(x, weight, bias, activation)) < 1e-12);
       }
 
@@ -93,9 +93,10 @@ TEST_CASE("cuda: sampled classes equal the classes on the CPU, and ties select t
 TEST_CASE("cuda: sampling with top-k, top-p and temperature gives the classes of the CPU") {
   for (const Device device : list_cuda_devices())
     for (const int64_t classes : {2, 33, 300})
-      for (const ClassSampling& sampling :
-           {ClassSampling{.temperature = 0.5}, ClassSampling{.top_k = 1}, ClassSampling{.top_k = 7},
-            ClassSampling{.top_p = 0.3}, ClassSampling{.temperature = 2, .top_k = 20, .top_p = 0.9}}) {
+      for (const ClassSamplingOptions& sampling :
+           {ClassSamplingOptions{.temperature = 0.5}, ClassSamplingOptions{.top_k = 1},
+            ClassSamplingOptions{.top_k = 7}, ClassSamplingOptions{.top_p = 0.3},
+            ClassSamplingOptions{.temperature = 2, .top_k = 20, .top_p = 0.9}}) {
         const Tensor logits = normal({65, classes}, 5, DType::float32);
         // Classes with a logit of -inf are never drawn.
         for (int64_t row = 0; row < 65; row += 2)
@@ -150,7 +151,7 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
   outcome.push_back(optimizer_step(slots, kept, clipping));
   outcome.push_back(optimizer_step(slots, kept, clipping));
   for (const ParameterSlot& slot : slots) {
-    average_into(slot.gradient, slot.parameter, kept);
+    update_average(slot.gradient, slot.parameter, kept);
     for (const Tensor& tensor : {slot.parameter, slot.gradient, slot.first, slot.second})
       if (tensor.defined()) outcome.push_back(tensor.to(kCpu));
   }

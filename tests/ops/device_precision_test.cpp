@@ -63,7 +63,7 @@ std::vector<Tensor> compute_result_and_gradients(const std::vector<Tensor>& inpu
   return outcome;
 }
 
-std::vector<Tensor> inputs_of(int64_t rows, int64_t in, int64_t out) {
+std::vector<Tensor> get_inputs(int64_t rows, int64_t in, int64_t out) {
   return {normal({rows, in}, 1).to(DType::float32).to(DType::float64),
           normal({out, in}, 2).to(DType::float32).to(DType::float64),
           normal({out}, 3).to(DType::float32).to(DType::float64)};
@@ -83,7 +83,7 @@ void check_rounding(Device device) {
       CAPTURE(static_cast<int>(precision));
       CAPTURE(rows);
       const PrecisionScope scope(device, precision);
-      const std::vector<Tensor> inputs = inputs_of(rows, in, out);
+      const std::vector<Tensor> inputs = get_inputs(rows, in, out);
       const auto exact = compute_result_and_gradients(inputs, kCpu, DType::float64, Activation::none, 0),
                  found = compute_result_and_gradients(inputs, device, DType::float32, Activation::none, 0);
       // The bounds of the errors are relative to the sums of the absolute values of the terms. The same
@@ -126,7 +126,7 @@ void check_bfloat16_precision(Device device) {
         CAPTURE(rows);
         CAPTURE(static_cast<int>(activation));
         const PrecisionScope scope(device, Precision::bfloat16);
-        std::vector<Tensor> inputs = inputs_of(rows, in, out);
+        std::vector<Tensor> inputs = get_inputs(rows, in, out);
         inputs[0] = mul(inputs[0], 1 / std::sqrt(static_cast<double>(in)));
         // Rounds the inputs to bfloat16, so that relu sets the same elements to 0 as in float64.
         for (Tensor& input : inputs) input = input.to(DType::bfloat16).to(DType::float64);
@@ -156,7 +156,7 @@ void check_bfloat16_inputs(Device device) {
           CAPTURE(static_cast<int>(activation));
           CAPTURE(dropout);
           CAPTURE(static_cast<int>(result));
-          std::vector<Tensor> inputs = inputs_of(rows, in, out);
+          std::vector<Tensor> inputs = get_inputs(rows, in, out);
           inputs[0] = mul(inputs[0], 1 / std::sqrt(static_cast<double>(in)));
           for (Tensor& input : inputs) input = input.to(DType::bfloat16).to(DType::float64);
           const auto exact = compute_result_and_gradients(inputs, kCpu, DType::float64, activation, dropout),

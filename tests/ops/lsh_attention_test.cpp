@@ -198,11 +198,11 @@ TEST_CASE("lsh attention: memory grows with the length") {
     const LshOptions options{.chunk_length = 32, .causal = true};
     const Tensor q = require_grad(normal({1, length, 2, 16}, 1, DType::float32)),
                  v = require_grad(normal({1, length, 2, 16}, 2, DType::float32));
-    const int64_t before = device_allocator().stats().active;
+    const int64_t before = device_allocator().stats().active_bytes;
     device_allocator().reset_peak();
     backward(lsh_attention(q, v, lsh_buckets(q, options, kStream), options),
              Tensor::full({1, length, 2, 16}, 1));
-    return device_allocator().stats().peak - before;
+    return device_allocator().stats().peak_bytes - before;
   };
   const int64_t at_1k = peak(1024), at_8k = peak(8192);
   CHECK(at_8k < 9 * at_1k);

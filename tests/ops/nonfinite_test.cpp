@@ -160,8 +160,8 @@ TEST_CASE("squared norms are finite if and only if all elements are finite") {
   for_devices_and_dtypes([](Device device, DType dtype) {
     const Tensor large = Tensor::full({70000}, dtype == DType::float32 ? 3e38 : 1e100, dtype, device);
     const Tensor strided = normal({6, 4}, 1, dtype).to(device).view({4, 6}, {1, 4});
-    const auto squares = squared_norms({large, with_nan({70000}, 69999, dtype, device), strided,
-                                        Tensor::zeros({0}, dtype, device)})
+    const auto squares = compute_squared_norms({large, with_nan({70000}, 69999, dtype, device), strided,
+                                                Tensor::zeros({0}, dtype, device)})
                              .to_vector();
     CHECK(std::isfinite(squares[0]));
     CHECK(std::isnan(squares[1]));

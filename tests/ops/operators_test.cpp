@@ -133,9 +133,9 @@ TEST_CASE("the CPU is always synchronised, and has the precisions float32 and bf
   CHECK(precision(kCpu) == Precision::float32);
   set_precision(kCpu, Precision::bfloat16);
   CHECK(precision(kCpu) == Precision::bfloat16);
-  CHECK(operand_dtype(Tensor::zeros({1})) == DType::bfloat16);
+  CHECK(get_operand_dtype(Tensor::zeros({1})) == DType::bfloat16);
   set_precision(kCpu, Precision::float32);
-  CHECK(operand_dtype(Tensor::zeros({1})) == DType::float32);
+  CHECK(get_operand_dtype(Tensor::zeros({1})) == DType::float32);
   CHECK_THROWS_WITH_AS(set_precision(kCpu, Precision::tf32), "set_precision: the CPU has no tf32 products",
                        DeviceError);
 }

@@ -75,7 +75,7 @@ std::vector<double> product_by(size_t number, const Inputs& inputs) {
   return product;
 }
 
-std::string text_of(const std::filesystem::path& path) {
+std::string get_token_text(const std::filesystem::path& path) {
   return read_file(path.string());
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("cuda: later processes use the algorithms in the file") {
     };
     make_fastest(1);
     CHECK(product(path) == expected);
-    const std::string text = text_of(path);
+    const std::string text = get_token_text(path);
     CHECK(text.find("device emulation on the CPU\n") != std::string::npos);
     make_fastest(2);
     const Counted counted;
@@ -155,11 +155,11 @@ TEST_CASE("cuda: later processes use the algorithms in the file") {
     CHECK(counted.reused() == 1);
     CHECK(counted.timed() == 0);
     CHECK(product("") != expected);  // control: without the file, the products are measured again
-    CHECK(text_of(path) == text);
+    CHECK(get_token_text(path) == text);
     // The choices of another version of cuBLAS are replaced.
     cuda::emulation::product_library_version = 2;
     CHECK(product(path) == product_by(2, inputs));
-    CHECK(text_of(path) != text);
+    CHECK(get_token_text(path) != text);
     CHECK(scope.warnings.empty());
   }
 }
@@ -176,7 +176,7 @@ TEST_CASE("cuda: a damaged file of algorithms causes a warning, and the products
       return inputs.product();
     };
     const std::vector<double> expected = product();
-    const std::string text = text_of(path);
+    const std::string text = get_token_text(path);
     std::string changed = text, digit = text;
     changed[text.find(" = ") + 3] ^= 1;
     digit.insert(text.find(" = ") + 3, "0");
@@ -191,7 +191,7 @@ TEST_CASE("cuda: a damaged file of algorithms causes a warning, and the products
       CHECK(counted.reused() == 0);
       REQUIRE(scope.warnings.size() == 1);
       CHECK(scope.warnings[0].find("algorithms.txt: the file is damaged") != std::string::npos);
-      CHECK(text_of(path) == text);  // the file is complete again
+      CHECK(get_token_text(path) == text);  // the file is complete again
     }
     CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);
   }

@@ -197,10 +197,10 @@ TEST_CASE("softmax attention: steps over a cache equal the parallel form") {
                       t * x.strides()[1]);
       };
       const Tensor q = in[0].to(dtype), k = in[1].to(dtype), v = in[2].to(dtype);
-      const int64_t before = device_allocator().stats().allocations;
+      const int64_t before = device_allocator().stats().allocation_count;
       for (int64_t t = 0; t < size.query_length; ++t)
         softmax_attention_step(token(q, t), token(k, t), token(v, t), cache, token(out, t));
-      CHECK(device_allocator().stats().allocations == before);
+      CHECK(device_allocator().stats().allocation_count == before);
       CHECK(cache.length == size.key_length);
       CHECK(max_difference(out, by_definition(in, {.causal = true})) <
             (dtype == DType::float64 ? 1e-12 : 1e-5));
@@ -251,9 +251,9 @@ TEST_CASE(
   auto peak = [](int64_t length) {
     const Tensor x = require_grad(normal({1, length, 2, 8}, 1, DType::float32));
     device_allocator().reset_peak();
-    const int64_t active = device_allocator().stats().active;
+    const int64_t active = device_allocator().stats().active_bytes;
     backward(softmax_attention(x, x, x, {.causal = true}), Tensor::full({1, length, 2, 8}, 1));
-    return device_allocator().stats().peak - active;
+    return device_allocator().stats().peak_bytes - active;
   };
   const int64_t at_512 = peak(512), at_4k = peak(4096);
   CHECK(at_4k < 8 * at_512);

@@ -38,25 +38,25 @@ constexpr Budget kBudgets[] = {
 
 ModelChoice choice_of(const char* config) {
   BenchmarkArguments arguments{
-      .options = OptionValues(model_option_specs()), .device = kCpu, .overrides = {}, .data = ""};
+      .options = OptionValues(make_model_option_specs()), .device = kCpu, .overrides = {}, .data_access = ""};
   arguments.options.set("config", concat_text(SOURCE_DIR "/configs/", config, ".toml"));
   arguments.options.set("precision", std::string("bfloat16"));
   return choose_model(arguments, 0);
 }
 
 DeviceWork work_of(ModelChoice choice, Counted counted, int64_t batch) {
-  const Device device = counted_device();
+  const Device device = find_cuda_device();
   set_precision(device, Precision::bfloat16);
-  choice.batch = batch;
-  DeviceWork work = counted == Counted::token ? decoding_work(choice, batch, device, kMemory)
-                                              : training_work(choice, device, kMemory);
+  choice.batch_size = batch;
+  DeviceWork work = counted == Counted::token ? count_decoding_step_work(choice, batch, device, kMemory)
+                                              : count_training_step_work(choice, device, kMemory);
   set_precision(device, Precision::float32);
   return work;
 }
 
 bool exceeds(const DeviceWork& work, const Budget& budget) {
-  return static_cast<double>(work.launches()) > kTolerance * static_cast<double>(budget.launches) ||
-         static_cast<double>(work.bytes()) > kTolerance * budget.gigabytes * 1e9;
+  return static_cast<double>(work.launch_count()) > kTolerance * static_cast<double>(budget.launches) ||
+         static_cast<double>(work.byte_count()) > kTolerance * budget.gigabytes * 1e9;
 }
 
 // Returns whether this build can count work without a device, which needs the emulation of CUDA. If it
@@ -76,8 +76,8 @@ TEST_CASE("training steps and tokens keep their budgets of launches and bytes") 
     const DeviceWork work = work_of(choice_of(budget.config), budget.counted, budget.batch);
     CAPTURE(budget.config);
     CAPTURE(budget.batch);
-    CAPTURE(work.launches());
-    CAPTURE(work.bytes());
+    CAPTURE(work.launch_count());
+    CAPTURE(work.byte_count());
     CHECK(!exceeds(work, budget));
   }
 }
@@ -91,27 +91,28 @@ TEST_CASE("a budget is exceeded if layers are computed twice or feed-forward lay
   ModelChoice wider = choice_of(budget.config);
   wider.model.encoder.feedforward += wider.model.encoder.feedforward / 2;
   const DeviceWork more_bytes = work_of(wider, budget.counted, budget.batch);
-  CHECK(more_bytes.launches() == work_of(choice_of(budget.config), budget.counted, budget.batch).launches());
+  CHECK(more_bytes.launch_count() ==
+        work_of(choice_of(budget.config), budget.counted, budget.batch).launch_count());
   CHECK(exceeds(more_bytes, budget));
 }
 
 TEST_CASE("work beyond the memory of the device is refused") {
   if (!counts_without_device()) return;
   ModelChoice choice = choice_of("mnist/linear");
-  choice.batch = 64;
-  CHECK_THROWS_AS(training_work(choice, counted_device(), 1 << 30), OutOfMemory);
-  CHECK_THROWS_AS(training_work(choice, kCpu, kMemory), DeviceError);
+  choice.batch_size = 64;
+  CHECK_THROWS_AS(count_training_step_work(choice, find_cuda_device(), 1 << 30), OutOfMemory);
+  CHECK_THROWS_AS(count_training_step_work(choice, kCpu, kMemory), DeviceError);
   // After the error, the emulation computes again instead of only counting work.
-  const Tensor x = Tensor::full({3}, 2, DType::float32, counted_device());
+  const Tensor x = Tensor::full({3}, 2, DType::float32, find_cuda_device());
   CHECK(x.to_vector() == std::vector<double>(3, 2));
 }
 
 TEST_CASE("the estimated time is the largest of three limits plus the time between launches") {
-  const DeviceModel& h200 = device_model("h200");
+  const DeviceModel& h200 = find_device_model("h200");
   constexpr double kLaunch = 2.2e-6;
   // The time of a copy assumes 0.9 of the memory bandwidth.
   const cuda::WorkRecord copy{.kind = cuda::WorkKind::copy, .op = {}, .where = {}, .bytes = 4'800'000'000};
-  CHECK(seconds_of_work(copy, h200) == doctest::Approx(1e-3 / 0.9 + kLaunch));
+  CHECK(estimate_seconds(copy, h200) == doctest::Approx(1e-3 / 0.9 + kLaunch));
   // For a product that uses all multiprocessors, the estimate is the time at 0.7 of the matrix rate.
   cuda::WorkRecord product{.kind = cuda::WorkKind::product,
                            .op = {},
@@ -119,18 +120,18 @@ TEST_CASE("the estimated time is the largest of three limits plus the time betwe
                            .flop = 989.4e9,
                            .type = cuda::OperandType::bfloat16,
                            .product = {.m = 1 << 14, .n = 1 << 14, .k = 64}};
-  CHECK(seconds_of_work(product, h200) == doctest::Approx(1e-3 / 0.7 + kLaunch));
+  CHECK(estimate_seconds(product, h200) == doctest::Approx(1e-3 / 0.7 + kLaunch));
   // A result of 256 x 256 has 4 tiles. If k is not divided into parts, only 4 of 132 multiprocessors work.
   product.product = {.m = 256, .n = 256, .k = 1 << 18, .splits = false};
-  CHECK(product_blocks(product.product, h200) == 4);
-  CHECK(seconds_of_work(product, h200) == doctest::Approx(33e-3 / 0.7 + kLaunch));
+  CHECK(count_product_blocks(product.product, h200) == 4);
+  CHECK(estimate_seconds(product, h200) == doctest::Approx(33e-3 / 0.7 + kLaunch));
   product.product.splits = true;
-  CHECK(product_blocks(product.product, h200) == 132);
+  CHECK(count_product_blocks(product.product, h200) == 132);
   // The device runs 264 blocks of 1,024 threads at the same time. Twice as many blocks need twice the time.
   cuda::WorkRecord kernel{
       .kind = cuda::WorkKind::kernel, .op = {}, .where = {}, .blocks = 264, .threads = 1024};
-  CHECK(seconds_of_work(kernel, h200) == doctest::Approx(1e-6 + kLaunch));
+  CHECK(estimate_seconds(kernel, h200) == doctest::Approx(1e-6 + kLaunch));
   kernel.blocks *= 2;
-  CHECK(seconds_of_work(kernel, h200) == doctest::Approx(2e-6 + kLaunch));
-  CHECK_THROWS_AS(device_model("h20"), ConfigError);
+  CHECK(estimate_seconds(kernel, h200) == doctest::Approx(2e-6 + kLaunch));
+  CHECK_THROWS_AS(find_device_model("h20"), ConfigError);
 }

@@ -39,7 +39,7 @@ Config small_config(const std::string& attention, bool reversible) {
   config.model.dropout = 0.1;
   config.model.reversible = reversible;
   config.model.norm = reversible ? "pre" : "post";
-  config.attention = {{attention, short_options(attention)}};
+  config.attention = {{attention, test_options(attention)}};
   config.optimizer.lr = 1e-2;
   config.optimizer.ema = 0.9;
   config.train.steps = kSteps;
@@ -333,11 +333,11 @@ TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free a
       config.run.precision = precision;
       config.train.steps = config.train.eval_every = steps;
       CachingAllocator& memory = device_allocator(device);
-      const int64_t before = memory.stats().active;
+      const int64_t before = memory.stats().active_bytes;
       memory.reset_peak();
       outcome_on(device_name(), config);
-      CHECK(memory.stats().active == before);
-      return memory.stats().peak - before;
+      CHECK(memory.stats().active_bytes == before);
+      return memory.stats().peak_bytes - before;
     };
     const int64_t few = used("bfloat16", 3), many = used("bfloat16", 6), single = used("float32", 3);
     CHECK(few == many);

@@ -125,7 +125,8 @@ TEST_CASE(
     const SafetensorsFile file = open_golden_file(std::string("model_") + name);
     AutoregressiveModel model(golden_options(name));
     model.convert(DType::float64);
-    model.positions.copy_from(sinusoidal_positions(11, 8));  // the converted positions are rounded to float32
+    model.positions.copy_from(
+        make_sinusoidal_positions(11, 8));  // the converted positions are rounded to float32
     weights.load_into(model.parameters());
     const Tensor images = file.read("images");
     const Tensor inputs = images.view({2, 11}, images.strides());
@@ -157,8 +158,8 @@ TEST_CASE(
 
 TEST_CASE("positions and single functions equal PyTorch") {
   const SafetensorsFile positions = open_golden_file("positions"), file = open_golden_file("functions");
-  CHECK(max_difference(sinusoidal_positions(11, 8), positions.read("width_8")) < 1e-12);
-  const Tensor wide = sinusoidal_positions(784, 128), expected = positions.read("width_128");
+  CHECK(max_difference(make_sinusoidal_positions(11, 8), positions.read("width_8")) < 1e-12);
+  const Tensor wide = make_sinusoidal_positions(784, 128), expected = positions.read("width_128");
   const int64_t rows[] = {0, 1, 2, 100, 783};
   for (int64_t i = 0; i < 5; ++i)
     CHECK(max_difference(slice_first(wide, rows[i]), slice_first(expected, i)) < 1e-12);
@@ -272,7 +273,7 @@ TEST_CASE("a layer of a compressive model equals PyTorch over five segments, in 
   for (const auto& [name, parameter] : attention.parameters()) parameter.copy_from(file.read(name));
   const Tensor text = file.read("text"), cotangent = file.read("cotangent");
   SegmentMemory memory(text.size(0), text);
-  memory.add_layer("layer", find_attention_kind("compressive").memory_of(values), text.size(2));
+  memory.add_layer("layer", find_attention_kind("compressive").get_memory_size(values), text.size(2));
   double loss = 0;
   for (int64_t first = 0; first < text.size(1); first += kSegment) {
     const auto segment = [&](const Tensor& x) { return slice(x, 1, first, first + kSegment).clone(); };

@@ -215,7 +215,7 @@ TEST_CASE("a segment memory in a run with two processes is a config error") {
                          "attention.memory: a segment memory needs a run with one process, got 2 processes",
                          ConfigError);
     const AttentionKind& kind = find_attention_kind(config.model.attention[0]);
-    config.attention = {{kind.name, kind.replace_defaults(kind.short_options)}};
+    config.attention = {{kind.name, kind.replace_defaults(kind.test_options)}};
     CHECK_NOTHROW(make_task(config, "", kCpu, processes));
   }
 }
@@ -247,7 +247,7 @@ TEST_CASE("a segment memory needs consecutive segments and no other positions") 
   config.data.streams = false;
   REQUIRE(find_model_problems(config).size() == 1);
   CHECK(find_model_problems(config)[0].key == "attention.memory");
-  CHECK(find_model_problems(config)[0].problem ==
+  CHECK(find_model_problems(config)[0].message ==
         "a memory of 10 tokens needs the consecutive segments of a text, data.streams = true; expected 0 for "
         "other data");
   config.data.streams = true;

@@ -289,7 +289,7 @@ TEST_CASE("a dry run writes no files and reports memory and time") {
   Trainer trainer(tiny_config(1),
                   {.run_dir = dir.path() / "run", .data_dir = "", .resume = false, .quiet = true});
   const DryRunResult report = trainer.dry_run();
-  CHECK(report.parameter_count == parameter_count(trainer.model()));
+  CHECK(report.parameter_count == count_parameters(trainer.model()));
   CHECK(report.memory_bytes > 0);
   REQUIRE(report.loss);
   CHECK(std::isfinite(*report.loss));

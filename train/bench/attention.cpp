@@ -19,12 +19,13 @@ constexpr const char* kCausalMask = "causal";
 // - Bytes, a lower bound: forward reads q, k and v and writes the result. Backward reads these four tensors
 //   and the gradient of the result, and writes three gradients.
 // If queries and keys are shared, q and k are one tensor.
-MeasuredWork count_attention_work(const AttentionKind& kind, const OptionValues& options,
-                                  const AttentionTimingOptions& sizes, int64_t length) {
-  const double tensors = kind.capabilities.shares_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
-  const auto sequences = static_cast<double>(sizes.batch * sizes.heads);
-  return {3 * 2 * kind.multiply_adds(options, {length, sizes.head_dim}) * sequences,
-          tensors * sequences * static_cast<double>(length * sizes.head_dim * size_of(sizes.dtype))};
+WorkCounts count_attention_work(const AttentionKind& kind, const OptionValues& options,
+                                const AttentionTimingOptions& sizes, int64_t length) {
+  const double tensor_count = kind.capabilities.shares_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
+  const auto sequence_count = static_cast<double>(sizes.batch * sizes.heads);
+  return {
+      3 * 2 * kind.count_multiply_adds(options, {length, sizes.head_dim}) * sequence_count,
+      tensor_count * sequence_count * static_cast<double>(length * sizes.head_dim * size_of(sizes.dtype))};
 }
 
 // Returns the dtype that --dtype or --precision selects, or float32 if both are empty. Throws ConfigError if
@@ -53,30 +54,30 @@ std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
   return kinds;
 }
 
-// Returns the attention kinds of a config, and sets `heads`, `head_dim` and `dtype` in `lengths`.
+// Returns the attention kinds of a config, and sets `heads`, `head_dim` and `dtype` in `timing_options`.
 std::vector<MeasuredKind> list_configured_kinds(const BenchmarkArguments& arguments,
-                                                AttentionTimingOptions& lengths) {
+                                                AttentionTimingOptions& timing_options) {
   const Config config =
       load_config(arguments.options.get<std::string>("config"), arguments.overrides.set_options,
                   make_attention_catalogue(),
                   {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
-  lengths.heads = config.model.heads;
-  lengths.head_dim = config.model.head_dim;
-  if (config.run.precision == "bfloat16") lengths.dtype = DType::bfloat16;
+  timing_options.heads = config.model.heads;
+  timing_options.head_dim = config.model.head_dim;
+  if (config.run.precision == "bfloat16") timing_options.dtype = DType::bfloat16;
   std::vector<MeasuredKind> kinds;
   for (const auto& [name, options] : config.attention) kinds.push_back({&find_attention_kind(name), options});
   return kinds;
 }
 
 Report run_attention(const BenchmarkArguments& arguments) {
-  const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
-  AttentionTimingOptions lengths{
-      .shortest = number("shortest"),
-      .longest = number("longest"),
-      .batch = number("batch"),
-      .heads = number("heads"),
-      .head_dim = number("head-dim"),
-      .repeats = number("repeats"),
+  const auto get_integer = [&](const char* name) { return arguments.options.get<int64_t>(name); };
+  AttentionTimingOptions timing_options{
+      .min_length = get_integer("shortest"),
+      .max_length = get_integer("longest"),
+      .batch = get_integer("batch"),
+      .heads = get_integer("heads"),
+      .head_dim = get_integer("head-dim"),
+      .repeats = get_integer("repeats"),
       .max_pass_seconds = arguments.options.get<double>("patience"),
       .device = arguments.device,
       .dtype = select_dtype(arguments.options),
@@ -84,38 +85,41 @@ Report run_attention(const BenchmarkArguments& arguments) {
   const bool has_config = !arguments.options.get<std::string>("config").empty();
   if (!has_config && !arguments.overrides.set_options.empty()) throw ConfigError("--set needs --config");
   const std::vector<MeasuredKind> measured =
-      has_config ? list_configured_kinds(arguments, lengths)
+      has_config ? list_configured_kinds(arguments, timing_options)
                  : list_default_kinds(arguments.options.get<std::string>("kind"));
   RunConfig run;
-  run.precision = name_of(lengths.dtype);
-  use_precision(run, lengths.device);
-  if (lengths.shortest > lengths.longest) throw ConfigError("--shortest is larger than --longest");
+  run.precision = name_of(timing_options.dtype);
+  apply_precision(run, timing_options.device);
+  if (timing_options.min_length > timing_options.max_length)
+    throw ConfigError("--shortest is larger than --longest");
   Report report;
-  report.add("device", lengths.device.to_string())
-      .add("dtype", name_of(lengths.dtype))
+  report.add("device", timing_options.device.to_string())
+      .add("dtype", name_of(timing_options.dtype))
       .add("threads", thread_count());
   std::vector<Report> rows;
   for (const auto& [measured_kind, options] : measured) {
     const AttentionKind& kind = *measured_kind;
-    const auto samples = measure_attention(kind, options, lengths);
-    std::vector<Rates> rates;
-    if (kind.multiply_adds && lengths.use_causal_mask)
-      rates.push_back(measure_median_rates(RateProbe(make_square_product(lengths.longest), lengths.device),
-                                           lengths.repeats));
+    const auto samples = measure_attention(kind, options, timing_options);
+    std::vector<DeviceRates> rates;
+    if (kind.count_multiply_adds && timing_options.use_causal_mask)
+      rates.push_back(measure_median_device_rates(
+          RateProbe(make_square_product(timing_options.max_length), timing_options.device),
+          timing_options.repeats));
     TimeSpread spread;
     for (const AttentionTiming& sample : samples) {
-      spread.add(sample.length, sample.seconds / static_cast<double>(sample.length));
-      const int64_t tokens = lengths.batch * sample.length;
+      spread.add(sample.length, sample.median_seconds / static_cast<double>(sample.length));
+      const int64_t tokens = timing_options.batch * sample.length;
       rows.push_back(Report()
                          .add("kind", kind.name)
                          .add("length", sample.length)
-                         .add("seconds", sample.seconds)
-                         .add("microseconds_per_token", kMicro * sample.seconds / static_cast<double>(tokens))
+                         .add("seconds", sample.median_seconds)
+                         .add("microseconds_per_token",
+                              kMicrosecondsPerSecond * sample.median_seconds / static_cast<double>(tokens))
                          .add("peak_bytes", sample.peak_bytes)
                          .add("bytes_per_token", sample.peak_bytes / tokens));
       if (!rates.empty())
-        add_roofline(rows.back(), count_attention_work(kind, options, lengths, sample.length),
-                     {sample.seconds}, rates);
+        add_roofline(rows.back(), count_attention_work(kind, options, timing_options, sample.length),
+                     {sample.median_seconds}, rates);
     }
     if (spread.ratio() > 0) report.add(kind.name + "_spread_from_4096", spread.ratio());
   }

@@ -13,67 +13,70 @@ namespace {
 // The inputs of attention at one length, and the times measured with these inputs.
 class LengthMeasurement {
  public:
-  LengthMeasurement(const AttentionKind& kind, const OptionValues& options, const AttentionTimingOptions& all,
-                    int64_t length)
+  LengthMeasurement(const AttentionKind& kind, const OptionValues& options,
+                    const AttentionTimingOptions& timing_options, int64_t length)
       : length_(length),
-        calls_(std::max<int64_t>(kTimedTokenCount / (length * all.batch), 1)),
-        q_(make_random_tensor({all.batch, length, all.heads, all.head_dim}, "q", all.device, all.dtype,
-                              all.seed)),
+        call_count_(std::max<int64_t>(kTokensPerMeasurement / (length * timing_options.batch), 1)),
+        q_(make_random_tensor({timing_options.batch, length, timing_options.heads, timing_options.head_dim},
+                              "q", timing_options.device, timing_options.dtype, timing_options.seed)),
         k_(kind.capabilities.shares_query_key
                ? q_
-               : make_random_tensor(q_.shape(), "k", all.device, all.dtype, all.seed)),
-        v_(make_random_tensor(q_.shape(), "v", all.device, all.dtype, all.seed)),
-        seed_(all.seed),
-        cotangent_(Tensor::full(q_.shape(), 1, all.dtype, all.device)),
-        mask_{.causal = all.use_causal_mask && kind.capabilities.causal, .key_lengths = {}},
-        attention_(kind.make(options, {.heads = all.heads, .dim = all.head_dim, .max_length = length})) {
-    attention_->initialize(all.seed);
-    attention_->move(all.device);
+               : make_random_tensor(q_.shape(), "k", timing_options.device, timing_options.dtype,
+                                    timing_options.seed)),
+        v_(make_random_tensor(q_.shape(), "v", timing_options.device, timing_options.dtype,
+                              timing_options.seed)),
+        seed_(timing_options.seed),
+        cotangent_(Tensor::full(q_.shape(), 1, timing_options.dtype, timing_options.device)),
+        mask_{.causal = timing_options.use_causal_mask && kind.capabilities.causal, .key_lengths = {}},
+        attention_(kind.make(
+            options, {.heads = timing_options.heads, .dim = timing_options.head_dim, .max_length = length})) {
+    attention_->initialize(timing_options.seed);
+    attention_->move(timing_options.device);
   }
 
   void run() {
     CachingAllocator& memory = device_allocator(q_.device());
     memory.reset_peak();
-    const int64_t before = memory.stats().active;
-    const double seconds = measure_seconds(
+    const int64_t initial_bytes = memory.stats().active_bytes;
+    const double seconds = measure_call_seconds(
         [&] {
-          for (int64_t i = 0; i < calls_; ++i) {
+          for (int64_t i = 0; i < call_count_; ++i) {
             backward(attention_->forward(q_, k_, v_, mask_, {.seed = seed_}, "bench"), cotangent_);
             for (const Tensor& x : {q_, k_, v_}) set_gradient(x, {});
             for (const Tensor& x : attention_->leaves()) set_gradient(x, {});
           }
         },
         q_.device());
-    times_.push_back(seconds / static_cast<double>(calls_));
-    const int64_t inputs = (k_.raw() == q_.raw() ? 3 : 4) * q_.bytes();
-    peak_ = memory.stats().peak - before + inputs;
+    times_.push_back(seconds / static_cast<double>(call_count_));
+    const int64_t input_bytes = (k_.raw() == q_.raw() ? 3 : 4) * q_.bytes();
+    peak_bytes_ = memory.stats().peak_bytes - initial_bytes + input_bytes;
   }
   void clear_times() { times_.clear(); }
   double last_seconds() const { return times_.back(); }
-  AttentionTiming sample() const { return {length_, compute_median(times_), peak_}; }
+  AttentionTiming summarize() const { return {length_, compute_median(times_), peak_bytes_}; }
 
  private:
-  int64_t length_, calls_;  // number of tokens, and number of calls per measurement
+  int64_t length_, call_count_;  // number of tokens, and number of calls per measurement
   Tensor q_, k_, v_;
   uint64_t seed_;
   Tensor cotangent_;
   AttentionMask mask_;
   std::unique_ptr<Attention> attention_;
   std::vector<double> times_;
-  int64_t peak_ = 0;
+  int64_t peak_bytes_ = 0;
 };
 
 }  // namespace
 
 std::vector<OptionSpec> make_attention_size_options() {
-  const auto count = [](const char* name, int64_t value, const char* help, double max) {
+  const auto make_option = [](const char* name, int64_t value, const char* help, double max) {
     return OptionSpec{.name = name, .default_value = value, .help = help, .min = 1, .max = max};
   };
-  return {count("shortest", 512, "smallest length", 1 << 24),
-          count("longest", 65536, "largest length", 1 << 24),
-          count("batch", 1, "sequences", 4096),
-          count("heads", 8, "heads", 1024),
-          count("head-dim", 64, "dimensions of a head", 1024),
+  return {make_option("shortest", 512, "smallest length", 1 << 24),
+          make_option("longest", 65536, "largest length", 1 << 24),
+          make_option("batch", 1, "sequences", 4096),
+          make_option("heads", 8, "heads", 1024),
+          make_option("head-dim", 64, "dimensions of a head", 1024),
           {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}};
 }
 
@@ -93,19 +96,19 @@ void TimeSpread::add(int64_t length, double seconds_per_token) {
 }
 
 std::vector<AttentionTiming> measure_attention(const AttentionKind& kind, const OptionValues& options,
-                                               const AttentionTimingOptions& lengths) {
+                                               const AttentionTimingOptions& timing_options) {
   std::vector<LengthMeasurement> measurements;
-  for (int64_t length = lengths.shortest; length <= lengths.longest; length *= 2) {
-    measurements.emplace_back(kind, options, lengths, length).run();
+  for (int64_t length = timing_options.min_length; length <= timing_options.max_length; length *= 2) {
+    measurements.emplace_back(kind, options, timing_options, length).run();
     // Doubling the length multiplies the time by at most four, so the next length could exceed
     // `max_pass_seconds`.
-    if (4 * measurements.back().last_seconds() > lengths.max_pass_seconds) break;
+    if (4 * measurements.back().last_seconds() > timing_options.max_pass_seconds) break;
   }
   for (LengthMeasurement& measurement : measurements) measurement.clear_times();
-  for (int64_t i = 0; i < lengths.repeats; ++i)
+  for (int64_t i = 0; i < timing_options.repeats; ++i)
     for (LengthMeasurement& measurement : measurements) measurement.run();
   std::vector<AttentionTiming> samples;
-  for (const LengthMeasurement& measurement : measurements) samples.push_back(measurement.sample());
+  for (const LengthMeasurement& measurement : measurements) samples.push_back(measurement.summarize());
   return samples;
 }
 

@@ -28,10 +28,10 @@ std::vector<double> measure_attention_weights(const AttentionKind& kind, const O
   const NoGrad no_grad;
   const std::unique_ptr<Attention> attention =
       kind.make(options, {.heads = 1, .dim = kHeadDim, .max_length = length});
-  attention->initialize(kSeed);
+  attention->initialize(kInputSeed);
   attention->convert(DType::float64);
   const auto random = [&](const char* name) {
-    return randn({1, length, 1, kHeadDim}, RandomStream(kSeed, name), DType::float64);
+    return randn({1, length, 1, kHeadDim}, RandomStream(kInputSeed, name), DType::float64);
   };
   const Tensor q = random("q"), k = kind.capabilities.shares_query_key ? q : random("k"),
                changes = random("v");

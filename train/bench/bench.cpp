@@ -23,10 +23,10 @@ std::string format_problem_with_option(const Benchmark& benchmark, const OptionP
   if (!benchmark.has_option(name)) std::replace(name.begin(), name.end(), '_', '-');
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
-  if (benchmark.has_option(name)) return "--" + name + ": " + problem.problem;
+  if (benchmark.has_option(name)) return "--" + name + ": " + problem.message;
   // The benchmark has no option for this value. If the value is an option of the attention kind, the message
   // names --attention, which selects the kind and the default values of its options.
-  return (of_kind ? "--attention: " : "") + option + ": " + problem.problem;
+  return (of_kind ? "--attention: " : "") + option + ": " + problem.message;
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ OptionSpec make_precision_option(std::string default_value, std::string help) {
           .choices = {"float32", "bfloat16"}};
 }
 
-void use_precision(const RunConfig& run, Device device) {
+void apply_precision(const RunConfig& run, Device device) {
   if (!device.is_cpu()) return set_precision(run, device);
   try {
     set_precision(device, run.precision == "bfloat16" ? Precision::bfloat16 : Precision::float32);
@@ -87,7 +87,7 @@ const Benchmark& find_benchmark(const std::string& name) {
     if (known.name == name) return known;
     names.push_back(known.name);
   }
-  throw ConfigError(unknown_text("benchmark", name, names));
+  throw ConfigError(describe_unknown_word("benchmark", name, names));
 }
 
 Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& arguments) {

@@ -19,23 +19,23 @@
 namespace tapeformer {
 
 // Conversion factors: milliseconds per second, microseconds per second, and units per giga-unit.
-inline constexpr double kMilli = 1e3, kMicro = 1e6, kGiga = 1e9;
-inline constexpr uint64_t kSeed = 1;  // seed of random inputs
+inline constexpr double kMillisecondsPerSecond = 1e3, kMicrosecondsPerSecond = 1e6, kGiga = 1e9;
+inline constexpr uint64_t kInputSeed = 1;  // seed of random inputs
 
 // Arguments of a benchmark from the command line.
 struct BenchmarkArguments {
   OptionValues options;       // values of Benchmark::options
-  Device device = kCpu;       // the CPU unless Benchmark::runs_on_devices or counts_device is true
+  Device device = kCpu;       // the CPU unless Benchmark::runs_on_devices or counts_device_work is true
   ConfigOverrides overrides;  // overrides of the config in the option "config"
-  DataAccess data;
+  DataAccess data_access;
 };
 
 struct Benchmark {
   std::string name, summary;
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
-  bool runs_on_devices = false;  // whether the benchmark runs on the device in --device
-  bool counts_device = false;    // whether the benchmark counts the launches and bytes of a CUDA device
+  bool runs_on_devices = false;     // whether the benchmark runs on the device in --device
+  bool counts_device_work = false;  // whether the benchmark counts the launches and bytes of a CUDA device
   bool allow_several_processes = false;  // whether mpirun may start several processes of the benchmark
 
   bool has_option(const std::string& option) const;
@@ -48,7 +48,7 @@ inline const OptionCondition kWithoutConfig{"config", {""}};
 OptionSpec make_precision_option(std::string default_value, std::string help);
 // Applies run.precision to the device, and run.tf32 to a CUDA device. If the CPU does not support the
 // precision, throws a ConfigError that names --precision.
-void use_precision(const RunConfig& run, Device device);
+void apply_precision(const RunConfig& run, Device device);
 
 // Returns the attention kind `name`, which is the value of the command-line option `option`. If the kind is
 // unknown, throws a ConfigError that names the option.

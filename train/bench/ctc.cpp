@@ -9,7 +9,7 @@ namespace {
 
 Tensor make_random_logits(int64_t batch, int64_t frames, int64_t classes) {
   const Tensor logits = Tensor::empty({batch, frames, classes});
-  const RandomStream stream(kSeed, "bench ctc logits");
+  const RandomStream stream(kInputSeed, "bench ctc logits");
   for (int64_t i = 0; i < logits.numel(); ++i)
     logits.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
   return logits;
@@ -17,7 +17,7 @@ Tensor make_random_logits(int64_t batch, int64_t frames, int64_t classes) {
 
 Tensor make_random_labels(int64_t batch, int64_t labels, int64_t classes) {
   const Tensor result = Tensor::empty({batch, labels}, DType::int64);
-  const RandomStream stream(kSeed, "bench ctc labels");
+  const RandomStream stream(kInputSeed, "bench ctc labels");
   for (int64_t i = 0; i < result.numel(); ++i)
     result.data<int64_t>()[i] = 1 + static_cast<int64_t>(stream.uniform_below(
                                         static_cast<uint64_t>(i), static_cast<uint64_t>(classes - 1)));
@@ -36,11 +36,11 @@ Report run_ctc(const BenchmarkArguments& arguments) {
   const Tensor frame_counts = Tensor::full({batch}, static_cast<double>(frames), DType::int64);
   const Tensor label_counts = Tensor::full({batch}, static_cast<double>(labels), DType::int64);
   const auto loss = [&] { return ctc_loss(logits, frame_counts, targets, label_counts).loss; };
-  const double both = measure_median_seconds(number("repeats"), [&] {
+  const double both = measure_median_call_seconds(number("repeats"), [&] {
     backward(loss());
     set_gradient(logits, {});
   });
-  const double forward = measure_median_seconds(number("repeats"), [&] {
+  const double forward = measure_median_call_seconds(number("repeats"), [&] {
     const NoGrad no_grad;
     loss();
   });

@@ -8,7 +8,7 @@ namespace tapeformer {
 namespace {
 
 // Throws DeviceError unless the device is a CUDA device of this build.
-void check_device(Device device) {
+void require_cuda_device(Device device) {
   if (!kHasCuda || device.is_cpu())
     throw DeviceError(
         "device-cost counts the work of a CUDA device: use a build with CUDA or its emulation "
@@ -17,19 +17,19 @@ void check_device(Device device) {
 
 }  // namespace
 
-int64_t DeviceWork::bytes() const {
+int64_t DeviceWork::byte_count() const {
   int64_t total = 0;
   for (const cuda::WorkRecord& record : records) total += record.bytes;
   return total;
 }
 
-double DeviceWork::flop() const {
+double DeviceWork::flop_count() const {
   double total = 0;
   for (const cuda::WorkRecord& record : records) total += record.flop;
   return total;
 }
 
-OptionSpec counted_work_option() {
+OptionSpec make_work_option() {
   return {.name = "work",
           .default_value = std::string("training"),
           .help = "work to count: a training step, or a decoded token of each sequence",
@@ -38,30 +38,30 @@ OptionSpec counted_work_option() {
 
 void check_decodable(const AutoregressiveOptions& model) {
   const std::string problem =
-      unsupported_text(model.encoder.attention, "recurrent form", &AttentionCapabilities::recurrent);
+      describe_unsupported(model.encoder.attention, "recurrent form", &AttentionCapabilities::recurrent);
   if (!problem.empty()) throw ConfigError("--work token: " + problem);
   if (model.max_length < 2)
     throw ConfigError(
         concat_text("--work token: expected sequences of at least 2 tokens, got ", model.max_length));
 }
 
-Device counted_device() {
+Device find_cuda_device() {
   if constexpr (kHasCuda)
     return choose_device(cuda::emulated() ? "cuda-emulated" : "cuda").device;
   else
-    check_device(kCpu);
+    require_cuda_device(kCpu);
   return kCpu;
 }
 
-void with_training_step(const ModelChoice& choice, Device device, const CountStep& count) {
-  check_device(device);
+void visit_training_step(const ModelChoice& choice, Device device, const StepVisitor& count) {
+  require_cuda_device(device);
   TrainingStep step(choice, device);
-  step.run_launches();
-  count([&] { step.run_launches(); }, step.model());
+  step.run_without_graph();
+  count([&] { step.run_without_graph(); }, step.model());
 }
 
-void with_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const CountStep& count) {
-  check_device(device);
+void visit_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const StepVisitor& count) {
+  require_cuda_device(device);
   const NoGrad no_grad;
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
@@ -78,27 +78,28 @@ void with_decoding_step(const ModelChoice& choice, int64_t batch, Device device,
   count([&] { step(1); }, model);
 }
 
-DeviceWork training_work(const ModelChoice& choice, Device device, int64_t memory_bytes) {
-  check_device(device);
+DeviceWork count_training_step_work(const ModelChoice& choice, Device device, int64_t memory_bytes) {
+  require_cuda_device(device);
   DeviceWork work;
   if constexpr (kHasCuda) {
     const WorkCounter counter(device, memory_bytes);
-    with_training_step(choice, device, [&](const std::function<void()>& step, const Module& model) {
-      work = counter.work_of(step);
-      work.parameters = parameter_count(model);
+    visit_training_step(choice, device, [&](const std::function<void()>& step, const Module& model) {
+      work = counter.count_work(step);
+      work.parameter_count = count_parameters(model);
     });
   }
   return work;
 }
 
-DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device, int64_t memory_bytes) {
-  check_device(device);
+DeviceWork count_decoding_step_work(const ModelChoice& choice, int64_t batch, Device device,
+                                    int64_t memory_bytes) {
+  require_cuda_device(device);
   DeviceWork work;
   if constexpr (kHasCuda) {
     const WorkCounter counter(device, memory_bytes);
-    with_decoding_step(choice, batch, device, [&](const std::function<void()>& step, const Module& model) {
-      work = counter.work_of(step);
-      work.parameters = parameter_count(model);
+    visit_decoding_step(choice, batch, device, [&](const std::function<void()>& step, const Module& model) {
+      work = counter.count_work(step);
+      work.parameter_count = count_parameters(model);
     });
   }
   return work;

@@ -16,12 +16,12 @@ namespace tapeformer {
 
 struct DeviceWork {
   std::vector<cuda::WorkRecord> records;
-  int64_t parameters = 0;
+  int64_t parameter_count = 0;
   int64_t peak_bytes = 0;  // peak memory of live tensors in bytes
 
-  int64_t launches() const { return static_cast<int64_t>(records.size()); }
-  int64_t bytes() const;
-  double flop() const;
+  int64_t launch_count() const { return static_cast<int64_t>(records.size()); }
+  int64_t byte_count() const;
+  double flop_count() const;
 };
 
 // A counter of the work of a CUDA device. The counted bytes include only arrays that were allocated during
@@ -32,7 +32,7 @@ class WorkCounter {
   WorkCounter(Device device, int64_t memory_bytes)
       : memory_(device_allocator(device)), previous_limit_(memory_.limit()) {
     if (!cuda::emulated()) return;
-    skipped_.emplace();
+    skipped_work_.emplace();
     memory_.trim();
     memory_.set_limit(memory_bytes);
   }
@@ -43,44 +43,46 @@ class WorkCounter {
   WorkCounter(const WorkCounter&) = delete;
   WorkCounter& operator=(const WorkCounter&) = delete;
 
-  // Calls f, and returns the work that f submits to the device. DeviceWork::parameters is 0 in the result.
+  // Calls f, and returns the work that f submits to the device. DeviceWork::parameter_count is 0 in the
+  // result.
   template <class F>
-  DeviceWork work_of(F&& f) const {
+  DeviceWork count_work(F&& f) const {
     memory_.reset_peak();
     const cuda::WorkLog log;
     f();
-    return {log.records(), 0, memory_.stats().peak};
+    return {log.records(), 0, memory_.stats().peak_bytes};
   }
 
  private:
   CachingAllocator& memory_;
   int64_t previous_limit_;
-  BlockRecording recording_;
-  std::optional<cuda::SkippedWork> skipped_;
+  BlockRecording block_recording_;
+  std::optional<cuda::SkippedWork> skipped_work_;
 };
 
 // Runs the launches of a step, which is the second training step or the decoding of the second token of every
 // sequence of a batch. The first step has run before, because it does work that only the first step requires.
-using CountStep = std::function<void(const std::function<void()>& step, const Module& model)>;
+using StepVisitor = std::function<void(const std::function<void()>& step, const Module& model)>;
 // Prepare a step and call `count` with it. Throw DeviceError if the device is the CPU.
-void with_training_step(const ModelChoice& choice, Device device, const CountStep& count);
-void with_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const CountStep& count);
+void visit_training_step(const ModelChoice& choice, Device device, const StepVisitor& count);
+void visit_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const StepVisitor& count);
 
-// training_work() returns the work of the second training step. decoding_work() returns the work of decoding
-// the second token of every sequence of a batch. The results exclude work that only the first step or token
-// requires. A real device computes the steps, and an emulated device only counts their work. The functions
-// throw OutOfMemory if an emulated device needs more than `memory_bytes`, and DeviceError if the device is
-// the CPU.
-DeviceWork training_work(const ModelChoice& choice, Device device, int64_t memory_bytes);
-DeviceWork decoding_work(const ModelChoice& choice, int64_t batch, Device device, int64_t memory_bytes);
+// count_training_step_work() returns the work of the second training step. count_decoding_step_work() returns
+// the work of decoding the second token of every sequence of a batch. The results exclude work that only the
+// first step or token requires. A real device computes the steps, and an emulated device only counts their
+// work. The functions throw OutOfMemory if an emulated device needs more than `memory_bytes`, and DeviceError
+// if the device is the CPU.
+DeviceWork count_training_step_work(const ModelChoice& choice, Device device, int64_t memory_bytes);
+DeviceWork count_decoding_step_work(const ModelChoice& choice, int64_t batch, Device device,
+                                    int64_t memory_bytes);
 
 // Returns the option "work" with the choices training and token.
-OptionSpec counted_work_option();
+OptionSpec make_work_option();
 // Throws ConfigError that names --work if the model has no recurrent form, or sequences of fewer than two
 // tokens.
 void check_decodable(const AutoregressiveOptions& model);
 
 // Returns the first CUDA device, which may be emulated. Throws DeviceError if there is none.
-Device counted_device();
+Device find_cuda_device();
 
 }  // namespace tapeformer

@@ -14,27 +14,27 @@ constexpr double kWaveSeconds = 1e-6;         // latency of a block that loads, 
 constexpr double kAttainableRate = 0.7;       // share of the peak rate that library products attain
 constexpr double kAttainableBandwidth = 0.9;  // share of the peak bandwidth that a copy attains
 // The number of rows and columns of the tile of a product that a thread block computes.
-constexpr int64_t kTile = 128;
-constexpr int64_t kLeastDepth = 1024;  // minimum length of a part of k, if a product splits k
-constexpr int64_t kMaxBlocks = 32;     // maximum number of resident blocks of a multiprocessor
+constexpr int64_t kTileSize = 128;
+constexpr int64_t kMinSplitDepth = 1024;  // minimum length of a part of k, if a product splits k
+constexpr int64_t kMaxBlocks = 32;        // maximum number of resident blocks of a multiprocessor
 
-int64_t divided_up(int64_t value, int64_t divisor) {
+int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
 // Returns the number of waves of a launch: the number of its blocks divided by the number of blocks that are
 // resident on the device at the same time, rounded up.
-int64_t waves_of(const cuda::WorkRecord& work, const DeviceModel& device) {
+int64_t count_waves(const cuda::WorkRecord& work, const DeviceModel& device) {
   int64_t resident =
-      std::min(kMaxBlocks, device.threads_per_multiprocessor / std::max<int64_t>(work.threads, 1));
+      std::min(kMaxBlocks, device.max_threads_per_multiprocessor / std::max<int64_t>(work.threads, 1));
   if (work.shared_bytes > 0)
     resident = std::min(resident, device.shared_bytes_per_multiprocessor / work.shared_bytes);
-  return divided_up(work.blocks, std::max<int64_t>(resident, 1) * device.multiprocessors);
+  return ceil_div(work.blocks, std::max<int64_t>(resident, 1) * device.multiprocessor_count);
 }
 
 }  // namespace
 
-double DeviceModel::rate(cuda::OperandType type) const {
+double DeviceModel::peak_rate(cuda::OperandType type) const {
   switch (type) {
     case cuda::OperandType::tf32:
       return tf32_rate;
@@ -48,7 +48,7 @@ double DeviceModel::rate(cuda::OperandType type) const {
   return float32_rate;
 }
 
-const std::vector<DeviceModel>& device_models() {
+const std::vector<DeviceModel>& list_device_models() {
   constexpr int64_t kKiB = 1 << 10, kGB = 1'000'000'000;
   static const auto* const list = new std::vector<DeviceModel>{
       {"h200", "NVIDIA H200 data sheet (SXM); CUDA C++ Programming Guide, compute capability 9.0", 4.8e12,
@@ -63,31 +63,31 @@ const std::vector<DeviceModel>& device_models() {
   return *list;
 }
 
-const DeviceModel& device_model(const std::string& name) {
+const DeviceModel& find_device_model(const std::string& name) {
   std::vector<std::string> names;
-  for (const DeviceModel& device : device_models()) {
+  for (const DeviceModel& device : list_device_models()) {
     if (device.name == name) return device;
     names.push_back(device.name);
   }
-  throw ConfigError("--device-model: " + unknown_text("device", name, names));
+  throw ConfigError("--device-model: " + describe_unknown_word("device", name, names));
 }
 
-int64_t product_blocks(const cuda::ProductShape& p, const DeviceModel& device) {
-  const int64_t tiles = p.count * divided_up(p.m, kTile) * divided_up(p.n, kTile);
-  if (!p.splits || tiles >= device.multiprocessors) return tiles;
-  const int64_t parts = std::min(divided_up(device.multiprocessors, std::max<int64_t>(tiles, 1)),
-                                 std::max<int64_t>(p.k / kLeastDepth, 1));
+int64_t count_product_blocks(const cuda::ProductShape& p, const DeviceModel& device) {
+  const int64_t tiles = p.count * ceil_div(p.m, kTileSize) * ceil_div(p.n, kTileSize);
+  if (!p.splits || tiles >= device.multiprocessor_count) return tiles;
+  const int64_t parts = std::min(ceil_div(device.multiprocessor_count, std::max<int64_t>(tiles, 1)),
+                                 std::max<int64_t>(p.k / kMinSplitDepth, 1));
   return tiles * parts;
 }
 
-double seconds_of_work(const cuda::WorkRecord& work, const DeviceModel& device) {
-  double rate = kAttainableRate * device.rate(work.type);
+double estimate_seconds(const cuda::WorkRecord& work, const DeviceModel& device) {
+  double rate = kAttainableRate * device.peak_rate(work.type);
   double wave_seconds = 0;
   if (work.kind == cuda::WorkKind::product) {
-    const int64_t blocks = product_blocks(work.product, device);
-    rate *= std::min(1.0, static_cast<double>(blocks) / static_cast<double>(device.multiprocessors));
+    const int64_t blocks = count_product_blocks(work.product, device);
+    rate *= std::min(1.0, static_cast<double>(blocks) / static_cast<double>(device.multiprocessor_count));
   } else if (work.kind == cuda::WorkKind::kernel) {
-    wave_seconds = static_cast<double>(waves_of(work, device)) * kWaveSeconds;
+    wave_seconds = static_cast<double>(count_waves(work, device)) * kWaveSeconds;
   }
   return std::max({static_cast<double>(work.bytes) / (kAttainableBandwidth * device.bytes_per_second),
                    rate > 0 ? work.flop / rate : 0, wave_seconds}) +

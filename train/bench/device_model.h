@@ -17,22 +17,22 @@ struct DeviceModel {
   double bytes_per_second;
   // Peak operations per second without sparsity. float32_rate and float64_rate are without tensor cores.
   double float32_rate, tf32_rate, bfloat16_rate, float64_rate;
-  int64_t multiprocessors;
-  int64_t threads_per_multiprocessor, shared_bytes_per_multiprocessor;
+  int64_t multiprocessor_count;
+  int64_t max_threads_per_multiprocessor, shared_bytes_per_multiprocessor;
   int64_t memory_bytes;
 
-  double rate(cuda::OperandType type) const;
+  double peak_rate(cuda::OperandType type) const;
 };
 
 // Returns the devices whose constants are known.
-const std::vector<DeviceModel>& device_models();
+const std::vector<DeviceModel>& list_device_models();
 // Returns the device with this name. Throws ConfigError with the available names if there is none.
-const DeviceModel& device_model(const std::string& name);
+const DeviceModel& find_device_model(const std::string& name);
 
 // Returns the number of thread blocks of a matrix product: the number of tiles of the result times the number
 // of parts into which k is split.
-int64_t product_blocks(const cuda::ProductShape& product, const DeviceModel& device);
+int64_t count_product_blocks(const cuda::ProductShape& product, const DeviceModel& device);
 // Returns the estimated run time of a launch in seconds, including the gap before the next launch.
-double seconds_of_work(const cuda::WorkRecord& work, const DeviceModel& device);
+double estimate_seconds(const cuda::WorkRecord& work, const DeviceModel& device);
 
 }  // namespace tapeformer

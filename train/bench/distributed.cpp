@@ -56,7 +56,7 @@ class Replica {
 template <class F>
 double measure_slowest_process(Communicator& processes, F&& f) {
   processes.barrier();
-  return all_reduce_max(processes, measure_seconds(f));
+  return all_reduce_max(processes, measure_call_seconds(f));
 }
 
 struct StepTimes {
@@ -75,14 +75,14 @@ struct StepTimes {
 // other load on the machine affects all measurements.
 StepTimes measure(const ModelChoice& choice, int64_t repeats, Communicator& processes, bool bfloat16,
                   int all_threads) {
-  Replica replica(choice, choice.batch / processes.size(), processes, bfloat16);
+  Replica replica(choice, choice.batch_size / processes.size(), processes, bfloat16);
   std::unique_ptr<Replica> whole;
-  if (processes.is_first()) whole = std::make_unique<Replica>(choice, choice.batch, processes, false);
-  const int64_t elements = replica.reducer().bytes_per_step() / static_cast<int64_t>(sizeof(float));
+  if (processes.is_first()) whole = std::make_unique<Replica>(choice, choice.batch_size, processes, false);
+  const int64_t elements = replica.reducer().count_bytes_per_step() / static_cast<int64_t>(sizeof(float));
   const Tensor buffer = Tensor::zeros({elements}), copied = Tensor::zeros({elements});
   const auto one_process = [&] {
     if (!whole) return;
-    const ThreadScope scope(all_threads);
+    const ThreadCountScope scope(all_threads);
     whole->step(false);
   };
   StepTimes times;
@@ -108,11 +108,11 @@ Report run_distributed(const BenchmarkArguments& arguments) {
     throw ConfigError(
         "benchmark \"distributed\" needs several processes: mpirun -n 2 tapeformer bench distributed");
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
-  require_divisible("--batch", choice.batch, processes);
+  require_divisible("--batch", choice.batch_size, processes);
   const bool bfloat16 = arguments.options.get<std::string>("reduce-dtype") == "bfloat16";
   const int own_threads = arguments.overrides.threads > 0 ? static_cast<int>(arguments.overrides.threads)
                                                           : joined.processor_share;
-  const ThreadScope scope(own_threads);
+  const ThreadCountScope scope(own_threads);
   const int all_threads = own_threads * processes.size();
   const size_t processors = joined.locations[static_cast<size_t>(processes.rank())].processors.size();
   const StepTimes times =
@@ -120,13 +120,13 @@ Report run_distributed(const BenchmarkArguments& arguments) {
   const Replica replica(choice, 1, processes, bfloat16);
   const double together = compute_median(times.together), reduce = compute_median(times.reduce);
   const std::vector<double> ratios = times.ratios();
-  const auto bytes = static_cast<double>(replica.reducer().bytes_per_step());
+  const auto bytes = static_cast<double>(replica.reducer().count_bytes_per_step());
   Report report;
   report.add("processes", processes.size())
       .add("threads_per_process", own_threads)
-      .add("attention", kinds_text(choice.model.encoder.attention))
-      .add("parameters", parameter_count(replica.model()))
-      .add("batch", choice.batch)
+      .add("attention", join_kind_names(choice.model.encoder.attention))
+      .add("parameters", count_parameters(replica.model()))
+      .add("batch", choice.batch_size)
       .add("reduce_dtype", bfloat16 ? "bfloat16" : "float32")
       .add("seconds_together", together)
       .add("seconds_alone", compute_median(times.alone))
@@ -142,7 +142,7 @@ Report run_distributed(const BenchmarkArguments& arguments) {
   else
     log_info("one process is not measured, because it is bound to ", processors,
              " processors; use mpirun --bind-to none");
-  return report.add("reduced_bytes", replica.reducer().bytes_per_step())
+  return report.add("reduced_bytes", replica.reducer().count_bytes_per_step())
       .add("buckets", replica.reducer().bucket_count())
       .add("all_reduce_seconds", reduce)
       .add("all_reduce_gb_per_second", bytes / reduce / kGiga)
@@ -152,7 +152,7 @@ Report run_distributed(const BenchmarkArguments& arguments) {
 }  // namespace
 
 Benchmark make_distributed_benchmark() {
-  std::vector<OptionSpec> options = model_option_specs();
+  std::vector<OptionSpec> options = make_model_option_specs();
   options.push_back(make_batch_option("total sequences of all processes"));
   options.push_back({.name = "reduce-dtype",
                      .default_value = std::string("float32"),

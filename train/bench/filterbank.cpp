@@ -12,12 +12,12 @@ Report run_filterbank(const BenchmarkArguments& arguments) {
   const int64_t rate = number("rate"), seconds = number("seconds");
   const Filterbank bank({.rate = rate, .bins = number("bins")});
   std::vector<float> samples(static_cast<size_t>(rate * seconds));
-  const RandomStream stream(kSeed, "bench filterbank");
+  const RandomStream stream(kInputSeed, "bench filterbank");
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<float>(stream.uniform(i) - 0.5);
-  const double took = measure_median_seconds(number("repeats"), [&] { bank.compute(samples); });
+  const double took = measure_median_call_seconds(number("repeats"), [&] { bank.compute(samples); });
   return Report()
       .add("rate", rate)
-      .add("frames", bank.frames(static_cast<int64_t>(samples.size())))
+      .add("frames", bank.count_frames(static_cast<int64_t>(samples.size())))
       .add("milliseconds", 1e3 * took)
       .add("times_real_time", static_cast<double>(seconds) / took);
 }

@@ -57,8 +57,8 @@ std::vector<GemmShape> list_forward_products(const AutoregressiveOptions& model,
   const int64_t width = e.width();
   int64_t projections = 0;
   for (int64_t layer = 0; layer < e.layers; ++layer) {
-    const AttentionChoice& choice = find_layer_choice(e.attention, layer);
-    const AttentionInputs inputs = find_attention_kind(choice.kind).inputs_of(choice.options);
+    const AttentionLayerChoice& choice = find_layer_choice(e.attention, layer);
+    const AttentionInputs inputs = find_attention_kind(choice.kind).get_inputs(choice.options);
     projections += 2 + inputs.use_queries + inputs.use_keys;
   }
   return {
@@ -95,10 +95,10 @@ double count_attention_flops(const AutoregressiveOptions& model, int64_t length)
   const EncoderOptions& e = model.encoder;
   double multiply_adds = 0;
   for (int64_t layer = 0; layer < e.layers; ++layer) {
-    const AttentionChoice& choice = find_layer_choice(e.attention, layer);
+    const AttentionLayerChoice& choice = find_layer_choice(e.attention, layer);
     const AttentionKind& kind = find_attention_kind(choice.kind);
-    if (!kind.multiply_adds) throw ConfigError("attention kind \"" + kind.name + "\" declares no cost");
-    multiply_adds += kind.multiply_adds(choice.options, {length, e.head_dim});
+    if (!kind.count_multiply_adds) throw ConfigError("attention kind \"" + kind.name + "\" declares no cost");
+    multiply_adds += kind.count_multiply_adds(choice.options, {length, e.head_dim});
   }
   return 2 * multiply_adds * static_cast<double>(e.heads);
 }
@@ -118,7 +118,7 @@ GemmRunner::GemmRunner(std::vector<GemmShape> products, Device device) : product
   a_ = Tensor::full({a}, 0.5, dtype, device);
   b_ = Tensor::full({b}, 0.25, dtype, device);
   c_ = Tensor::zeros({c}, dtype, device);
-  if (device.is_cpu() && (dtype == DType::bfloat16 || cpu_product_library().starts_with("oneDNN")))
+  if (device.is_cpu() && (dtype == DType::bfloat16 || get_cpu_product_library().starts_with("oneDNN")))
     weight_ = Tensor::full({std::max(b, c)}, 0.25);
 }
 

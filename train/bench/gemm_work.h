@@ -41,7 +41,7 @@ double sum_flops(const std::vector<GemmShape>& products);
 double sum_elements(const std::vector<GemmShape>& products);
 
 // Returns the number of floating-point operations of attention in a forward pass over one sequence, for all
-// layers and heads. Throws ConfigError if the attention kind declares no `multiply_adds`.
+// layers and heads. Throws ConfigError if the attention kind declares no `count_multiply_adds`.
 double count_attention_flops(const AutoregressiveOptions& model, int64_t length);
 
 // Returns the dtype of the operands of matrix products under the current precision of the device: float32 or

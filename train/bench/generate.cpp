@@ -44,7 +44,7 @@ double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
   const double share = static_cast<double>(size_of(stored)) / sizeof(float);
   volatile uint32_t sink = 0;  // keeps the compiler from removing the reads
-  return measure_seconds([&] {
+  return measure_call_seconds([&] {
            for (int i = 0; i < kPasses; ++i) sink = sink + read_weights(weights, share);
          }) /
          kPasses;
@@ -55,14 +55,14 @@ double read_seconds(const NamedTensors& weights, DType stored) {
 // - State of constant size: read and written once.
 // - Key/value cache: has room for max_length tokens. A token reads the cache up to its position. On average,
 //   this is half of the `tokens` generated tokens.
-MeasuredWork count_token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
+WorkCounts count_token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
   const AutoregressiveOptions& options = model.options();
   const auto state = static_cast<double>(Decoder(model, batch).state_bytes());
   const bool constant = supports(options.encoder.attention, &AttentionCapabilities::has_constant_state);
   const double passes =
       constant ? 2 : 0.5 * static_cast<double>(tokens) / static_cast<double>(options.max_length);
   return {sum_flops(list_forward_products(options, batch)),
-          static_cast<double>(parameter_count(model) * size_of(stored)) + passes * state};
+          static_cast<double>(count_parameters(model) * size_of(stored)) + passes * state};
 }
 
 std::vector<GemmShape> repeat_products(std::vector<GemmShape> products, int64_t times) {
@@ -74,29 +74,29 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
                bool graphs) {
   const Device device = model.predictor.weight.device();
   const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
-  const auto draw = [&](int64_t count) { generate(model, first, count + 1, {.use_graphs = graphs}); };
+  const auto draw = [&](int64_t count) { generate(model, first, count + 1, {.use_cuda_graphs = graphs}); };
   const auto allocations = [&](int64_t count) {
-    const int64_t before = device_allocator(device).stats().allocations;
+    const int64_t before = device_allocator(device).stats().allocation_count;
     draw(count);
-    return device_allocator(device).stats().allocations - before;
+    return device_allocator(device).stats().allocation_count - before;
   };
   const auto weights = model.parameters();
   const DType stored = get_operand_dtype(device);
-  const MeasuredWork work = count_token_work(model, batch, tokens, stored);
+  const WorkCounts work = count_token_work(model, batch, tokens, stored);
   draw(tokens);
-  const int64_t resident = peak_resident_bytes();
+  const int64_t resident = get_peak_resident_bytes();
   const GemmRunner products(repeat_products(list_forward_products(model.options(), batch), tokens), device);
   std::optional<CopyBenchmark> copy;
   if (!device.is_cpu()) copy.emplace(device);
   products.run();
   std::vector<double> times, reads, ratios;
-  std::vector<Rates> rates;
+  std::vector<DeviceRates> rates;
   for (int64_t i = 0; i < repeats; ++i) {
-    times.push_back(measure_seconds([&] { draw(tokens); }, device) / static_cast<double>(tokens));
-    const double product_seconds = measure_seconds([&] { products.run(); }, device);
+    times.push_back(measure_call_seconds([&] { draw(tokens); }, device) / static_cast<double>(tokens));
+    const double product_seconds = measure_call_seconds([&] { products.run(); }, device);
     rates.push_back({.flops_per_second = sum_flops(products.products()) / product_seconds});
     if (copy) {
-      rates.back().bytes_per_second = copy->bytes_per_second();
+      rates.back().bytes_per_second = copy->measure_bytes_per_second();
       continue;
     }
     // Measures the bandwidth with the weights themselves, because small weights stay in the last-level cache,
@@ -104,7 +104,7 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
     reads.push_back(read_seconds(weights, stored));
     ratios.push_back(times.back() / reads.back());
     rates.back().bytes_per_second =
-        static_cast<double>(parameter_count(model) * size_of(stored)) / reads.back();
+        static_cast<double>(count_parameters(model) * size_of(stored)) / reads.back();
   }
   // A CUDA device computes the first tokens without a graph, so allocations_per_token excludes the
   // allocations of these tokens.
@@ -114,9 +114,9 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   report.add("device", device.to_string())
       .add("threads", thread_count())
       .add("batch", batch)
-      .add("milliseconds_per_token", compute_median(times) * kMilli);
+      .add("milliseconds_per_token", compute_median(times) * kMillisecondsPerSecond);
   if (device.is_cpu())
-    report.add("milliseconds_to_read_weights", compute_median(reads) * kMilli)
+    report.add("milliseconds_to_read_weights", compute_median(reads) * kMillisecondsPerSecond)
         .add("times_reading", compute_median(ratios));
   add_roofline(report, work, times, rates);
   return report.add("tokens_per_second", static_cast<double>(batch) / compute_median(times))
@@ -131,17 +131,17 @@ Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_
   const Device device = model.predictor.weight.device();
   const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
   const GenerationOptions options{.mode = GenerationMode::recompute};
-  const double seconds = measure_median_seconds(
+  const double seconds = measure_median_call_seconds(
                              repeats, [&] { generate(model, first, tokens + 1, options); }, device) /
                          static_cast<double>(tokens);
   return Report()
       .add("device", device.to_string())
       .add("threads", thread_count())
       .add("batch", batch)
-      .add("milliseconds_per_token", seconds * kMilli)
+      .add("milliseconds_per_token", seconds * kMillisecondsPerSecond)
       .add("tokens_per_second", static_cast<double>(batch) / seconds)
       .add("state_bytes", int64_t{0})
-      .add("peak_resident_bytes", peak_resident_bytes());
+      .add("peak_resident_bytes", get_peak_resident_bytes());
 }
 
 // Returns whether the option "mode" selects recomputation. "auto" selects the recurrent form if all attention
@@ -151,7 +151,7 @@ bool uses_recomputation(const OptionValues& options, const AttentionPattern& att
   const bool recurrent = supports(attention, &AttentionCapabilities::recurrent);
   if (mode == "recurrent" && !recurrent)
     throw ConfigError("--mode recurrent: " +
-                      unsupported_text(attention, "recurrent form", &AttentionCapabilities::recurrent) +
+                      describe_unsupported(attention, "recurrent form", &AttentionCapabilities::recurrent) +
                       "; use --mode recompute");
   return mode == "recompute" || !recurrent;
 }
@@ -163,8 +163,8 @@ Report run_generate(const BenchmarkArguments& arguments) {
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
   const Device device = arguments.device;
-  use_precision(choice.run, device);
-  const auto timed_products = time_products(choice.run, device, "", "", 0);
+  apply_precision(choice.run, device);
+  const auto timed_products = start_product_timing(choice.run, device, "", "", 0);
   model.move(device);
   if (tokens > choice.model.max_length)
     throw ConfigError(
@@ -176,15 +176,15 @@ Report run_generate(const BenchmarkArguments& arguments) {
   };
   std::vector<Report> rows;
   {
-    const ThreadScope one_thread(1);
+    const ThreadCountScope one_thread(1);
     rows.push_back(row(1));
   }
   rows.push_back(row(arguments.options.get<int64_t>("batch")));
   return Report()
-      .add("attention", kinds_text(choice.model.encoder.attention))
+      .add("attention", join_kind_names(choice.model.encoder.attention))
       .add("mode", recompute ? "recompute" : "recurrent")
       .add("precision", choice.run.precision)
-      .add("parameters", parameter_count(model))
+      .add("parameters", count_parameters(model))
       .add("tokens", tokens)
       .add("cases", rows);
 }
@@ -192,7 +192,7 @@ Report run_generate(const BenchmarkArguments& arguments) {
 }  // namespace
 
 Benchmark make_generate_benchmark() {
-  std::vector<OptionSpec> options = model_option_specs();
+  std::vector<OptionSpec> options = make_model_option_specs();
   options.push_back({.name = "batch",
                      .default_value = int64_t{64},
                      .help = "sequences of the case on all cores",

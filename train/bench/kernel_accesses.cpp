@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-KernelAccesses accesses_of(const std::function<void()>& step) {
+AccessesByLaunch count_accesses(const std::function<void()>& step) {
   const AccessLog log;
   step();
   return log.launches();
@@ -18,11 +18,11 @@ KernelAccesses accesses_of(const std::function<void()>& step) {
 // Returns the instruction whose value of `excess` is largest, as a text for addr2line, or an empty text if no
 // value is positive.
 template <class F>
-std::string worst_instruction(const LaunchAccesses& launch, F excess) {
+std::string find_worst_instruction(const LaunchAccesses& launch, F excess) {
   const auto worst =
-      std::max_element(launch.instructions.begin(), launch.instructions.end(),
+      std::max_element(launch.counts_by_instruction.begin(), launch.counts_by_instruction.end(),
                        [&](const auto& a, const auto& b) { return excess(a.second) < excess(b.second); });
-  if (worst == launch.instructions.end() || excess(worst->second) <= 0) return "";
+  if (worst == launch.counts_by_instruction.end() || excess(worst->second) <= 0) return "";
   char text[32];
   std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(worst->first));
   return text;
@@ -32,41 +32,42 @@ double ratio(int64_t a, int64_t b) {
   return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 0;
 }
 
-Report row_of(const LaunchKey& key, const LaunchAccesses& launch) {
+Report make_access_row(const LaunchKey& key, const LaunchAccesses& launch) {
   const auto& [path, line, op] = key;
   const AccessCounts total = launch.total();
   Report row;
   row.add("kernel", concat_text(path.substr(path.rfind('/') + 1), ":", line))
       .add("op", op)
-      .add("launches", launch.launches)
+      .add("launches", launch.launch_count)
       .add("requests", total.requests)
       .add("sectors", total.sectors)
       .add("sectors_per_request", ratio(total.sectors, total.requests))
-      .add("least_sectors_per_request", ratio(total.least_sectors, total.requests));
-  for (size_t i = 0; i < kAccessWidths; ++i) row.add(concat_text("bytes_by_", 1 << i), total.bytes[i]);
+      .add("least_sectors_per_request", ratio(total.min_sectors, total.requests));
+  for (size_t i = 0; i < kAccessWidthCount; ++i) row.add(concat_text("bytes_by_", 1 << i), total.bytes[i]);
   return row.add("written_bytes", total.written_bytes)
       .add("shared_requests", total.shared_requests)
       .add("conflicts_per_request", ratio(total.conflicts(), total.shared_requests))
       .add("worst_access",
-           worst_instruction(
-               launch, [](const AccessCounts& counts) { return counts.sectors - counts.least_sectors; }))
+           find_worst_instruction(
+               launch, [](const AccessCounts& counts) { return counts.sectors - counts.min_sectors; }))
       .add("worst_shared_access",
-           worst_instruction(launch, [](const AccessCounts& counts) { return counts.conflicts(); }));
+           find_worst_instruction(launch, [](const AccessCounts& counts) { return counts.conflicts(); }));
 }
 
 Report run_kernel_accesses(const BenchmarkArguments& arguments) {
   const OptionValues& options = arguments.options;
   ModelChoice choice = choose_model(arguments, options.get<int64_t>("batch"));
-  choice.batch = options.get<int64_t>("batch");
+  choice.batch_size = options.get<int64_t>("batch");
   const bool decodes = options.get<std::string>("work") == "token";
   if (decodes) check_decodable(choice.model);
-  use_precision(choice.run, arguments.device);
-  const KernelAccesses accesses = decodes ? decoding_accesses(choice, choice.batch, arguments.device)
-                                          : training_accesses(choice, arguments.device);
+  apply_precision(choice.run, arguments.device);
+  const AccessesByLaunch accesses = decodes
+                                        ? count_decoding_accesses(choice, choice.batch_size, arguments.device)
+                                        : count_training_accesses(choice, arguments.device);
   std::vector<std::pair<int64_t, Report>> rows;
   AccessCounts total;
   for (const auto& [key, launch] : accesses) {
-    rows.emplace_back(launch.total().sectors, row_of(key, launch));
+    rows.emplace_back(launch.total().sectors, make_access_row(key, launch));
     total += launch.total();
   }
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -74,13 +75,13 @@ Report run_kernel_accesses(const BenchmarkArguments& arguments) {
   for (auto& [sectors, row] : rows) kernels.push_back(std::move(row));
   return Report()
       .add("work", decodes ? "a decoded token of each sequence" : "a training step")
-      .add("attention", kinds_text(choice.model.encoder.attention))
+      .add("attention", join_kind_names(choice.model.encoder.attention))
       .add("precision", choice.run.precision)
-      .add("batch", choice.batch)
+      .add("batch", choice.batch_size)
       .add("length", choice.model.max_length)
       .add("requests", total.requests)
       .add("sectors", total.sectors)
-      .add("least_sectors", total.least_sectors)
+      .add("least_sectors", total.min_sectors)
       .add("shared_requests", total.shared_requests)
       .add("shared_conflicts", total.conflicts())
       .add("kernels", kernels);
@@ -88,36 +89,38 @@ Report run_kernel_accesses(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-KernelAccesses training_accesses(const ModelChoice& choice, Device device) {
-  KernelAccesses accesses;
-  with_training_step(choice, device,
-                     [&](const std::function<void()>& step, const Module&) { accesses = accesses_of(step); });
+AccessesByLaunch count_training_accesses(const ModelChoice& choice, Device device) {
+  AccessesByLaunch accesses;
+  visit_training_step(choice, device, [&](const std::function<void()>& step, const Module&) {
+    accesses = count_accesses(step);
+  });
   return accesses;
 }
 
-KernelAccesses decoding_accesses(const ModelChoice& choice, int64_t batch, Device device) {
-  KernelAccesses accesses;
-  with_decoding_step(choice, batch, device,
-                     [&](const std::function<void()>& step, const Module&) { accesses = accesses_of(step); });
+AccessesByLaunch count_decoding_accesses(const ModelChoice& choice, int64_t batch, Device device) {
+  AccessesByLaunch accesses;
+  visit_decoding_step(choice, batch, device, [&](const std::function<void()>& step, const Module&) {
+    accesses = count_accesses(step);
+  });
   return accesses;
 }
 
 Benchmark make_kernel_accesses_benchmark() {
-  std::vector<OptionSpec> options = model_option_specs();
+  std::vector<OptionSpec> options = make_model_option_specs();
   for (OptionSpec& option : options) {  // emulated kernels are slow
     if (option.name == "layers") option.default_value = int64_t{1};
     if (option.name == "length") option.default_value = int64_t{128};
   }
   options.push_back(
       {.name = "batch", .default_value = int64_t{2}, .help = "sequences", .min = 1, .max = 1 << 20});
-  options.push_back(counted_work_option());
+  options.push_back(make_work_option());
   return {.name = "kernel-accesses",
           .summary =
               "memory accesses of emulated kernels: bytes by width, sectors per request and conflicts in "
               "shared memory; needs the program tapeformer_accesses",
           .options = options,
           .run = run_kernel_accesses,
-          .counts_device = true};
+          .counts_device_work = true};
 }
 
 }  // namespace tapeformer

@@ -9,12 +9,12 @@
 
 namespace tapeformer {
 
-using KernelAccesses = std::map<LaunchKey, LaunchAccesses>;
+using AccessesByLaunch = std::map<LaunchKey, LaunchAccesses>;
 
-// Return the accesses of a step by launch. training_accesses() counts the second training step, and
-// decoding_accesses() the decoding of the second token of each sequence. Throw DeviceError if the program
-// does not count accesses (AccessLog) or the device is the CPU.
-KernelAccesses training_accesses(const ModelChoice& choice, Device device);
-KernelAccesses decoding_accesses(const ModelChoice& choice, int64_t batch, Device device);
+// Return the accesses of a step by launch. count_training_accesses() counts the second training step, and
+// count_decoding_accesses() the decoding of the second token of each sequence. Throw DeviceError if the
+// program does not count accesses (AccessLog) or the device is the CPU.
+AccessesByLaunch count_training_accesses(const ModelChoice& choice, Device device);
+AccessesByLaunch count_decoding_accesses(const ModelChoice& choice, int64_t batch, Device device);
 
 }  // namespace tapeformer

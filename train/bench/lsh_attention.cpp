@@ -15,7 +15,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kNano = 1e-9;
+constexpr double kSecondsPerNanosecond = 1e-9;
 class ChunkProducts;
 
 // The inputs of LSH attention at one length, and the measurements with these inputs.
@@ -23,7 +23,7 @@ class LshMeasurement {
  public:
   LshMeasurement(const BenchmarkArguments& arguments, int64_t length)
       : length_(length),
-        initial_bytes_(device_allocator().stats().active),
+        initial_bytes_(device_allocator().stats().active_bytes),
         shape_{arguments.options.get<int64_t>("batch"), length, arguments.options.get<int64_t>("heads"),
                arguments.options.get<int64_t>("head-dim")},
         q_(make_random_tensor(shape_, "q")),
@@ -36,8 +36,8 @@ class LshMeasurement {
     for (const Tensor& x : {q_, v_}) set_gradient(x, {});
   }
   void time(const Attention& attention) {
-    const int64_t inner = std::max<int64_t>(kTimedTokenCount / (shape_[0] * length_), 1);
-    const double seconds = measure_seconds([&] {
+    const int64_t inner = std::max<int64_t>(kTokensPerMeasurement / (shape_[0] * length_), 1);
+    const double seconds = measure_call_seconds([&] {
       for (int64_t i = 0; i < inner; ++i) run(attention);
     });
     seconds_.push_back(seconds / static_cast<double>(inner));
@@ -45,7 +45,7 @@ class LshMeasurement {
   void measure_peak(const Attention& attention) {
     device_allocator().reset_peak();
     run(attention);
-    peak_ = device_allocator().stats().peak - initial_bytes_;
+    peak_ = device_allocator().stats().peak_bytes - initial_bytes_;
   }
 
   int64_t length() const { return length_; }
@@ -72,7 +72,7 @@ class ChunkProducts {
   }
   double gflops_per_thread() const {
     const auto team = static_cast<int64_t>(work_.size());
-    const double seconds = measure_seconds([&] {
+    const double seconds = measure_call_seconds([&] {
       parallel_for(team, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) work_[static_cast<size_t>(i)].run();
       });
@@ -95,7 +95,7 @@ Report LshMeasurement::report(const Attention& attention, const ChunkProducts& c
   for (int64_t i = 0; i < repeats; ++i) {
     const int64_t products = stages.products, multiply_adds = stages.multiply_adds;
     lsh_stages = &stages;
-    seconds += measure_seconds([&] { run(attention); });
+    seconds += measure_call_seconds([&] { run(attention); });
     lsh_stages = nullptr;
     rates.push_back(2 * static_cast<double>(stages.multiply_adds - multiply_adds) /
                     static_cast<double>(stages.products - products));
@@ -103,12 +103,12 @@ Report LshMeasurement::report(const Attention& attention, const ChunkProducts& c
   }
   const double available = seconds * thread_count();
   const auto share = [&](const std::atomic<int64_t>& nanoseconds) {
-    return kNano * static_cast<double>(nanoseconds) / available;
+    return kSecondsPerNanosecond * static_cast<double>(nanoseconds) / available;
   };
   return Report()
       .add("length", length_)
       .add("seconds", compute_median(seconds_))
-      .add("microseconds_per_token", kMicro * per_token())
+      .add("microseconds_per_token", kMicrosecondsPerSecond * per_token())
       .add("peak_bytes", peak_)
       .add("bytes_per_token", peak_ / (shape_[0] * length_))
       .add("share_hash", share(stages.hash))

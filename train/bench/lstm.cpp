@@ -13,7 +13,7 @@ namespace {
 
 Tensor make_random_frames(const Shape& shape, Device device) {
   const Tensor x = Tensor::empty(shape);
-  const RandomStream stream(kSeed, "bench lstm");
+  const RandomStream stream(kInputSeed, "bench lstm");
   for (int64_t i = 0; i < x.numel(); ++i)
     x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
   return x.to(device);
@@ -44,7 +44,7 @@ std::vector<GemmShape> list_training_products(const LstmStack& model, int64_t ro
 // - The products of backward read the gradients of the gates twice, and the input and the output once. They
 //   write the gradient of the input.
 // - Each weight is read twice. Each gradient of a weight is written once, in float32.
-MeasuredWork count_training_work(const LstmStack& model, int64_t rows, DType stored) {
+WorkCounts count_training_work(const LstmStack& model, int64_t rows, DType stored) {
   const LstmOptions& options = model.options();
   const auto hidden = static_cast<double>(options.hidden);
   double frame = 0, weights = 0;
@@ -71,8 +71,8 @@ Report run_lstm(const BenchmarkArguments& arguments) {
   const Device device = arguments.device;
   RunConfig run;
   run.precision = arguments.options.get<std::string>("precision");
-  use_precision(run, device);
-  model.initialize(kSeed);
+  apply_precision(run, device);
+  model.initialize(kInputSeed);
   model.move(device);
   const Tensor x = make_random_frames({batch, frames, in}, device);
   const Tensor cotangent = make_random_frames({batch, frames, model.options().output_width()}, device);
@@ -81,32 +81,32 @@ Report run_lstm(const BenchmarkArguments& arguments) {
     backward(model.forward(x, {}, {}), cotangent);
   };
   train();
-  const int64_t resident = peak_resident_bytes();
+  const int64_t resident = get_peak_resident_bytes();
   const RateProbe probe(list_training_products(model, batch * frames), device);
   std::vector<double> both;
-  std::vector<Rates> rates;
+  std::vector<DeviceRates> rates;
   for (int64_t i = 0; i < number("repeats"); ++i) {
-    both.push_back(measure_seconds(train, device));
-    rates.push_back(probe.measure());
+    both.push_back(measure_call_seconds(train, device));
+    rates.push_back(probe.measure_rates());
   }
-  const double forward = measure_median_seconds(
+  const double forward = measure_median_call_seconds(
       number("repeats"),
       [&] {
         const NoGrad no_grad;
         model.forward(x, {}, {});
       },
       device);
-  const MeasuredWork work = count_training_work(model, batch * frames, get_operand_dtype(device));
+  const WorkCounts work = count_training_work(model, batch * frames, get_operand_dtype(device));
   constexpr double kForwardShare = 1.0 / 3;  // share of the operations in the forward pass
   Report report;
   report.add("device", device.to_string())
       .add("precision", run.precision)
       .add("threads", thread_count())
-      .add("parameters", parameter_count(model))
+      .add("parameters", count_parameters(model))
       .add("milliseconds", 1e3 * compute_median(both))
       .add("milliseconds_forward", 1e3 * forward)
       .add("frames_per_second", static_cast<double>(batch * frames) / compute_median(both))
-      .add("gflops_forward", kForwardShare * work.flops / forward / kGiga);
+      .add("gflops_forward", kForwardShare * work.flop_count / forward / kGiga);
   add_roofline(report, work, both, rates);
   return report.add("peak_resident_bytes", resident);
 }

@@ -12,7 +12,7 @@ namespace tapeformer {
 
 // Returns the seconds that a call of f takes, including the work that f submits to the device.
 template <class F>
-double measure_seconds(F&& f, Device device = kCpu) {
+double measure_call_seconds(F&& f, Device device = kCpu) {
   const Stopwatch watch(device);
   f();
   return watch.seconds();
@@ -28,20 +28,20 @@ inline double compute_median(std::vector<double> values) {
 
 // Returns the median time in seconds of `repeats` calls of f, after one call that is not measured.
 template <class F>
-double measure_median_seconds(int64_t repeats, F&& f, Device device = kCpu) {
+double measure_median_call_seconds(int64_t repeats, F&& f, Device device = kCpu) {
   f();
   std::vector<double> times;
-  for (int64_t i = 0; i < repeats; ++i) times.push_back(measure_seconds(f, device));
+  for (int64_t i = 0; i < repeats; ++i) times.push_back(measure_call_seconds(f, device));
   return compute_median(times);
 }
 
 // A scope that sets the number of CPU threads to `count`. The destructor restores the previous number.
-class ThreadScope {
+class ThreadCountScope {
  public:
-  explicit ThreadScope(int count) : previous_count_(thread_count()) { set_thread_count(count); }
-  ~ThreadScope() { set_thread_count(previous_count_); }
-  ThreadScope(const ThreadScope&) = delete;
-  ThreadScope& operator=(const ThreadScope&) = delete;
+  explicit ThreadCountScope(int count) : previous_count_(thread_count()) { set_thread_count(count); }
+  ~ThreadCountScope() { set_thread_count(previous_count_); }
+  ThreadCountScope(const ThreadCountScope&) = delete;
+  ThreadCountScope& operator=(const ThreadCountScope&) = delete;
 
  private:
   int previous_count_;

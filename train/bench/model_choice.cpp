@@ -8,7 +8,7 @@
 
 namespace tapeformer {
 
-std::vector<OptionSpec> model_option_specs() {
+std::vector<OptionSpec> make_model_option_specs() {
   std::vector<OptionSpec> specs = {
       {.name = "config",
        .default_value = std::string(),
@@ -54,7 +54,7 @@ OptionSpec make_batch_option(std::string help) {
           .used_if = kWithoutConfig};
 }
 
-ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
+ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch_size) {
   const OptionValues& options = arguments.options;
   ModelChoice choice;
   choice.seed = static_cast<uint64_t>(arguments.overrides.seed.value_or(1));
@@ -70,7 +70,7 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
     choice.optimizer = config.optimizer;
     choice.run = config.run;
     if (!precision.empty()) choice.run.precision = precision;
-    choice.batch = config.data.batch_size;
+    choice.batch_size = config.data.batch_size;
     return choice;
   }
   if (!arguments.overrides.set_options.empty()) throw ConfigError("--set needs --config");
@@ -85,7 +85,7 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   choice.model.mixtures = options.get<int64_t>("mixtures");
   choice.model.max_length = options.get<int64_t>("length");
   if (!precision.empty()) choice.run.precision = precision;
-  choice.batch = batch;
+  choice.batch_size = batch_size;
   return choice;
 }
 

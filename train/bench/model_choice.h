@@ -14,19 +14,19 @@ struct ModelChoice {
   AutoregressiveOptions model;
   OptimizerConfig optimizer;
   RunConfig run;  // run.precision is --precision or, if this option is empty, the precision of the config
-  int64_t batch = 0;
+  int64_t batch_size = 0;
   uint64_t seed = 0;
 };
 
 // Returns the command-line options --config, --precision, --layers, --heads, --head-dim, --feedforward,
 // --mixtures, --attention, --length and --dropout.
-std::vector<OptionSpec> model_option_specs();
+std::vector<OptionSpec> make_model_option_specs();
 // Returns the command-line option --batch, 10 by default. Without a config, it sets the batch size.
 OptionSpec make_batch_option(std::string help);
 // Returns the model and the batch size that the config file in --config describes. Without a config file,
-// returns the model that the other options describe, with the batch size `batch`. Throws ConfigError if the
+// returns the model that the other options describe, with `batch_size`. Throws ConfigError if the
 // config or an option is invalid.
-ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch);
+ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch_size);
 
 // Returns a batch of random tokens below min(vocabulary, 256), of shape (batch, max_length + 1) and dtype
 // uint8.

@@ -38,10 +38,10 @@ class Step {
   void run() { backward(model_.loss(batch_, {.training = true, .seed = 1, .step = 1})); }
 
   int64_t peak() {
-    const int64_t before = device_allocator().stats().active;
+    const int64_t before = device_allocator().stats().active_bytes;
     device_allocator().reset_peak();
     run();
-    return device_allocator().stats().peak - before;
+    return device_allocator().stats().peak_bytes - before;
   }
 
  private:
@@ -52,8 +52,8 @@ class Step {
 // Returns the seconds of one call of f: the wall-clock time if `clock` is "wall", and otherwise the processor
 // time.
 template <class F>
-double measure_seconds_on_clock(const std::string& clock, F&& f) {
-  if (clock == "wall") return measure_seconds(f);
+double measure_call_on_clock(const std::string& clock, F&& f) {
+  if (clock == "wall") return measure_call_seconds(f);
   const std::clock_t start = std::clock();
   f();
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
@@ -77,7 +77,7 @@ std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, in
   std::vector<std::vector<double>> times(models.size());
   for (int64_t repeat = 0; repeat < timing.repeats; ++repeat)
     for (size_t i = 0; i < steps.size(); ++i)
-      times[i].push_back(measure_seconds_on_clock(timing.clock, [&] { steps[i]->run(); }));
+      times[i].push_back(measure_call_on_clock(timing.clock, [&] { steps[i]->run(); }));
   for (size_t i = 0; i < samples.size(); ++i) {
     samples[i].seconds = compute_median(times[i]);
     std::vector<double> ratios;
@@ -115,7 +115,7 @@ std::vector<Report> measure_depths(const ModelChoice& choice, int64_t deepest, c
     std::vector<AutoregressiveOptions> models;
     for (const Form form : kForms) models.push_back(convert_to_form(choice.model, form));
     for (AutoregressiveOptions& model : models) model.encoder.layers = layers;
-    last = measure(models, choice.batch, timing);
+    last = measure(models, choice.batch_size, timing);
     if (first.empty()) first = last;
     for (size_t i = 0; i < last.size(); ++i) rows.push_back(make_row(kFormNames[i], layers, last[i]));
   }
@@ -159,7 +159,7 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   const auto deepest = arguments.options.get<int64_t>("deepest");
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   Report report;
-  report.add("threads", thread_count()).add("attention", kinds_text(choice.model.encoder.attention));
+  report.add("threads", thread_count()).add("attention", join_kind_names(choice.model.encoder.attention));
   const std::vector<Report> rows = measure_depths(choice, deepest, timing, report);
   AutoregressiveOptions wide = choice.model;
   wide.max_length *= arguments.options.get<int64_t>("lengthen");
@@ -169,9 +169,9 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   many.head = Head::categorical;
   many.vocabulary = arguments.options.get<int64_t>("vocabulary");
   std::vector<Report> chunked;
-  for (const auto& part : {measure_chunks(wide, "feed-forward", Form::reversible, choice.batch, timing),
-                           measure_chunks(wide, "feed-forward", Form::stored, choice.batch, timing),
-                           measure_chunks(many, "loss", Form::reversible, choice.batch, timing)})
+  for (const auto& part : {measure_chunks(wide, "feed-forward", Form::reversible, choice.batch_size, timing),
+                           measure_chunks(wide, "feed-forward", Form::stored, choice.batch_size, timing),
+                           measure_chunks(many, "loss", Form::reversible, choice.batch_size, timing)})
     chunked.insert(chunked.end(), part.begin(), part.end());
   return report.add("depths", rows).add("chunks", chunked);
 }
@@ -179,7 +179,7 @@ Report run_reversible(const BenchmarkArguments& arguments) {
 // Returns the options of the benchmark. The default model is small, because the benchmark stores the
 // activations of 32 layers.
 std::vector<OptionSpec> make_options() {
-  std::vector<OptionSpec> list = model_option_specs();
+  std::vector<OptionSpec> list = make_model_option_specs();
   for (OptionSpec& option : list) {
     if (option.name == "layers") {
       option.default_value = int64_t{1};

@@ -20,7 +20,7 @@ CopyBenchmark::CopyBenchmark(Device device)
       source_(Tensor::zeros({kCopyBytes}, DType::uint8, device)),
       destination_(Tensor::zeros({kCopyBytes}, DType::uint8, device)) {}
 
-double CopyBenchmark::bytes_per_second() const {
+double CopyBenchmark::measure_bytes_per_second() const {
   const auto copy = [&] {
     if constexpr (kHasCuda)
       if (!device_.is_cpu())
@@ -30,25 +30,26 @@ double CopyBenchmark::bytes_per_second() const {
                   static_cast<size_t>(end - begin));
     });
   };
-  return 2 * static_cast<double>(kCopyBytes) / measure_seconds(copy, device_);
+  return 2 * static_cast<double>(kCopyBytes) / measure_call_seconds(copy, device_);
 }
 
 RateProbe::RateProbe(std::vector<GemmShape> products, Device device)
-    : products_(std::move(products), device),
-      copy_(device),
+    : product_runner_(std::move(products), device),
+      copy_benchmark_(device),
       device_(device),
-      flops_(sum_flops(products_.products())) {
-  products_.run();
+      flop_count_(sum_flops(product_runner_.products())) {
+  product_runner_.run();
 }
 
-Rates RateProbe::measure() const {
-  return {flops_ / measure_seconds([&] { products_.run(); }, device_), copy_.bytes_per_second()};
+DeviceRates RateProbe::measure_rates() const {
+  return {flop_count_ / measure_call_seconds([&] { product_runner_.run(); }, device_),
+          copy_benchmark_.measure_bytes_per_second()};
 }
 
-Rates measure_median_rates(const RateProbe& probe, int64_t repeats) {
+DeviceRates measure_median_device_rates(const RateProbe& probe, int64_t repeats) {
   std::vector<double> flops, bytes;
   for (int64_t i = 0; i < repeats; ++i) {
-    const Rates rates = probe.measure();
+    const DeviceRates rates = probe.measure_rates();
     flops.push_back(rates.flops_per_second);
     bytes.push_back(rates.bytes_per_second);
   }
@@ -60,21 +61,21 @@ std::vector<GemmShape> make_square_product(int64_t length) {
   return {{"square", side, side, side, false, true, 1}};
 }
 
-void add_roofline(Report& report, const MeasuredWork& work, const std::vector<double>& seconds,
-                  const std::vector<Rates>& rates) {
+void add_roofline(Report& report, const WorkCounts& work, const std::vector<double>& seconds,
+                  const std::vector<DeviceRates>& rates) {
   std::vector<double> flop_rates, byte_rates, at_matrix_rate, at_memory_rate, matrix_shares, memory_shares;
   for (size_t i = 0; i < seconds.size(); ++i) {
-    const Rates& rate = rates[std::min(i, rates.size() - 1)];
+    const DeviceRates& rate = rates[std::min(i, rates.size() - 1)];
     flop_rates.push_back(rate.flops_per_second);
     byte_rates.push_back(rate.bytes_per_second);
-    at_matrix_rate.push_back(work.flops / rate.flops_per_second);
-    at_memory_rate.push_back(work.bytes / rate.bytes_per_second);
+    at_matrix_rate.push_back(work.flop_count / rate.flops_per_second);
+    at_memory_rate.push_back(work.byte_count / rate.bytes_per_second);
     matrix_shares.push_back(at_matrix_rate.back() / seconds[i]);
     memory_shares.push_back(at_memory_rate.back() / seconds[i]);
   }
   const double matrix_share = compute_median(matrix_shares), memory_share = compute_median(memory_shares);
-  report.add("gigabytes", work.bytes / kGiga)
-      .add("gflops", work.flops / compute_median(seconds) / kGiga)
+  report.add("gigabytes", work.byte_count / kGiga)
+      .add("gflops", work.flop_count / compute_median(seconds) / kGiga)
       .add("matrix_gflops", compute_median(flop_rates) / kGiga)
       .add("memory_gigabytes_per_second", compute_median(byte_rates) / kGiga)
       .add("seconds_at_matrix_rate", compute_median(at_matrix_rate))

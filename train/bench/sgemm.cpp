@@ -12,21 +12,21 @@ namespace {
 
 double copy_rate(int64_t repeats) {
   const CopyBenchmark copy;
-  copy.bytes_per_second();
+  copy.measure_bytes_per_second();
   std::vector<double> rates;
-  for (int64_t i = 0; i < repeats; ++i) rates.push_back(copy.bytes_per_second());
+  for (int64_t i = 0; i < repeats; ++i) rates.push_back(copy.measure_bytes_per_second());
   return compute_median(rates);
 }
 
 Report run_sgemm(const BenchmarkArguments& arguments) {
   const auto repeats = arguments.options.get<int64_t>("repeats");
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
-  use_precision(choice.run, kCpu);
-  const GemmRunner work(list_training_products(choice.model, choice.batch * choice.model.max_length));
+  apply_precision(choice.run, kCpu);
+  const GemmRunner work(list_training_products(choice.model, choice.batch_size * choice.model.max_length));
   std::vector<Report> rows;
   double seconds = 0;
   for (const GemmShape& shape : work.products()) {
-    const double product_seconds = measure_median_seconds(repeats, [&] { work.run(shape); });
+    const double product_seconds = measure_median_call_seconds(repeats, [&] { work.run(shape); });
     seconds += product_seconds;
     rows.push_back(Report()
                        .add("product", shape.name)
@@ -48,7 +48,7 @@ Report run_sgemm(const BenchmarkArguments& arguments) {
 }  // namespace
 
 Benchmark make_sgemm_benchmark() {
-  std::vector<OptionSpec> options = model_option_specs();
+  std::vector<OptionSpec> options = make_model_option_specs();
   options.push_back(make_batch_option("sequences"));
   options.push_back(
       {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1});

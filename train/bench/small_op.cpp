@@ -11,21 +11,21 @@ constexpr int64_t kElements = 16;
 
 Report run_small_op(const BenchmarkArguments& arguments) {
   const auto ops = arguments.options.get<int64_t>("ops"), repeats = arguments.options.get<int64_t>("repeats");
-  const ThreadScope one_thread(1);
+  const ThreadCountScope one_thread(1);
   const Tensor x = Tensor::full({kElements}, 0.5), b = Tensor::full({kElements}, 0.25);
   const Tensor cotangent = Tensor::full({kElements}, 1);
   require_grad(x);
-  const double single = measure_median_seconds(repeats, [&] {
+  const double single = measure_median_call_seconds(repeats, [&] {
     for (int64_t i = 0; i < ops; ++i) backward(add(x, b), cotangent);
     set_gradient(x, {});
   });
-  const double chain = measure_median_seconds(repeats, [&] {
+  const double chain = measure_median_call_seconds(repeats, [&] {
     Tensor y = x;
     for (int64_t i = 0; i < ops; ++i) y = add(y, b);
     backward(y, cotangent);
     set_gradient(x, {});
   });
-  const double forward = measure_median_seconds(repeats, [&] {
+  const double forward = measure_median_call_seconds(repeats, [&] {
     const NoGrad no_grad;
     for (int64_t i = 0; i < ops; ++i) add(x, b);
   });

@@ -53,7 +53,7 @@ class Learner {
     backward(model_->loss(batch, {.training = true, .seed = seed_, .step = number_++}).loss);
     optimizer_->step(lr_);
   }
-  int64_t parameters() const { return parameter_count(*model_); }
+  int64_t parameters() const { return count_parameters(*model_); }
 
  private:
   std::unique_ptr<SpeechModel> model_;
@@ -68,9 +68,9 @@ int64_t measure_added_bytes(Learner& learner, const CtcBatch& data, Device devic
   learner.step(data);
   CachingAllocator& blocks = device_allocator(device);
   blocks.reset_peak();
-  const int64_t before = blocks.stats().active;
+  const int64_t before = blocks.stats().active_bytes;
   learner.step(data);
-  return blocks.stats().peak - before;
+  return blocks.stats().peak_bytes - before;
 }
 
 Config load_step_config(const BenchmarkArguments& arguments) {
@@ -99,7 +99,7 @@ Report run_speech_step(const BenchmarkArguments& arguments) {
     CtcBatch data = make_random_utterances(frames / length, length, static_cast<uint64_t>(config.run.seed));
     data.features = data.features.to(arguments.device);
     const int64_t bytes = measure_added_bytes(learner, data, arguments.device);
-    const double seconds = measure_median_seconds(
+    const double seconds = measure_median_call_seconds(
         number("repeats"), [&] { learner.step(data); }, arguments.device);
     rows.push_back(Report()
                        .add("length", length)

@@ -121,7 +121,7 @@ Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
 Labels find_labels(const Words& phones, const PhoneTable& table) {
   Labels labels;
   for (const std::string& phone : phones)
-    labels.push_back(table.contains(phone) ? table.number(phone) : int64_t{-1});
+    labels.push_back(table.contains(phone) ? table.find_number(phone) : int64_t{-1});
   return labels;
 }
 
@@ -130,8 +130,8 @@ Labels find_labels(const Words& phones, const PhoneTable& table) {
 // decoder has no window, so the errors do not depend on --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
-      read_speech_part(run.config, arguments.options.get<std::string>("split"), arguments.data);
-  const AudioOptions options = make_feature_options(run.config, false).audio();
+      read_speech_part(run.config, arguments.options.get<std::string>("split"), arguments.data_access);
+  const AudioOptions options = make_feature_options(run.config, false).make_audio_options();
   const auto decoder = make_stream_decoder(run, 0);
   std::vector<Clip> clips;
   for (const Utterance& u : corpus.utterances) {
@@ -149,7 +149,7 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
 }
 
 Samples make_pause(double seconds, double decibels, int64_t rate) {
-  const RandomStream noise(kSeed, "bench stream pause");
+  const RandomStream noise(kInputSeed, "bench stream pause");
   std::vector<float> values(static_cast<size_t>(std::llround(seconds * static_cast<double>(rate))));
   for (size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<float>(std::pow(10, decibels / 20) * noise.normal(i));
@@ -163,7 +163,7 @@ Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::ve
   Labels reference;
   double length = 0;
   int64_t errors_alone = 0;
-  const RandomStream order(kSeed, "bench stream order");
+  const RandomStream order(kInputSeed, "bench stream order");
   for (uint64_t n = 0; length < seconds; ++n) {
     const Clip& clip = clips[static_cast<size_t>(order.uniform(n) * static_cast<double>(clips.size()))];
     parts.insert(parts.end(), {&clip.samples, &pause});
@@ -172,7 +172,7 @@ Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::ve
     errors_alone += clip.errors;
   }
   Labels labels;
-  const double took = measure_seconds([&] { labels = transcribe(run, decoder, parts); });
+  const double took = measure_call_seconds([&] { labels = transcribe(run, decoder, parts); });
   const Counts counts = count_errors(reference, labels);
   const double percent = 100 / static_cast<double>(std::max<size_t>(reference.size(), 1));
   return Report()
@@ -182,9 +182,9 @@ Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::ve
       .add("per_stream", percent * static_cast<double>(counts.errors))
       .add("insertions", counts.insertions)
       .add("deletions", counts.deletions)
-      .add("restarts", decoder.restarts())
+      .add("restarts", decoder.restart_count())
       .add("real_time_factor", took / length)
-      .add("peak_memory_bytes", peak_resident_bytes());
+      .add("peak_memory_bytes", get_peak_resident_bytes());
 }
 
 Report run_stream(const BenchmarkArguments& arguments) {

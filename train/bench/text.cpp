@@ -17,23 +17,24 @@ Report run_text(const BenchmarkArguments& arguments) {
     throw ConfigError("the benchmark \"text\" needs --text with a file, a folder or a pattern");
   TextOptions options;
   options.path = path;
-  options.tokenizer = arguments.options.get<std::string>("tokenizer");
+  options.tokenizer_name = arguments.options.get<std::string>("tokenizer");
   options.sequence_length = number("length");
-  options.random_windows = true;
+  options.use_random_windows = true;
   std::shared_ptr<const Tokenizer> tokenizer;
-  const double tokenizer_seconds = measure_seconds([&] { tokenizer = make_tokenizer(options, kSeed); });
+  const double tokenizer_seconds =
+      measure_call_seconds([&] { tokenizer = make_tokenizer(options, kInputSeed); });
   std::shared_ptr<const TextDataset> dataset;
-  const double open_seconds = measure_seconds(
+  const double open_seconds = measure_call_seconds(
       [&] { dataset = std::make_shared<const TextDataset>(options, "text", "train", tokenizer); });
-  const Loader loader(dataset, {.batch_size = number("batch"), .seed = kSeed});
+  const Loader loader(dataset, {.batch_size = number("batch"), .seed = kInputSeed});
   const int64_t steps = number("steps");
-  const double seconds = measure_median_seconds(number("repeats"), [&] {
+  const double seconds = measure_median_call_seconds(number("repeats"), [&] {
     for (int64_t step = 0; step < steps; ++step) static_cast<void>(loader.batch_at(step));
   });
   const auto tokens = static_cast<double>(steps * number("batch") * (options.sequence_length + 1));
   const auto megabytes = static_cast<double>(TextSource(list_text_files(path)).bytes()) / 1e6;
   return Report()
-      .add("tokenizer", options.tokenizer)
+      .add("tokenizer", options.tokenizer_name)
       .add("megabytes", megabytes)
       .add("vocabulary", tokenizer->vocabulary_size())
       .add("tokenizer_seconds", tokenizer_seconds)

@@ -27,11 +27,11 @@ constexpr int64_t kWarmUp = 2;
 //   the branch, and writes the sum. The backward pass of a branch reads the gradient and the sum, and writes
 //   a gradient.
 // - Optimizer, float32: reads the weight, the gradient and two moments; writes the weight and two moments.
-MeasuredWork count_step_work(const ModelChoice& choice, double attention_flops, int64_t parameters,
-                             Device device) {
+WorkCounts count_step_work(const ModelChoice& choice, double attention_flops, int64_t parameters,
+                           Device device) {
   constexpr double kAttentionTensors = 4 + 8, kStreamTensors = 2 * (3 + 3), kOptimizerTensors = 4 + 3;
   const EncoderOptions& encoder = choice.model.encoder;
-  const int64_t tokens = choice.batch * choice.model.max_length;
+  const int64_t tokens = choice.batch_size * choice.model.max_length;
   const auto products = list_training_products(choice.model, tokens);
   const auto stored = static_cast<double>(size_of(get_operand_dtype(device)));
   const double layer_elements = static_cast<double>(tokens * encoder.width() * encoder.layers);
@@ -46,26 +46,26 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   const Device device = arguments.device;
   const int64_t length = choice.model.max_length;
-  use_precision(choice.run, device);
-  const auto timed_products = time_products(choice.run, device, "", "", 0);
+  apply_precision(choice.run, device);
+  const auto timed_products = start_product_timing(choice.run, device, "", "", 0);
   TrainingStep step(choice, device);
   device_allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step.run();
-  const int64_t peak = device_allocator(device).stats().peak, resident = peak_resident_bytes();
-  const int64_t before = device_allocator(device).stats().active;
+  const int64_t peak = device_allocator(device).stats().peak_bytes, resident = get_peak_resident_bytes();
+  const int64_t before = device_allocator(device).stats().active_bytes;
   device_allocator(device).reset_peak();
   step.run();
-  const int64_t added = device_allocator(device).stats().peak - before;
+  const int64_t added = device_allocator(device).stats().peak_bytes - before;
 
   const double in_attention =
-      3 * count_attention_flops(choice.model, length) * static_cast<double>(choice.batch);
-  const MeasuredWork work = count_step_work(choice, in_attention, parameter_count(step.model()), device);
-  const RateProbe probe(list_training_products(choice.model, choice.batch * length), device);
+      3 * count_attention_flops(choice.model, length) * static_cast<double>(choice.batch_size);
+  const WorkCounts work = count_step_work(choice, in_attention, count_parameters(step.model()), device);
+  const RateProbe probe(list_training_products(choice.model, choice.batch_size * length), device);
   std::vector<double> times;
-  std::vector<Rates> rates;
+  std::vector<DeviceRates> rates;
   for (int64_t i = 0; i < repeats; ++i) {
-    times.push_back(measure_seconds([&] { step.run(); }, device));
-    rates.push_back(probe.measure());
+    times.push_back(measure_call_seconds([&] { step.run(); }, device));
+    rates.push_back(probe.measure_rates());
   }
   const double seconds = compute_median(times);
   Report report;
@@ -73,14 +73,14 @@ Report run_train_step(const BenchmarkArguments& arguments) {
       .add("precision", choice.run.precision)
       .add("threads", thread_count())
       .add("graph", step.uses_graph())
-      .add("attention", kinds_text(choice.model.encoder.attention))
-      .add("parameters", parameter_count(step.model()))
-      .add("batch", choice.batch)
+      .add("attention", join_kind_names(choice.model.encoder.attention))
+      .add("parameters", count_parameters(step.model()))
+      .add("batch", choice.batch_size)
       .add("length", length)
       .add("seconds_per_step", seconds)
       .add("fastest_seconds_per_step", *std::min_element(times.begin(), times.end()))
-      .add("tokens_per_second", static_cast<double>(choice.batch * length) / seconds)
-      .add("gflop_per_step", work.flops / kGiga)
+      .add("tokens_per_second", static_cast<double>(choice.batch_size * length) / seconds)
+      .add("gflop_per_step", work.flop_count / kGiga)
       .add("gflop_of_attention", in_attention / kGiga);
   if constexpr (kHasCuda) {
     const cuda::ProductCounts counts = cuda::product_counts();
@@ -95,7 +95,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
 }  // namespace
 
 Benchmark make_train_step_benchmark() {
-  std::vector<OptionSpec> options = model_option_specs();
+  std::vector<OptionSpec> options = make_model_option_specs();
   options.push_back(make_batch_option("sequences"));
   options.push_back(
       {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1});

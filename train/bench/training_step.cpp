@@ -6,7 +6,7 @@ TrainingStep::TrainingStep(const ModelChoice& choice, Device device)
     : choice_(choice),
       model_(choice.model),
       uses_graph_(!device.is_cpu() && choice.run.cuda_graphs),
-      batch_(make_random_batch(choice.model, choice.batch, choice.seed)),
+      batch_(make_random_batch(choice.model, choice.batch_size, choice.seed)),
       graphs_(device, 1) {
   model_.initialize(choice.seed);
   model_.move(device);
@@ -15,13 +15,13 @@ TrainingStep::TrainingStep(const ModelChoice& choice, Device device)
 }
 
 void TrainingStep::run() {
-  if (!uses_graph_) return run_launches();
+  if (!uses_graph_) return run_without_graph();
   optimizer_->prepare(choice_.optimizer.lr);
   graphs_.run({}, step_number_, [&] { return launch(); });
   ++step_number_;
 }
 
-void TrainingStep::run_launches() {
+void TrainingStep::run_without_graph() {
   optimizer_->prepare(choice_.optimizer.lr);
   launch();
   ++step_number_;

@@ -18,7 +18,7 @@ class TrainingStep {
 
   void run();
   // Runs the step without a CUDA graph, as separate launches.
-  void run_launches();
+  void run_without_graph();
   const Module& model() const { return model_; }
   bool uses_graph() const { return uses_graph_; }
 

@@ -60,7 +60,8 @@ Folder open_or_create_checkpoints(const std::string& run_dir) {
   fs::create_directories(path);
   for (const auto& p : created) sync_folder(p.has_parent_path() ? p.parent_path().string() : ".");
   const Folder run(path.string());
-  if (run.kind_of(kCheckpointFolderName) != Folder::Kind::none) return run.open_folder(kCheckpointFolderName);
+  if (run.get_entry_kind(kCheckpointFolderName) != Folder::Kind::none)
+    return run.open_folder(kCheckpointFolderName);
   Folder checkpoints = run.create_folder(kCheckpointFolderName);
   run.sync();
   return checkpoints;
@@ -69,7 +70,7 @@ Folder open_or_create_checkpoints(const std::string& run_dir) {
 // Renames a checkpoint to a temporary name before removing it, so that a crash leaves no incomplete
 // checkpoint.
 void remove_checkpoint(const Folder& parent, const std::string& name) {
-  const std::string temporary = temporary_name(name);
+  const std::string temporary = make_temporary_name(name);
   parent.rename(name, temporary);
   parent.remove(temporary);
 }
@@ -77,7 +78,7 @@ void remove_checkpoint(const Folder& parent, const std::string& name) {
 void point_link(const Folder& parent, const std::string& link, const std::string& target) {
   // If a program has copied the run directory and followed symlinks, the copy has a folder in place of the
   // link.
-  if (parent.kind_of(link) == Folder::Kind::folder) remove_checkpoint(parent, link);
+  if (parent.get_entry_kind(link) == Folder::Kind::folder) remove_checkpoint(parent, link);
   parent.replace_link(link, target);
 }
 
@@ -100,7 +101,7 @@ bool is_real_folder(const fs::path& path) {
 // folders atomically, so that a complete checkpoint exists at every moment. The old checkpoint then has the
 // name `temporary`.
 void install(const Folder& parent, const std::string& temporary, const std::string& name) {
-  if (parent.kind_of(name) == Folder::Kind::none)
+  if (parent.get_entry_kind(name) == Folder::Kind::none)
     parent.rename(temporary, name);
   else
     parent.exchange(temporary, name);
@@ -143,14 +144,14 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
   const std::string name = format_step_name(step);
   call_with_context<CheckpointWriteError>(concat_text("checkpoint of step ", step, " not saved"), [&] {
     const Folder parent = open_or_create_checkpoints(run_dir);
-    const std::string temporary = temporary_name(name);
+    const std::string temporary = make_temporary_name(name);
     try {
       write_contents(parent.create_folder(temporary), contents);
       install(parent, temporary, name);
       point_link(parent, "latest", name);
     } catch (...) {
       std::error_code ignored;
-      fs::remove_all(parent.path_of(temporary), ignored);
+      fs::remove_all(parent.make_entry_path(temporary), ignored);
       throw;
     }
     // If install() has replaced a checkpoint of the same step, the temporary folder is the old checkpoint.

@@ -18,7 +18,7 @@ class JsonObjectReader {
   // "PATH: task.".
   JsonObjectReader(const std::string& text, const std::string& prefix);
 
-  bool has_entry(const std::string& key) const;
+  bool path_exists(const std::string& key) const;
   std::vector<std::string> keys() const;
   // Returns a reader for the entry `key`, which must be an object.
   JsonObjectReader get_object(const std::string& key) const;

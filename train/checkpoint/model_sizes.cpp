@@ -33,7 +33,7 @@ std::vector<SizedTensor> list_sized_tensors(const AutoregressiveOptions& options
   else
     tensors.push_back({"predictor.weight", Shape{options.output_width(), options.encoder.output_width()},
                        describe_setting("data.symbols, model.mixtures")});
-  if (options.positions == Positions::axial)
+  if (options.positions == PositionKind::axial)
     for (size_t axis = 0; axis < options.axial.shape.size() && axis < options.axial.dims.size(); ++axis)
       tensors.push_back({"positions." + std::to_string(axis),
                          Shape{options.axial.shape[axis], options.axial.dims[axis]},
@@ -70,7 +70,7 @@ std::vector<SizedTensor> list_sized_tensors(const SetTransformerOptions& options
 }
 
 std::vector<SizedTensor> list_sized_tensors(const SpeechModelOptions& options) {
-  const bool is_lstm = options.kind == SpeechEncoder::lstm;
+  const bool is_lstm = options.kind == SpeechEncoderKind::lstm;
   const int64_t hidden = options.lstm_hidden, width = options.encoder.width();
   const SubsamplingOptions subsampling{.kind = options.subsampling_kind,
                                        .factor = options.subsampling,
@@ -79,9 +79,9 @@ std::vector<SizedTensor> list_sized_tensors(const SpeechModelOptions& options) {
   const std::string dims = "state.json: task.dims";
   const int64_t in = subsampling.output_width();
   std::vector<SizedTensor> tensors;
-  if (subsampling.convolves())
+  if (subsampling.uses_convolution())
     tensors.push_back({"subsampling.0.weight", Shape{subsampling.channels, 3, options.features}, dims});
-  const std::string of_input = subsampling.convolves() ? describe_setting("[model]") : dims;
+  const std::string of_input = subsampling.uses_convolution() ? describe_setting("[model]") : dims;
   if (is_lstm) {
     tensors.push_back({"lstm.weight_hh_l0", Shape{4 * hidden, hidden}, describe_setting("model.hidden")});
     tensors.push_back({"lstm.weight_ih_l0", Shape{4 * hidden, in}, of_input});

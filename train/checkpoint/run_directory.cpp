@@ -22,9 +22,9 @@ FolderLock lock_folder(const std::string& path) try {
 }
 
 void require_kind(const Folder& folder, const std::string& name, Folder::Kind kind) {
-  const Folder::Kind found = folder.kind_of(name);
+  const Folder::Kind found = folder.get_entry_kind(name);
   if (found == Folder::Kind::none || found == kind) return;
-  throw CheckpointError(concat_text(folder.path_of(name), ": expected a ",
+  throw CheckpointError(concat_text(folder.make_entry_path(name), ": expected a ",
                                     kind == Folder::Kind::folder ? "folder" : "regular file", ", found ",
                                     found == Folder::Kind::link ? "a symbolic link" : "another kind of entry",
                                     "; a run does not write through it"));

@@ -37,13 +37,13 @@ bool is_benchmark(const std::string& name) {
                      [&](const Benchmark& known) { return known.name == name; });
 }
 
-// Returns the device that the benchmark measures. If `counts_device` is true, returns the device whose
+// Returns the device that the benchmark measures. If `counts_device_work` is true, returns the device whose
 // launches and bytes the benchmark counts. Throws ConfigError if the benchmark measures only the CPU and
 // --device names another device.
 Device select_measured_device(const Benchmark& chosen, const CommonOptions& common) {
-  if (chosen.counts_device)
-    return common.device == "auto" ? counted_device() : choose_device(common.device).device;
-  if (chosen.runs_on_devices) return use_device(common);
+  if (chosen.counts_device_work)
+    return common.device == "auto" ? find_cuda_device() : choose_device(common.device).device;
+  if (chosen.runs_on_devices) return select_device(common);
   if (common.device == "auto")
     log_info("device cpu: benchmark \"", chosen.name, "\" measures the CPU only");
   else if (!choose_device(common.device).device.is_cpu())
@@ -53,10 +53,10 @@ Device select_measured_device(const Benchmark& chosen, const CommonOptions& comm
 
 BenchmarkArguments make_benchmark_arguments(const Benchmark& chosen, const CommandLine& line) {
   return {.options = line.options,
-          .device = select_measured_device(chosen, line.common),
-          .overrides = make_config_overrides(line.common),
-          .data = {line.common.data_dir,
-                   chosen.has_option("allow-commands") && line.options.get<bool>("allow-commands")}};
+          .device = select_measured_device(chosen, line.common_options),
+          .overrides = make_config_overrides(line.common_options),
+          .data_access = {line.common_options.data_dir,
+                          chosen.has_option("allow-commands") && line.options.get<bool>("allow-commands")}};
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ int run_bench(const Arguments& arguments) {
     const auto line = parse_command(list_spec(), arguments);
     if (!line) return 0;
     require(line->positionals.front());
-    return print_benchmarks(line->common);
+    return print_benchmarks(line->common_options);
   }
   const Benchmark& chosen = find_benchmark(*chosen_name);
   if (!chosen.allow_several_processes) require_single_process("benchmark \"" + chosen.name + "\"");
@@ -87,13 +87,13 @@ int run_bench(const Arguments& arguments) {
                                   rest);
   if (!line) return 0;
   const BenchmarkArguments benchmark_arguments = make_benchmark_arguments(chosen, *line);
-  if (!blas_info().shares_threads())
+  if (!get_blas_info().shares_thread_pool())
     log_warning("OpenBLAS is not the OpenMP build, so its threads compete with the threads of Tapeformer");
   Report report;
   report.add("benchmark", chosen.name);
   const Report figures = run_benchmark(chosen, benchmark_arguments);
   for (const auto& [name, value] : figures.fields()) report.add(name, value);
-  print_report(report, line->common);
+  print_report(report, line->common_options);
   return 0;
 }
 

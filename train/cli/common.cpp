@@ -143,13 +143,13 @@ OptionValues parse_option_values(const std::vector<OptionSpec>& specs, const cxx
     }
   }
   for (const UnusedOption& unused : find_unused_options(specs, values))
-    throw ConfigError("--" + unused.name + " " + unused.problem);
+    throw ConfigError("--" + unused.name + " " + unused.reason);
   return values;
 }
 
 std::string format_usage(const CommandSpec& spec) {
   std::string text;
-  for (const Positional& p : spec.positionals) {
+  for (const PositionalArgument& p : spec.positionals) {
     const std::string name = p.name + (p.is_repeated ? "…" : "");
     text += (p.is_required ? name : "[" + name + "]") + " ";
   }
@@ -166,8 +166,8 @@ std::string format_help(const CommandSpec& spec, const cxxopts::Options& options
 std::string description(const CommandSpec& spec) {
   std::string text = spec.summary;
   size_t width = 0;
-  for (const Positional& p : spec.positionals) width = std::max(width, p.name.size());
-  for (const Positional& p : spec.positionals)
+  for (const PositionalArgument& p : spec.positionals) width = std::max(width, p.name.size());
+  for (const PositionalArgument& p : spec.positionals)
     text += (&p == &spec.positionals.front() ? "\n\n  " : "\n  ") + p.name +
             std::string(width - p.name.size() + 2, ' ') + p.help;
   return text + "\n";
@@ -256,14 +256,14 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
                      parse_common_options(spec, parsed),
                      {}};
     for (const OptionSpec& option : spec.options)
-      if (parsed.count(option.name) > 0) line.named_options.push_back(option.name);
+      if (parsed.count(option.name) > 0) line.given_options.push_back(option.name);
     if (end_of_options != arguments.end())
       line.positionals.insert(line.positionals.end(), end_of_options + 1, arguments.end());
     check_positionals(spec, line.positionals);
-    if (line.common.quiet && process_rank() == 0) set_log_level(LogLevel::warning);
-    set_thread_count(static_cast<int>(line.common.threads));
+    if (line.common_options.quiet && get_process_rank() == 0) set_log_level(LogLevel::warning);
+    set_thread_count(static_cast<int>(line.common_options.threads));
     // Throws for invalid device names, also in commands that use no device.
-    choose_device(line.common.device);
+    choose_device(line.common_options.device);
     return line;
   } catch (const cxxopts::exceptions::missing_argument&) {
     throw ConfigError("\"tapeformer " + spec.name + "\": " + words.back() + " needs a value");
@@ -279,7 +279,7 @@ ConfigOverrides make_config_overrides(const CommonOptions& common) {
           .seed = common.seed};
 }
 
-Device use_device(const CommonOptions& common) {
+Device select_device(const CommonOptions& common) {
   return select_and_log_device(common.device);
 }
 
@@ -287,14 +287,14 @@ void print_report(const Report& report, const CommonOptions& common) {
   print_text(common.json ? to_json(report) + "\n" : to_text(report));
 }
 
-void use_processor_share(const CommonOptions& common) {
+void join_and_share_processors(const CommonOptions& common) {
   const Processes& processes = join_processes();
   if (common.threads == 0 && processes.processor_share > 0) set_thread_count(processes.processor_share);
   log_processes(processes);
 }
 
 void print_text(const std::string& raw) {
-  if (process_rank() != 0) return;
+  if (get_process_rank() != 0) return;
   const std::string text = escape_text(raw);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));

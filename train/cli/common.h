@@ -5,8 +5,8 @@
 // of threads of the process.
 //
 // parse_command() throws ConfigError if the words do not match the declaration of the command, with
-// suggestions for unknown names. parse_command() and use_device() throw DeviceError if the device in --device
-// is unavailable.
+// suggestions for unknown names. parse_command() and select_device() throw DeviceError if the device in
+// --device is unavailable.
 #pragma once
 
 #include <functional>
@@ -24,9 +24,9 @@ namespace tapeformer {
 using Arguments = std::vector<std::string>;  // words after the name of the command
 
 // The exit status of a training run that a signal stopped after it saved a checkpoint.
-inline constexpr int kStoppedBySignal = 75;
+inline constexpr int kSignalStopExitStatus = 75;
 
-struct Positional {
+struct PositionalArgument {
   std::string name;  // for example "RUN"
   std::string help;
   bool is_required = true;
@@ -36,7 +36,7 @@ struct Positional {
 struct CommandSpec {
   std::string name;  // for example "eval"
   std::string summary;
-  std::vector<Positional> positionals;
+  std::vector<PositionalArgument> positionals;
   // The default value of an option determines its type. A boolean option is a flag. An option whose default
   // is a list of strings may be repeated.
   std::vector<OptionSpec> options;
@@ -49,7 +49,7 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  int64_t threads = 0;  // number of CPU threads; 0: run.threads, or see use_processor_share()
+  int64_t threads = 0;  // number of CPU threads; 0: run.threads, or see join_and_share_processors()
   std::optional<int64_t> seed;
   std::string data_dir;  // empty: the default folders of data/sets/directory.h
   std::vector<std::string> set_options;
@@ -59,9 +59,9 @@ struct CommonOptions {
 struct CommandLine {
   std::vector<std::string> positionals;
   OptionValues options;  // values of CommandSpec::options
-  CommonOptions common;
+  CommonOptions common_options;
   // Names of the options in CommandSpec::options that occur on the command line.
-  std::vector<std::string> named_options;
+  std::vector<std::string> given_options;
 };
 
 // Parses a command line. If the words contain --help, prints the help and returns std::nullopt. Words after
@@ -69,17 +69,17 @@ struct CommandLine {
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);
 
 // Returns the values of the common options that override a config.
-ConfigOverrides make_config_overrides(const CommonOptions& common);
+ConfigOverrides make_config_overrides(const CommonOptions& options);
 
 // Joins the processes that mpirun or srun started, and logs them; see log_processes(). If there are several
 // processes and --threads is 0, sets the number of threads to the share of this process in the processors.
-void use_processor_share(const CommonOptions& common);
+void join_and_share_processors(const CommonOptions& options);
 
 // Returns the device in the option --device. For "auto", logs the chosen device; see select_and_log_device().
-Device use_device(const CommonOptions& common);
+Device select_device(const CommonOptions& options);
 
 // Prints the report on standard output, as JSON with --json and as text otherwise.
-void print_report(const Report& report, const CommonOptions& common);
+void print_report(const Report& report, const CommonOptions& options);
 
 // On process 0, writes escape_text(raw) to standard output and flushes it. Does nothing on other processes.
 // Throws std::runtime_error if standard output cannot be written.

@@ -90,9 +90,9 @@ int run_complete(const Arguments& arguments) {
   const Tensor originals = read_test_images(run, indices, *line);
   const int64_t kept = count_kept_bytes(run.dataset_info, line->options.get<double>("keep"));
   GenerationOptions options;
-  options.seed = static_cast<uint64_t>(line->common.seed.value_or(0));
+  options.seed = static_cast<uint64_t>(line->common_options.seed.value_or(0));
   options.mode = choose_generation_mode(*line, *run.model);
-  options.use_graphs = run.config.run.cuda_graphs;
+  options.use_cuda_graphs = run.config.run.cuda_graphs;
   const auto start = std::chrono::steady_clock::now();
   const Tensor completions =
       generate(*run.model, repeat_rows(originals, samples, kept), originals.size(1), options);
@@ -105,8 +105,8 @@ int run_complete(const Arguments& arguments) {
                    .add("samples", samples)
                    .add("seconds", seconds)
                    .add("out", path.string())
-                   .add("checkpoint", run.checkpoint.string()),
-               line->common);
+                   .add("checkpoint", run.checkpoint_folder.string()),
+               line->common_options);
   return 0;
 }
 

@@ -36,7 +36,7 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
     known.push_back(name);
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
   };
-  for (const SetReport& report : list_sets(line.common.data_dir)) {
+  for (const SetReport& report : list_sets(line.common_options.data_dir)) {
     if (!wanted(report.name)) continue;
     const CatalogueEntry& set = *report.set;
     const auto total = static_cast<int64_t>(report.files.size());
@@ -50,15 +50,15 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
                        .add("title", std::string(set.title)));
     const std::string advice = make_data_advice(set);
     any_missing = any_missing || missing == total;
-    if (!names.empty() && !line.common.json && missing == total)
+    if (!names.empty() && !line.common_options.json && missing == total)
       log_info(set.name, " was not found; to get it: ", set.download_instructions, advice.empty() ? "" : ", ",
                advice);
   }
   for (const std::string& name : names)
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw ConfigError(unknown_text("data set", name, known));
-  print_report(Report().add("sets", rows), line.common);
-  if (names.empty() && any_missing && !line.common.json)
+      throw ConfigError(describe_unknown_word("data set", name, known));
+  print_report(Report().add("sets", rows), line.common_options);
+  if (names.empty() && any_missing && !line.common_options.json)
     log_info("to see how to get a data set: tapeformer data list NAME");
 }
 
@@ -66,25 +66,26 @@ void fetch_action(const std::vector<std::string>& names, const CommandLine& line
   require_names(names, "fetch");
   std::vector<Report> rows;
   for (const std::string& name : names) {
-    const SetReport set = fetch_set(name, line.common.data_dir, line.options.get<std::string>("from"));
+    const SetReport set =
+        fetch_set(name, line.common_options.data_dir, line.options.get<std::string>("from"));
     rows.push_back(Report()
                        .add("name", name)
                        .add("files", static_cast<int64_t>(set.files.size()))
                        .add("good", set.is_valid())
                        .add("folder", set.folder ? set.folder->string() : ""));
   }
-  print_report(Report().add("sets", rows), line.common);
+  print_report(Report().add("sets", rows), line.common_options);
 }
 
 // Generates the corpus "synthetic-speech" in the first data directory, in which "data fetch" also stores data
 // sets.
 void prepare_synthetic_speech(const CommandLine& line) {
   const std::filesystem::path folder =
-      list_candidate_folders(require_catalogue_entry(kSyntheticSpeech), line.common.data_dir).front();
+      list_candidate_folders(require_catalogue_entry(kSyntheticSpeech), line.common_options.data_dir).front();
   SyntheticSpeechOptions options;
   options.train_count = line.options.get<int64_t>("sentences");
   options.valid_count = options.test_count = std::max<int64_t>(1, options.train_count / 10);
-  options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
+  options.seed = static_cast<uint64_t>(line.common_options.seed.value_or(0));
   make_synthetic_speech(folder, options);
   print_report(Report()
                    .add("name", kSyntheticSpeech)
@@ -92,7 +93,7 @@ void prepare_synthetic_speech(const CommandLine& line) {
                    .add("train", options.train_count)
                    .add("valid", options.valid_count)
                    .add("test", options.test_count),
-               line.common);
+               line.common_options);
 }
 
 // Creates the corpus synthetic-speech or a Kaldi corpus. Data sets of images need no conversion. For these
@@ -116,7 +117,7 @@ void prepare_action(const std::vector<std::string>& names, const CommandLine& li
       DatasetOptions options;
       options.name = name;
       options.split = split;
-      options.data_dir = line.common.data_dir;
+      options.data_dir = line.common_options.data_dir;
       const auto dataset = make_dataset(options);
       rows.push_back(Report()
                          .add("name", name)
@@ -125,7 +126,7 @@ void prepare_action(const std::vector<std::string>& names, const CommandLine& li
                          .add("tokens_per_example", dataset->info().length + 1));
     }
   log_info("ready: these sets are read from their files as they are");
-  print_report(Report().add("splits", rows), line.common);
+  print_report(Report().add("splits", rows), line.common_options);
 }
 
 std::vector<OptionSpec> make_data_options() {
@@ -159,10 +160,10 @@ std::string find_action_of_option(const std::string& option) {
 // Throws ConfigError for options that the action does not read.
 void check_options(const CommandLine& line) {
   std::string action = line.positionals.front();
-  if (action != "verify" && !line.common.set_options.empty())
+  if (action != "verify" && !line.common_options.set_options.empty())
     throw ConfigError("\"tapeformer data " + action + "\" reads no config and does not take --set");
   if (action == "prepare" && line.positionals.size() == 2) action += " " + line.positionals.back();
-  for (const std::string& option : line.named_options)
+  for (const std::string& option : line.given_options)
     if (find_action_of_option(option) != action)
       throw ConfigError("--" + option + " belongs to \"tapeformer data " + find_action_of_option(option) +
                         "\" and has no effect on \"tapeformer data " + action + "\"");
@@ -226,7 +227,7 @@ int run_data(const Arguments& arguments) {
     action({line->positionals.begin() + 1, line->positionals.end()}, *line);
     return 0;
   }
-  throw ConfigError(unknown_text("action", wanted, known));
+  throw ConfigError(describe_unknown_word("action", wanted, known));
 }
 
 }  // namespace tapeformer

@@ -23,10 +23,10 @@ PrepareOptions parse_prepare_options(const CommandLine& line) {
   options.audio_folder = get_required_option(line, "audio");
   options.output_folder = get_required_option(line, "out");
   const auto transcripts = line.options.get<std::string>("transcripts");
-  options.transcripts = transcripts.empty() ? options.audio_folder : fs::path(transcripts);
+  options.transcript_path = transcripts.empty() ? options.audio_folder : fs::path(transcripts);
   for (const std::string& path : line.options.get<std::vector<std::string>>("lexicon"))
-    options.lexicons.emplace_back(path);
-  if (options.lexicons.empty()) options.lexicons = {find_cmudict(line.common.data_dir)};
+    options.lexicon_paths.emplace_back(path);
+  if (options.lexicon_paths.empty()) options.lexicon_paths = {find_cmudict(line.common_options.data_dir)};
   options.columns = {line.options.get<std::string>("audio-column"),
                      line.options.get<std::string>("text-column"),
                      line.options.get<std::string>("speaker-column")};
@@ -34,16 +34,17 @@ PrepareOptions parse_prepare_options(const CommandLine& line) {
   options.split_unit = line.options.get<std::string>("split");
   options.valid_share = line.options.get<double>("valid");
   options.test_share = line.options.get<double>("test");
-  options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
+  options.seed = static_cast<uint64_t>(line.common_options.seed.value_or(0));
   options.propose_pronunciations = line.options.get<bool>("propose");
   return options;
 }
 
 void warn(const PrepareReport& report, const PrepareOptions& options) {
   for (const std::string& fault : select_faults_to_show(report.faults)) log_warning("left out: ", fault);
-  if (report.without_transcript > 0) log_warning(report.without_transcript, " recordings have no transcript");
+  if (report.untranscribed_recording_count > 0)
+    log_warning(report.untranscribed_recording_count, " recordings have no transcript");
   if (!report.unknown_words.empty())
-    log_warning(report.with_unknown_words, " utterances are left out: the lexicon lacks ",
+    log_warning(report.unknown_word_utterance_count, " utterances are left out: the lexicon lacks ",
                 report.unknown_words.size(), " of their words, listed in ",
                 (options.output_folder / "unknown-words.txt").string());
   if (report.proposed_count > 0)
@@ -128,14 +129,14 @@ void prepare_kaldi(const CommandLine& line) {
                    .add("speakers", report.speaker_count)
                    .add("recordings", report.recording_count)
                    .add("transcripts", report.transcript_count)
-                   .add("without_transcript", report.without_transcript)
+                   .add("without_transcript", report.untranscribed_recording_count)
                    .add("faults", static_cast<int64_t>(report.faults.size()))
-                   .add("with_unknown_words", report.with_unknown_words)
+                   .add("with_unknown_words", report.unknown_word_utterance_count)
                    .add("unknown_words", static_cast<int64_t>(report.unknown_words.size()))
                    .add("proposed", report.proposed_count)
                    .add("sample_rate", rate)
                    .add("lexicon", lexicon),
-               line.common);
+               line.common_options);
 }
 
 }  // namespace tapeformer

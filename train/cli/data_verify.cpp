@@ -30,7 +30,7 @@ const CatalogueEntry* find_unpublished_set(const std::string& name) {
 }
 
 bool is_path(const std::string& name) {
-  return name.find('/') != std::string::npos || (!find_unpublished_set(name) && has_entry(name));
+  return name.find('/') != std::string::npos || (!find_unpublished_set(name) && path_exists(name));
 }
 
 bool is_config(const std::string& name) {
@@ -62,12 +62,12 @@ std::string find_dataset_of_layout(const std::string& layout) {
 Config load_verification_config(const std::string& dataset, const CommandLine& line) {
   std::vector<std::string> sets = {"data.dataset=" + dataset, "data.path=.", "model.type=speech",
                                    "train.epochs=1"};
-  sets.insert(sets.end(), line.common.set_options.begin(), line.common.set_options.end());
+  sets.insert(sets.end(), line.common_options.set_options.begin(), line.common_options.set_options.end());
   const Config config = load_config("", sets, make_attention_catalogue());
   if (config.data.dataset != dataset)
     throw ConfigError("--set data.dataset: expected \"" + dataset + "\", the set to verify, got \"" +
                       config.data.dataset + "\"");
-  for (const std::string& set : line.common.set_options)
+  for (const std::string& set : line.common_options.set_options)
     if (set.starts_with("data.path="))
       throw ConfigError("--set data.path: name the folder as an argument of \"data verify\"");
   return config;
@@ -77,7 +77,7 @@ void add_speech(const std::string& name, const Faults& faults, const CommandLine
   const Faults shown = select_faults_to_show(faults);
   Report row;
   row.add("set", name).add("faults", static_cast<int64_t>(faults.size())).add("good", faults.empty());
-  if (line.common.json) row.add("problems", shown);
+  if (line.common_options.json) row.add("problems", shown);
   verified.corpora.push_back(row);
   verified.problems.insert(verified.problems.end(), shown.begin(), shown.end());
 }
@@ -93,7 +93,7 @@ void verify_folder(const std::string& name, const std::string& layout, const fs:
 }
 
 void verify_published(const std::string& name, const CommandLine& line, Verified& verified) {
-  const SetReport set = verify_set(name, line.common.data_dir);
+  const SetReport set = verify_set(name, line.common_options.data_dir);
   for (const FileReport& file : set.files)
     verified.files.push_back(Report()
                                  .add("set", name)
@@ -112,7 +112,7 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
 
 // Verifies the data that training with the config at `path` reads.
 void verify_config(const std::string& path, const CommandLine& line, Verified& verified) {
-  const Config config = load_config(path, line.common.set_options, make_attention_catalogue());
+  const Config config = load_config(path, line.common_options.set_options, make_attention_catalogue());
   const std::string& dataset = config.data.dataset;
   if (config.model.type == "speech")
     add_speech(path, find_speech_config_faults(config, make_data_access(line)), line, verified);
@@ -126,7 +126,7 @@ void verify_config(const std::string& path, const CommandLine& line, Verified& v
 
 std::vector<std::string> list_found_sets(const CommandLine& line) {
   std::vector<std::string> names;
-  for (const SetReport& set : list_sets(line.common.data_dir))
+  for (const SetReport& set : list_sets(line.common_options.data_dir))
     if (set.folder) names.push_back(set.name);
   if (names.empty()) throw DataError("no data set was found; \"tapeformer data list\" says how to get them");
   return names;
@@ -137,10 +137,10 @@ void verify_one(const std::string& name, const std::string& layout, const Comman
   if (is_config(name)) return verify_config(name, line, verified);
   if (is_path(name)) return verify_folder(name, layout, name, line, verified);
   if (const CatalogueEntry* const set = find_unpublished_set(name))
-    return verify_folder(name, name, require_set(*set, line.common.data_dir), line, verified);
+    return verify_folder(name, name, require_set(*set, line.common_options.data_dir), line, verified);
   const auto known = list_set_names([](const CatalogueEntry& set) { return !set.files.empty(); });
   if (std::find(known.begin(), known.end(), name) == known.end())
-    throw ConfigError(unknown_text("data set, folder or config", name, known));
+    throw ConfigError(describe_unknown_word("data set, folder or config", name, known));
   verify_published(name, line, verified);
 }
 
@@ -160,13 +160,13 @@ void verify_data(const std::vector<std::string>& names, const CommandLine& line)
   Report report;
   report.add("good", verified.problems.empty());
   // JSON output has one list of files and corpora, and text output has two tables.
-  if (line.common.json) {
+  if (line.common_options.json) {
     verified.files.insert(verified.files.end(), verified.corpora.begin(), verified.corpora.end());
     verified.corpora.clear();
   }
   report.add("files", verified.files);
-  if (!line.common.json) report.add("corpora", verified.corpora);
-  print_report(report, line.common);
+  if (!line.common_options.json) report.add("corpora", verified.corpora);
+  print_report(report, line.common_options);
   std::string text;
   for (const std::string& problem : verified.problems) text += (text.empty() ? "" : "\n") + problem;
   if (!text.empty()) throw DataError(text);

@@ -135,21 +135,21 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   if (batch == 0) batch = run.config.train.eval_batch_size;
   if (batch == 0) batch = run.config.data.batch_size;
   const auto* const text = dynamic_cast<const TextDataset*>(dataset.get());
-  const Evaluation result =
-      carried ? evaluate_recurrent(*run.model, *text, batch, limit)
-              : evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common.seed.value_or(0)),
-                         {}, *join_processes().communicator);
+  const Evaluation result = carried ? evaluate_recurrent(*run.model, *text, batch, limit)
+                                    : evaluate(*run.model, *dataset, batch, 0,
+                                               static_cast<uint64_t>(line.common_options.seed.value_or(0)),
+                                               {}, *join_processes().communicator);
   Report report;
   report.add("split", result.split).add("examples", result.example_count);
   for (const auto& [name, value] : list_named_results(result)) report.add(name, value);
   if (text)
-    report_text(result,
-                carried
-                    ? concat_text("state carried through ", result.example_count, " equal parts of the split")
-                    : describe_context(*text, max_memory_span(run.model->options().encoder.attention)),
-                report);
-  report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
-  print_report(report, line.common);
+    report_text(
+        result,
+        carried ? concat_text("state carried through ", result.example_count, " equal parts of the split")
+                : describe_context(*text, compute_max_memory_span(run.model->options().encoder.attention)),
+        report);
+  report.add("seconds", result.seconds).add("checkpoint", run.checkpoint_folder.string());
+  print_report(report, line.common_options);
   return 0;
 }
 
@@ -167,7 +167,7 @@ int run_eval(const Arguments& arguments) {
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  use_processor_share(line->common);
+  join_and_share_processors(line->common_options);
   const FoundRun found = find_run(*line, ConfigPurpose::evaluation);
   if (found.is_speech()) return evaluate_speech(found, *line);
   refuse_speech_options(*line);

@@ -18,13 +18,13 @@ int evaluate_examples(const FoundRun& found, const CommandLine& line) {
   if (batch == 0) batch = run.config.train.eval_batch_size;
   if (batch == 0) batch = run.config.data.batch_size;
   const ExampleEvaluation result =
-      evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common.seed.value_or(0)), {},
-               *join_processes().communicator);
+      evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common_options.seed.value_or(0)),
+               {}, *join_processes().communicator);
   Report report;
   report.add("split", result.split).add("examples", result.example_count);
   for (const auto& [name, score] : result.scores) report.add(name, score);
-  report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
-  print_report(report, line.common);
+  report.add("seconds", result.seconds).add("checkpoint", run.checkpoint_folder.string());
+  print_report(report, line.common_options);
   return 0;
 }
 

@@ -33,10 +33,10 @@ Plan make_plan(const CommandLine& line, const LoadedRun& run) {
   const int64_t processes = join_processes().communicator->size();
   plan.batch = std::min(line.options.get<int64_t>("batch"), (plan.count + processes - 1) / processes);
   plan.options.mode = choose_generation_mode(line, *run.model);
-  plan.options.use_graphs = run.config.run.cuda_graphs;
+  plan.options.use_cuda_graphs = run.config.run.cuda_graphs;
   if (line.options.get<std::string>("scale") == "exp") plan.options.scale = SamplingScale::exp;
   plan.options.sampling = parse_sampling(line);
-  plan.options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
+  plan.options.seed = static_cast<uint64_t>(line.common_options.seed.value_or(0));
   return plan;
 }
 
@@ -46,7 +46,7 @@ Tensor make_first_bytes(const LoadedRun& run, const Plan& plan, const CommandLin
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
   const CatalogueEntry& set = require_catalogue_entry(run.config.data.dataset);
   const bool exists = set.needs_path ? std::filesystem::is_directory(run.config.data.path)
-                                     : locate_set(set, line.common.data_dir).has_value();
+                                     : locate_set(set, line.common_options.data_dir).has_value();
   if (!exists) {
     log_warning(set.needs_path ? "data.path = \"" + run.config.data.path + "\""
                                : "data set " + run.config.data.dataset,
@@ -76,7 +76,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   for (int64_t done = processes.rank() * plan.batch; done < plan.count;
        done += processes.size() * plan.batch) {
     const int64_t now = std::min(plan.batch, plan.count - done);
-    plan.options.first_sequence = done;
+    plan.options.first_sequence_index = done;
     const Tensor prefix = first.view({now, 1}, {1, 1}, done);
     const auto start = std::chrono::steady_clock::now();
     const Tensor drawn = generate(*run.model, prefix, dims, plan.options);
@@ -96,8 +96,8 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
                    .add("images_per_second", static_cast<double>(plan.count) / seconds)
                    .add("state_bytes", state)
                    .add("out", path.string())
-                   .add("checkpoint", run.checkpoint.string()),
-               line.common);
+                   .add("checkpoint", run.checkpoint_folder.string()),
+               line.common_options);
 }
 
 std::vector<int64_t> to_integers(const Tensor& tokens) {
@@ -128,7 +128,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
   for (int64_t i = processes.rank(); i < plan.count; i += processes.size()) {
     const Batch example = examples->batch(std::vector<int64_t>{i});
     const Tensor prefix = slice(example.tokens, 1, 0, count_given_tokens(example));
-    plan.options.first_sequence = i;
+    plan.options.first_sequence_index = i;
     const auto start = std::chrono::steady_clock::now();
     const Tensor sequence = generate(*run.model, prefix, width, plan.options);
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -154,9 +154,9 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
                    .add("seconds", seconds)
                    .add("sequences_per_second", static_cast<double>(plan.count) / seconds)
                    .add("state_bytes", count_state_bytes(*run.model, plan))
-                   .add("checkpoint", run.checkpoint.string())
+                   .add("checkpoint", run.checkpoint_folder.string())
                    .add("sequences", rows),
-               line.common);
+               line.common_options);
 }
 
 std::vector<OptionSpec> generate_options() {
@@ -202,7 +202,7 @@ int run_generate(const Arguments& arguments) {
       arguments);
   if (!line) return 0;
   check_picture_name(*line);
-  use_processor_share(line->common);
+  join_and_share_processors(line->common_options);
   const LoadedRun run = load_run(*line, ConfigPurpose::generation);
   const Plan plan = make_plan(*line, run);
   if (run.tokenizer) {

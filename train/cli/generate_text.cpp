@@ -64,13 +64,13 @@ class TextOutput {
 };
 
 bool is_given(const CommandLine& line, const std::string& option) {
-  return std::find(line.named_options.begin(), line.named_options.end(), option) != line.named_options.end();
+  return std::find(line.given_options.begin(), line.given_options.end(), option) != line.given_options.end();
 }
 
 // Returns the text of standard input on process 0, and "" on other processes, because mpirun passes standard
 // input only to process 0.
 std::string read_standard_input() {
-  if (process_rank() != 0) return "";
+  if (get_process_rank() != 0) return "";
   std::string text(std::istreambuf_iterator<char>(std::cin), {});
   if (std::cin.bad()) throw DataError("cannot read the prompt from standard input");
   return text;
@@ -99,8 +99,8 @@ std::string read_prompt(const CommandLine& line, const Tokenizer& tokenizer) {
   } catch (const EncodingError&) {
   }
   int64_t token = 0;
-  while (token + 1 < tokenizer.vocabulary_size() && tokenizer.text_of(token).empty()) ++token;
-  return std::string(tokenizer.text_of(token));
+  while (token + 1 < tokenizer.vocabulary_size() && tokenizer.get_token_text(token).empty()) ++token;
+  return std::string(tokenizer.get_token_text(token));
 }
 
 std::vector<int32_t> encode_prompt(const std::string& prompt, const Tokenizer& tokenizer) {
@@ -197,7 +197,7 @@ std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
   double block_start = 0;
   int64_t next_power = 2 * kSpeedTokens;
   for (int64_t i = 0; i < length.drawn; ++i) {
-    const std::string_view token = run.tokenizer->text_of(stream.draw());
+    const std::string_view token = run.tokenizer->get_token_text(stream.draw());
     output.write(token);
     if (output.is_silent()) text += token;
     if (stream.size() == next_power - kSpeedTokens) block_start = watch.seconds();
@@ -245,7 +245,7 @@ std::vector<OptionSpec> make_sampling_options() {
           {.name = "greedy", .default_value = false, .help = "same as --temperature 0"}};
 }
 
-ClassSampling parse_sampling(const CommandLine& line) {
+ClassSamplingOptions parse_sampling(const CommandLine& line) {
   const auto temperature = line.options.get<double>("temperature");
   const bool greedy = line.options.get<bool>("greedy");
   if (greedy && is_given(line, "temperature") && temperature != 0)
@@ -300,19 +300,19 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
   };
   // A single process writes its texts while it draws them. Of several processes, process 0 writes all texts
   // at the end.
-  TextOutput output(line.common.json || several);
+  TextOutput output(line.common_options.json || several);
   Speed speed;
   std::vector<std::string> texts(static_cast<size_t>(count));
   for (int64_t i = processes.rank(); i < count; i += processes.size()) {
     GenerationOptions own = options;
-    own.first_sequence = i;
+    own.first_sequence_index = i;
     output.write(prompt);
     texts[static_cast<size_t>(i)] = draw_text(run, own, tokens, length, output, speed);
     end_text(output, i);
   }
   if (several) {
     gather_drawn(processes, texts);
-    TextOutput gathered(line.common.json || !processes.is_first());
+    TextOutput gathered(line.common_options.json || !processes.is_first());
     for (int64_t i = 0; i < count; ++i) {
       gathered.write(prompt + texts[static_cast<size_t>(i)]);
       end_text(gathered, i);
@@ -322,7 +322,7 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
   speed.seconds = all_reduce_max(processes, speed.seconds);
   const auto drawn = static_cast<double>(count * length.drawn);
   log_info(drawn, " tokens in ", speed.seconds, " s, ", drawn / speed.seconds, " tokens/s");
-  if (!line.common.json) return;
+  if (!line.common_options.json) return;
   print_report(Report()
                    .add("count", count)
                    .add("prompt", prompt)
@@ -335,9 +335,9 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
                    .add("tokens_per_second", drawn / speed.seconds)
                    .add("speed", speed.at_positions)
                    .add("state_bytes", speed.state_bytes)
-                   .add("checkpoint", run.checkpoint.string())
+                   .add("checkpoint", run.checkpoint_folder.string())
                    .add("texts", texts),
-               line.common);
+               line.common_options);
 }
 
 }  // namespace tapeformer

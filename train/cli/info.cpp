@@ -71,10 +71,10 @@ int run_info(const Arguments& arguments) {
            "It prints how many were timed, how many algorithms failed, and how many have no fused epilogue."},
       arguments);
   if (!line) return 0;
-  const BuildInfo build = build_info();
-  const BlasInfo blas = blas_info();
-  const MachineInfo machine = machine_info();
-  if (!blas.shares_threads())
+  const BuildInfo build = get_build_info();
+  const BlasInfo blas = get_blas_info();
+  const MachineInfo machine = get_machine_info();
+  if (!blas.shares_thread_pool())
     log_warning("this OpenBLAS uses ", blas.threading,
                 " and not OpenMP, so its threads compete with the threads of Tapeformer; install "
                 "libopenblas-openmp-dev and build again");
@@ -86,13 +86,13 @@ int run_info(const Arguments& arguments) {
       .add("build_type", build.build_type)
       .add("compiler", build.compiler)
       .add("cpu_kernels", build.kernels)
-      .add("cpu_kernel_choices", build.kernel_choices)
+      .add("cpu_kernel_choices", build.kernel_architectures)
       .add("vector_bytes", int64_t{build.vector_bytes})
       .add("compiled_for", build.instruction_set)
       .add("blas", blas.config)
       .add("blas_kernels", blas.kernels)
       .add("blas_threading", blas.threading)
-      .add("cpu_products", cpu_product_library())
+      .add("cpu_products", get_cpu_product_library())
       .add("cpu_bfloat16_products", has_bfloat16_products(kCpu))
       .add("threads", thread_count())
       .add("processes", get_join_error().empty() ? std::to_string(join_processes().communicator->size())
@@ -106,9 +106,10 @@ int run_info(const Arguments& arguments) {
       .add("processor_has", machine.instruction_set)
       .add("memory_bytes", machine.memory)
       .add("available_memory_bytes", machine.available_memory);
-  if (line->common.device != "auto")
-    if (const Device device = use_device(line->common); !device.is_cpu()) report_products(device, report);
-  print_report(report, line->common);
+  if (line->common_options.device != "auto")
+    if (const Device device = select_device(line->common_options); !device.is_cpu())
+      report_products(device, report);
+  print_report(report, line->common_options);
   return 0;
 }
 

@@ -34,7 +34,7 @@ spdlog::level::level_enum to_spdlog_level(LogLevel level) {
 
 }  // namespace
 
-void log_to_terminal() {
+void install_terminal_log() {
   set_log_sink(
       [](LogLevel level, const std::string& text) { get_logger().log(to_spdlog_level(level), "{}", text); });
 }

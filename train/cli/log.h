@@ -5,6 +5,6 @@ namespace tapeformer::cli {
 
 // Installs a log sink (core/system/log.h) that writes to standard error. On a terminal, the level of a
 // message is coloured.
-void log_to_terminal();
+void install_terminal_log();
 
 }  // namespace tapeformer::cli

@@ -66,7 +66,8 @@ int run_report(const Arguments& arguments) {
                        .add("records", static_cast<int64_t>(run.metrics.size()))
                        .add("problems", run.damage_messages));
   }
-  print_report(Report().add("out", line->options.get<std::string>("out")).add("runs", rows), line->common);
+  print_report(Report().add("out", line->options.get<std::string>("out")).add("runs", rows),
+               line->common_options);
   return 0;
 }
 

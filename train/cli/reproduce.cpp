@@ -113,7 +113,7 @@ int print_reproductions(const CommonOptions& common) {
 // Splits the value of an option at its commas. Returns an empty list if the option does not occur on the
 // command line. Throws ConfigError if a word is empty or occurs twice.
 std::vector<std::string> split_word_list(const CommandLine& line, const std::string& option) {
-  if (std::find(line.named_options.begin(), line.named_options.end(), option) == line.named_options.end())
+  if (std::find(line.given_options.begin(), line.given_options.end(), option) == line.given_options.end())
     return {};
   const auto& text = line.options.get<std::string>(option);
   std::vector<std::string> words;
@@ -130,8 +130,8 @@ std::vector<std::string> split_word_list(const CommandLine& line, const std::str
 // Returns the seeds in --seeds or, without --seeds, the seed in --seed (default: 1). Throws ConfigError if
 // both options occur.
 std::vector<int64_t> parse_seeds(const CommandLine& line) {
-  if (split_word_list(line, "seeds").empty()) return {line.common.seed.value_or(1)};
-  if (line.common.seed) throw ConfigError("--seed and --seeds cannot be combined");
+  if (split_word_list(line, "seeds").empty()) return {line.common_options.seed.value_or(1)};
+  if (line.common_options.seed) throw ConfigError("--seed and --seeds cannot be combined");
   return parse_index_list("seeds", line.options.get<std::string>("seeds"));
 }
 
@@ -145,15 +145,15 @@ ReproductionOptions make_reproduction_options(const Reproduction& chosen, const 
                               .seeds = parse_seeds(line),
                               .rows = split_word_list(line, "rows"),
                               .jobs = line.options.get<int64_t>("jobs"),
-                              .data = make_data_access(line),
-                              .quiet = line.common.quiet,
-                              .overrides = make_config_overrides(line.common)};
+                              .data_access = make_data_access(line),
+                              .quiet = line.common_options.quiet,
+                              .overrides = make_config_overrides(line.common_options)};
   if (options.output_folder.empty())
     options.output_folder = fs::path("runs") / "reproduce" / (chosen.name + "-" + text("scale"));
   if (!options.runs_folder.empty() && !fs::is_directory(options.runs_folder))
     throw ConfigError("--runs " + options.runs_folder.string() + ": no such folder");
   read_settings(chosen, options);
-  options.device = use_device(line.common);
+  options.device = select_device(line.common_options);
   return options;
 }
 
@@ -167,7 +167,7 @@ void print_table(const TableResult& result, const ReproductionOptions& options, 
 // Logs the message of a reproduction that a signal stopped. Process 0 logs the message at the level "info".
 // The other processes log an error, because they do not print messages of the level "info".
 void print_stopped(const std::string& text) {
-  log_message(process_rank() == 0 ? LogLevel::info : LogLevel::error, text);
+  log_message(get_process_rank() == 0 ? LogLevel::info : LogLevel::error, text);
 }
 
 }  // namespace
@@ -176,16 +176,16 @@ int run_reproduce(const Arguments& arguments) {
   const auto line = parse_command(make_reproduce_spec(), arguments);
   if (!line) return 0;
   const std::string& name = line->positionals[0];
-  if (name == "list") return print_reproductions(line->common);
+  if (name == "list") return print_reproductions(line->common_options);
   const Reproduction& chosen = find_reproduction(name);
   const Processes& processes = join_processes();
-  use_processor_share(line->common);
+  join_and_share_processors(line->common_options);
   const ReproductionOptions options = make_reproduction_options(chosen, *line);
   if (line->options.get<bool>("dry-run")) {
     if (processes.communicator->size() > 1)
       throw ConfigError("--dry-run estimates in one process; run it without mpirun");
     try {
-      print_report(dry_run_table(chosen, options), line->common);
+      print_report(dry_run_table(chosen, options), line->common_options);
     } catch (const CommandFailed& failed) {
       log_message(LogLevel::error, failed.what());
       return failed.exit_status();
@@ -194,10 +194,10 @@ int run_reproduce(const Arguments& arguments) {
   }
   const TableResult result = run_table(chosen, options);
   const bool first = processes.communicator->is_first();
-  if (first) print_table(result, options, line->common);
+  if (first) print_table(result, options, line->common_options);
   if (result.stop_signal != 0)
     return leave_processes(
-        kStoppedBySignal,
+        kSignalStopExitStatus,
         "a signal stopped the reproduction. To continue, repeat the command: it resumes the "
         "interrupted trainings and does not repeat finished trainings",
         print_stopped);

@@ -27,7 +27,7 @@ constexpr int kFailureExitStatus = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, k
 std::string format_help_text() {
   std::string kinds;
   for (const AttentionKind& kind : list_attention_kinds()) kinds += (kinds.empty() ? "" : ", ") + kind.name;
-  std::string text = "tapeformer " + build_info().version +
+  std::string text = "tapeformer " + get_build_info().version +
                      ": trains Transformers for images, text and speech\n\nAttention kinds: " + kinds +
                      "\n\nUsage:\n  tapeformer COMMAND [arguments] [options]\n\nCommands:\n";
   size_t width = 0;
@@ -71,7 +71,7 @@ int run_command(const std::string& name, Arguments arguments) {
     return 0;
   }
   if (name == "--version") {
-    print_text("tapeformer " + build_info().version + "\n");
+    print_text("tapeformer " + get_build_info().version + "\n");
     return 0;
   }
   std::vector<std::string> names;
@@ -83,7 +83,7 @@ int run_command(const std::string& name, Arguments arguments) {
     }
     names.push_back(command.name);
   }
-  throw ConfigError(unknown_text("command", name, names));
+  throw ConfigError(describe_unknown_word("command", name, names));
 }
 
 void print_error(const std::string& error) {
@@ -152,7 +152,7 @@ int run_and_report_errors(const Arguments& words) {
   } catch (const ProcessLostError& error) {
     // After SIGTERM, the process prints no error, because a launcher that sends SIGTERM to the remaining
     // processes also reports the lost process.
-    return leave_processes(kFailureExitStatus, error.what(), received_sigterm() ? nullptr : print_error);
+    return leave_processes(kFailureExitStatus, error.what(), has_received_sigterm() ? nullptr : print_error);
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);
   } catch (const MissingSetError& error) {
@@ -177,9 +177,9 @@ int run_and_report_errors(const Arguments& words) {
 }  // namespace
 
 int run(int argc, char** argv) {
-  log_to_terminal();
+  install_terminal_log();
   // Commands that train replace these handlers while they train, so that a signal first saves a checkpoint.
-  end_on_signals();
+  exit_on_signals();
   return run_and_report_errors(Arguments(argv + 1, argv + argc));
 }
 

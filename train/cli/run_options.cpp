@@ -35,7 +35,7 @@ void add_to_events(const LoadedRun& run, const fs::path& path, const Tensor& pic
 
 }  // namespace
 
-Positional make_run_argument() {
+PositionalArgument make_run_argument() {
   return {"RUN", "a run directory or a checkpoint folder"};
 }
 
@@ -46,17 +46,17 @@ OptionSpec make_checkpoint_option() {
 }
 
 DataAccess make_data_access(const CommandLine& line) {
-  return {line.common.data_dir, line.options.get<bool>("allow-commands")};
+  return {line.common_options.data_dir, line.options.get<bool>("allow-commands")};
 }
 
 FoundRun find_run(const CommandLine& line, ConfigPurpose purpose) {
-  const Device device = use_device(line.common);
+  const Device device = select_device(line.common_options);
   FoundRun found = find_run({.path = line.positionals.front(),
-                             .checkpoint = line.options.get<std::string>("checkpoint"),
-                             .set_options = line.common.set_options,
+                             .checkpoint_name = line.options.get<std::string>("checkpoint"),
+                             .set_options = line.common_options.set_options,
                              .device = device,
                              .purpose = purpose});
-  log_info("checkpoint ", found.checkpoint.string());
+  log_info("checkpoint ", found.checkpoint_folder.string());
   return found;
 }
 
@@ -69,10 +69,11 @@ std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const T
   // data.eval_limit applies only to evaluations during training, so `limit` replaces data.eval_limit.
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
-  return make_split(config, split, {.data_dir = line.common.data_dir, .tokenizer = std::move(tokenizer)});
+  return make_split(config, split,
+                    {.data_dir = line.common_options.data_dir, .tokenizer = std::move(tokenizer)});
 }
 
-void throw_with_options(const RunDirectoryError& error, const std::string& folder_option) {
+void throw_with_option_advice(const RunDirectoryError& error, const std::string& folder_option) {
   const std::string text = error.what();
   switch (error.reason()) {
     case RunDirectoryError::Reason::not_empty:
@@ -94,8 +95,8 @@ OptionSpec make_mode_option() {
 GenerationMode choose_generation_mode(const CommandLine& line, const AutoregressiveModel& model) {
   const auto& mode = line.options.get<std::string>("mode");
   if (mode == "recompute") return GenerationMode::recompute;
-  const std::string reason = unsupported_text(model.options().encoder.attention, "recurrent form",
-                                              &AttentionCapabilities::recurrent);
+  const std::string reason = describe_unsupported(model.options().encoder.attention, "recurrent form",
+                                                  &AttentionCapabilities::recurrent);
   if (reason.empty()) return GenerationMode::recurrent;
   if (mode == "recurrent") throw ConfigError("--mode recurrent: " + reason + "; use --mode recompute");
   log_info(reason, "; each token recomputes the whole prefix");
@@ -121,7 +122,7 @@ void check_picture_name(const CommandLine& line) {
 fs::path prepare_picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name) {
   fs::path path = line.options.get<std::string>("out");
   if (path.empty()) {
-    path = run.samples_folder() / (name + "-" + run.checkpoint.filename().string() + ".png");
+    path = run.samples_folder() / (name + "-" + run.checkpoint_folder.filename().string() + ".png");
     std::error_code ignored;
     for (const fs::path& entry : {path.parent_path(), path})
       if (fs::is_symlink(fs::symlink_status(entry, ignored)))

@@ -13,7 +13,7 @@
 namespace tapeformer {
 
 // make_run_argument() returns the argument RUN, and make_checkpoint_option() the option --checkpoint.
-Positional make_run_argument();
+PositionalArgument make_run_argument();
 OptionSpec make_checkpoint_option();
 
 // Returns the values of --data-dir and --allow-commands. The command must declare
@@ -32,7 +32,7 @@ std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const T
 
 // Throws a ConfigError with the text of `error` and the options of the command that solve the problem.
 // `folder_option` is the option that chooses the run directory, such as "--run-dir".
-[[noreturn]] void throw_with_options(const RunDirectoryError& error, const std::string& folder_option);
+[[noreturn]] void throw_with_option_advice(const RunDirectoryError& error, const std::string& folder_option);
 
 // Returns the option --mode of generation.
 OptionSpec make_mode_option();

@@ -50,7 +50,7 @@ class LineScorer {
     TextScore score;
     if (tokens.size() > 1)
       for (const double nats : compute_token_nats(*run_.model, tokens)) score.nats += nats;
-    for (size_t i = 1; i < tokens.size(); ++i) score.add_token(run_.tokenizer->text_of(tokens[i]));
+    for (size_t i = 1; i < tokens.size(); ++i) score.add_token(run_.tokenizer->get_token_text(tokens[i]));
     total_.nats += score.nats;
     total_.byte_count += score.byte_count;
     total_.token_count += score.token_count;
@@ -125,7 +125,7 @@ int run_score(const Arguments& arguments) {
   if (!run.tokenizer)
     throw ConfigError("expected a model of text, found a model of " + run.config.data.dataset);
   const std::string& path = line->positionals[1];
-  LineScorer scorer(run, path, line->common.json);
+  LineScorer scorer(run, path, line->common_options.json);
   if (path == "-") {
     const std::string text(std::istreambuf_iterator<char>(std::cin), {});
     score_lines(text, scorer);
@@ -133,7 +133,7 @@ int run_score(const Arguments& arguments) {
     const TextSource source({path});
     score_lines(source.view(0, source.bytes()), scorer);
   }
-  if (line->common.json) print_report(scorer.report(), line->common);
+  if (line->common_options.json) print_report(scorer.report(), line->common_options);
   return 0;
 }
 

@@ -36,13 +36,13 @@ Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
   Report report;
   report.add("split", result.split)
       .add("examples", score.utterance_count)
-      .add("left_out", part.left_out_count)
+      .add("left_out", part.unusable_count)
       .add("per", score.error_rate())
       .add("phones", score.reference_count)
-      .add("insertions", score.insertions)
-      .add("deletions", score.deletions)
-      .add("substitutions", score.substitutions)
-      .add("wrong_utterances", score.wrong_utterances)
+      .add("insertions", score.insertion_count)
+      .add("deletions", score.deletion_count)
+      .add("substitutions", score.substitution_count)
+      .add("wrong_utterances", score.wrong_utterance_count)
       .add("per_processed", processed.error_rate())
       .add("examples_processed", processed.utterance_count)
       .add("phones_processed", processed.reference_count)
@@ -57,7 +57,7 @@ Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
                        .add("phones", utterance.phone_count));
   }
   if (!rows.empty()) report.add("unprocessed_utterances", rows);
-  const auto& unseen = part.set->report().unseen_phones;
+  const auto& unseen = part.dataset->report().unseen_phones;
   if (!unseen.empty()) report.add("unseen_phones", Words(unseen.begin(), unseen.end()));
   if (result.nats_per_utterance) report.add("nats_per_utterance", *result.nats_per_utterance);
   return report.add("without_loss", result.without_loss_count);
@@ -78,27 +78,27 @@ int evaluate_speech(const FoundRun& found, const CommandLine& line) {
   options.beam_size = line.options.get<int64_t>("beam");
   if (const auto batch = line.options.get<int64_t>("batch"); batch > 0) options.max_batch_size = batch;
   const SpeechEvaluation result = evaluate(*run.model, part, options, {}, *join_processes().communicator);
-  const bool writes = process_rank() == 0;
+  const bool writes = get_process_rank() == 0;
   if (writes && !trn.empty()) write_trn_files(trn, result.utterances);
   if (writes && !alignments.empty()) write_alignments(alignments, result.utterances);
 
-  if (part.left_out_count > 0)
-    log_warning(part.left_out_count, " utterances without usable sound or labels were left out, ",
+  if (part.unusable_count > 0)
+    log_warning(part.unusable_count, " utterances without usable sound or labels were left out, ",
                 result.score.utterance_count, " are scored");
   const std::string processed = describe_processed_score(result);
-  if (!line.common.json)
+  if (!line.common_options.json)
     print_text(result.score.format_line() + "\n" + (processed.empty() ? "" : processed + "\n"));
   Report report = report_of(result, part);
   report.add("beam", options.beam_size)
       .add("seconds", result.seconds)
-      .add("checkpoint", run.checkpoint.string());
+      .add("checkpoint", run.checkpoint_folder.string());
   if (const int64_t count = line.options.get<int64_t>("confusions"); count > 0) {
     std::vector<Report> rows;
-    for (const auto& [error, times] : result.score.most_frequent_errors(static_cast<size_t>(count)))
+    for (const auto& [error, times] : result.score.find_most_frequent_errors(static_cast<size_t>(count)))
       rows.push_back(Report().add("error", error).add("times", times));
     report.add("confusions", rows);
   }
-  print_report(report, line.common);
+  print_report(report, line.common_options);
   return 0;
 }
 

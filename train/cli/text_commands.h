@@ -9,7 +9,7 @@ namespace tapeformer {
 // parse_sampling() returns the values of these options, and throws ConfigError if options contradict each
 // other.
 std::vector<OptionSpec> make_sampling_options();
-ClassSampling parse_sampling(const CommandLine& line);
+ClassSamplingOptions parse_sampling(const CommandLine& line);
 
 // Returns the options of "generate" for texts.
 std::vector<OptionSpec> make_text_generation_options();

@@ -55,7 +55,7 @@ Config load_config(const std::string& path, const CommonOptions& common) {
 // device.
 const DeviceModel* find_modelled_device(const std::string& device) {
   if constexpr (kHasCuda)
-    if (cuda::emulated() && !choose_device(device).device.is_cpu()) return &device_model("h200");
+    if (cuda::emulated() && !choose_device(device).device.is_cpu()) return &find_device_model("h200");
   return nullptr;
 }
 
@@ -68,7 +68,7 @@ DryRunResult run_counted_dry_run(const Config& config, const TrainerOptions& opt
     return Trainer(config, options).dry_run([&](const std::function<void()>& step) {
       double seconds = 0;
       for (const cuda::WorkRecord& record : counter.work_of(step).records)
-        seconds += seconds_of_work(record, model);
+        seconds += estimate_seconds(record, model);
       return seconds;
     });
   }
@@ -115,14 +115,14 @@ Report report_of(const TrainResult& result, const std::string& run_dir) {
 
 int train(Trainer& trainer, const CommandLine& line) {
   const TrainResult result = trainer.run();
-  print_report(report_of(result, trainer.run_dir().string()), line.common);
+  print_report(report_of(result, trainer.run_dir().string()), line.common_options);
   if (result.is_time_up)
     log_warning("the time limit ended the run before its last step. To continue: tapeformer train ",
                 line.positionals.front(), " --run-dir ", trainer.run_dir().string(),
                 " --resume --set train.time_limit_minutes=0");
   if (result.stop_signal)
     log_info("a signal stopped the run after a checkpoint; to continue, repeat the command with --resume");
-  return result.stop_signal ? kStoppedBySignal : 0;
+  return result.stop_signal ? kSignalStopExitStatus : 0;
 }
 
 }  // namespace
@@ -131,21 +131,21 @@ int run_train(const Arguments& arguments) {
   const auto line = parse_command(train_spec(), arguments);
   if (!line) return 0;
   const Processes& processes = join_processes();
-  const Config config = load_config(line->positionals[0], line->common);
+  const Config config = load_config(line->positionals[0], line->common_options);
   const auto& run_dir = line->options.get<std::string>("run-dir");
   try {
     const TrainerOptions options{.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name
                                                             : std::filesystem::path(run_dir),
-                                 .data_dir = line->common.data_dir,
+                                 .data_dir = line->common_options.data_dir,
                                  .resume = line->options.get<bool>("resume"),
-                                 .quiet = line->common.quiet,
+                                 .quiet = line->common_options.quiet,
                                  .allow_commands = line->options.get<bool>("allow-commands"),
                                  .processes = processes};
-    if (line->options.get<bool>("dry-run")) return dry_run(config, options, line->common);
+    if (line->options.get<bool>("dry-run")) return dry_run(config, options, line->common_options);
     Trainer trainer(config, options);
     return train(trainer, *line);
   } catch (const RunDirectoryError& error) {
-    throw_with_options(error, "--run-dir");
+    throw_with_option_advice(error, "--run-dir");
   }
 }
 

@@ -51,7 +51,7 @@ Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream,
       for (const int64_t label :
            stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)))) {
         const std::string& phone = run.description.phone_table.names()[static_cast<size_t>(label)];
-        const double seconds = static_cast<double>(stream.frames()) * kFrameSeconds;
+        const double seconds = static_cast<double>(stream.frame_count()) * kFrameSeconds;
         result.phones.push_back(phone);
         if (print) {
           char time[32];
@@ -61,7 +61,7 @@ Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream,
           result.partials.push_back(Report().add("seconds", seconds).add("phone", phone));
         }
       }
-  result.frames = stream.frames();
+  result.frames = stream.frame_count();
   return result;
 }
 
@@ -121,17 +121,18 @@ int run_transcribe(const Arguments& arguments) {
     };
     try {
       const auto start = std::chrono::steady_clock::now();
-      if (!line->common.json && streams) print_text(escape_line(path) + "\n");
+      if (!line->common_options.json && streams) print_text(escape_line(path) + "\n");
       const Recognition heard =
           !streams ? transcribe(run, path, beam)
           : path == kStandardInput
               ? transcribe_stream(run, *stream, {run.config, run.description, AudioPipe{.is_raw = raw}},
-                                  !line->common.json)
-              : transcribe_stream(run, *stream, {run.config, run.description, path}, !line->common.json);
+                                  !line->common_options.json)
+              : transcribe_stream(run, *stream, {run.config, run.description, path},
+                                  !line->common_options.json);
       const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       row.add("phones", heard.phones).add("frames", heard.frames).add("seconds", took);
       if (streams) row.add("restarts", stream->restarts()).add("partials", heard.partials);
-      if (!line->common.json) print_text(escape_line(path) + "\t" + join_words(heard.phones) + "\n");
+      if (!line->common_options.json) print_text(escape_line(path) + "\t" + join_words(heard.phones) + "\n");
     } catch (const DataError& error) {
       fail(error.what());
     } catch (const ShapeError& error) {
@@ -139,11 +140,11 @@ int run_transcribe(const Arguments& arguments) {
     }
     rows.push_back(row);
   }
-  if (line->common.json) {
+  if (line->common_options.json) {
     Report report;
     report.add("files", rows);
     if (stream) report.add("state_bytes", stream->state_bytes());
-    print_report(report.add("checkpoint", run.checkpoint.string()), line->common);
+    print_report(report.add("checkpoint", run.checkpoint_folder.string()), line->common_options);
   }
   return failed ? kDataMissingOrCorrupt : 0;
 }

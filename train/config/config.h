@@ -180,7 +180,7 @@ struct Config {
 // A config key whose value contradicts another value.
 struct KeyProblem {
   std::string key;  // for example "model.norm"
-  std::string problem;
+  std::string message;
 };
 
 // Attention kinds and checks of models, which the caller of the config code provides. `list_options` returns

@@ -66,7 +66,7 @@ void add_run(std::vector<SchemaKey>& keys) {
 
 void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue) {
   TableSchema table(keys, "model", &Config::model);
-  table.used_by_benchmarks();
+  table.mark_used_by_benchmarks();
   table.set_scope(make_unrestricted_scope(), KeyRole::model);
   table
       .add("type", &ModelConfig::type,
@@ -89,7 +89,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
   table.add("head_dim", &ModelConfig::head_dim, "dimensions of a head; the width is heads x head_dim")
       .range(1, 4096);
   table.add("feedforward", &ModelConfig::feedforward, "hidden dimensions of the feed-forward block")
-      .range(1, kLargestSize);
+      .range(1, kMaxSize);
   table.set_scope(make_layer_dropout_scope(), KeyRole::training);
   table.add("dropout", &ModelConfig::dropout, "dropout of residual branches and feed-forward").below_one();
   table.set_scope(make_attention_dropout_scope(catalogue), KeyRole::training);
@@ -100,7 +100,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
   table
       .add("value_dim", &ModelConfig::value_dim,
            "dimensions of the value embedding; positions have the rest of the width; 0: half of the width")
-      .range(0, kLargestSize);
+      .range(0, kMaxSize);
   table.set_scope(make_transformer_scope(), KeyRole::model);
   table.add("norm", &ModelConfig::norm, "layer norm after or before each block").one_of({"post", "pre"});
   table.add("activation", &ModelConfig::activation, "activation of the feed-forward block")
@@ -110,7 +110,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
 // Adds the keys of position embeddings and of memory-saving layers.
 void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
-  table.used_by_benchmarks();
+  table.mark_used_by_benchmarks();
   table.set_scope(make_positional_model_scope(), KeyRole::model);
   table
       .add(
@@ -122,9 +122,9 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   table
       .add("axial_shape", &ModelConfig::axial_shape,
            "number of positions per axis, slowest axis first; the product must be at least the length")
-      .range(1, kLargestSize);
+      .range(1, kMaxSize);
   table.add("axial_dims", &ModelConfig::axial_dims, "features per axis; the sum must be the width")
-      .range(1, kLargestSize);
+      .range(1, kMaxSize);
   table.set_scope(make_transformer_scope(), KeyRole::training);
   table.add("recompute", &ModelConfig::recompute, "recompute each layer in the backward pass to save memory");
   table.set_scope(make_transformer_scope(), KeyRole::model);
@@ -133,12 +133,12 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   table
       .add("feedforward_chunks", &ModelConfig::feedforward_chunks,
            "number of chunks of tokens in which the feed-forward block runs")
-      .range(1, kLargestSize);
+      .range(1, kMaxSize);
   table.set_scope(make_autoregressive_model_scope(), KeyRole::model);
   table
       .add("loss_chunks", &ModelConfig::loss_chunks,
            "number of chunks of tokens in which predictor and loss run")
-      .range(1, kLargestSize);
+      .range(1, kMaxSize);
   table.set_scope(make_sequence_model_scope(), KeyRole::model);
   table.add("tied_embeddings", &ModelConfig::tied_embeddings,
             "the predictor uses the weight of the value embedding; needs positions \"axial\", \"rotary\" or "
@@ -156,7 +156,7 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
 
 void add_example_models(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
-  table.used_by_benchmarks();
+  table.mark_used_by_benchmarks();
   table.set_scope(make_set_model_scope(), KeyRole::model);
   table
       .add("decoder_layers", &ModelConfig::decoder_layers,
@@ -180,11 +180,11 @@ void add_initial_weights(std::vector<SchemaKey>& keys) {
 
 void add_speech_model(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
-  table.used_by_benchmarks();
+  table.mark_used_by_benchmarks();
   table.set_scope(make_speech_model_scope(), KeyRole::model);
   table.add("encoder", &ModelConfig::encoder, "kind of the layers").one_of({"transformer", "lstm"});
   table.set_scope(make_lstm_scope(), KeyRole::model);
-  table.add("hidden", &ModelConfig::hidden, "cells of a layer in each direction").range(1, kLargestSize);
+  table.add("hidden", &ModelConfig::hidden, "cells of a layer in each direction").range(1, kMaxSize);
   table.add("bidirectional", &ModelConfig::bidirectional,
             "add an LSTM in the opposite direction to each layer");
   table.set_scope(make_causal_choice_scope(), KeyRole::model);
@@ -198,7 +198,7 @@ void add_speech_model(std::vector<SchemaKey>& keys) {
            "stack: concatenated frames; conv: a convolution over 3 frames for each factor of 2")
       .one_of({"stack", "conv"});
   table.set_scope(combine_scopes(make_speech_model_scope(), make_transformer_scope()), KeyRole::model);
-  table.add("max_frames", &ModelConfig::max_frames, "longest utterance").range(1, kLargestSize);
+  table.add("max_frames", &ModelConfig::max_frames, "longest utterance").range(1, kMaxSize);
   table.set_scope(make_speech_model_scope(), KeyRole::training);
   table.add("ctc_mean", &ModelConfig::ctc_mean, "items over which the loss of a batch is a mean")
       .one_of({"utterance", "label"});
@@ -206,7 +206,7 @@ void add_speech_model(std::vector<SchemaKey>& keys) {
 
 void add_optimizer(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "optimizer", &Config::optimizer);
-  table.used_by_benchmarks();
+  table.mark_used_by_benchmarks();
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("kind", &OptimizerConfig::kind, "optimizer")
       .one_of({"radam", "adam", "adamw", "sgd", "adafactor"});
@@ -287,7 +287,7 @@ void add_train(std::vector<SchemaKey>& keys) {
   table.add("epochs", &TrainConfig::epochs, "length in passes over the training data; excludes steps")
       .range(0, 1e9)
       .may_change_on_resume();
-  table.add("accumulate", &TrainConfig::accumulate, "batches per optimizer step").range(1, kLargestSize);
+  table.add("accumulate", &TrainConfig::accumulate, "batches per optimizer step").range(1, kMaxSize);
   table.add("eval_every", &TrainConfig::eval_every, "steps between evaluations; 0: only at the end")
       .at_least(0)
       .may_change_on_resume();
@@ -315,7 +315,7 @@ void add_train(std::vector<SchemaKey>& keys) {
       .may_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::data);
   table.add("eval_batch_size", &TrainConfig::eval_batch_size, "batch size of evaluations; 0: data.batch_size")
-      .range(0, kLargestSize)
+      .range(0, kMaxSize)
       .may_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table
@@ -359,7 +359,7 @@ std::string describe_unmet_condition(const KeyCondition& condition, const Config
 }
 
 bool uses_attention(const Config& config) {
-  return make_transformer_scope().front().holds(config);
+  return make_transformer_scope().front().is_met(config);
 }
 
 }  // namespace tapeformer

@@ -36,8 +36,8 @@ void add_data_keys(std::vector<SchemaKey>& keys) {
   }));
   table.set_scope(make_unrestricted_scope(), KeyRole::data);
   table.add("batch_size", &DataConfig::batch_size, "sequences per batch, summed over all processes")
-      .range(1, kLargestSize)
-      .used_by_benchmarks();
+      .range(1, kMaxSize)
+      .mark_used_by_benchmarks();
   table.set_scope(make_independent_example_scope(), KeyRole::training);
   table.add("shuffle", &DataConfig::shuffle, "use a new random order in each epoch");
   table.set_scope(make_unrestricted_scope(), KeyRole::data);
@@ -68,12 +68,12 @@ void add_data_keys(std::vector<SchemaKey>& keys) {
   table
       .add("max_length", &DataConfig::max_length,
            "sequence length; listops and sets: largest number of tokens or elements")
-      .range(8, kLargestSize);
+      .range(8, kMaxSize);
   table.set_scope(make_varied_length_scope(), KeyRole::data);
   table
       .add("min_length", &DataConfig::min_length,
            "smallest number of tokens or elements; 0: a quarter of max_length")
-      .range(0, kLargestSize);
+      .range(0, kMaxSize);
   table.set_scope(make_gaussian_mixture_scope(), KeyRole::model);
   table.add("components", &DataConfig::components, "components of a mixture of Gaussians").range(1, 1000);
   table.set_scope(make_listops_scope(), KeyRole::data);
@@ -121,13 +121,13 @@ void add_text_keys(std::vector<SchemaKey>& keys) {
   table.add("vocabulary", &DataConfig::vocabulary, "tokens of a trained SentencePiece model").range(2, 65536);
   table.set_scope(make_text_scope(), KeyRole::model);
   table.add("sequence_length", &DataConfig::sequence_length, "tokens that a window predicts")
-      .range(1, kLargestSize);
+      .range(1, kMaxSize);
   table.set_scope(make_text_scope(), KeyRole::data);
   table
       .add("eval_context", &DataConfig::eval_context,
            "tokens that each window of an evaluation repeats from the previous window and does not score; "
            "0: windows do not overlap")
-      .range(0, kLargestSize);
+      .range(0, kMaxSize);
   table.add("streams", &DataConfig::streams,
             "divide the text into batch_size parts and read a segment of each part per batch, in order");
 }
@@ -200,7 +200,7 @@ void add_speech_feature_keys(std::vector<SchemaKey>& keys) {
       .range(0, 1024);
   table.add("time_masks", &DataConfig::time_masks, "number of time masks").range(0, 100);
   table.add("time_width", &DataConfig::time_width, "largest number of frames in a time mask")
-      .range(0, kLargestSize);
+      .range(0, kMaxSize);
   table.add("time_share", &DataConfig::time_share, "largest share of the utterance in a time mask")
       .range(0, 1);
   table.set_scope(make_speech_data_scope(), KeyRole::data);

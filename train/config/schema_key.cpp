@@ -7,7 +7,7 @@ namespace tapeformer {
 
 const KeyCondition* SchemaKey::find_unmet_condition(const Config& config) const {
   for (const KeyCondition& condition : scope)
-    if (!condition.holds(config)) return &condition;
+    if (!condition.is_met(config)) return &condition;
   return nullptr;
 }
 
@@ -27,7 +27,7 @@ SchemaKey& SchemaKey::may_change_on_resume() {
   return *this;
 }
 
-SchemaKey& SchemaKey::used_by_benchmarks() {
+SchemaKey& SchemaKey::mark_used_by_benchmarks() {
   is_used_by_benchmarks = true;
   return *this;
 }

@@ -14,7 +14,7 @@ namespace tapeformer {
 
 // A config key: its OptionSpec, functions that read and write its member of Config, and the configs and
 // commands that use it. If the value is a list of integers, its OptionValue is a list of doubles, and
-// `integers_only` is true.
+// `requires_integers` is true.
 struct SchemaKey {
   std::string table_name;
   OptionSpec spec;
@@ -24,15 +24,15 @@ struct SchemaKey {
   bool is_changeable_on_resume = false;  // whether a resumed run may change the value
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
-  bool integers_only = false;  // whether the elements of a list must be integers
-  size_t list_length = 0;      // length of a list; 0: any length
-  bool allow_scalar = false;   // whether a single string stands for a list of one string
+  bool requires_integers = false;  // whether the elements of a list must be integers
+  size_t list_length = 0;          // length of a list; 0: any length
+  bool allow_scalar = false;       // whether a single string stands for a list of one string
   // Returns the problem with a value, or "" for a valid value. If the function is empty, all values that
   // match `spec` are valid.
   std::function<std::string(const OptionValue&)> find_error;
 
   std::string name() const { return table_name + "." + spec.name; }
-  ListConstraints list_constraints() const { return {integers_only, list_length, allow_scalar}; }
+  ListConstraints list_constraints() const { return {requires_integers, list_length, allow_scalar}; }
   // Returns the first condition of `scope` that does not hold, or null if all conditions hold and the key has
   // an effect.
   const KeyCondition* find_unmet_condition(const Config& config) const;
@@ -46,7 +46,7 @@ struct SchemaKey {
   SchemaKey& one_of(std::vector<std::string> choices);
   SchemaKey& one_of_integers(std::vector<int64_t> choices);
   SchemaKey& may_change_on_resume();
-  SchemaKey& used_by_benchmarks();
+  SchemaKey& mark_used_by_benchmarks();
 };
 
 }  // namespace tapeformer

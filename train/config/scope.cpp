@@ -25,7 +25,7 @@ std::string join_names(const Names& names) {
 
 // Returns the condition that the data set in the config is one that `filter` selects. If `owner` is empty,
 // error messages list the names of the data sets.
-KeyScope make_dataset_scope(const SetFilter& filter, std::string owner = "") {
+KeyScope make_dataset_scope(const CatalogueFilter& filter, std::string owner = "") {
   if (owner.empty()) {
     const Names names = list_set_names(filter);
     owner = (names.size() > 1 ? "the data sets " : "the data set ") + join_names(names);

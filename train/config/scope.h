@@ -15,7 +15,7 @@ namespace tapeformer {
 struct KeyCondition {
   std::string owner;
   std::string key;
-  std::function<bool(const Config&)> holds;
+  std::function<bool(const Config&)> is_met;
 };
 
 // The conditions under which a key has an effect. All conditions must hold. If the list is empty, the key has

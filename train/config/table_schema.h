@@ -12,10 +12,10 @@
 namespace tapeformer {
 
 // The maximum of each size in a config. Products of sizes up to this maximum do not overflow.
-inline constexpr double kLargestSize = 1 << 20;
+inline constexpr double kMaxSize = 1 << 20;
 
 template <class T>
-OptionValue to_option(const T& value) {
+OptionValue to_option_value(const T& value) {
   if constexpr (std::is_same_v<T, std::vector<int64_t>>)
     return std::vector<double>(value.begin(), value.end());
   else
@@ -23,7 +23,7 @@ OptionValue to_option(const T& value) {
 }
 
 template <class T>
-T from_option(const OptionValue& value) {
+T from_option_value(const OptionValue& value) {
   if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
     const auto& numbers = std::get<std::vector<double>>(value);
     return {numbers.begin(), numbers.end()};
@@ -46,7 +46,7 @@ class TableSchema {
     role_ = role;
   }
   // Declares that benchmarks use the keys that are added afterwards.
-  void used_by_benchmarks() { are_used_by_benchmarks_ = true; }
+  void mark_used_by_benchmarks() { are_used_by_benchmarks_ = true; }
 
   template <class T>
   SchemaKey& add(const char* name, T Section::*member, const std::string& help) {
@@ -56,16 +56,16 @@ class TableSchema {
     key.role = role_;
     key.is_used_by_benchmarks = are_used_by_benchmarks_;
     key.get = [section = section_, member](const Config& config) {
-      return to_option(config.*section.*member);
+      return to_option_value(config.*section.*member);
     };
     key.set = [section = section_, member](Config& config, const OptionValue& value) {
-      config.*section.*member = from_option<T>(value);
+      config.*section.*member = from_option_value<T>(value);
     };
     key.spec.name = name;
     const Config defaults;
     key.spec.default_value = key.get(defaults);
     key.spec.help = help;
-    key.integers_only = std::is_same_v<T, std::vector<int64_t>>;
+    key.requires_integers = std::is_same_v<T, std::vector<int64_t>>;
     keys_.push_back(std::move(key));
     return keys_.back();
   }

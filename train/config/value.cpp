@@ -40,11 +40,11 @@ bool is_in_range(double value, const OptionSpec& spec) {
   return std::isfinite(value) && value >= spec.min && value <= spec.max;
 }
 
-// Returns the number in a raw value, or std::nullopt if the value is not a number. If `integers_only` is
+// Returns the number in a raw value, or std::nullopt if the value is not a number. If `requires_integers` is
 // true, also returns std::nullopt for floating-point numbers.
-std::optional<double> to_number(const RawValue& raw, bool integers_only) {
+std::optional<double> to_number(const RawValue& raw, bool requires_integers) {
   if (auto integer = std::get_if<int64_t>(&raw.value)) return static_cast<double>(*integer);
-  if (auto number = std::get_if<double>(&raw.value); number && !integers_only) return *number;
+  if (auto number = std::get_if<double>(&raw.value); number && !requires_integers) return *number;
   return std::nullopt;
 }
 
@@ -63,7 +63,7 @@ std::optional<OptionValue> convert_list(const std::vector<RawValue>& raw, const 
   for (const auto& element : raw) {
     culprit = element.description + " in the list";
     if (of_numbers) {
-      const auto number = to_number(element, form.integers_only);
+      const auto number = to_number(element, form.requires_integers);
       if (!number || !is_in_range(*number, spec)) return std::nullopt;
       numbers.push_back(*number);
     } else {
@@ -133,7 +133,7 @@ std::string describe_expected(const OptionSpec& spec, const ListConstraints& for
            " or a list of them";
   const std::string list = "a list of " + (form.length ? std::to_string(form.length) + " " : "");
   if (std::holds_alternative<std::vector<double>>(type))
-    return list + (form.integers_only ? "integers" : "numbers") + describe_range(spec);
+    return list + (form.requires_integers ? "integers" : "numbers") + describe_range(spec);
   return list + (spec.choices.empty() ? "strings" : "strings out of " + describe_choices(spec.choices));
 }
 
@@ -146,7 +146,7 @@ std::string format_option_value(const OptionValue& value, const ListConstraints&
   const auto add = [&list](const std::string& text) { list += (list.empty() ? "" : ", ") + text; };
   if (auto numbers = std::get_if<std::vector<double>>(&value)) {
     for (double number : *numbers)
-      add(form.integers_only ? std::to_string(static_cast<int64_t>(number)) : format_float(number));
+      add(form.requires_integers ? std::to_string(static_cast<int64_t>(number)) : format_float(number));
   } else {
     const auto& texts = std::get<std::vector<std::string>>(value);
     if (form.allow_scalar && texts.size() == 1) return quote_toml_string(texts.front());

@@ -19,10 +19,11 @@ struct RawValue {
   std::string description;
 };
 
-// Restrictions of a list. If `integers_only` is true, all elements must be integers. `length` is the required
-// length; 0 allows any length. If `allow_scalar` is true, a single string stands for a list of one string.
+// Restrictions of a list. If `requires_integers` is true, all elements must be integers. `length` is the
+// required length; 0 allows any length. If `allow_scalar` is true, a single string stands for a list of one
+// string.
 struct ListConstraints {
-  bool integers_only = false;
+  bool requires_integers = false;
   size_t length = 0;
   bool allow_scalar = false;
 };

@@ -41,7 +41,7 @@ class Communicator {
   // wait(). Sums of bfloat16 are rounded after each addition. All processes get bitwise equal sums, as MPI
   // requires.
   virtual void start_all_reduce(const Tensor& values) = 0;
-  // Waits for all started reductions. If launches_on_device() is true, does not block for reductions of
+  // Waits for all started reductions. If is_stream_ordered() is true, does not block for reductions of
   // tensors on the device. Instead, later launches on the device wait for these reductions.
   virtual void wait() = 0;
   // Replaces each element of `values` with its sum over all processes.
@@ -53,7 +53,7 @@ class Communicator {
   virtual void broadcast(const Tensor& values) = 0;
   // Returns whether reductions of tensors on a CUDA device run in stream order, so that wait() does not block
   // for them.
-  virtual bool launches_on_device() const { return false; }
+  virtual bool is_stream_ordered() const { return false; }
   // Blocks until all processes have called barrier().
   virtual void barrier() = 0;
 

@@ -102,7 +102,7 @@ void GradientReducer::finish_step(const std::vector<Tensor>& additional) {
   for (const Slot& slot : slots_) set_gradient(slot.parameter, slot.has_gradient ? slot.sum : Tensor{});
 }
 
-int64_t GradientReducer::bytes_per_step() const {
+int64_t GradientReducer::count_bytes_per_step() const {
   int64_t bytes = 0;
   for (const Bucket& bucket : buckets_) bytes += bucket.send_buffer.bytes();
   return bytes;

@@ -39,7 +39,7 @@ class GradientReducer {
   void finish_step(const std::vector<Tensor>& additional = {});
 
   // Returns the number of bytes that this process contributes to the reductions of a step.
-  int64_t bytes_per_step() const;
+  int64_t count_bytes_per_step() const;
   int64_t bucket_count() const { return static_cast<int64_t>(buckets_.size()); }
 
  private:

@@ -35,8 +35,10 @@ ncclDataType_t nccl_type(DType dtype) {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::shared_ptr<Communicator> hosts, Device device)
-      : Communicator(hosts->rank(), hosts->size()), hosts_(std::move(hosts)), device_(device) {
+  NcclCommunicator(std::shared_ptr<Communicator> host_communicator, Device device)
+      : Communicator(host_communicator->rank(), host_communicator->size()),
+        hosts_(std::move(host_communicator)),
+        device_(device) {
     const Tensor bytes = Tensor::zeros({sizeof(ncclUniqueId)}, DType::uint8);
     ncclUniqueId id;
     if (is_first()) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -82,7 +84,7 @@ class NcclCommunicator final : public Communicator {
     });
     wait();
   }
-  bool launches_on_device() const override { return true; }
+  bool is_stream_ordered() const override { return true; }
   void barrier() override { hosts_->barrier(); }
 
  private:
@@ -107,8 +109,9 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicator> hosts, Device device) {
-  return std::make_shared<NcclCommunicator>(std::move(hosts), device);
+std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicator> host_communicator,
+                                                     Device device) {
+  return std::make_shared<NcclCommunicator>(std::move(host_communicator), device);
 }
 
 }  // namespace tapeformer

@@ -10,9 +10,10 @@
 namespace tapeformer {
 
 // Returns a communicator that reduces tensors on `device` with NCCL in a separate CUDA stream, so that a
-// reduction overlaps with later launches. CUDA graphs can capture the reductions. `hosts` is the communicator
-// for tensors in host memory; it also sends the NCCL identifier to all processes. Throws DeviceError if NCCL
-// cannot use the device.
-std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicator> hosts, Device device);
+// reduction overlaps with later launches. CUDA graphs can capture the reductions. `host_communicator` is the
+// communicator for tensors in host memory; it also sends the NCCL identifier to all processes. Throws
+// DeviceError if NCCL cannot use the device.
+std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicator> host_communicator,
+                                                     Device device);
 
 }  // namespace tapeformer

@@ -109,7 +109,7 @@ Processes start_processes(const LaunchInfo& launch) {
     processes.locations.push_back(parse_location(text));
   mpi_communicator->set_wait_check(Watch(processes.locations, rank));
   processes.local_rank = compute_local_rank(processes.locations, rank);
-  processes.processor_share = processor_share(processes.locations, rank);
+  processes.processor_share = compute_processor_share(processes.locations, rank);
   return processes;
 }
 #else
@@ -135,7 +135,7 @@ bool is_running(int64_t pid) {
   return name_end == std::string::npos || name_end + 2 >= stat.size() || stat[name_end + 2] != 'Z';
 }
 
-int processor_share(const std::vector<ProcessLocation>& locations, int rank) {
+int compute_processor_share(const std::vector<ProcessLocation>& locations, int rank) {
   const ProcessLocation& own = locations.at(static_cast<size_t>(rank));
   double share = 0;
   for (const int processor : own.processors) {
@@ -165,7 +165,7 @@ std::string get_join_error() {
   return join_failure ? *join_failure : "";
 }
 
-int process_rank() {
+int get_process_rank() {
   return this_run && this_run->communicator ? this_run->communicator->rank() : 0;
 }
 

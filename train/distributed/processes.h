@@ -21,7 +21,7 @@ struct Processes {
   std::shared_ptr<Communicator> communicator = get_single_process_communicator();
   std::vector<ProcessLocation> locations;  // locations of all processes, by rank; empty for one process
   int local_rank = 0;                      // number of processes with a lower rank on the same host
-  int processor_share = 0;                 // result of processor_share(); 0: all processors
+  int processor_share = 0;                 // result of compute_processor_share(); 0: all processors
 };
 
 // Joins the processes that mpirun or srun started together with this process. If the process was started
@@ -34,7 +34,7 @@ const Processes& join_processes();
 std::string get_join_error();
 
 // Returns the rank of this process, or 0 before the first call of join_processes().
-int process_rank();
+int get_process_rank();
 
 // Returns the communicator for tensors on `device` and in host memory. If `device` is a CUDA device and this
 // build has NCCL, the communicator uses NCCL for tensors on the device. Otherwise, it uses MPI for all
@@ -56,7 +56,7 @@ void require_single_process(const std::string& command);
 // Returns the number of threads that a process can run without oversubscription. The number is the share of
 // the process in the processors of the host, rounded down, but at least 1. A processor that n processes may
 // use adds 1 / n to the share of each of these processes.
-int processor_share(const std::vector<ProcessLocation>& locations, int rank);
+int compute_processor_share(const std::vector<ProcessLocation>& locations, int rank);
 
 // Returns whether the process with this PID is running on this host. A zombie process is not running.
 bool is_running(int64_t pid);

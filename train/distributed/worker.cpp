@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kCheckInterval{200};
 Worker::Worker() : queue_(std::make_shared<Queue>()), thread_([queue = queue_] { run(queue); }) {}
 
 Worker::~Worker() {
-  if (abandoned_) {
+  if (is_abandoned_) {
     thread_.detach();
     return;
   }
@@ -41,7 +41,7 @@ void Worker::wait(const std::function<void()>& check) {
     try {
       check();
     } catch (...) {
-      abandoned_ = true;
+      is_abandoned_ = true;
       throw;
     }
   }

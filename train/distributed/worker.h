@@ -42,7 +42,7 @@ class Worker {
 
   std::shared_ptr<Queue> queue_;
   std::thread thread_;
-  bool abandoned_ = false;
+  bool is_abandoned_ = false;
 };
 
 }  // namespace tapeformer

@@ -26,25 +26,25 @@ fs::path find_checkpoint_folder(const RunChoice& choice) {
   if (!fs::exists(path, ignored))
     throw CheckpointError(choice.path + ": no such run directory or checkpoint");
   if (path.filename() == kCheckpointFolderName) path = path.parent_path();
-  if (choice.checkpoint == "latest") return find_checkpoint(path.string(), false);
+  if (choice.checkpoint_name == "latest") return find_checkpoint(path.string(), false);
   if (fs::exists(path / "model.safetensors", ignored))
-    throw ConfigError(choice.path + ": expected a run directory with the checkpoint \"" + choice.checkpoint +
-                      "\", found a checkpoint folder");
+    throw ConfigError(choice.path + ": expected a run directory with the checkpoint \"" +
+                      choice.checkpoint_name + "\", found a checkpoint folder");
   if (const auto linked =
-          choice.checkpoint == "best" ? resolve_checkpoint_link(path.string(), "best") : std::nullopt)
+          choice.checkpoint_name == "best" ? resolve_checkpoint_link(path.string(), "best") : std::nullopt)
     return *linked;
-  const fs::path named = path / kCheckpointFolderName / choice.checkpoint;
-  if (choice.checkpoint != "best" && choice.checkpoint.find('/') == std::string::npos &&
+  const fs::path named = path / kCheckpointFolderName / choice.checkpoint_name;
+  if (choice.checkpoint_name != "best" && choice.checkpoint_name.find('/') == std::string::npos &&
       fs::exists(named / "model.safetensors", ignored))
     return fs::canonical(named);
-  throw CheckpointError(path.string() + ": no checkpoint \"" + choice.checkpoint + "\"; the steps are " +
+  throw CheckpointError(path.string() + ": no checkpoint \"" + choice.checkpoint_name + "\"; the steps are " +
                         describe_steps(path.string()));
 }
 
 // Reads the config of the checkpoint, with and without the settings in `choice.set_options`. Throws
 // CheckpointError if the config is invalid, and ConfigError if the settings are invalid.
 void read_configs(const RunChoice& choice, FoundRun& found) {
-  const Checkpoint checkpoint(found.checkpoint.string());
+  const Checkpoint checkpoint(found.checkpoint_folder.string());
   checkpoint.check_config();
   const std::string path = checkpoint.config_path();
   ConfigLoadOptions options{.unused_keys = UnusedKeyPolicy::ignore_in_file, .purpose = choice.purpose};
@@ -87,7 +87,7 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
   // A model with at most kAllowedElements more parameters than the checkpoint is still made, so that
   // load_model() can report the tensors that differ.
   constexpr int64_t kAllowedElements = int64_t{1} << 24;
-  const Checkpoint checkpoint(run.checkpoint.string());
+  const Checkpoint checkpoint(run.checkpoint_folder.string());
   check_model_sizes(checkpoint, list_sized_tensors(options));
   int64_t elements = 0;
   const SafetensorsFile file = checkpoint.open_model_file();
@@ -103,11 +103,12 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
   set_precision(run.config.run, device);
   // Files of training and inference differ, so that inference does not replace the choices of a training in
   // progress.
-  if (const fs::path folder = find_run_folder(run.checkpoint); !folder.empty())
-    run.timed_products = time_products(run.config.run, device, folder, "inference-product-algorithms.txt",
-                                       join_processes().communicator->rank());
+  if (const fs::path folder = find_run_folder(run.checkpoint_folder); !folder.empty())
+    run.timed_products =
+        start_product_timing(run.config.run, device, folder, "inference-product-algorithms.txt",
+                             join_processes().communicator->rank());
   checkpoint.load_model(run.model->saved_tensors());
-  check_finite(run.model->saved_tensors(), run.checkpoint.string());
+  check_finite(run.model->saved_tensors(), run.checkpoint_folder.string());
 }
 
 }  // namespace
@@ -120,25 +121,25 @@ fs::path LoadedRun::samples_folder() const {
 FoundRun find_run(const RunChoice& choice) {
   FoundRun found;
   found.device = choice.device;
-  found.checkpoint = find_checkpoint_folder(choice);
+  found.checkpoint_folder = find_checkpoint_folder(choice);
   read_configs(choice, found);
   return found;
 }
 
 LoadedRun load_run(const FoundRun& found) {
   if (found.is_speech())
-    throw ConfigError(found.checkpoint.string() +
+    throw ConfigError(found.checkpoint_folder.string() +
                       ": expected a model of images or sequences, found a speech "
                       "model, which \"eval\" and \"transcribe\" take");
   if (predicts_one_result_per_example(found.config))
     throw ConfigError(concat_text(
-        found.checkpoint.string(), ": expected a model of images or sequences, found a ",
+        found.checkpoint_folder.string(), ": expected a model of images or sequences, found a ",
         found.config.model.type == "set" ? "model of sets" : "classifier", ", which \"eval\" takes"));
   return load_fitting(found, [&](const Config& config) {
     LoadedRun run;
     run.config = config;
-    run.checkpoint = found.checkpoint;
-    const Checkpoint checkpoint(run.checkpoint.string());
+    run.checkpoint_folder = found.checkpoint_folder;
+    const Checkpoint checkpoint(run.checkpoint_folder.string());
     const TrainingState state = checkpoint.read_state();
     run.step = state.step;
     if (is_text_dataset(config)) run.tokenizer = parse_tokenizer(state.task_json, checkpoint.state_path());
@@ -155,13 +156,13 @@ LoadedRun load_run(const RunChoice& choice) {
 
 LoadedExampleRun load_example_run(const FoundRun& found) {
   if (!predicts_one_result_per_example(found.config))
-    throw ConfigError(found.checkpoint.string() +
+    throw ConfigError(found.checkpoint_folder.string() +
                       ": expected a classifier or a model of sets, found a model of type \"" +
                       found.config.model.type + "\"");
   return load_fitting(found, [&](const Config& config) {
     LoadedExampleRun run;
     run.config = config;
-    run.checkpoint = found.checkpoint;
+    run.checkpoint_folder = found.checkpoint_folder;
     const DatasetInfo data = describe_data(config);
     const auto make = [&] { return make_example_model(config, data, found.device); };
     if (config.model.type == "set")
@@ -174,13 +175,13 @@ LoadedExampleRun load_example_run(const FoundRun& found) {
 
 LoadedSpeechRun load_speech_run(const FoundRun& found) {
   if (!found.is_speech())
-    throw ConfigError(found.checkpoint.string() + ": expected a speech model, found a model of " +
+    throw ConfigError(found.checkpoint_folder.string() + ": expected a speech model, found a model of " +
                       found.config.data.dataset);
   return load_fitting(found, [&](const Config& config) {
     LoadedSpeechRun run;
     run.config = config;
-    run.checkpoint = found.checkpoint;
-    const Checkpoint checkpoint(run.checkpoint.string());
+    run.checkpoint_folder = found.checkpoint_folder;
+    const Checkpoint checkpoint(run.checkpoint_folder.string());
     run.description = parse_speech_description(checkpoint.read_state().task_json, checkpoint.state_path());
     load_weights(run, found.device, make_speech_model_options(config, run.description),
                  [&] { return make_speech_model(config, run.description, found.device); });

@@ -20,16 +20,16 @@ class TimedProducts;
 }
 
 struct RunChoice {
-  std::string path;                      // a run directory, its checkpoints folder, or a checkpoint folder
-  std::string checkpoint = "latest";     // checkpoint of a run directory: "latest", "best" or "step-…"
-  std::vector<std::string> set_options;  // "table.key=value"; overrides the config of the run
-  Device device = kCpu;                  // device of the model
+  std::string path;                        // a run directory, its checkpoints folder, or a checkpoint folder
+  std::string checkpoint_name = "latest";  // checkpoint of a run directory: "latest", "best" or "step-…"
+  std::vector<std::string> set_options;    // "table.key=value"; overrides the config of the run
+  Device device = kCpu;                    // device of the model
   ConfigPurpose purpose = ConfigPurpose::evaluation;
 };
 
 // The folder and the config of a checkpoint whose weights are not loaded yet.
 struct FoundRun {
-  std::filesystem::path checkpoint;
+  std::filesystem::path checkpoint_folder;
   Config config;           // config of the training run, changed by RunChoice::set_options
   Config training_config;  // config of the training run
   Device device = kCpu;
@@ -44,8 +44,8 @@ struct LoadedRun {
   DatasetInfo dataset_info;                    // sizes of the training data
   std::shared_ptr<const Tokenizer> tokenizer;  // tokenizer of a language model; null for other models
   std::unique_ptr<AutoregressiveModel> model;
-  std::filesystem::path checkpoint;  // checkpoint folder
-  int64_t step = 0;                  // training step of the checkpoint
+  std::filesystem::path checkpoint_folder;  // checkpoint folder
+  int64_t step = 0;                         // training step of the checkpoint
 
   bool generates_images() const { return dataset_info.channels > 0; }
   // Returns the folder of pictures in the run directory, or "" for a checkpoint outside of a run directory.
@@ -57,7 +57,7 @@ struct LoadedExampleRun {
   std::shared_ptr<cuda::TimedProducts> timed_products;
   Config config;
   std::unique_ptr<ExampleModel> model;
-  std::filesystem::path checkpoint;
+  std::filesystem::path checkpoint_folder;
 };
 
 struct LoadedSpeechRun {
@@ -66,7 +66,7 @@ struct LoadedSpeechRun {
   Config config;
   SpeechDescription description;  // metadata of the training data
   std::unique_ptr<SpeechModel> model;
-  std::filesystem::path checkpoint;
+  std::filesystem::path checkpoint_folder;
 };
 
 // find_run() finds a checkpoint, and the next four functions load it. load_speech_run() loads speech models,

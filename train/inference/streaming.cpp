@@ -16,15 +16,15 @@ constexpr double kFramesPerSecond = 100;
 void check_model(const LoadedSpeechRun& run) {
   const ModelConfig& model = run.config.model;
   if (model.encoder == "lstm")
-    throw ConfigError(run.checkpoint.string() + ": streaming needs a Transformer, found " +
+    throw ConfigError(run.checkpoint_folder.string() + ": streaming needs a Transformer, found " +
                       (model.bidirectional ? "a bidirectional LSTM, which depends on later frames"
                                            : "an LSTM, which has no form for single frames"));
   if (!model.causal)
-    throw ConfigError(run.checkpoint.string() +
+    throw ConfigError(run.checkpoint_folder.string() +
                       ": the model depends on later frames; streaming needs model.causal = true in training");
   const std::string text =
-      unsupported_text(run.model->options().encoder.attention, "recurrent form, which streaming needs",
-                       &AttentionCapabilities::recurrent);
+      describe_unsupported(run.model->options().encoder.attention, "recurrent form, which streaming needs",
+                           &AttentionCapabilities::recurrent);
   if (!text.empty()) throw ConfigError(text);
 }
 
@@ -32,12 +32,12 @@ int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
   if (seconds == 0) return 0;
   if (seconds == kTrainedWindow) {
     const int64_t longest = run.description.max_frame_count;
-    return std::max(longest > 0 ? longest : run.config.model.max_frames, StreamDecoder::kMinWindow);
+    return std::max(longest > 0 ? longest : run.config.model.max_frames, StreamDecoder::kMinWindowFrames);
   }
   const auto frames = static_cast<int64_t>(std::llround(seconds * kFramesPerSecond));
-  if (frames < StreamDecoder::kMinWindow)
+  if (frames < StreamDecoder::kMinWindowFrames)
     throw ConfigError(concat_text("window ", seconds, ": expected -1, 0 or at least ",
-                                  StreamDecoder::kMinWindow / kFramesPerSecond, " seconds"));
+                                  StreamDecoder::kMinWindowFrames / kFramesPerSecond, " seconds"));
   return frames;
 }
 
@@ -45,14 +45,14 @@ int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
 // decoder finds pauses. Uses the statistics of the training set.
 void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
   const auto dims = static_cast<size_t>(run.description.feature_dim / (run.config.data.deltas + 1));
-  options.scale.assign(dims, 1);
-  options.offset.assign(dims, 0);
+  options.feature_scales.assign(dims, 1);
+  options.feature_offsets.assign(dims, 0);
   if (!run.description.global_statistics) return;
   const FeatureStatistics& all = *run.description.global_statistics;
   for (size_t i = 0; i < std::min(dims, all.sums.size()); ++i) {
     const double mean = all.sums[i] / all.frames, variance = all.squares[i] / all.frames - mean * mean;
-    options.offset[i] = mean;
-    if (run.config.data.cmvn_variance) options.scale[i] = std::sqrt(std::max(variance, 0.0));
+    options.feature_offsets[i] = mean;
+    if (run.config.data.cmvn_variance) options.feature_scales[i] = std::sqrt(std::max(variance, 0.0));
   }
 }
 
@@ -75,10 +75,10 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
         "data.cmvn = \"", run.config.data.cmvn,
         "\" normalizes over the whole recording, which is read first; with \"global\" or \"none\", a model "
         "needs no later frames");
-  StreamDecoderOptions options{.window = compute_window_frames(run, window_seconds)};
+  StreamDecoderOptions options{.window_frames = compute_window_frames(run, window_seconds)};
   // The decoder finds pauses by the energies of filterbank features. Features that are read from files are
   // not filterbank energies, so restarts at pauses are disabled.
-  if (require_catalogue_entry(run.config.data.dataset).sample_rate == 0) options.pause = 0;
+  if (require_catalogue_entry(run.config.data.dataset).sample_rate == 0) options.min_pause_frames = 0;
   set_scale(run, options);
   return call_with_config_keys([&] { return std::make_unique<StreamDecoder>(*run.model, options); });
 }

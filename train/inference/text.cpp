@@ -34,7 +34,7 @@ std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::s
 void check_carried(const AutoregressiveModel& model, int64_t tokens) {
   const auto& attention = model.options().encoder.attention;
   if (const std::string reason =
-          unsupported_text(attention, "recurrent form", &AttentionCapabilities::recurrent);
+          describe_unsupported(attention, "recurrent form", &AttentionCapabilities::recurrent);
       !reason.empty())
     throw ConfigError("--context carried: " + reason);
   if (!supports(attention, &AttentionCapabilities::has_constant_state))
@@ -96,7 +96,7 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
     const auto best = argmax(logits).to_vector(), expected = tokens.to_vector();
     for (size_t i = 0; i < best.size(); ++i) correct += best[i] == expected[i];
     for (const double token : expected)
-      result.text_score->add_token(dataset.tokenizer()->text_of(static_cast<int64_t>(token)));
+      result.text_score->add_token(dataset.tokenizer()->get_token_text(static_cast<int64_t>(token)));
   }
   const auto predictions = static_cast<double>(result.text_score->token_count);
   result.nats_per_dim = result.text_score->nats / predictions;

@@ -74,9 +74,9 @@ void log_processes(const Processes& processes) {
 }
 
 SharedSettings list_program_settings() {
-  const BuildInfo build = build_info();
+  const BuildInfo build = get_build_info();
   return {{"version of the program",
-           concat_text(build.version, ", commit ", source_commit(), ", ", build.build_type)}};
+           concat_text(build.version, ", commit ", get_source_commit(), ", ", build.build_type)}};
 }
 
 SharedSettings list_shared_settings(const Config& config) {

@@ -43,8 +43,8 @@ class RunLog {
   // file.
   void try_to_write_events(const std::function<void()>& write);
 
-  std::optional<MetricsWriter> metrics_;
-  std::unique_ptr<EventWriter> events_;  // null without TensorBoard
+  std::optional<MetricsWriter> metrics_writer_;
+  std::unique_ptr<EventWriter> event_writer_;  // null without TensorBoard
   Progress progress_;
 };
 

@@ -10,8 +10,8 @@ constexpr size_t kMaxGraphs = 4;  // maximum number of graphs, each of which hol
 
 }  // namespace
 
-StepGraphs::StepGraphs(Device device, int64_t draws_per_step)
-    : device_(device), draws_per_step_(draws_per_step) {}
+StepGraphs::StepGraphs(Device device, int64_t micro_batch_count)
+    : device_(device), micro_batch_count_(micro_batch_count) {}
 StepGraphs::~StepGraphs() = default;
 
 void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step) {
@@ -20,7 +20,7 @@ void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOut
     entry.captured_step = step;
     try {
       entry.graph =
-          std::make_shared<cuda::Graph>(device_, draws_per_step_, [&] { entry.outputs = launch_step(); });
+          std::make_shared<cuda::Graph>(device_, micro_batch_count_, [&] { entry.outputs = launch_step(); });
     } catch (const GraphError& error) {
       throw DeviceError(std::string(error.what()) + "; set run.cuda_graphs = false");
     }
@@ -37,7 +37,7 @@ StepOutputs StepGraphs::run(const StepLayout& layout, int64_t step,
     return launch_step();
   }
   if (!entry.graph) capture(entry, step, launch_step);
-  if constexpr (kHasCuda) entry.graph->launch((step - entry.captured_step) * draws_per_step_);
+  if constexpr (kHasCuda) entry.graph->launch((step - entry.captured_step) * micro_batch_count_);
   ++replayed_step_count_;
   return entry.outputs;
 }

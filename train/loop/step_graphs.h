@@ -35,9 +35,9 @@ struct StepOutputs {
 
 class StepGraphs {
  public:
-  // `draws_per_step` is the number by which a training step advances the step number of the random streams.
-  // It is the number of micro-batches in a training step.
-  StepGraphs(Device device, int64_t draws_per_step);
+  // `micro_batch_count` is the number by which a training step advances the step number of the random
+  // streams. It is the number of micro-batches in a training step.
+  StepGraphs(Device device, int64_t micro_batch_count);
   ~StepGraphs();
 
   // Runs step number `step`. `launch_step` launches the step. For the first step of a layout, calls
@@ -60,7 +60,7 @@ class StepGraphs {
   void capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step);
 
   Device device_;
-  int64_t draws_per_step_;
+  int64_t micro_batch_count_;
   std::map<StepLayout, Entry> entries_;
   int64_t captured_step_count_ = 0, replayed_step_count_ = 0;
 };

@@ -23,16 +23,16 @@ StepRunner::StepRunner(const Config& config, Device device, const RunState& stat
     reducer_ = std::make_unique<GradientReducer>(
         processes_, strip_names(task_.model().parameters()),
         ReducerOptions{.use_bfloat16 = config_.train.reduce_dtype == "bfloat16"});
-  const bool captures = config_.run.cuda_graphs && (!several || processes_.launches_on_device());
+  const bool captures = config_.run.cuda_graphs && (!several || processes_.is_stream_ordered());
   if (!device_.is_cpu() && captures)
     graphs_ = std::make_unique<StepGraphs>(device_, config_.train.accumulate);
 }
 
 void StepRunner::prepare_batches() {
-  if (batches_prepared_) return;
+  if (are_batches_prepared_) return;
   const int64_t micro_steps = config_.train.accumulate;
   task_.prepare_batches(state_.step * micro_steps, state_.total_steps * micro_steps);
-  batches_prepared_ = true;
+  are_batches_prepared_ = true;
 }
 
 // Fetches the micro-batches of the step and returns their layout. Returns std::nullopt if the step cannot be
@@ -61,7 +61,7 @@ void StepRunner::compute_loss_weights() {
   for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
     const BatchSlice slice = task_.slice(micro_batch);
     loss_weights_.push_back(slice.loss_divisor);
-    total += slice.batch_loss_count;
+    total += slice.batch_loss_divisor;
   }
   for (double& weight : loss_weights_) weight = total > 0 ? weight / total : 0;
   if (!device_loss_weights_.defined())
@@ -158,7 +158,7 @@ StepResult StepRunner::run(const StopRequest& stop) {
   for (const Tensor& loss : outputs.losses) pending.losses.emplace_back(loss);
   for (const Tensor& term : outputs.terms)
     pending.terms.push_back(term.defined() ? std::optional<Readback>(term) : std::nullopt);
-  pending_.push_back(std::move(pending));
+  pending_steps_.push_back(std::move(pending));
   // The losses of the previous step are read after the launch of this step, so the device stays busy. If a
   // loss is not finite, at most one further step has changed the weights. No checkpoint is written before all
   // losses are read.
@@ -167,9 +167,9 @@ StepResult StepRunner::run(const StopRequest& stop) {
 }
 
 void StepRunner::read_losses(int64_t end_step) {
-  while (!pending_.empty() && pending_.front().step < end_step) {
-    const PendingStep pending = std::move(pending_.front());
-    pending_.pop_front();
+  while (!pending_steps_.empty() && pending_steps_.front().step < end_step) {
+    const PendingStep pending = std::move(pending_steps_.front());
+    pending_steps_.pop_front();
     read_pending_step(pending);
   }
 }
@@ -183,7 +183,7 @@ void StepRunner::read_pending_step(const PendingStep& pending) {
     status.emplace(processes_, losses, terms, pending.loss_weights, pending.token_count, pending.stop);
     processes_.all_reduce(status->status_matrix());
   }
-  if (const auto bad = status->non_finite_loss()) {
+  if (const auto bad = status->find_non_finite_loss()) {
     std::string examples = task_.describe_examples(pending.step * config_.train.accumulate + bad->batch);
     if (reducer_) examples += concat_text(" (process ", bad->process, ")");
     check_loss(bad->loss, pending.step, examples, state_);

@@ -40,7 +40,7 @@ class StepRunner {
   // not finite.
   void read_losses(int64_t end_step);
   // Discards the losses that were not read, for example because the work of the steps was skipped.
-  void discard_losses() { pending_.clear(); }
+  void discard_losses() { pending_steps_.clear(); }
   // Returns the loss of the last step whose losses were read.
   std::optional<double> last_loss() const { return last_loss_; }
   // Returns the sum of the terms that layers added to the loss of the same step, or std::nullopt without such
@@ -88,13 +88,13 @@ class StepRunner {
   Communicator& processes_;
   std::unique_ptr<GradientReducer> reducer_;  // null in a run with one process
   std::unique_ptr<StepGraphs> graphs_;
-  bool batches_prepared_ = false;
+  bool are_batches_prepared_ = false;
   std::vector<double> loss_weights_;  // PendingStep::loss_weights of the current step
   // Copy of loss_weights_ on the device. Undefined if there is one micro-batch per step and one process.
   Tensor device_loss_weights_;
   StopRequest stop_;                  // request of this process in the current step
   std::optional<StepStatus> status_;  // status of the current step, if it is exchanged during backward()
-  std::deque<PendingStep> pending_;
+  std::deque<PendingStep> pending_steps_;
   std::optional<double> last_loss_, last_loss_terms_;
   int64_t token_count_ = 0;
   StopRequest agreed_stop_;

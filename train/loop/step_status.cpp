@@ -45,7 +45,7 @@ StopRequest StepStatus::stop() const {
           .is_time_up = element(kTimeIsUp, 0) != 0};
 }
 
-std::optional<StepStatus::NonFiniteLoss> StepStatus::non_finite_loss() const {
+std::optional<StepStatus::NonFiniteLoss> StepStatus::find_non_finite_loss() const {
   for (int process = 0; process < status_matrix_.size(1); ++process)
     if (const double batch = element(kNonFiniteBatch, process); batch > 0)
       return NonFiniteLoss{process, static_cast<int64_t>(batch) - 1, element(kLoss, process)};

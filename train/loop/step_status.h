@@ -46,7 +46,7 @@ class StepStatus {
   };
   // Returns the first process with a loss that is not finite, the number of the first micro-batch of this
   // process with such a loss, and the weighted sum of the losses of this process.
-  std::optional<NonFiniteLoss> non_finite_loss() const;
+  std::optional<NonFiniteLoss> find_non_finite_loss() const;
 
  private:
   enum Row { kLoss, kTerms, kNonFiniteBatch, kTokens, kSignal, kTimeIsUp, kRowCount };

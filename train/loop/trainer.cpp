@@ -49,19 +49,19 @@ Trainer::Trainer(Config config, TrainerOptions options)
   log_processes(options_.processes);
   processes_ = make_communicator(options_.processes, device_);
   task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *processes_);
-  if (hosts.size() > 1) require_same_settings(hosts, {{"data", task_->data_digest()}});
+  if (hosts.size() > 1) require_same_settings(hosts, {{"data", task_->compute_data_digest()}});
   run_on_first_process(hosts, [&] {
     const bool resumes = options_.resume && !list_checkpoint_steps(options_.run_dir.string()).empty();
     if (!config_.model.init.empty() && !resumes) load_initial_weights(config_.model.init, task_->model());
     return true;
   });
   state_.total_steps = count_total_steps(config_, *task_);
-  description_ = make_checked_description(*task_);
+  task_description_ = make_checked_description(*task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, state_.total_steps);
-  steps_ =
+  step_runner_ =
       std::make_unique<StepRunner>(config_, device_, state_, *task_, *optimizer_, *schedule_, *processes_);
-  checkpoints_ = std::make_unique<CheckpointWriter>(options_.run_dir, config_, *task_, *optimizer_);
+  checkpoint_writer_ = std::make_unique<CheckpointWriter>(options_.run_dir, config_, *task_, *optimizer_);
 }
 
 Trainer::~Trainer() = default;
@@ -71,7 +71,7 @@ void Trainer::restore(const TrainingState& state) {
   state_.evaluated_step = state.evaluated_step;
   if (state.best_loss) state_.best_loss = *state.best_loss;
   state_.seconds = state.seconds;
-  epoch_.restore(state.epoch_times.value_or(TrainingState::EpochTimes{}));
+  epoch_clock_.restore(state.epoch_times.value_or(TrainingState::EpochTimes{}));
   schedule_->state = state.schedule_state;
 }
 
@@ -81,9 +81,9 @@ TrainingState Trainer::state() const {
                       .optimizer_steps = optimizer_->step_count(),
                       .seconds = state_.seconds,
                       .schedule_state = schedule_->state,
-                      .task_json = description_};
+                      .task_json = task_description_};
   if (std::isfinite(state_.best_loss)) state.best_loss = state_.best_loss;
-  if (task_->reports_epochs()) state.epoch_times = epoch_.state();
+  if (task_->reports_epochs()) state.epoch_times = epoch_clock_.state();
   return state;
 }
 
@@ -95,62 +95,63 @@ bool Trainer::is_epoch_due(int64_t every) const {
 }
 
 CheckpointWriter::WarningFunction Trainer::make_warning_function() {
-  return [this](const std::string& text) { log_->warn(text); };
+  return [this](const std::string& text) { run_log_->warn(text); };
 }
 
 void Trainer::report(const StepResult& step) {
   const bool last = state_.step == state_.total_steps, logged = is_due(config_.train.log_every) || last;
-  if (logged || device_.is_cpu() || !steps_->last_loss()) steps_->read_losses(state_.step);
-  const double loss = *steps_->last_loss();
-  interval_tokens_ += steps_->take_token_count();
-  const double speed = interval_seconds_ > 0 ? static_cast<double>(interval_tokens_) / interval_seconds_ : 0;
+  if (logged || device_.is_cpu() || !step_runner_->last_loss()) step_runner_->read_losses(state_.step);
+  const double loss = *step_runner_->last_loss();
+  interval_token_count_ += step_runner_->take_token_count();
+  const double speed =
+      interval_seconds_ > 0 ? static_cast<double>(interval_token_count_) / interval_seconds_ : 0;
   ProgressSample sample{.step = state_.step,
                         .loss = loss,
                         .bits_per_dim = task_->compute_shown_bits_per_dim(loss),
                         .tokens_per_second = speed,
-                        .memory_bytes = device_allocator(device_).stats().peak,
+                        .memory_bytes = device_allocator(device_).stats().peak_bytes,
                         .epoch = task_->count_complete_epochs(state_.step * config_.train.accumulate - 1) + 1,
                         .lr = step.lr};
-  if (time_limit() > 0) sample.seconds_left = std::max(time_limit() - state_.seconds, 0.0);
-  log_->show_progress(sample);
+  if (time_limit_seconds() > 0) sample.seconds_left = std::max(time_limit_seconds() - state_.seconds, 0.0);
+  run_log_->show_progress(sample);
   if (!logged) return;
   check_weights(task_->model().parameters(), state_);
   MetricRecord record{{"step", state_.step}, {"split", "train"}, {"loss_nats", loss}};
   task_->add_metrics(loss, record);
-  if (const auto terms = steps_->last_loss_terms()) record.emplace_back("auxiliary_loss", *terms);
+  if (const auto terms = step_runner_->last_loss_terms()) record.emplace_back("auxiliary_loss", *terms);
   const MetricRecord rest{{"lr", step.lr},
                           {"grad_norm", step.grad_norm.item()},
                           {"tokens_per_second", speed},
                           {"seconds", state_.seconds},
-                          {"memory_bytes", device_allocator(device_).stats().peak}};
+                          {"memory_bytes", device_allocator(device_).stats().peak_bytes}};
   record.insert(record.end(), rest.begin(), rest.end());
-  log_->write(record);
-  interval_tokens_ = 0;
+  run_log_->write(record);
+  interval_token_count_ = 0;
   interval_seconds_ = 0;
 }
 
 void Trainer::report_epoch() {
   if (!task_->reports_epochs() || !is_epoch_due(1)) return;
-  const TrainingState::EpochTimes finished = epoch_.finish_epoch();
-  log_->write({{"step", state_.step},
-               {"split", "epoch"},
-               {"epoch", task_->count_complete_epochs(state_.step * config_.train.accumulate)},
-               {"seconds_per_epoch", finished.seconds},
-               {"cpu_seconds_per_epoch", finished.cpu_seconds}});
+  const TrainingState::EpochTimes finished = epoch_clock_.finish_epoch();
+  run_log_->write({{"step", state_.step},
+                   {"split", "epoch"},
+                   {"epoch", task_->count_complete_epochs(state_.step * config_.train.accumulate)},
+                   {"seconds_per_epoch", finished.seconds},
+                   {"cpu_seconds_per_epoch", finished.cpu_seconds}});
 }
 
 // Evaluates the moving average of the weights or, if there is no average, the weights. Returns false if a
 // signal interrupted the evaluation.
 bool Trainer::evaluate(const StopSignals& signals) {
-  steps_->read_losses(state_.step);
+  step_runner_->read_losses(state_.step);
   optimizer_->swap_average();
   std::optional<TaskEvaluation> evaluation;
   const Stopwatch watch(kCpu);
   bool has_message = false;
   const auto before_batch = [&] {
     if (!has_message && watch.seconds() >= options_.evaluation_message_seconds) {
-      log_->print_message(concat_text("step ", state_.step, ": evaluating ",
-                                      task_->count_evaluation_examples(), " examples"));
+      run_log_->print_message(concat_text("step ", state_.step, ": evaluating ",
+                                          task_->count_evaluation_examples(), " examples"));
       has_message = true;
     }
     return is_true_on_any_process(*processes_, signals.requested_signal() != 0);
@@ -161,15 +162,15 @@ bool Trainer::evaluate(const StopSignals& signals) {
   }
   optimizer_->swap_average();
   if (!evaluation) return false;
-  evaluation_ = evaluation;
+  last_evaluation_ = evaluation;
   state_.evaluated_step = state_.step;
-  const TaskEvaluation& e = *evaluation_;
+  const TaskEvaluation& e = *last_evaluation_;
   schedule_->observe_loss(e.criterion);
   MetricRecord record{{"step", state_.step}, {"split", e.split}};
   record.insert(record.end(), e.metrics.begin(), e.metrics.end());
-  log_->write(record);
-  log_->print_message(concat_text("step ", state_.step, ": ", e.split, " ", e.summary, " (", e.example_count,
-                                  " examples, ", format_duration(e.seconds), ")"));
+  run_log_->write(record);
+  run_log_->print_message(concat_text("step ", state_.step, ": ", e.split, " ", e.summary, " (",
+                                      e.example_count, " examples, ", format_duration(e.seconds), ")"));
   return true;
 }
 
@@ -177,11 +178,11 @@ bool Trainer::evaluate(const StopSignals& signals) {
 // and `must_succeed` is true, throws an exception on all processes. If saving fails and `must_succeed` is
 // false, logs a warning.
 void Trainer::save(bool must_succeed) {
-  steps_->read_losses(state_.step);
+  step_runner_->read_losses(state_.step);
   check_weights(task_->model().parameters(), state_);
   check_weights(optimizer_->state(), state_);
   const bool saved = run_on_first_process(
-      *processes_, [&] { return checkpoints_->save(state(), must_succeed, make_warning_function()); });
+      *processes_, [&] { return checkpoint_writer_->save(state(), must_succeed, make_warning_function()); });
   if (saved) state_.saved_step = state_.step;
 }
 
@@ -192,10 +193,10 @@ bool Trainer::finish_step(bool last, const StopSignals& signals) {
   if (saves && state_.saved_step != state_.step) save(last);
   if (!evaluates) return true;
   if (!evaluate(signals)) return false;
-  const bool best = evaluation_->criterion < state_.best_loss;
-  if (best) state_.best_loss = evaluation_->criterion;
+  const bool best = last_evaluation_->criterion < state_.best_loss;
+  if (best) state_.best_loss = last_evaluation_->criterion;
   if (state_.saved_step == state_.step && processes_->is_first())
-    checkpoints_->record_evaluation(state(), best, make_warning_function());
+    checkpoint_writer_->record_evaluation(state(), best, make_warning_function());
   return true;
 }
 
@@ -203,17 +204,17 @@ void Trainer::check_replicas() {
   require_equal_tensors(*processes_, task_->model().saved_tensors(), state_.step);
 }
 
-StopRequest Trainer::stop_request(const StopSignals& signals) const {
-  if (processes_->size() > 1) return steps_->agreed_stop();
+StopRequest Trainer::make_stop_request(const StopSignals& signals) const {
+  if (processes_->size() > 1) return step_runner_->agreed_stop();
   return {signals.requested_signal(), is_time_up()};
 }
 
 void Trainer::train_step(const StopSignals& signals) {
   const StepTimer timer;
-  const StepResult step = steps_->run({signals.requested_signal(), is_time_up()});
+  const StepResult step = step_runner_->run({signals.requested_signal(), is_time_up()});
   ++state_.step;
   const double cpu_seconds = timer.cpu_seconds(), seconds = timer.seconds();
-  epoch_.add(seconds, cpu_seconds);
+  epoch_clock_.add(seconds, cpu_seconds);
   state_.seconds += seconds;
   interval_seconds_ += seconds;
   report(step);
@@ -224,12 +225,12 @@ void Trainer::train_step(const StopSignals& signals) {
 std::string Trainer::open_run(const RunDirectory& directory) {
   std::optional<TrainingState> saved;
   if (options_.resume)
-    saved = resume_run(directory, config_, *task_, description_, state_.total_steps, *optimizer_);
+    saved = resume_run(directory, config_, *task_, task_description_, state_.total_steps, *optimizer_);
   else
     start_new_run(directory, config_);
   if (saved) restore(*saved);
-  log_ = std::make_unique<RunLog>(&directory.folder(), options_.quiet, state_, task_->speed_unit());
-  if (config_.run.tensorboard) log_->open_event_file(directory.folder(), state_, to_toml(config_));
+  run_log_ = std::make_unique<RunLog>(&directory.folder(), options_.quiet, state_, task_->speed_unit());
+  if (config_.run.tensorboard) run_log_->open_event_file(directory.folder(), state_, to_toml(config_));
   return saved ? to_json(*saved) : "";
 }
 
@@ -250,14 +251,14 @@ void Trainer::start(std::optional<RunDirectory>& directory) {
     optimizer_->set_step_count(shared.optimizer_steps);
     restore(shared);
   }
-  log_ = std::make_unique<RunLog>(nullptr, options_.quiet, state_, task_->speed_unit());
+  run_log_ = std::make_unique<RunLog>(nullptr, options_.quiet, state_, task_->speed_unit());
 }
 
 TrainResult Trainer::run() {
   std::optional<RunDirectory> directory;
   start(directory);
-  const auto timed_products =
-      time_products(config_.run, device_, options_.run_dir, "product-algorithms.txt", processes_->rank());
+  const auto timed_products = start_product_timing(config_.run, device_, options_.run_dir,
+                                                   "product-algorithms.txt", processes_->rank());
   const StopSignals signals;
   TrainResult result;
   const auto finish = [&](bool last) {
@@ -272,7 +273,7 @@ TrainResult Trainer::run() {
     finish(ended);
   while (state_.step < state_.total_steps && !result.is_time_up && !result.stop_signal) {
     train_step(signals);
-    const StopRequest request = stop_request(signals);
+    const StopRequest request = make_stop_request(signals);
     result.stop_signal = request.signal;
     if (result.stop_signal) break;
     result.is_time_up = request.is_time_up;
@@ -280,29 +281,29 @@ TrainResult Trainer::run() {
   }
   if (result.stop_signal) check_replicas();
   if (result.stop_signal && state_.saved_step != state_.step) save(true);
-  log_->flush();
-  log_->finish();
+  run_log_->flush();
+  run_log_->finish();
   result.step = state_.step;
   result.total_steps = state_.total_steps;
-  result.evaluation = evaluation_;
+  result.evaluation = last_evaluation_;
   result.best_loss = state_.best_loss;
   result.seconds = state_.seconds;
-  result.seconds_per_epoch = epoch_.last_seconds();
+  result.seconds_per_epoch = epoch_clock_.last_seconds();
   return result;
 }
 
 DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
-  const auto timed_products = time_products(config_.run, device_, "", "", 0);
+  const auto timed_products = start_product_timing(config_.run, device_, "", "", 0);
   const int warm_up = graphs() && !time_model ? 2 : 1;  // the second step is captured as a graph
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
-  DryRunResult report{.parameter_count = parameter_count(task_->model()),
+  DryRunResult report{.parameter_count = count_parameters(task_->model()),
                       .total_steps = state_.total_steps,
                       .training_example_count = task_->count_training_examples(),
                       .evaluation_example_count = task_->count_evaluation_examples()};
   device_allocator(device_).reset_peak();
   const auto step = [&] {
-    steps_->run();
-    if (time_model) steps_->discard_losses();
+    step_runner_->run();
+    if (time_model) step_runner_->discard_losses();
     ++state_.step;
   };
   for (int i = 0; i < warm_up; ++i) step();
@@ -314,12 +315,13 @@ DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
     step();
     wait_for(device_);
     report.seconds_per_step = timer.seconds();
-    steps_->read_losses(state_.step);
-    report.loss = steps_->last_loss();
+    step_runner_->read_losses(state_.step);
+    report.loss = step_runner_->last_loss();
   }
-  report.memory_bytes = device_allocator(device_).stats().peak;
+  report.memory_bytes = device_allocator(device_).stats().peak_bytes;
   report.estimated_seconds = report.seconds_per_step * static_cast<double>(report.total_steps);
-  if (time_limit() > 0) report.estimated_seconds = std::min(report.estimated_seconds, time_limit());
+  if (time_limit_seconds() > 0)
+    report.estimated_seconds = std::min(report.estimated_seconds, time_limit_seconds());
   return report;
 }
 

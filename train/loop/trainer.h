@@ -81,7 +81,7 @@ class Trainer {
   const Module& model() const { return task_->model(); }
   const std::filesystem::path& run_dir() const { return options_.run_dir; }
   // Returns the captured graphs of steps, or null if steps are not captured; see StepRunner::graphs().
-  const StepGraphs* graphs() const { return steps_->graphs(); }
+  const StepGraphs* graphs() const { return step_runner_->graphs(); }
 
  private:
   // Starts a new run or loads the last checkpoint, and opens the log. Returns the state of the checkpoint as
@@ -106,7 +106,7 @@ class Trainer {
   // Throws std::runtime_error if the weights of the processes differ.
   void check_replicas();
   // Returns the request to stop after the current step, equal on all processes.
-  StopRequest stop_request(const StopSignals& signals) const;
+  StopRequest make_stop_request(const StopSignals& signals) const;
   CheckpointWriter::WarningFunction make_warning_function();
 
   bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
@@ -115,8 +115,8 @@ class Trainer {
   bool is_evaluation_due() const {
     return is_due(config_.train.eval_every) || is_epoch_due(config_.train.eval_epochs);
   }
-  double time_limit() const { return config_.train.time_limit_minutes * 60; }  // seconds; 0: no limit
-  bool is_time_up() const { return time_limit() > 0 && state_.seconds >= time_limit(); }
+  double time_limit_seconds() const { return config_.train.time_limit_minutes * 60; }  // seconds; 0: no limit
+  bool is_time_up() const { return time_limit_seconds() > 0 && state_.seconds >= time_limit_seconds(); }
 
   Config config_;
   Device device_;
@@ -125,17 +125,17 @@ class Trainer {
   std::unique_ptr<Task> task_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Schedule> schedule_;
-  std::unique_ptr<StepRunner> steps_;
-  std::unique_ptr<CheckpointWriter> checkpoints_;
-  std::unique_ptr<RunLog> log_;
+  std::unique_ptr<StepRunner> step_runner_;
+  std::unique_ptr<CheckpointWriter> checkpoint_writer_;
+  std::unique_ptr<RunLog> run_log_;
 
   RunState state_;
-  EpochClock epoch_;
-  std::optional<TaskEvaluation> evaluation_;
-  std::string description_;  // Task::description()
+  EpochClock epoch_clock_;
+  std::optional<TaskEvaluation> last_evaluation_;
+  std::string task_description_;  // Task::description()
 
   // Tokens and seconds since the last record of metrics.jsonl.
-  int64_t interval_tokens_ = 0;
+  int64_t interval_token_count_ = 0;
   double interval_seconds_ = 0;
 };
 

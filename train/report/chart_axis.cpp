@@ -71,7 +71,7 @@ std::vector<Tick> make_multiple_ticks(const AxisRange& range, Scale scale) {
 
 }  // namespace
 
-std::string scale_name(Scale scale) {
+std::string get_scale_name(Scale scale) {
   return kScaleNames[static_cast<size_t>(scale)];
 }
 

@@ -15,7 +15,7 @@ struct Axis {
 };
 
 // Returns "linear", "log2" or "log10".
-std::string scale_name(Scale scale);
+std::string get_scale_name(Scale scale);
 // Returns the scale with this name. Throws std::invalid_argument for another name.
 Scale parse_scale(const std::string& name);
 

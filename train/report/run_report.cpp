@@ -234,7 +234,7 @@ ReportedRun read_reported_run(const std::string& path) {
     run.damage_messages.emplace_back(error.what());
   }
   try {
-    MetricsFile file = read_metrics_leniently(metrics.string());
+    MetricsFile file = read_valid_metrics(metrics.string());
     run.metrics = std::move(file.records);
     run.damage_messages.insert(run.damage_messages.end(), file.damage_messages.begin(),
                                file.damage_messages.end());

@@ -18,9 +18,10 @@ void add_common_options(const ReproductionOptions& options, const CommandContext
   words.insert(words.end(), {"--json", "--threads", std::to_string(context.threads)});
   if (std::find(words.begin(), words.end(), "--device") == words.end())
     words.insert(words.end(), {"--device", context.device});
-  if (!options.data.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data.data_dir});
+  if (!options.data_access.data_dir.empty())
+    words.insert(words.end(), {"--data-dir", options.data_access.data_dir});
   const bool reads_corpora = words.front() == "train" || words.front() == "eval";
-  if (options.data.allow_commands && reads_corpora) words.emplace_back("--allow-commands");
+  if (options.data_access.allow_commands && reads_corpora) words.emplace_back("--allow-commands");
 }
 
 std::filesystem::path make_config_path(const CommandContext& context, const Trial& trial) {

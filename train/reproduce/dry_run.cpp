@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 // A temporary folder. The destructor removes the folder and its contents.
 class ScratchFolder {
  public:
-  ScratchFolder() : path_(fs::temp_directory_path() / temporary_name(concat_text("tapeformer-", getpid()))) {
+  ScratchFolder()
+      : path_(fs::temp_directory_path() / make_temporary_name(concat_text("tapeformer-", getpid()))) {
     fs::create_directories(path_);
   }
   ~ScratchFolder() {
@@ -48,7 +49,7 @@ double estimate_measuring_seconds(const Table& table, const Trial& trial, double
   for (const Measurement& measurement : table.measurements)
     if (applies_to_row(measurement, trial.row) && measurement.estimate_seconds)
       seconds += measurement.estimate_seconds(forward, trial) *
-                 static_cast<double>(measurement.first_seed_only ? 1 : seeds);
+                 static_cast<double>(measurement.measures_first_seed_only ? 1 : seeds);
   return seconds;
 }
 

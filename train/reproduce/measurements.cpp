@@ -91,7 +91,7 @@ Measurement make_generation_measurement(const GenerationSpeed& speed) {
   Measurement measurement = make_command_measurement(
       speed.column, command, {{column, speed.latency ? "seconds" : "images_per_second"}});
   measurement.rows = speed.rows;
-  measurement.first_seed_only = true;
+  measurement.measures_first_seed_only = true;
   // For each token, recomputation processes half of the sequence on average.
   measurement.estimate_seconds = [speed](double forward, const Trial& trial) {
     const bool recomputes = speed.mode == "recompute";

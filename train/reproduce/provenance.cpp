@@ -16,7 +16,7 @@ namespace {
 // Returns the number of available cores, the name of the processor, and its extensions out of AVX2, AVX-512
 // and AMX.
 std::string describe_machine() {
-  const MachineInfo machine = machine_info();
+  const MachineInfo machine = get_machine_info();
   std::string name = machine.processor;
   for (const std::string mark : {"(R)", "(TM)"})
     for (size_t at; (at = name.find(mark)) != std::string::npos;) name.erase(at, mark.size());
@@ -32,7 +32,7 @@ std::string describe_machine() {
 }  // namespace
 
 nlohmann::ordered_json collect_provenance() {
-  return {{"commit", source_commit()},
+  return {{"commit", get_source_commit()},
           {"machine", describe_machine()},
           {"threads", thread_count()},
           {"date", fmt::format("{:%Y-%m-%dT%H:%MZ}", fmt::gmtime(std::time(nullptr)))}};

@@ -27,7 +27,7 @@ const Reproduction& find_reproduction(const std::string& name) {
     if (known.name == name) return known;
     names.push_back(known.name);
   }
-  throw ConfigError(unknown_text("table or figure", name, names));
+  throw ConfigError(describe_unknown_word("table or figure", name, names));
 }
 
 OptionSpec make_size_option(const char* name, std::string help) {

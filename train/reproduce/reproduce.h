@@ -29,7 +29,7 @@ struct ReproductionOptions {
   std::vector<std::string> rows = {};      // names of rows; empty: all rows
   int64_t jobs = 1;                        // trainings at the same time
   Device device = kCpu;                    // device of all trainings, evaluations and measurements
-  DataAccess data = {""};
+  DataAccess data_access = {""};
   bool quiet = false;  // disables the printing of progress
   // Overrides of all configs. read_settings() removes the settings measure.NAME from `overrides.set_options`
   // and sets `measure_options`.

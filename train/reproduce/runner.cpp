@@ -144,7 +144,7 @@ void Runner::measure(const PlannedTrial& trial, const StopSignals& signals) {
   const Trial measured = make_trial(options_, context, *trial.row, trial.seed);
   for (const Measurement& measurement : table_.measurements) {
     if (!applies_to_row(measurement, *trial.row) || done(trial, measurement.name)) continue;
-    if (measurement.first_seed_only && trial.seed != options_.seeds.front()) continue;
+    if (measurement.measures_first_seed_only && trial.seed != options_.seeds.front()) continue;
     try {
       const Stopwatch watch(kCpu);
       Json json = to_json(run_measurement(measurement, options_, context, measured, signals));
@@ -189,7 +189,7 @@ std::vector<Row> select_rows(const Table& table, const ReproductionOptions& opti
   for (const Row& row : table.rows) names.push_back(row.name);
   for (const std::string& name : options.rows)
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw ConfigError("--rows: " + unknown_text("row", name, names));
+      throw ConfigError("--rows: " + describe_unknown_word("row", name, names));
   std::vector<Row> rows;
   for (const Row& row : table.rows)
     if (options.rows.empty() ||

@@ -33,7 +33,7 @@ std::optional<Json> read_object(const fs::path& path) {
 Json identity_of(const Reproduction& reproduction, const ReproductionOptions& options) {
   return {{"table", reproduction.name},
           {"scale", list_scale_names()[static_cast<size_t>(options.scale)]},
-          {"version", build_info().version},
+          {"version", get_build_info().version},
           {"device", options.device_name()},
           {"settings", options.all_set_options}};
 }

@@ -76,7 +76,7 @@ struct Measurement {
   std::vector<std::string> rows = {};  // names of the measured rows; empty: all rows
   // Whether only the first seed is measured, because the result, such as a speed, does not depend on the
   // seed.
-  bool first_seed_only = false;
+  bool measures_first_seed_only = false;
   // Returns the estimated seconds of the measurement, for --dry-run. `forward_seconds` is the time of a
   // forward pass of one example in seconds. If the function is empty, the estimate is 0.
   std::function<double(double forward_seconds, const Trial&)> estimate_seconds = nullptr;

@@ -214,7 +214,9 @@ Json circles_of(const Json& rows, const CircleColumns& columns) {
 
 Json figure_json(const Table& table, const Figure& figure, const std::vector<RowResults>& all,
                  const Json& rows) {
-  const auto axis = [](const Axis& a) { return Json{{"label", a.label}, {"scale", scale_name(a.scale)}}; };
+  const auto axis = [](const Axis& a) {
+    return Json{{"label", a.label}, {"scale", get_scale_name(a.scale)}};
+  };
   Json json = {
       {"name", figure.name},
       {"title", figure.title},
@@ -282,7 +284,7 @@ Json make_table_json(const Reproduction& reproduction, const Table& table, const
                {"scale", list_scale_names()[static_cast<size_t>(options.scale)]},
                {"settings", options.all_set_options},
                {"device", options.device_name()},
-               {"version", build_info().version}};
+               {"version", get_build_info().version}};
   json.update(collect_provenance());
   Json& columns = json["columns"] = Json::array();
   for (const Measurement& measurement : table.measurements)

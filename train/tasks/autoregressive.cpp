@@ -49,7 +49,7 @@ class AutoregressiveTask final : public DatasetTask {
     BatchLayout layout = layout_of(batch);
     if (memory_)
       layout.memory_token_count =
-          std::min(preceding_[slot], max_memory_span(model_->options().encoder.attention));
+          std::min(preceding_[slot], compute_max_memory_span(model_->options().encoder.attention));
     Batch& on_device = on_device_[{slot, layout}];
     copy_to_device(batch.tokens, on_device.tokens);
     if (batch.mask.defined()) copy_to_device(batch.mask, on_device.mask);

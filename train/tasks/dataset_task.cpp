@@ -29,11 +29,11 @@ std::string digest_of(const Dataset& set) {
 
 DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Communicator& processes,
                          LossCount loss_divisor)
-    : processes_(processes), loss_count_(std::move(loss_divisor)) {
+    : processes_(processes), count_loss_items_(std::move(loss_divisor)) {
   require_divisible("data.batch_size", config.data.batch_size, processes);
   check_evaluation_files(config);
   const auto training_set =
-      make_split(config, "train", {.data_dir = data_dir, .random_windows = config.data.shuffle});
+      make_split(config, "train", {.data_dir = data_dir, .use_random_windows = config.data.shuffle});
   evaluation_set_ = make_split(config, choose_evaluation_split(config),
                                {.data_dir = data_dir, .tokenizer = training_set->tokenizer()});
   loader_ = std::make_shared<const Loader>(
@@ -67,13 +67,13 @@ DatasetTask::SlicedBatch DatasetTask::load(int64_t number) const {
   const Batch batch = loader_->dataset().batch(
       std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));
   BatchSlice slice{.first_example = first, .example_count = last - first};
-  slice.loss_divisor = loss_count_(batch);
-  slice.batch_loss_count = slice.loss_divisor;
+  slice.loss_divisor = count_loss_items_(batch);
+  slice.batch_loss_divisor = slice.loss_divisor;
   if (slice.example_count < count) {
     const bool equal_counts = !batch.mask.defined() && slice.example_count > 0;
-    slice.batch_loss_count = equal_counts ? slice.loss_divisor / static_cast<double>(slice.example_count) *
-                                                static_cast<double>(count)
-                                          : loss_count_(loader_->dataset().batch(indices));
+    slice.batch_loss_divisor = equal_counts ? slice.loss_divisor / static_cast<double>(slice.example_count) *
+                                                  static_cast<double>(count)
+                                            : count_loss_items_(loader_->dataset().batch(indices));
   }
   return {batch, slice};
 }
@@ -85,7 +85,7 @@ std::string DatasetTask::describe_examples(int64_t number) const {
   return text;
 }
 
-std::string DatasetTask::data_digest() const {
+std::string DatasetTask::compute_data_digest() const {
   return digest_of(loader_->dataset()) + "; " + digest_of(*evaluation_set_);
 }
 

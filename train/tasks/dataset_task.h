@@ -28,7 +28,7 @@ class DatasetTask : public Task {
   void prepare_batches(int64_t first, int64_t last) override;
   BatchSlice slice(int64_t slot) const override { return slices_.at(slot); }
   std::string describe_examples(int64_t number) const override;
-  std::string data_digest() const override;
+  std::string compute_data_digest() const override;
 
  protected:
   // A function that returns the number of items over which the loss of a batch is a mean.
@@ -54,7 +54,7 @@ class DatasetTask : public Task {
   SlicedBatch load(int64_t number) const;
 
   Communicator& processes_;
-  LossCount loss_count_;
+  LossCount count_loss_items_;
   std::shared_ptr<const Dataset> evaluation_set_;
   std::shared_ptr<const Loader> loader_;
   int64_t evaluation_batch_size_ = 0;

@@ -44,7 +44,7 @@ struct BatchSlice {
   int64_t first_example = 0, example_count = 0;  // range of the examples in the batch
   // Number of items over which the loss is averaged (predictions, utterances or labels): in the slice, and in
   // the whole batch.
-  double loss_divisor = 0, batch_loss_count = 0;
+  double loss_divisor = 0, batch_loss_divisor = 0;
 };
 
 // Returns the range [first, second) of `count` examples that process `rank` of `size` computes.
@@ -109,7 +109,7 @@ class Task {
   // training data, or "" if none is needed.
   virtual std::string description() const { return ""; }
   // Returns sizes and checksums of the data as text, for comparison between processes.
-  virtual std::string data_digest() const = 0;
+  virtual std::string compute_data_digest() const = 0;
 };
 
 // make_task() loads the data and builds the task of model.type, with the model on `device`. The other

@@ -94,13 +94,13 @@ TEST_CASE("cuda: the allocator reuses and counts blocks, and its errors contain 
     {
       const Tensor x = Tensor::empty({250}, DType::float32, device);
       first = x.raw();
-      CHECK(pool.stats().active == before.active + 1024);
+      CHECK(pool.stats().active_bytes == before.active_bytes + 1024);
     }
-    CHECK(pool.stats().active == before.active);
-    CHECK(pool.stats().cached == before.cached + 1024);
+    CHECK(pool.stats().active_bytes == before.active_bytes);
+    CHECK(pool.stats().cached_bytes == before.cached_bytes + 1024);
     CHECK(Tensor::empty({256}, DType::float32, device).raw() == first);
     const int64_t limit = pool.limit();
-    pool.set_limit(pool.stats().active + (1 << 20));
+    pool.set_limit(pool.stats().active_bytes + (1 << 20));
     CHECK_THROWS_WITH_AS(Tensor::empty({1 << 20}, DType::float32, device),
                          doctest::Contains("asked for 4 MiB with 1 MiB free"), OutOfMemory);
     pool.set_limit(limit);

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 TEST_CASE("a folder's files are created, replaced and removed by name") {
   const TempDir dir;
   const Folder folder(dir.path().string());
-  CHECK(folder.kind_of("a") == Folder::Kind::none);
+  CHECK(folder.get_entry_kind("a") == Folder::Kind::none);
   folder.write("a", "1");
   CHECK_THROWS_AS(folder.write("a", "2"), FileError);
   folder.replace("a", "3");
@@ -22,8 +22,8 @@ TEST_CASE("a folder's files are created, replaced and removed by name") {
   inner.write("b", "4");
   CHECK(read_file(dir / "inner/b") == "4");
   folder.exchange("a", "inner");
-  CHECK(folder.kind_of("a") == Folder::Kind::folder);
-  CHECK(folder.kind_of("inner") == Folder::Kind::file);
+  CHECK(folder.get_entry_kind("a") == Folder::Kind::folder);
+  CHECK(folder.get_entry_kind("inner") == Folder::Kind::file);
   folder.remove("a");
   folder.remove("inner");
   folder.remove("none");
@@ -36,13 +36,13 @@ TEST_CASE("links in a folder are replaced or refused, and their targets are not 
   fs::create_symlink(other / "victim", dir / "link");
   fs::create_directory_symlink(other.path(), dir / "folder");
   const Folder folder(dir.path().string());
-  CHECK(folder.kind_of("link") == Folder::Kind::link);
+  CHECK(folder.get_entry_kind("link") == Folder::Kind::link);
   CHECK_THROWS_AS(folder.create_file("link"), FileError);
   CHECK(contains(message_of<FileError>([&] { folder.open_file("link", O_WRONLY | O_APPEND); }),
                  "symbolic link"));
   CHECK(contains(message_of<FileError>([&] { folder.open_folder("folder"); }), "symbolic link"));
   folder.replace("link", "new");
-  CHECK(folder.kind_of("link") == Folder::Kind::file);
+  CHECK(folder.get_entry_kind("link") == Folder::Kind::file);
   folder.remove("folder");
   CHECK(read_file(other / "victim") == "precious");
 
@@ -55,7 +55,7 @@ TEST_CASE("a pipe in place of a file is refused without blocking") {
   const TempDir dir;
   REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
   const Folder folder(dir.path().string());
-  CHECK(folder.kind_of("pipe") == Folder::Kind::other);
+  CHECK(folder.get_entry_kind("pipe") == Folder::Kind::other);
   CHECK(contains(message_of<FileError>([&] { folder.open_file("pipe", O_RDONLY); }), "regular file"));
   CHECK_THROWS_AS(folder.open_file("pipe", O_WRONLY | O_APPEND), FileError);
   CHECK(contains(message_of<FileError>([&] { tapeformer::read_file((dir / "pipe").string()); }),
@@ -63,12 +63,12 @@ TEST_CASE("a pipe in place of a file is refused without blocking") {
 }
 
 TEST_CASE("temporary names are hidden, unique and recognised by is_temporary_name") {
-  const std::string first = temporary_name("/a/b.c"), second = temporary_name("/a/b.c");
+  const std::string first = make_temporary_name("/a/b.c"), second = make_temporary_name("/a/b.c");
   CHECK(first.starts_with("/a/.b.c.tmp-"));
   CHECK(first != second);
   CHECK(is_temporary_name(first));
-  CHECK(is_temporary_name(temporary_name("plain")));
-  CHECK(temporary_name(std::string(255, 'x')).size() <= 255);
+  CHECK(is_temporary_name(make_temporary_name("plain")));
+  CHECK(make_temporary_name(std::string(255, 'x')).size() <= 255);
   for (const char* name : {"b.c", "b.tmp-", "b.tmp-1", "b.tmp-0123456789abcdeg", ".tmp"})
     CHECK_FALSE(is_temporary_name(name));
 }

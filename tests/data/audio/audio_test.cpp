@@ -81,7 +81,7 @@ TEST_CASE("WAV, FLAC, Ogg and SPHERE files give the written samples") {
     CHECK(largest_difference(audio.samples, samples) <= tolerance);
     const AudioInfo info = read_audio_info(dir / name);
     CHECK(info.sample_count == 16000);
-    CHECK(info.channels == 1);
+    CHECK(info.channel_count == 1);
   }
 }
 

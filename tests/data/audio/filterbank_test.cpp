@@ -97,11 +97,11 @@ TEST_CASE("the number of frames depends on FilterbankOptions::snip_edges") {
   const Filterbank inside({}), centred({.snip_edges = false});
   for (const auto& [samples, frames] :
        {std::pair<int64_t, int64_t>{0, 0}, {399, 0}, {400, 1}, {559, 1}, {560, 2}}) {
-    CHECK(inside.frames(samples) == frames);
+    CHECK(inside.count_frames(samples) == frames);
     CHECK(inside.compute(noise(samples)).shape() == Shape({frames, 40}));
   }
-  CHECK(centred.frames(79) == 0);
-  CHECK(centred.frames(80) == 1);
+  CHECK(centred.count_frames(79) == 0);
+  CHECK(centred.count_frames(80) == 1);
   // The signal is shorter than a frame, so it is mirrored several times.
   CHECK(centred.compute(noise(80)).shape() == Shape({1, 40}));
 }
@@ -193,7 +193,7 @@ TEST_CASE("the frames of a recording that arrives in pieces are bit-identical to
                                                           static_cast<size_t>(std::min(piece, count - at)))));
           append(pieces.finish());
           CHECK(found == whole);
-          CHECK(pieces.samples() == count);
+          CHECK(pieces.sample_count() == count);
         }
       }
     }

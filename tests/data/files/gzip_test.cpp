@@ -107,7 +107,7 @@ TEST_CASE("the prefix and the digest of a gzip file are computed from its unpack
   for (const char* name : {"plain", "packed"}) {
     CHECK(read_unpacked_prefix(dir / name, 4) == Bytes{'1', '2', '3', '4'});
     CHECK(read_unpacked_prefix(dir / name, 40) == bytes);
-    CHECK(digest_unpacked(dir / name) ==
+    CHECK(compute_unpacked_digest(dir / name) ==
           Digest{9,
                  "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"});  // output of sha256sum
   }

@@ -119,7 +119,7 @@ std::string tar_member(const std::string& path, const std::string& body, char ty
 
 std::string unpacked(const std::string& path) {
   const Bytes bytes = read_unpacked(path, int64_t{1} << 30);
-  return std::string(as_text(bytes, bytes.size()));
+  return std::string(view_as_text(bytes, bytes.size()));
 }
 
 size_t entries(const std::filesystem::path& folder) {

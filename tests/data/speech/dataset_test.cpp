@@ -64,13 +64,13 @@ TEST_CASE("a batch contains padded features and labels, and their lengths") {
   CHECK(set.size() == 6);
   CHECK(set.dims() == 120);
   const SpeechBatch batch = set.batch(std::vector<int64_t>{3, 1});
-  const int64_t longest = set.frames(3), shorter = set.frames(1);
+  const int64_t longest = set.frame_count(3), shorter = set.frame_count(1);
   CHECK(longest == 1 + (3500 - 200) / 80);
   CHECK(batch.features.shape() == Shape({2, longest, 120}));
   CHECK(batch.lengths.to_vector() == std::vector<double>{double(longest), double(shorter)});
   CHECK(batch.labels.to_vector() == std::vector<double>{2, 0, 1, 2});
   CHECK(batch.label_lengths.to_vector() == std::vector<double>{1, 2});
-  CHECK(batch.padding() == doctest::Approx(double(longest - shorter) / double(2 * longest)));
+  CHECK(batch.compute_padding_share() == doctest::Approx(double(longest - shorter) / double(2 * longest)));
   const auto values = batch.features.to_vector();
   const auto start = values.begin() + longest * 120;
   CHECK(std::vector<double>(start, start + shorter * 120) == set.features(1).to_vector());
@@ -198,7 +198,8 @@ TEST_CASE("unfinished files of a feature cache are removed unless a process has 
   cached.cache_folder = (dir / "cache").string();
   const auto key = dir / "cache" / "0123.features";
   const std::string written = key.string() + ".98765.tmp", left = key.string() + ".1234.tmp",
-                    hidden = temporary_name(key.string()), foreign = (dir / "cache" / "notes.tmp").string();
+                    hidden = make_temporary_name(key.string()),
+                    foreign = (dir / "cache" / "notes.tmp").string();
   for (const std::string& name : {written, left, hidden, foreign}) write_file(name, std::string("half"));
   {
     const File writer(written, O_RDONLY);
@@ -251,7 +252,7 @@ TEST_CASE("the length of an utterance is its number of complete steps of the mod
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 1);
   SpeechOptions options = options_8k();
-  const int64_t frames = SpeechDataset(corpus, kPhones, options).frames(0);
+  const int64_t frames = SpeechDataset(corpus, kPhones, options).frame_count(0);
   options.subsampling = 4;
   const auto usable = [&](int64_t labels) {
     corpus.utterances[0].phones.clear();
@@ -282,7 +283,7 @@ TEST_CASE("unusable files are left out and reported, or are errors with refuse_f
       "u4: \"x\" is not one of the 2 phones",    "u5: has no labels"};
   for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(set.report().faults[i], parts[i]));
   CHECK(set.report().too_short_ids == std::vector<std::string>{"u6"});
-  CHECK(min_ctc_steps(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
+  CHECK(count_min_ctc_steps(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
   SpeechOptions strict = options_8k();
   strict.refuse_faulty = true;
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, strict); }), "noise: u0: "));
@@ -306,7 +307,7 @@ TEST_CASE("scoring keeps utterances that are shorter than their labels or have u
   CHECK(set.report().unseen_phones == std::set<std::string>{"x"});
   CHECK(set.report().faults == std::vector<std::string>{"u2: has no labels"});
   CHECK(set.report().label_count == 43);
-  CHECK(set.reference(1) == Words{"a", "x"});
+  CHECK(set.reference_phones(1) == Words{"a", "x"});
   CHECK(set.labels(1).empty());
   CHECK_FALSE(set.has_loss(0));
   CHECK_FALSE(set.has_loss(1));

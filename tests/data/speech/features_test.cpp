@@ -64,8 +64,8 @@ TEST_CASE("normalised features have mean 0 and variance 1, also with statistics 
   both.add(b);
   CHECK(first.frames == 101);
   for (size_t d = 0; d < 5; ++d) CHECK(first.sums[d] == doctest::Approx(both.sums[d]).epsilon(1e-12));
-  normalize(a, both, true);
-  normalize(b, both, true);
+  normalize_features(a, both, true);
+  normalize_features(b, both, true);
   FeatureStatistics after;
   after.add(a);
   after.add(b);
@@ -76,11 +76,11 @@ TEST_CASE("normalised features have mean 0 and variance 1, also with statistics 
   const Tensor constant = Tensor::full({9, 2}, 3.25);
   FeatureStatistics flat;
   flat.add(constant);
-  normalize(constant, flat, true);
+  normalize_features(constant, flat, true);
   CHECK(constant.to_vector() == std::vector<double>(18, 0.0));
-  CHECK(contains(message_of<ShapeError>([&] { normalize(a, flat, true); }), "statistics of 2 dims"));
-  CHECK(
-      contains(message_of<ShapeError>([&] { normalize(constant, FeatureStatistics(), true); }), "0 frames"));
+  CHECK(contains(message_of<ShapeError>([&] { normalize_features(a, flat, true); }), "statistics of 2 dims"));
+  CHECK(contains(message_of<ShapeError>([&] { normalize_features(constant, FeatureStatistics(), true); }),
+                 "0 frames"));
 }
 
 TEST_CASE("SpecAugment masks bands and spans within its limits and depends on its stream only") {

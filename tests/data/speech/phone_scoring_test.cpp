@@ -37,9 +37,9 @@ int64_t distance(const Words& a, const Words& b, size_t i = 0, size_t j = 0) {
 
 TEST_CASE("line() has the format of Kaldi") {
   PhoneScore score;
-  score.substitutions = 756;
-  score.deletions = 401;
-  score.insertions = 173;
+  score.substitution_count = 756;
+  score.deletion_count = 401;
+  score.insertion_count = 173;
   score.reference_count = 7215;
   CHECK(score.format_line() == "%PER 18.43 [ 1330 / 7215, 173 ins, 401 del, 756 sub ]");
 }
@@ -49,7 +49,7 @@ TEST_CASE("alignments have the minimum number of errors and contain both sequenc
     const Words said = random_phones(2 * i, 6), heard = random_phones(2 * i + 1, 6);
     PhoneScore score;
     score.add(said, heard);
-    CHECK(score.errors() == distance(said, heard));
+    CHECK(score.error_count() == distance(said, heard));
     Words first, second;
     for (const auto& [a, b] : align_phones(said, heard)) {
       CHECK(!(a.empty() && b.empty()));
@@ -70,8 +70,8 @@ TEST_CASE("substitutions, deletions, insertions and confusions are counted") {
   score.add(second_score);
   CHECK(score.format_line() == "%PER 50.00 [ 4 / 8, 1 ins, 1 del, 2 sub ]");
   CHECK(score.utterance_count == 4);
-  CHECK(score.wrong_utterances == 3);
-  const auto worst = score.most_frequent_errors(2);
+  CHECK(score.wrong_utterance_count == 3);
+  const auto worst = score.find_most_frequent_errors(2);
   REQUIRE(worst.size() == 2);
   CHECK(worst[0] == std::pair<std::string, int64_t>("b -> x", 2));
   CHECK(worst[1] == std::pair<std::string, int64_t>("(inserted) -> d", 1));
@@ -167,10 +167,10 @@ TEST_CASE("alignments of 1,000 random pairs with the weights of sclite have the 
           weighted(counts_of(align_phones(pair.reference, pair.hypothesis, kScliteWeights))));
     PhoneScore score;
     score.add(pair.reference, pair.hypothesis);
-    CHECK(errors >= score.errors());
-    CHECK(counts[1] - counts[2] == score.deletions - score.insertions);
-    worse_pairs += errors > score.errors();
-    our_errors += score.errors();
+    CHECK(errors >= score.error_count());
+    CHECK(counts[1] - counts[2] == score.deletion_count - score.insertion_count);
+    worse_pairs += errors > score.error_count();
+    our_errors += score.error_count();
     sclite_errors += errors;
   }
   MESSAGE("errors: ours " << our_errors << ", sclite " << sclite_errors << "; sclite counts more in "

@@ -46,8 +46,8 @@ PrepareOptions write_recordings(const TempDir& dir, int speakers) {
   write_file(dir / "lexicon", lexicon);
   PrepareOptions options;
   options.audio_folder = dir / "audio";
-  options.transcripts = dir / "table.tsv";
-  options.lexicons = {dir / "lexicon"};
+  options.transcript_path = dir / "table.tsv";
+  options.lexicon_paths = {dir / "lexicon"};
   options.output_folder = dir / "out";
   options.valid_share = options.test_share = 0.2;
   return options;
@@ -116,7 +116,7 @@ TEST_CASE("unknown words are listed with their counts, and their utterances are 
   append(dir / "table.tsv", "s0/5.wav\tZork one, 5\ns0/6.wav\tzork\ns0/7\tfive-zork\n");
   const PrepareReport report = prepare_speech(options);
   CHECK(report.utterance_count() == 15);
-  CHECK(report.with_unknown_words == 3);
+  CHECK(report.unknown_word_utterance_count == 3);
   const std::string location = (dir / "table.tsv").string();
   CHECK(read_file(options.output_folder / "unknown-words.txt") ==
         "3 zork " + location + ":17\n1 5 " + location + ":17\n1 five " + location + ":19\n");
@@ -124,7 +124,7 @@ TEST_CASE("unknown words are listed with their counts, and their utterances are 
   // A second lexicon adds the words that the first lexicon lacks.
   write_file(dir / "more", std::string("zork Z AO1 R K\nfive F AY1 V\nzero WRONG\n"));
   PrepareOptions extended = options;
-  extended.lexicons.push_back(dir / "more");
+  extended.lexicon_paths.push_back(dir / "more");
   CHECK(prepare_speech(extended).utterance_count() == 17);
   CHECK(contains(read_file(options.output_folder / "lexicon.txt"), "zork Z AO R K\n"));
   CHECK(contains(read_file(options.output_folder / "lexicon.txt"), "zero W AH N\n"));
@@ -199,7 +199,7 @@ TEST_CASE("proposed pronunciations go to a separate file, are used only on reque
   write_file(proposals, std::string(";;; mine\nseven S EH V N\n"));
   prepare_speech(options);
   CHECK(read_file(proposals) == ";;; mine\nseven S EH V N\n");
-  options.lexicons.push_back(proposals);
+  options.lexicon_paths.push_back(proposals);
   CHECK(prepare_speech(options).utterance_count() == 16);
   CHECK(contains(read_file(options.output_folder / "lexicon.txt"), "seven S EH V N\n"));
   options.espeak_program = "no-such-program";

@@ -61,7 +61,7 @@ void register_test_kinds() {
     register_attention_kind(rounding_kind("test-deciding", true));
     register_attention_kind(rounding_kind("test-forgetful", false));
     AttentionKind irreversible = rounding_kind("test-irreversible", true);
-    irreversible.capabilities.reversible = unsupported("it is a test");
+    irreversible.capabilities.reversible = make_unsupported("it is a test");
     register_attention_kind(irreversible);
     return true;
   }();
@@ -163,11 +163,11 @@ int64_t activation_peak(const EncoderOptions& options) {
   // The first pass allocates the gradients. The second pass adds to the gradients and copies those that share
   // memory. The third pass is measured.
   for (int run = 0; run < 3; ++run) {
-    const int64_t before = device_allocator().stats().active;
+    const int64_t before = device_allocator().stats().active_bytes;
     device_allocator().reset_peak();
     const Tensor y = encoder.forward(x, {}, kTraining);
     backward(y, Tensor::full(y.shape(), 1));
-    peak = device_allocator().stats().peak - before;
+    peak = device_allocator().stats().peak_bytes - before;
   }
   return peak;
 }
@@ -214,12 +214,12 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
   const Pass stored = pass_of(encoder, x, [&] { return stored_forward(encoder, x, kTraining); });
   const auto forward = [&](bool replays_draws) {
     const ReplayContext context(kTraining);
-    auto blocks = reversible_blocks(encoder.layers, 1, 7, {}, context);
+    auto blocks = make_reversible_blocks(encoder.layers, 1, 7, {}, context);
     if (!replays_draws) {
       // Replaces the second branch of each block. The first call computes the forward pass. The second call
       // is the replay, which draws the random numbers of another step.
       const ForwardContext other{.training = true, .seed = 5, .step = 3};
-      const auto others = reversible_blocks(encoder.layers, 1, 7, {}, ReplayContext(other));
+      const auto others = make_reversible_blocks(encoder.layers, 1, 7, {}, ReplayContext(other));
       for (size_t i = 0; i < blocks.size(); ++i) {
         const auto first = blocks[i].g.function, second = others[i].g.function;
         blocks[i].g.function = [first, second, calls = std::make_shared<int>(0)](const Tensor& in,
@@ -245,7 +245,7 @@ TEST_CASE("backward() reconstructs the inputs of a reversible stack of any depth
       encoder.initialize(3);
       encoder.convert(dtype);
       const ReplayContext context(kTraining);
-      auto blocks = reversible_blocks(encoder.layers, 1, 7, {}, context);
+      auto blocks = make_reversible_blocks(encoder.layers, 1, 7, {}, context);
       const Shape shape{21, encoder.options().width()};
       const Tensor x1 = require_grad(normal(shape, 1, dtype)), x2 = require_grad(normal(shape, 2, dtype));
       // Receives two tensors: the input of the first branch of block 0 in the forward pass and in the

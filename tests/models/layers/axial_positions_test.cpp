@@ -55,7 +55,7 @@ TEST_CASE("the tables of axial positions are drawn from N(0, 1) and get gradient
 
 TEST_CASE("a model adds axial positions to an embedding of the full width") {
   AutoregressiveOptions options = small_options("linear");
-  options.positions = Positions::axial;
+  options.positions = PositionKind::axial;
   options.axial = {{3, 4}, {2, 6}};
   const AutoregressiveModel model(options);
   CHECK(model.value_embedding.weight.shape() == Shape{256, 8});
@@ -68,7 +68,7 @@ TEST_CASE("a model adds axial positions to an embedding of the full width") {
 
 TEST_CASE("errors about invalid axial shapes name the option and give an example") {
   AutoregressiveOptions options = small_options("linear");
-  options.positions = Positions::axial;
+  options.positions = PositionKind::axial;
   const auto problem = [&](std::vector<int64_t> shape, std::vector<int64_t> dims) -> std::string {
     options.axial = {std::move(shape), std::move(dims)};
     try {

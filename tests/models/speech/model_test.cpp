@@ -21,7 +21,7 @@ SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1,
   SpeechModelOptions options{
       .features = 5, .classes = 6, .subsampling = subsampling, .subsampling_kind = how, .max_frames = 24};
   if (kind == "lstm") {
-    options.kind = SpeechEncoder::lstm;
+    options.kind = SpeechEncoderKind::lstm;
     options.lstm_hidden = 7;
     options.lstm_layers = 2;
     return options;
@@ -137,8 +137,8 @@ TEST_CASE("subsampling by convolution: parameters have gradients, and logits do 
       }
     }
   // With subsampling 1, the model has no convolutions.
-  CHECK(parameter_count(SpeechModel(small("linear", 1, SubsamplingKind::conv))) ==
-        parameter_count(SpeechModel(small("linear"))));
+  CHECK(count_parameters(SpeechModel(small("linear", 1, SubsamplingKind::conv))) ==
+        count_parameters(SpeechModel(small("linear"))));
 }
 
 TEST_CASE("LSH: a batch with fewer positions than buckets can be trained") {
@@ -164,7 +164,7 @@ TEST_CASE("losses and gradients of a batch are averages over its utterances, wei
     model.convert(DType::float64);
     CtcBatch all = random_batch();  // the first utterance is infeasible
     all.features = all.features.to(DType::float64);
-    CHECK(model.loss_divisor(all) == (reduction == CtcReduction::per_utterance ? 2 : 3));
+    CHECK(model.compute_loss_divisor(all) == (reduction == CtcReduction::per_utterance ? 2 : 3));
     const Tensor whole = model.loss(all, {}).loss;
     backward(whole);
     std::vector<std::vector<double>> expected;
@@ -176,8 +176,8 @@ TEST_CASE("losses and gradients of a batch are averages over its utterances, wei
     for (int64_t b = 0; b < 3; ++b) {
       const CtcBatch one{slice(all.features, 0, b, b + 1), slice(all.frame_lengths, 0, b, b + 1),
                          slice(all.labels, 0, b, b + 1), slice(all.label_lengths, 0, b, b + 1)};
-      const double share =
-          static_cast<double>(model.loss_divisor(one)) / static_cast<double>(model.loss_divisor(all));
+      const double share = static_cast<double>(model.compute_loss_divisor(one)) /
+                           static_cast<double>(model.compute_loss_divisor(all));
       const Tensor loss = model.loss(one, {}).loss;
       sum += share * loss.item();
       backward(loss, Tensor::full({}, share, DType::float64));
@@ -202,11 +202,11 @@ TEST_CASE("the speech models of Transformers are RNNs have the published sizes")
   const SpeechModel model(transformer);
   // Attention has 4 (192² + 192) parameters per layer, the feed-forward layer 2 · 192 · 768 + 768 + 192, and
   // the norms 4 · 192. There are 9 layers, and the last norm has 384 parameters.
-  CHECK(parameter_count(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
+  CHECK(count_parameters(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
   SpeechModelOptions recurrent;
-  recurrent.kind = SpeechEncoder::lstm;
+  recurrent.kind = SpeechEncoderKind::lstm;
   // torch.nn.LSTM(40, 320, 3, bidirectional=True) has this number of parameters.
-  CHECK(parameter_count(*SpeechModel(recurrent).lstm) == 5852160);
+  CHECK(count_parameters(*SpeechModel(recurrent).lstm) == 5852160);
 }
 
 TEST_CASE("a stream of frames gives the logits of the causal model, in constant memory") {
@@ -240,9 +240,9 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
       int64_t steps = 0;
       for (int64_t t = 0; t < 24; ++t) {
         const Tensor frame = features.view({3, 5}, {120, 1}, t * 5).clone();
-        const int64_t before = device_allocator().stats().allocations;
+        const int64_t before = device_allocator().stats().allocation_count;
         const bool complete = stream.push(frame);
-        CHECK(device_allocator().stats().allocations == before);
+        CHECK(device_allocator().stats().allocation_count == before);
         REQUIRE(complete == ((t + 1) % subsampling == 0));
         if (!complete) continue;
         const Tensor expected = parallel.logits.alias({3, 6}, {parallel.logits.strides()[0], 1}, steps * 6);
@@ -261,7 +261,7 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
 
 TEST_CASE("streams continue after the maximum length with the next positions") {
   // The window of local attention may exceed the maximum length of training.
-  AttentionChoice local{"local", find_attention_kind("local").default_options()};
+  AttentionLayerChoice local{"local", find_attention_kind("local").default_options()};
   local.options.set("window", int64_t{50});
   for (const bool is_local : {false, true}) {
     SpeechModelOptions options = small("linear", 2);

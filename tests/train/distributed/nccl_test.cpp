@@ -75,7 +75,7 @@ TEST_CASE("cuda: NCCL reduces and broadcasts tensors of a device, also in a grap
   if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   for (const Device device : list_cuda_devices()) {
     const auto processes = make_nccl_communicator(get_single_process_communicator(), device);
-    CHECK(processes->launches_on_device());
+    CHECK(processes->is_stream_ordered());
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
       const Tensor x = normal({1000}).to(dtype).to(device);
       const Tensor before = x.clone();

@@ -3,7 +3,7 @@
 
 namespace tapeformer {
 
-std::string source_commit() {
+std::string get_source_commit() {
   return "another";
 }
 

@@ -52,7 +52,7 @@ TEST_CASE("gradients are reduced in buckets from the last parameter to the first
   const std::vector<Tensor> parameters = {parameter(10), parameter(20), parameter(30), parameter(5)};
   GradientReducer reducer(processes, parameters, {.bucket_bytes = 35 * 4});
   CHECK(reducer.bucket_count() == 2);
-  CHECK(reducer.bytes_per_step() == 65 * 4);
+  CHECK(reducer.count_bytes_per_step() == 65 * 4);
   reducer.begin_step();
   // backward() completes the parameters in the order 0, 1, 2, 3. The bucket of parameter 0 is complete first,
   // but the bucket of the last parameter is always reduced first.
@@ -126,7 +126,7 @@ TEST_CASE("float32 gradients are rounded to bfloat16 for the reduction, and floa
     Echo processes(2);
     const std::vector<Tensor> parameters = {parameter(3, dtype)};
     GradientReducer reducer(processes, parameters, {.use_bfloat16 = true});
-    CHECK(reducer.bytes_per_step() == 3 * (dtype == DType::float32 ? 2 : 8));
+    CHECK(reducer.count_bytes_per_step() == 3 * (dtype == DType::float32 ? 2 : 8));
     reducer.begin_step();
     set_gradient(parameters[0], Tensor::full({3}, 1.0 / 3, dtype));
     reducer.finish_step();
@@ -147,11 +147,11 @@ TEST_CASE("the status of a step holds the loss, the tokens, requests to stop and
   CHECK(good.token_count() == 7);
   CHECK(good.stop().signal == 15);
   CHECK(good.stop().is_time_up);
-  CHECK_FALSE(good.non_finite_loss());
+  CHECK_FALSE(good.find_non_finite_loss());
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const StepStatus bad(processes, {1, nan, nan}, {0, 0, 0}, {0.2, 0.4, 0.4}, 7, {});
-  REQUIRE(bad.non_finite_loss());
-  CHECK(bad.non_finite_loss()->process == 0);
-  CHECK(bad.non_finite_loss()->batch == 1);
-  CHECK(std::isnan(bad.non_finite_loss()->loss));
+  REQUIRE(bad.find_non_finite_loss());
+  CHECK(bad.find_non_finite_loss()->process == 0);
+  CHECK(bad.find_non_finite_loss()->batch == 1);
+  CHECK(std::isnan(bad.find_non_finite_loss()->loss));
 }

@@ -74,7 +74,7 @@ Table attention_patterns(const ReproductionOptions& options) {
                                              {"share_of_pairs", output["share_of_pairs"].get<double>()}},
                                   .pictures = {make_run_name(trial.row, trial.config.run.seed) + ".png"}};
                             },
-                        .first_seed_only = true}},
+                        .measures_first_seed_only = true}},
       .figures = {}};
   for (const Pattern& pattern : patterns()) table.rows.push_back(row_of(pattern));
   return table;

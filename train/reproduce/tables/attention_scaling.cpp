@@ -66,7 +66,7 @@ Table attention_scaling(const ReproductionOptions& options) {
                             [](const std::vector<Json>& outputs, const Trial& trial) {
                               return read_scaling_results(outputs[0]["lengths"], trial.row.name);
                             },
-                        .first_seed_only = true}},
+                        .measures_first_seed_only = true}},
       .figures = make_scaling_figures("Attention, forward and backward", "sequence length")};
   const std::vector<std::string> sizes = {"model.heads=8", "model.head_dim=64",
                                           concat_text("data.max_length=", longest)};

@@ -194,12 +194,12 @@ Table sample_table(const PaperImages& set, const ReproductionOptions& options) {
                                 .commands = {{"generate", "{run}", "--count", std::to_string(count), "--out",
                                               "{file}.samples.png"}},
                                 .read_results = pictures("samples"),
-                                .first_seed_only = true},
+                                .measures_first_seed_only = true},
                                {.name = "completions",
                                 .commands = {{"complete", "{run}", "--index", "0,1,2,3,4", "--out",
                                               "{file}.completions.png"}},
                                 .read_results = pictures("completions"),
-                                .first_seed_only = true}},
+                                .measures_first_seed_only = true}},
               .figures = {}};
   for (const PublishedImages& row : set.published) table.rows.push_back(row_of(set, row, options.scale));
   return table;

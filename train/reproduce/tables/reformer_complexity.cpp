@@ -72,7 +72,7 @@ Measurement sweep_measurement(const Sweep& sweep, const ReproductionOptions& opt
                   {column_name("memory", sweep), concat_text("memory, ", sweep.label), 2}},
       .read_results = [sweep](const std::vector<Json>& outputs,
                               const Trial& trial) { return sweep_results(sweep, outputs, trial); },
-      .first_seed_only = true};
+      .measures_first_seed_only = true};
   for (const int64_t value : sweep.values) {
     Words command = {"bench",     "train-step",
                      "--config",  "{config}",
@@ -117,7 +117,7 @@ Measurement attention_measurement(const Sweep& lengths, const ReproductionOption
                                                  {memory.figure_name, fit_power_law_exponent(memory.points)}},
                                       .curves = {time, memory}};
           },
-      .first_seed_only = true};
+      .measures_first_seed_only = true};
   for (const AttentionType& type : kAttentionTypes) measurement.rows.emplace_back(type.name);
   return measurement;
 }

@@ -52,7 +52,7 @@ Table reformer_speed(const ReproductionOptions& options) {
                    "Training step at constant tokens",
                    {"length", Scale::log2},
                    {"seconds", Scale::log10}}}};
-  Measurement steps{.name = "steps", .read_results = speed_results, .first_seed_only = true};
+  Measurement steps{.name = "steps", .read_results = speed_results, .measures_first_seed_only = true};
   for (const int64_t length : list_doubled_lengths("tokens", shortest, tokens)) {
     steps.columns.push_back({column_at(length), concat_text("s at ", length), 3});
     steps.commands.push_back({"bench", "train-step", "--config", "{config}", "--repeats",

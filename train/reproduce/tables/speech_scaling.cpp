@@ -32,7 +32,7 @@ Table speech_scaling(const ReproductionOptions& options) {
                                     [](const std::vector<Json>& outputs, const Trial& trial) {
                                       return read_scaling_results(outputs[0]["lengths"], trial.row.name);
                                     },
-                                .first_seed_only = true}},
+                                .measures_first_seed_only = true}},
               .figures = make_scaling_figures("Training step on speech", "frames of an utterance")};
   const std::vector<std::string> smoke = {"model.layers=2", "model.hidden=64", "model.head_dim=8",
                                           "model.feedforward=96"};

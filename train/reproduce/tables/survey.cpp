@@ -193,7 +193,7 @@ bool supports_task(const SurveyKind& kind, const SurveyTask& task) {
   return static_cast<bool>(capabilities.*task.needed);
 }
 
-const SurveyKind& kind_of(const Row& row) {
+const SurveyKind& get_entry_kind(const Row& row) {
   static const auto* const kinds = new std::vector<SurveyKind>(survey_kinds());
   return *std::find_if(kinds->begin(), kinds->end(),
                        [&](const SurveyKind& kind) { return kind.name == row.line_name; });
@@ -207,7 +207,7 @@ int64_t side_of(int64_t length) {
 }
 
 int64_t parameters_of(const Config& config) {
-  return parameter_count(*make_example_model(config, describe_data(config)));
+  return count_parameters(*make_example_model(config, describe_data(config)));
 }
 
 // Returns a text that states how a model with this attention generates a token.
@@ -227,18 +227,18 @@ Measurement properties() {
                       {.name = "decoding", .label = "decoding"}},
           .read_results =
               [](const std::vector<Json>&, const Trial& trial) {
-                const SurveyKind& kind = kind_of(trial.row);
+                const SurveyKind& kind = get_entry_kind(trial.row);
                 Config full = trial.config;
                 full.model.attention = {"softmax"};
                 full.attention = {{"softmax", find_attention_kind("softmax").default_options()}};
                 full.model.summary_tokens = 0;
                 const int64_t added = parameters_of(trial.config) - parameters_of(full);
-                const std::string decoding = decoding_of(encoder_options(trial.config).attention);
+                const std::string decoding = decoding_of(make_encoder_options(trial.config).attention);
                 return MeasurementResults{
                     .values = {{"parameters_added", static_cast<double>(added)}},
                     .texts = {{"class", kind.type}, {"complexity", kind.complexity}, {"decoding", decoding}}};
               },
-          .first_seed_only = true};
+          .measures_first_seed_only = true};
 }
 
 // Returns one object per length, with the total time and the maximum memory over all kinds of the row.
@@ -299,7 +299,7 @@ Measurement attention_by_length(const ReproductionOptions& options) {
   const std::vector<int64_t> lengths = measured_lengths(options);
   const std::string repeats = std::to_string(options.select_size("repeats", 1, 3, 5));
   Measurement measurement{
-      .name = "attention", .columns = make_scaling_columns(lengths), .first_seed_only = true};
+      .name = "attention", .columns = make_scaling_columns(lengths), .measures_first_seed_only = true};
   const std::string drawn = concat_text("_", longest_drawn(options));
   for (Column& column : measurement.columns)
     column.is_printed = column.name.ends_with("_exponent") || column.name.ends_with(drawn);
@@ -311,7 +311,7 @@ Measurement attention_by_length(const ReproductionOptions& options) {
       commands.push_back({"bench", "attention", "--config", "{config}", "--shortest", text, "--longest", text,
                           "--repeats", repeats});
       const int64_t side = side_of(length);
-      for (const std::string& setting : kind_of(trial.row).settings({side, side}))
+      for (const std::string& setting : get_entry_kind(trial.row).settings({side, side}))
         if (setting.starts_with("attention."))
           commands.back().insert(commands.back().end(), {"--set", setting});
     }
@@ -319,7 +319,7 @@ Measurement attention_by_length(const ReproductionOptions& options) {
   };
   measurement.read_results = [](const std::vector<Json>& outputs, const Trial& trial) {
     MeasurementResults results = read_scaling_results(sums_over_kinds(outputs), trial.row.name);
-    results.texts = {{"complexity_holds", verdict(results, kind_of(trial.row))}};
+    results.texts = {{"complexity_holds", verdict(results, get_entry_kind(trial.row))}};
     return results;
   };
   return measurement;
@@ -340,7 +340,7 @@ Measurement decoding_cost() {
                     .values = {{"milliseconds_per_token", one["milliseconds_per_token"].get<double>()},
                                {"state_kibibytes", one["state_bytes"].get<double>() / 1024}}};
               },
-          .first_seed_only = true};
+          .measures_first_seed_only = true};
 }
 
 std::vector<std::string> survey_notes() {

@@ -170,7 +170,7 @@ std::string choose_speech_evaluation_split(const Config& config, const DataAcces
 
 std::vector<int64_t> SpeechPart::frame_counts() const {
   std::vector<int64_t> result;
-  for (const int64_t i : usable_indices) result.push_back(set->frames(i));
+  for (const int64_t i : usable_indices) result.push_back(dataset->frame_count(i));
   return result;
 }
 
@@ -201,20 +201,20 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   }
   SpeechPart part;
   part.split = split;
-  part.set = std::make_shared<const SpeechDataset>(corpus, std::move(phones), options);
-  if (trained_description && part.set->dims() != trained_description->feature_dim) {
+  part.dataset = std::make_shared<const SpeechDataset>(corpus, std::move(phones), options);
+  if (trained_description && part.dataset->dims() != trained_description->feature_dim) {
     const std::string text =
-        concat_text(corpus.name, ": features of ", part.set->dims(), " dims, but the model was trained on ",
-                    trained_description->feature_dim);
+        concat_text(corpus.name, ": features of ", part.dataset->dims(),
+                    " dims, but the model was trained on ", trained_description->feature_dim);
     // The dims of features in archives are a property of the data. The config determines the dims of other
     // features.
-    if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
+    if (part.dataset->utterance(0).source == SpeechSource::ark) throw DataError(text);
     throw ConfigError(text);
   }
-  part.left_out_count = static_cast<int64_t>(part.set->report().faults.size()) + corpus.dropped_count;
+  part.unusable_count = static_cast<int64_t>(part.dataset->report().faults.size()) + corpus.dropped_count;
   const bool limited = config.model.encoder == "transformer";
-  for (int64_t i = 0; i < part.set->size(); ++i) {
-    const int64_t frames = part.set->frames(i);
+  for (int64_t i = 0; i < part.dataset->size(); ++i) {
+    const int64_t frames = part.dataset->frame_count(i);
     const bool too_long = limited && frames > config.model.max_frames;
     const bool too_short = count_subsampled_steps(frames, config.model.subsampling) == 0;
     (too_long    ? part.too_long_indices
@@ -230,12 +230,12 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
 
 SpeechDescription describe_speech_part(const SpeechPart& part) {
   const std::vector<int64_t> frames = part.frame_counts();
-  SpeechDescription description{.feature_dim = part.set->dims(),
-                                .phone_table = part.set->phones(),
+  SpeechDescription description{.feature_dim = part.dataset->dims(),
+                                .phone_table = part.dataset->phones(),
                                 .global_statistics = std::nullopt,
                                 .max_frame_count = *std::max_element(frames.begin(), frames.end())};
-  if (part.set->options().normalization == Normalization::global)
-    description.global_statistics = part.set->global_statistics();
+  if (part.dataset->options().normalization == Normalization::global)
+    description.global_statistics = part.dataset->global_statistics();
   return description;
 }
 
@@ -248,13 +248,13 @@ SpeechModelOptions make_speech_model_options(const Config& config, const SpeechD
   options.subsampling_kind = m.subsampling_kind == "conv" ? SubsamplingKind::conv : SubsamplingKind::stack;
   options.reduction = m.ctc_mean == "label" ? CtcReduction::per_label : CtcReduction::per_utterance;
   if (m.encoder == "lstm") {
-    options.kind = SpeechEncoder::lstm;
+    options.kind = SpeechEncoderKind::lstm;
     options.lstm_hidden = m.hidden;
     options.lstm_layers = m.layers;
     options.lstm_bidirectional = m.bidirectional;
     options.lstm_dropout = m.dropout;
   } else {
-    options.encoder = encoder_options(config);
+    options.encoder = make_encoder_options(config);
     options.sinusoidal = m.positions == "sinusoidal";
     options.causal = m.causal;
     options.max_frames = m.max_frames;

@@ -45,13 +45,13 @@ std::string choose_speech_evaluation_split(const Config& config, const DataAcces
 // Features and labels of a part of a corpus.
 struct SpeechPart {
   std::string split;
-  std::shared_ptr<const SpeechDataset> set;
-  // Indices into `set`. The model can process the utterances in `usable_indices`. Utterances in
+  std::shared_ptr<const SpeechDataset> dataset;
+  // Indices into `dataset`. The model can process the utterances in `usable_indices`. Utterances in
   // `too_long_indices` have more than model.max_frames frames (Transformers only). Utterances in
   // `too_short_indices` have fewer frames than one step of the model.
   std::vector<int64_t> usable_indices, too_long_indices, too_short_indices;
   // The number of utterances without usable sound or labels. The number does not depend on the model.
-  int64_t left_out_count = 0;
+  int64_t unusable_count = 0;
 
   std::vector<int64_t> frame_counts() const;  // numbers of frames of the usable utterances
 };

@@ -34,8 +34,8 @@ namespace {
 void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices, const std::string& reason,
                      SpeechEvaluation& result) {
   for (const int64_t i : indices)
-    result.unprocessed.push_back({part.set->utterance(i).id, reason, part.set->frames(i),
-                                  static_cast<int64_t>(part.set->reference(i).size())});
+    result.unprocessed.push_back({part.dataset->utterance(i).id, reason, part.dataset->frame_count(i),
+                                  static_cast<int64_t>(part.dataset->reference_phones(i).size())});
 }
 
 using LabelsOfUtterances = std::map<int64_t, CtcLabels>;
@@ -65,14 +65,14 @@ LabelsOfUtterances gather_labels(Communicator& processes, const LabelsOfUtteranc
 // deletions.
 SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& options,
                        const LabelsOfUtterances& decoded) {
-  const SpeechDataset& set = *part.set;
+  const SpeechDataset& set = *part.dataset;
   SpeechEvaluation result;
   result.split = part.split;
   const auto folded = [&](const Words& phones) {
     return options.fold_timit ? map_timit_phone(phones, PhoneSet::timit39) : phones;
   };
   for (int64_t i = 0; i < set.size(); ++i) {
-    ScoredUtterance one{set.utterance(i).id, folded(set.reference(i)), {}};
+    ScoredUtterance one{set.utterance(i).id, folded(set.reference_phones(i)), {}};
     if (const auto found = decoded.find(i); found != decoded.end()) {
       one.hypothesis = folded(set.phones().phones(found->second));
       result.processed_score.add(one.reference, one.hypothesis);
@@ -108,7 +108,7 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           Communicator& processes) {
   const auto begin = std::chrono::steady_clock::now();
   const NoGrad no_grad;
-  const SpeechDataset& set = *part.set;
+  const SpeechDataset& set = *part.dataset;
   const auto batches = plan_batches(
       part.frame_counts(),
       {.max_frames = options.max_frames, .max_utterances = options.max_batch_size, .shuffle = false}, 0);

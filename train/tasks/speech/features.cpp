@@ -25,7 +25,7 @@ void require_dims(const std::string& name, int64_t dims, const SpeechDescription
 // Returns the audio options of a stream. The options do not limit the length of the stream, because the
 // memory of a FeatureStream does not grow with this length.
 AudioOptions endless_audio(const Config& config) {
-  AudioOptions options = make_feature_options(config, false).audio();
+  AudioOptions options = make_feature_options(config, false).make_audio_options();
   options.max_seconds = 0;
   return options;
 }
@@ -86,8 +86,8 @@ Tensor compute_file_features(const Config& config, const SpeechDescription& desc
   if (kind != Normalization::none) {
     FeatureStatistics own;
     own.add(features);
-    normalize(features, kind == Normalization::global ? get_global_statistics(description) : own,
-              config.data.cmvn_variance);
+    normalize_features(features, kind == Normalization::global ? get_global_statistics(description) : own,
+                       config.data.cmvn_variance);
   }
   return config.data.deltas > 0 ? add_deltas(features, config.data.deltas) : features;
 }
@@ -140,14 +140,15 @@ Tensor FeatureStream::read_rows() {
     check_recording();
     audio_.reset();
   }
-  if (global_statistics_) normalize(frames, *global_statistics_, config_.data.cmvn_variance);
+  if (global_statistics_) normalize_features(frames, *global_statistics_, config_.data.cmvn_variance);
   return s.deltas.push(frames, last);
 }
 
 void FeatureStream::check_recording() const {
   const Pipeline& s = *pipeline_;
   if (s.frame_count == 0)
-    throw DataError(concat_text(stream_name_, ": ", s.frames.samples(), " samples are less than a frame"));
+    throw DataError(
+        concat_text(stream_name_, ": ", s.frames.sample_count(), " samples are less than a frame"));
   if (s.is_silent) throw DataError(stream_name_ + ": is silent: all samples are equal");
 }
 

@@ -33,20 +33,20 @@ SpecAugmentOptions augment_options(const DataConfig& d) {
 // Logs the sizes of a part and the numbers of utterances that are left out. `padding` is appended to the
 // sizes.
 void report(const SpeechPart& part, const std::string& padding) {
-  const SpeechReport& r = part.set->report();
+  const SpeechReport& r = part.dataset->report();
   log_info(part.split, ": ", part.usable_indices.size(), " utterances, ", r.frame_count, " frames, ",
-           r.label_count, " labels of ", part.set->phones().class_count() - 1, " phones", padding);
-  const bool scoring = part.set->options().use == SpeechUse::scoring;
+           r.label_count, " labels of ", part.dataset->phones().class_count() - 1, " phones", padding);
+  const bool scoring = part.dataset->options().use == SpeechUse::scoring;
   const auto unaligned = static_cast<int64_t>(r.too_short_ids.size());
   const auto too_long = static_cast<int64_t>(part.too_long_indices.size()),
              too_short = static_cast<int64_t>(part.too_short_indices.size());
-  if (!scoring && part.left_out_count + unaligned + too_long > 0)
-    log_warning(part.split, ": ", part.left_out_count + unaligned + too_long,
-                " utterances are left out: ", part.left_out_count, " unusable, ", unaligned,
+  if (!scoring && part.unusable_count + unaligned + too_long > 0)
+    log_warning(part.split, ": ", part.unusable_count + unaligned + too_long,
+                " utterances are left out: ", part.unusable_count, " unusable, ", unaligned,
                 " shorter than their labels, ", too_long, " longer than model.max_frames");
   if (!scoring) return;
-  if (part.left_out_count > 0)
-    log_warning(part.split, ": ", part.left_out_count,
+  if (part.unusable_count > 0)
+    log_warning(part.split, ": ", part.unusable_count,
                 " utterances without usable sound or labels are left out");
   if (too_long + too_short > 0)
     log_warning(part.split, ": the model cannot process ", too_long + too_short,
@@ -72,12 +72,12 @@ CtcBatch ctc_batch(const SpeechBatch& batch) {
 std::string digest_of_part(const SpeechPart& part) {
   Checksum checksum;
   const auto append = [&](const std::string& text) { checksum.append(text.data(), text.size()); };
-  for (int64_t i = 0; i < part.set->size(); ++i) {
-    append(part.set->utterance(i).id + " " + std::to_string(part.set->frames(i)));
-    for (const int64_t label : part.set->labels(i)) append(" " + std::to_string(label));
+  for (int64_t i = 0; i < part.dataset->size(); ++i) {
+    append(part.dataset->utterance(i).id + " " + std::to_string(part.dataset->frame_count(i)));
+    for (const int64_t label : part.dataset->labels(i)) append(" " + std::to_string(label));
     append("\n");
   }
-  return concat_text(part.set->size(), " utterances of ", part.split, ", CRC-32 ",
+  return concat_text(part.dataset->size(), " utterances of ", part.split, ", CRC-32 ",
                      format_crc32(checksum.crc32));
 }
 
@@ -112,7 +112,7 @@ class SpeechTask final : public Task {
   int64_t count_training_examples() const override {
     return static_cast<int64_t>(training_.usable_indices.size());
   }
-  int64_t count_evaluation_examples() const override { return evaluated_.set->size(); }
+  int64_t count_evaluation_examples() const override { return evaluated_.dataset->size(); }
   double count_batches(double epochs) const override { return plan_.count_batches(epochs); }
   int64_t count_complete_epochs(int64_t batches) const override {
     return plan_.count_complete_epochs(batches);
@@ -145,7 +145,7 @@ class SpeechTask final : public Task {
   std::string describe_examples(int64_t number) const override {
     std::string text;
     for (const int64_t i : indices_at(plan_, number))
-      text += (text.empty() ? "" : ", ") + training_.set->utterance(i).id;
+      text += (text.empty() ? "" : ", ") + training_.dataset->utterance(i).id;
     return text;
   }
 
@@ -153,9 +153,9 @@ class SpeechTask final : public Task {
     const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop, processes_);
     const PhoneScore& s = e.score;
     const MetricRecord figures{{"per", s.error_rate()},
-                               {"substitutions", s.substitutions},
-                               {"deletions", s.deletions},
-                               {"insertions", s.insertions},
+                               {"substitutions", s.substitution_count},
+                               {"deletions", s.deletion_count},
+                               {"insertions", s.insertion_count},
                                {"phones", s.reference_count},
                                {"per_processed", e.processed_score.error_rate()},
                                {"unprocessed", static_cast<int64_t>(e.unprocessed.size())}};
@@ -174,7 +174,7 @@ class SpeechTask final : public Task {
   }
 
   std::string description() const override { return to_json(description_); }
-  std::string data_digest() const override {
+  std::string compute_data_digest() const override {
     return digest_of_part(training_) + "; " + digest_of_part(evaluated_);
   }
 
@@ -189,15 +189,15 @@ class SpeechTask final : public Task {
     const auto own =
         std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
     int64_t frames = 0;
-    for (const int64_t i : indices) frames = std::max(frames, training_.set->frames(i));
-    const CtcBatch batch = ctc_batch(training_.set->batch(own, augment_ ? &*augment_ : nullptr, stream,
-                                                          plan.count_complete_epochs(number), frames));
+    for (const int64_t i : indices) frames = std::max(frames, training_.dataset->frame_count(i));
+    const CtcBatch batch = ctc_batch(training_.dataset->batch(own, augment_ ? &*augment_ : nullptr, stream,
+                                                              plan.count_complete_epochs(number), frames));
     BatchSlice slice{.first_example = first, .example_count = last - first};
-    slice.loss_divisor = static_cast<double>(model_->loss_divisor(batch));
-    slice.batch_loss_count =
-        slice.example_count < count
-            ? static_cast<double>(model_->loss_divisor(ctc_batch(training_.set->targets(indices))))
-            : slice.loss_divisor;
+    slice.loss_divisor = static_cast<double>(model_->compute_loss_divisor(batch));
+    slice.batch_loss_divisor = slice.example_count < count
+                                   ? static_cast<double>(model_->compute_loss_divisor(
+                                         ctc_batch(training_.dataset->make_targets(indices))))
+                                   : slice.loss_divisor;
     return {batch, slice};
   }
   std::vector<int64_t> indices_at(const SpeechBatchPlan& plan, int64_t number) const {

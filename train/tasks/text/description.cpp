@@ -16,7 +16,7 @@ constexpr int64_t kMaxVocabulary = 1 << 24;
 std::string to_json(const Tokenizer& tokenizer) {
   nlohmann::ordered_json json{{"tokenizer", tokenizer.name()}, {"vocabulary", tokenizer.vocabulary_size()}};
   if (tokenizer.name() == kCharacterTokenizerName) json["characters"] = tokenizer.serialize();
-  if (tokenizer.name() == kSentencePieceTokenizerName) json["model"] = to_base64(tokenizer.serialize());
+  if (tokenizer.name() == kSentencePieceTokenizerName) json["model"] = encode_base64(tokenizer.serialize());
   return json.dump();
 }
 
@@ -27,7 +27,7 @@ std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, c
   std::string data;
   if (name == kCharacterTokenizerName) data = entries.get_string("characters");
   if (name == kSentencePieceTokenizerName) {
-    const auto model = from_base64(entries.get_string("model"));
+    const auto model = decode_base64(entries.get_string("model"));
     if (!model) throw CheckpointError(path + ": task.model: expected Base64");
     data = *model;
   }

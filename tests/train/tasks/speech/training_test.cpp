@@ -61,7 +61,7 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
     CHECK(*std::min_element(rates.begin(), rates.end()) == result.best_loss);
 
     const LoadedSpeechRun best =
-        load_speech_run(find_run({.path = run_dir.string(), .checkpoint = "best", .set_options = {}}));
+        load_speech_run(find_run({.path = run_dir.string(), .checkpoint_name = "best", .set_options = {}}));
     CHECK(best.description.phone_table.names() == Words{"<blank>", "A", "B", "C"});
     const SpeechPart test = make_speech_part(best.config, "test", "", &best.description);
     CHECK(evaluate(*best.model, test, make_evaluation_options(best.config)).score.error_rate() ==
@@ -156,8 +156,8 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   write_file(bad, std::string("no features"));
   const SpeechPart part = make_speech_part(config, "train", "", nullptr);
   CHECK(part.usable_indices.size() == 11);
-  REQUIRE(part.set->report().faults.size() == 1);
-  CHECK(contains(part.set->report().faults.front(), bad.string()));
+  REQUIRE(part.dataset->report().faults.size() == 1);
+  CHECK(contains(part.dataset->report().faults.front(), bad.string()));
   Config strict = config;
   strict.data.bad_utterances = "refuse";
   CHECK(
@@ -247,7 +247,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     CHECK(e.score.utterance_count == 12);
     if (phones < 0) phones = e.score.reference_count;
     CHECK(e.score.reference_count == phones);
-    CHECK(part.left_out_count == 0);
+    CHECK(part.unusable_count == 0);
     const bool all = unprocessed == std::vector<std::string>{"all"};
     if (all) {
       CHECK(e.unprocessed.size() == 12);
@@ -263,7 +263,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     }
     CHECK(ids == unprocessed);
     CHECK(e.processed_score.reference_count + deleted == e.score.reference_count);
-    CHECK(e.processed_score.errors() + deleted == e.score.errors());
+    CHECK(e.processed_score.error_count() + deleted == e.score.error_count());
     CHECK(e.processed_score.utterance_count + static_cast<int64_t>(ids.size()) == e.score.utterance_count);
     CHECK(contains(describe_processed_score(e), ids.empty() ? "" : "without 1 of 12 utterances"));
     CHECK(e.without_loss_count >= 1);  // the utterance UNSEEN has no loss
