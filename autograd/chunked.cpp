@@ -6,7 +6,7 @@ namespace tapeformer {
 namespace {
 
 // Returns a leaf that shares the data of `x` and requires a gradient if `wanted` is true.
-Tensor leaf_on(const Tensor& x, bool wanted) {
+Tensor make_leaf(const Tensor& x, bool wanted) {
   Tensor leaf = detach(x);
   if (wanted) require_grad(leaf);
   return leaf;
@@ -17,7 +17,7 @@ void check_rows(const char* op, const Tensor& x) {
         " must be contiguous and have rows");
 }
 
-RowsGradient replay_of(const RowsFunction& function) {
+RowsGradient make_chunk_replay(const RowsFunction& function) {
   return [function](const Tensor& rows, int64_t first, const Tensor& g) {
     const Tensor part = function(rows, first);
     if (requires_grad(part)) backward(part, g);
@@ -53,13 +53,13 @@ Tensor compute_in_chunks(const RowsFunction& function, const Tensor& x, int64_t 
   }
   const std::vector<Tensor> sources = make_replay_inputs({x}, parameters);
   return record("chunked", result, sources,
-                [run_backward = rows_gradient ? rows_gradient : replay_of(function), x = detach(x), rows,
-                 chunks, count = sources.size()](const Tensor& gradient_any, NeededGradients needs) {
+                [run_backward = rows_gradient ? rows_gradient : make_chunk_replay(function), x = detach(x),
+                 rows, chunks, count = sources.size()](const Tensor& gradient_any, NeededGradients needs) {
                   const Tensor g = gradient_any.is_contiguous() ? gradient_any : gradient_any.clone();
                   Gradients gradients(count);
                   if (needs[0]) gradients[0] = Tensor::zeros_like(x);
                   for_each_chunk(rows, chunks, [&](int64_t first, int64_t last) {
-                    const Tensor leaf = leaf_on(view_rows(x, first, last), needs[0]);
+                    const Tensor leaf = make_leaf(view_rows(x, first, last), needs[0]);
                     {
                       const RecordingScope record_again(true);
                       run_backward(leaf, first, view_rows(g, first, last));
@@ -78,13 +78,13 @@ Tensor sum_in_chunks(const std::function<Tensor(const Tensor& rows, const std::v
   check_rows("sum_in_chunks", x);
   std::vector<Tensor> sources = {x}, leaves;
   sources.insert(sources.end(), parameters.begin(), parameters.end());
-  for (const Tensor& parameter : parameters) leaves.push_back(leaf_on(parameter, requires_grad(parameter)));
+  for (const Tensor& parameter : parameters) leaves.push_back(make_leaf(parameter, requires_grad(parameter)));
   Gradients gradients(sources.size());
   const bool wanted = is_recording() && std::any_of(sources.begin(), sources.end(), requires_grad);
   if (wanted && requires_grad(x)) gradients[0] = Tensor::zeros_like(x);
   const Tensor total = Tensor::zeros({}, DType::float64, x.device());
   for_each_chunk(x.size(0), chunks, [&](int64_t first, int64_t last) {
-    const Tensor leaf = leaf_on(view_rows(x, first, last), gradients[0].defined());
+    const Tensor leaf = make_leaf(view_rows(x, first, last), gradients[0].defined());
     const Tensor part = function(leaf, leaves, first);
     check(part.numel() == 1, "sum_in_chunks", "the function returned shape ", part.shape(), ", not a scalar");
     total.add_from(detach(part).view({}).to(DType::float64));

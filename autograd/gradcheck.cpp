@@ -11,8 +11,8 @@ namespace {
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
 // Returns the fourth-order central difference of sum(f * weights) with respect to one element of the inputs.
-double difference(const Function& f, const std::vector<Tensor>& inputs, double* element,
-                  const std::vector<double>& weights, double step) {
+double compute_central_difference(const Function& f, const std::vector<Tensor>& inputs, double* element,
+                                  const std::vector<double>& weights, double step) {
   const NoGrad no_grad;
   const double saved = *element;
   auto value_at = [&](double offset) {
@@ -50,7 +50,8 @@ GradcheckResult gradcheck(const Function& f, const std::vector<Tensor>& inputs, 
     const Tensor analytic = gradient(leaves[input]);
     double largest = 1e-8, error = 0;
     for (int64_t i = 0; i < leaves[input].numel(); ++i) {
-      const double numeric = difference(f, leaves, leaves[input].data<double>() + i, weights, step);
+      const double numeric =
+          compute_central_difference(f, leaves, leaves[input].data<double>() + i, weights, step);
       const double exact = analytic.defined() ? analytic.to_vector()[static_cast<size_t>(i)] : 0;
       largest = std::max({largest, std::abs(numeric), std::abs(exact)});
       error = std::max(error, std::abs(numeric - exact));

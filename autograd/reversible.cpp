@@ -57,7 +57,7 @@ void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& targe
 }
 
 // Returns a view of the first (which = 0) or second (which = 1) half of the last dimension.
-Tensor half_of(const Tensor& joined, int64_t which) {
+Tensor slice_half(const Tensor& joined, int64_t which) {
   Shape shape = joined.shape();
   shape[-1] /= 2;
   return joined.view(shape, joined.strides(), which * shape[-1]);
@@ -80,7 +80,7 @@ std::vector<ReversibleBlock> with_distinct_parameters(std::vector<ReversibleBloc
 
 // Copies the two halves of the last dimension of a tensor, and releases the tensor.
 ReversibleState split_halves(Tensor joined) {
-  return {half_of(joined, 0).clone(), half_of(joined, 1).clone()};
+  return {slice_half(joined, 0).clone(), slice_half(joined, 1).clone()};
 }
 
 // Returns the gradients of the stack's inputs; `g` holds the gradients of the outputs. Overwrites the data of
@@ -117,8 +117,8 @@ Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& 
     Shape shape = x1.shape();
     shape[-1] *= 2;
     joined = Tensor::empty(shape, x1.dtype(), x1.device());
-    half_of(joined, 0).copy_from(state.first);
-    half_of(joined, 1).copy_from(state.second);
+    slice_half(joined, 0).copy_from(state.first);
+    slice_half(joined, 1).copy_from(state.second);
   }
   std::vector<Tensor> parameters;
   for (const ReversibleBlock& block : blocks)

@@ -178,7 +178,7 @@ struct TapeOfThread {
   }
 };
 
-Tape& this_tape() {
+Tape& get_thread_tape() {
   if (!current_tape) [[unlikely]] {
     thread_local TapeOfThread owner;
     current_tape = new Tape;
@@ -202,7 +202,7 @@ class TapeEntry final : public TensorAttachment {
   }
   bool is_leaf() const { return node == kNone; }
   bool usable_here() const { return is_leaf() || tape_ == current_tape; }
-  void check_derived(const char* method) const override {
+  void check_can_derive(const char* method) const override {
     check(!recording_enabled, method,
           "the tensor requires a gradient, which the result would lose; call reshape, contiguous or cast "
           "(ops/view.h), or detach the tensor first");
@@ -215,7 +215,7 @@ class TapeEntry final : public TensorAttachment {
   Tape* tape_ = nullptr;
 };
 
-TapeEntry* entry_of(const Tensor& tensor) {
+TapeEntry* find_tape_entry(const Tensor& tensor) {
   return tensor.defined() ? static_cast<TapeEntry*>(tensor.attachment()) : nullptr;
 }
 
@@ -243,7 +243,7 @@ void backward_node(Tape& tape, int64_t id, bool retain_tape) {
     if (edge.node != kNone)
       tape.deliver(edge.node, std::move(gradients[i]));
     else
-      accumulate(entry_of(edge.leaf)->leaf_gradient, std::move(gradients[i]));
+      accumulate(find_tape_entry(edge.leaf)->leaf_gradient, std::move(gradients[i]));
   }
   if (!retain_tape) tape.clear(tape[id]);
 }
@@ -261,7 +261,8 @@ std::vector<FirstUse> first_uses(Tape& tape, int64_t last) {
   std::unordered_set<const TapeEntry*> seen;
   for (int64_t id = std::max(tape.floor, tape.begin()); id <= last; ++id)
     for (const Edge& edge : tape[id].inputs)
-      if (edge.leaf.defined() && seen.insert(entry_of(edge.leaf)).second) uses.push_back({id, edge.leaf});
+      if (edge.leaf.defined() && seen.insert(find_tape_entry(edge.leaf)).second)
+        uses.push_back({id, edge.leaf});
   return uses;
 }
 
@@ -281,7 +282,7 @@ class IncompleteLeaves {
   // node.
   void complete(int64_t node, const Tensor& leaf) {
     for (auto use = uses_.end(); use != uses_.begin() && (--use)->node == node;) {
-      if (entry_of(use->leaf) != entry_of(leaf)) continue;
+      if (find_tape_entry(use->leaf) != find_tape_entry(leaf)) continue;
       options_.on_complete(leaf);
       uses_.erase(use);
       return;
@@ -335,11 +336,11 @@ RecordingScope::~RecordingScope() {
 }
 
 bool requires_grad(const Tensor& tensor) {
-  return entry_of(tensor) != nullptr;
+  return find_tape_entry(tensor) != nullptr;
 }
 
 bool is_leaf(const Tensor& tensor) {
-  const TapeEntry* const entry = entry_of(tensor);
+  const TapeEntry* const entry = find_tape_entry(tensor);
   return !entry || entry->is_leaf();
 }
 
@@ -350,24 +351,24 @@ const Tensor& require_grad(const Tensor& tensor) {
 }
 
 Tensor gradient(const Tensor& leaf) {
-  const TapeEntry* const entry = entry_of(leaf);
+  const TapeEntry* const entry = find_tape_entry(leaf);
   return entry ? entry->leaf_gradient : Tensor{};
 }
 
 void set_gradient(const Tensor& leaf, const Tensor& value) {
-  TapeEntry* const entry = entry_of(leaf);
+  TapeEntry* const entry = find_tape_entry(leaf);
   check(entry && entry->is_leaf(), "set_gradient", "the tensor is not a leaf that requires a gradient");
   entry->leaf_gradient = value;
 }
 
 int64_t tape_size() {
-  this_tape().collect();
-  return this_tape().alive();
+  get_thread_tape().collect();
+  return get_thread_tape().alive();
 }
 
 void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptions& options) {
   check_defined("backward", "the result", result);
-  TapeEntry* const entry = entry_of(result);
+  TapeEntry* const entry = find_tape_entry(result);
   check(entry != nullptr, "backward", "the result does not depend on any tensor that requires a gradient");
   check(entry->usable_here(), "backward", "the result was recorded on the tape of another thread");
   check(cotangent.defined() || result.numel() == 1, "backward", "a result of shape ", result.shape(),
@@ -383,7 +384,7 @@ void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptio
     if (options.on_complete) options.on_complete(result);
     return;
   }
-  Tape& tape = this_tape();
+  Tape& tape = get_thread_tape();
   check(!tape[entry->node].freed, "backward", "an earlier backward() freed the recorded ops of this result",
         kRetainAdvice);
   tape.deliver(entry->node, std::move(seed));
@@ -393,7 +394,7 @@ void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptio
 namespace tape {
 
 void report_complete(const Tensor& leaf) {
-  const int64_t running = this_tape().floor - 1;  // see run_backward()
+  const int64_t running = get_thread_tape().floor - 1;  // see run_backward()
   if (incomplete_leaves) incomplete_leaves->complete(running, leaf);
 }
 
@@ -406,11 +407,11 @@ void push_node(const char* op, const Tensor& result, std::span<const Tensor* con
                GradientFunction gradient) {
   check(!requires_grad(result), op, "the result is already on the tape");
   for (const Tensor* input : inputs) {
-    const TapeEntry* const entry = entry_of(*input);
+    const TapeEntry* const entry = find_tape_entry(*input);
     check(!entry || entry->usable_here(), op,
           "an input was recorded on the tape of another thread; detach it, or run the op on that thread");
   }
-  Tape& tape = this_tape();
+  Tape& tape = get_thread_tape();
   tape.collect();
   Node node;
   node.op = op;
@@ -418,7 +419,7 @@ void push_node(const char* op, const Tensor& result, std::span<const Tensor* con
   node.inputs.reserve(inputs.size());
   for (const Tensor* input : inputs) {
     Edge& edge = node.inputs.emplace_back();
-    const TapeEntry* const entry = entry_of(*input);
+    const TapeEntry* const entry = find_tape_entry(*input);
     if (!entry) continue;
     edge.shape = input->shape();
     edge.dtype = input->dtype();

@@ -7,6 +7,6 @@
 namespace tapeformer {
 
 // Returns the allocator of a device. The allocator is created on first use and never destroyed.
-CachingAllocator& device_allocator(Device device = kCpu);
+CachingAllocator& get_device_allocator(Device device = kCpu);
 
 }  // namespace tapeformer

@@ -22,7 +22,7 @@ constexpr int64_t kSmallLimit = 1024;     // larger sizes have kStepsPerDoubling
 constexpr int64_t kStepsPerDoubling = 8;  // rounding a size up adds at most one eighth
 constexpr int64_t kHugePage = 2 << 20;    // in bytes
 
-double mebibytes(int64_t bytes) {
+double to_mebibytes(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
@@ -107,8 +107,8 @@ void* CachingAllocator::allocate(int64_t bytes) {
   void* const block = take_block_locked(size);
   if (!block)
     throw OutOfMemory(
-        concat_text("out of memory: asked for ", mebibytes(size.bytes), " MiB with ",
-                    mebibytes(limit_ - stats_.active_bytes), " MiB free of ", mebibytes(limit_), " MiB",
+        concat_text("out of memory: asked for ", to_mebibytes(size.bytes), " MiB with ",
+                    to_mebibytes(limit_ - stats_.active_bytes), " MiB free of ", to_mebibytes(limit_), " MiB",
                     stats_.active_bytes + size.bytes > limit_ ? "" : ", but the system has no more memory"));
   stats_.active_bytes += size.bytes;
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.active_bytes);

@@ -10,7 +10,7 @@ namespace tapeformer {
 namespace {
 
 // Returns MemAvailable of /proc/meminfo in bytes, or 0 if the system does not report it.
-int64_t reported_memory() {
+int64_t read_reported_memory() {
   std::ifstream file("/proc/meminfo");
   for (std::string word; file >> word;)
     if (int64_t kibibytes = 0; word == "MemAvailable:" && file >> kibibytes) return kibibytes * 1024;
@@ -21,7 +21,7 @@ int64_t reported_memory() {
 
 int64_t get_available_memory() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  if (const int64_t available = reported_memory(); available > 0) bytes = std::min(bytes, available);
+  if (const int64_t available = read_reported_memory(); available > 0) bytes = std::min(bytes, available);
   for (const char* const path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
     if (int64_t limit = 0; std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);
   return bytes;

@@ -14,7 +14,7 @@ namespace {
 constexpr unsigned kOsxsave = 1U << 27;
 
 // Returns the register XCR0, a bit mask of the registers that the operating system saves.
-uint64_t saved_state() {
+uint64_t read_saved_state() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & kOsxsave)) return 0;
   unsigned low = 0, high = 0;
@@ -62,7 +62,7 @@ class Writer {
 ExtensionSet detect_processor_extensions() {
   ExtensionSet set = 0;
 #ifdef __x86_64__
-  const uint64_t saved = saved_state();
+  const uint64_t saved = read_saved_state();
   for (int i = 0; i < kExtensionCount; ++i)
     if (has(kExtensions[i], saved)) set |= ExtensionSet{1} << i;
 #endif

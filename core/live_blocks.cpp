@@ -14,7 +14,7 @@ struct Blocks {
   std::map<const char*, int64_t> bytes;  // number of bytes of each block, by its first address
 };
 
-Blocks& blocks() {
+Blocks& get_live_blocks() {
   static auto& all = *new Blocks;
   return all;
 }
@@ -28,29 +28,29 @@ BlockRecording::BlockRecording() {
 }
 BlockRecording::~BlockRecording() {
   records_blocks = false;
-  const std::scoped_lock lock(blocks().mutex);
-  blocks().bytes.clear();
+  const std::scoped_lock lock(get_live_blocks().mutex);
+  get_live_blocks().bytes.clear();
 }
 
 LiveBlock find_live_block(const void* address) {
   const auto* const at = static_cast<const char*>(address);
-  const std::scoped_lock lock(blocks().mutex);
-  auto found = blocks().bytes.upper_bound(at);
-  if (found == blocks().bytes.begin()) return {};
+  const std::scoped_lock lock(get_live_blocks().mutex);
+  auto found = get_live_blocks().bytes.upper_bound(at);
+  if (found == get_live_blocks().bytes.begin()) return {};
   --found;
   return at < found->first + found->second ? LiveBlock{found->first, found->second} : LiveBlock{};
 }
 
 void record_allocated_block(const void* block, int64_t bytes) {
   if (!records_blocks) return;
-  const std::scoped_lock lock(blocks().mutex);
-  blocks().bytes[static_cast<const char*>(block)] = bytes;
+  const std::scoped_lock lock(get_live_blocks().mutex);
+  get_live_blocks().bytes[static_cast<const char*>(block)] = bytes;
 }
 
 void record_released_block(const void* block) {
   if (!records_blocks) return;
-  const std::scoped_lock lock(blocks().mutex);
-  blocks().bytes.erase(static_cast<const char*>(block));
+  const std::scoped_lock lock(get_live_blocks().mutex);
+  get_live_blocks().bytes.erase(static_cast<const char*>(block));
 }
 
 }  // namespace tapeformer

@@ -7,7 +7,7 @@ namespace tapeformer {
 namespace {
 
 // Returns the Levenshtein distance. Keeps one row of the table of distances between prefixes.
-size_t edit_distance(const std::string& a, const std::string& b) {
+size_t compute_edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -22,7 +22,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-bool holds(const OptionCondition& condition, const OptionValue& value) {
+bool is_condition_met(const OptionCondition& condition, const OptionValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return *number != 0;
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;
   const auto is_listed = [&](const std::string& text) {
@@ -53,7 +53,7 @@ std::vector<UnusedOption> find_unused_options(const std::vector<OptionSpec>& spe
   for (const OptionSpec& spec : specs) {
     if (spec.used_if.option.empty() || values.all().at(spec.name) == spec.default_value) continue;
     const OptionValue& other = values.all().at(spec.used_if.option);
-    if (!holds(spec.used_if, other))
+    if (!is_condition_met(spec.used_if, other))
       unused.push_back({spec.name, "has an effect only if " + text_of(spec.used_if, other)});
   }
   return unused;
@@ -63,7 +63,7 @@ std::string find_nearest_name(const std::string& word, const std::vector<std::st
   std::string best;
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
   for (const auto& candidate : candidates) {
-    const size_t distance = edit_distance(word, candidate);
+    const size_t distance = compute_edit_distance(word, candidate);
     if (distance < best_distance) {
       best = candidate;
       best_distance = distance;

@@ -16,8 +16,8 @@ class Scratch {
   explicit Scratch(int64_t count)
       : device_(current_device),
         bytes_(count * static_cast<int64_t>(sizeof(T))),
-        data_(static_cast<T*>(device_allocator(device_).allocate(bytes_))) {}
-  ~Scratch() { device_allocator(device_).release(data_, bytes_); }
+        data_(static_cast<T*>(get_device_allocator(device_).allocate(bytes_))) {}
+  ~Scratch() { get_device_allocator(device_).release(data_, bytes_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 

@@ -12,17 +12,17 @@ namespace tapeformer {
 namespace {
 
 // Returns a one-dimensional view of a contiguous tensor.
-Tensor flat(const Tensor& tensor) {
+Tensor flatten(const Tensor& tensor) {
   return tensor.alias({tensor.numel()}, {1});
 }
 
 }  // namespace
 
 Storage::Storage(int64_t bytes, Device device)
-    : data_(device_allocator(device).allocate(bytes)), bytes_(bytes), device_(device) {}
+    : data_(get_device_allocator(device).allocate(bytes)), bytes_(bytes), device_(device) {}
 
 Storage::~Storage() {
-  device_allocator(device_).release(data_, bytes_);
+  get_device_allocator(device_).release(data_, bytes_);
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
@@ -80,7 +80,7 @@ Tensor Tensor::alias(const Shape& shape, const Shape& strides, int64_t offset) c
 }
 
 Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) const {
-  check_derived("view");
+  check_can_derive("view");
   return alias(shape, strides, offset);
 }
 
@@ -97,18 +97,18 @@ Tensor Tensor::copy_as(DType dtype, Device device) const {
 }
 
 Tensor Tensor::clone() const {
-  check_derived("clone");
+  check_can_derive("clone");
   return copy_as(dtype(), device());
 }
 
 Tensor Tensor::to(DType dtype) const {
-  check_derived("to");
+  check_can_derive("to");
   return copy_as(dtype, device());
 }
 
 Tensor Tensor::to(Device device) const {
   if (device == this->device()) return *this;
-  check_derived("to");
+  check_can_derive("to");
   return copy_as(dtype(), device);
 }
 
@@ -129,8 +129,8 @@ void Tensor::copy_from(const Tensor& source) const {
     return;
   }
   const bool plain = is_contiguous() && source.is_contiguous();
-  const Tensor to = plain ? flat(*this) : *this;
-  const Tensor from = plain ? flat(source) : source;
+  const Tensor to = plain ? flatten(*this) : *this;
+  const Tensor from = plain ? flatten(source) : source;
   on_device(device(), "copy_from", [&](auto backend) { copy_elements(backend, to, from); });
 }
 
@@ -141,8 +141,8 @@ void Tensor::add_from(const Tensor& source, double scale) const {
         ", the target on ", device().to_string());
   if (numel() == 0) return;
   const bool plain = is_contiguous() && source.is_contiguous();
-  const Tensor to = plain ? flat(*this) : *this;
-  const Tensor from = plain ? flat(source) : source;
+  const Tensor to = plain ? flatten(*this) : *this;
+  const Tensor from = plain ? flatten(source) : source;
   on_device(device(), "add_from", [&](auto backend) { add_elements(backend, to, from, scale); });
 }
 

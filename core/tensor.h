@@ -73,7 +73,7 @@ class TensorAttachment {
   virtual ~TensorAttachment() = default;
   // Throws if the tensor must not be viewed, copied or converted, because the result would lose this
   // attachment. Called by Tensor::view, Tensor::clone and Tensor::to.
-  virtual void check_derived(const char* /*method*/) const {}
+  virtual void check_can_derive(const char* /*method*/) const {}
 };
 
 // An n-dimensional array. A default-constructed tensor is undefined: all methods except `defined`, `id` and
@@ -180,9 +180,9 @@ class Tensor {
       throw_undefined();
     return *body_.get();
   }
-  void check_derived(const char* method) const {
+  void check_can_derive(const char* method) const {
     if (body().attachment) [[unlikely]]
-      body_->attachment->check_derived(method);
+      body_->attachment->check_can_derive(method);
   }
   Tensor copy_as(DType dtype, Device device) const;
   [[noreturn]] static void throw_undefined();

@@ -29,11 +29,11 @@ constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
 // Nanoseconds of spinning before a thread sleeps. Waking a thread takes about 50 microseconds.
 constexpr int64_t kCallerSpin = 100'000, kWorkerSpin = 2'000'000, kContendedSpin = 20'000;
 
-uint32_t joined(uint32_t state) {
+uint32_t count_joined_workers(uint32_t state) {
   return (state & ~(kOpen | kWaiting)) / kOneJoined;
 }
 
-int64_t nanoseconds(clockid_t clock) {
+int64_t read_clock_nanoseconds(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
@@ -64,7 +64,7 @@ bool spin_until(int64_t spin_time, F&& done) {
   constexpr int kSpinsPerClockRead = 32;
   if (done()) return true;
   if (waits_passively()) return false;
-  const int64_t end = nanoseconds(CLOCK_MONOTONIC) + spin_time;
+  const int64_t end = read_clock_nanoseconds(CLOCK_MONOTONIC) + spin_time;
   do
     for (int i = 0; i < kSpinsPerClockRead; ++i) {
       if (done()) return true;
@@ -72,7 +72,7 @@ bool spin_until(int64_t spin_time, F&& done) {
       __builtin_ia32_pause();
 #endif
     }
-  while (nanoseconds(CLOCK_MONOTONIC) < end);
+  while (read_clock_nanoseconds(CLOCK_MONOTONIC) < end);
   return done();
 }
 
@@ -135,7 +135,7 @@ LoopThread& get_loop_thread() {
   return thread;
 }
 
-void ThreadPool::run(int64_t count, int helpers, Run function, void* context) {
+void ThreadPool::run_loop(int64_t count, int helpers, RangeFunction function, void* context) {
   const std::unique_lock owner(caller_mutex_, std::try_to_lock);
   const LoopScope scope;
   if (!owner) {
@@ -174,11 +174,11 @@ void ThreadPool::start_workers(int count) {
 
 int ThreadPool::join_loop() {
   for (uint32_t state = state_.load(); state & kOpen;) {
-    if (joined(state) >= helpers_.load(std::memory_order_relaxed) ||
+    if (count_joined_workers(state) >= helpers_.load(std::memory_order_relaxed) ||
         next_range_.load(std::memory_order_relaxed) >= range_count_.load(std::memory_order_relaxed))
       return 0;
     if (state_.compare_exchange_weak(state, state + kOneJoined + 1))
-      return static_cast<int>(joined(state)) + 1;
+      return static_cast<int>(count_joined_workers(state)) + 1;
   }
   return 0;
 }
@@ -199,12 +199,12 @@ void ThreadPool::wait_for_workers() {
     futex_wait(state_, state);
 }
 
-void ThreadPool::wait_for_loop(uint32_t seen, int64_t spin_time, bool& slept) {
-  const auto started = [&] { return generation_.load() != seen; };
+void ThreadPool::wait_for_loop(uint32_t seen_generation, int64_t spin_time, bool& slept) {
+  const auto started = [&] { return generation_.load() != seen_generation; };
   slept = !spin_until(spin_time, started);
   if (!slept) return;
   ++sleepers_;
-  while (!started()) futex_wait(generation_, seen);
+  while (!started()) futex_wait(generation_, seen_generation);
   --sleepers_;
 }
 
@@ -214,21 +214,22 @@ void ThreadPool::run_worker() {
   WorkerSleepSchedule sleep_schedule;
   ProcessorAvoidance avoidance;
   const auto restart = [&] {
-    sleep_schedule.restart(nanoseconds(CLOCK_MONOTONIC), nanoseconds(CLOCK_THREAD_CPUTIME_ID));
+    sleep_schedule.restart(read_clock_nanoseconds(CLOCK_MONOTONIC),
+                           read_clock_nanoseconds(CLOCK_THREAD_CPUTIME_ID));
   };
   restart();
-  for (uint32_t seen = 0;;) {
+  for (uint32_t seen_generation = 0;;) {
     bool slept = false;
-    wait_for_loop(seen, sleep_schedule.is_contended() ? kContendedSpin : kWorkerSpin, slept);
+    wait_for_loop(seen_generation, sleep_schedule.is_contended() ? kContendedSpin : kWorkerSpin, slept);
     if (slept) restart();
-    seen = generation_.load();
+    seen_generation = generation_.load();
     self.number = join_loop();
     if (self.number == 0) continue;
     run_remaining_ranges();
     leave_loop();
-    const int64_t wall = nanoseconds(CLOCK_MONOTONIC);
+    const int64_t wall = read_clock_nanoseconds(CLOCK_MONOTONIC);
     if (!sleep_schedule.needs_update(wall)) continue;
-    const int64_t rest = sleep_schedule.update(wall, nanoseconds(CLOCK_THREAD_CPUTIME_ID));
+    const int64_t rest = sleep_schedule.update(wall, read_clock_nanoseconds(CLOCK_THREAD_CPUTIME_ID));
     if (rest == 0) continue;
     std::this_thread::sleep_for(std::chrono::nanoseconds(rest));
     avoidance.avoid(sleep_schedule.is_contended() ? caller_processor_.load(std::memory_order_relaxed) : -1);

@@ -23,16 +23,16 @@ LoopThread& get_loop_thread();
 // Between loops, a worker spins for a short time and then sleeps until the next loop starts.
 class ThreadPool {
  public:
-  using Run = void (*)(void* context, int64_t range);
+  using RangeFunction = void (*)(void* context, int64_t range);
 
   // Calls function(context, range) for all ranges in [0, count) on the calling thread and at most `helpers`
   // workers. If another thread runs a loop, all calls are on the calling thread.
-  void run(int64_t count, int helpers, Run function, void* context);
+  void run_loop(int64_t count, int helpers, RangeFunction function, void* context);
 
  private:
   void start_workers(int count);
   void run_worker();
-  void wait_for_loop(uint32_t seen, int64_t spin_time, bool& slept);
+  void wait_for_loop(uint32_t seen_generation, int64_t spin_time, bool& slept);
   // Joins the loop. Returns the number of the worker in the loop, or 0 if the loop is closed or needs no
   // worker.
   int join_loop();
@@ -43,7 +43,7 @@ class ThreadPool {
   std::mutex caller_mutex_;  // held by the caller of a loop
   int worker_count_ = 0;
   // The current loop. Its caller changes these members only while no worker is inside a loop.
-  Run function_ = nullptr;
+  RangeFunction function_ = nullptr;
   void* context_ = nullptr;
   std::atomic<int64_t> range_count_{0};
   std::atomic<uint32_t> helpers_{0};

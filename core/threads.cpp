@@ -26,13 +26,13 @@ void set_thread_count(int count) {
   omp_set_num_threads(configured_count);
 }
 
-int thread_count() {
+int get_thread_count() {
   static const int default_count = omp_get_max_threads();
   const int count = configured_count.load(std::memory_order_relaxed);
   return count > 0 ? count : default_count;
 }
 
-int thread_index() {
+int get_thread_index() {
   return get_loop_thread().number;
 }
 
@@ -44,7 +44,7 @@ bool is_in_parallel_region() {
 
 void run_ranges(int64_t count, int team, void (*run)(void* context, int64_t range), void* context) {
   static auto* const pool = new ThreadPool;
-  pool->run(count, team - 1, run, context);
+  pool->run_loop(count, team - 1, run, context);
 }
 
 }  // namespace detail

@@ -18,11 +18,11 @@ namespace tapeformer {
 // Sets the number of threads of parallel_for, OpenMP and OpenBLAS. 0 selects all processors of this process.
 void set_thread_count(int count);
 // Returns the number of threads. The default is OMP_NUM_THREADS, or all processors of this process.
-int thread_count();
+int get_thread_count();
 
 // Returns the number of the calling thread in the current parallel loop: 0 for the caller of parallel_for and
-// outside of loops, and otherwise a number below thread_count().
-int thread_index();
+// outside of loops, and otherwise a number below get_thread_count().
+int get_thread_index();
 
 // Maximum number of ranges per thread in parallel_for.
 inline constexpr int64_t kMaxRangesPerThread = 4;
@@ -45,7 +45,7 @@ void run_ranges(int64_t count, int team, void (*run)(void* context, int64_t rang
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   const int64_t pieces = (n + grain - 1) / std::max<int64_t>(grain, 1);
-  const int64_t wanted = std::min<int64_t>(thread_count(), pieces);
+  const int64_t wanted = std::min<int64_t>(get_thread_count(), pieces);
   if (wanted <= 1 || detail::is_in_parallel_region()) {
     if (n > 0) f(int64_t{0}, n);
     return;

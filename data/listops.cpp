@@ -16,7 +16,7 @@ constexpr uint64_t kOperations = 4;
 
 // Returns the result of operation `index` in the order of ListOps::kTokenStrings: minimum, maximum, median
 // (rounded down) or sum modulo 10.
-int64_t result_of(uint64_t index, std::vector<int64_t> values) {
+int64_t compute_result(uint64_t index, std::vector<int64_t> values) {
   if (index == 3) return std::accumulate(values.begin(), values.end(), int64_t{0}) % 10;
   std::sort(values.begin(), values.end());
   if (index < 2) return index == 0 ? values.front() : values.back();
@@ -53,7 +53,7 @@ class ExpressionDraw {
     std::vector<int64_t> values;
     for (int64_t i = 0; i < count && !failed_; ++i) values.push_back(draw_operand(depth + 1));
     append(kEnd);
-    return failed_ ? 0 : result_of(operation, std::move(values));
+    return failed_ ? 0 : compute_result(operation, std::move(values));
   }
   void append(uint8_t token) {
     failed_ = failed_ || static_cast<int64_t>(example_.tokens.size()) == options_.max_length;
@@ -67,7 +67,7 @@ class ExpressionDraw {
   ListOpsExample example_;
 };
 
-int64_t min_length_of(const ListOpsOptions& options) {
+int64_t choose_min_length(const ListOpsOptions& options) {
   return options.min_length > 0 ? options.min_length : options.max_length / 4;
 }
 
@@ -95,7 +95,7 @@ ListOps::ListOps(const ListOpsOptions& options)
 }
 
 ListOpsExample ListOps::example(int64_t index) const {
-  const int64_t shortest = min_length_of(options_);
+  const int64_t shortest = choose_min_length(options_);
   ExpressionDraw expression(options_, stream_.at_step(static_cast<uint64_t>(index)));
   for (int64_t attempt = 0; attempt < kAttempts; ++attempt)
     if (expression.draw(shortest)) return expression.example();

@@ -48,7 +48,7 @@ class ImageDataset : public Dataset {
 };
 
 // Returns the catalogue entry of a data set that make_dataset() supports. Throws ConfigError for other names.
-const CatalogueEntry& token_set(const std::string& name) {
+const CatalogueEntry& make_token_set(const std::string& name) {
   return require_catalogue_entry(name, [](const CatalogueEntry& set) {
     return set.type == DatasetType::images || set.type == DatasetType::text ||
            set.type == DatasetType::sequences || set.type == DatasetType::expressions ||
@@ -84,23 +84,23 @@ std::shared_ptr<const Dataset> make_synthetic_dataset(const CatalogueEntry& set,
 
 // Returns options.text with the limit of `options`. For a data set in a data directory, sets `path` to the
 // file of the data set.
-TextOptions text_options(const CatalogueEntry& set, const DatasetOptions& options) {
+TextOptions make_text_options(const CatalogueEntry& set, const DatasetOptions& options) {
   TextOptions text = options.text;
   text.limit = options.limit;
   if (!set.needs_path) text.path = require_file(require_set(set, options.data_dir), set.files.front().name);
   return text;
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_of(const CatalogueEntry& set, const DatasetOptions& options) {
+std::shared_ptr<const Tokenizer> find_tokenizer(const CatalogueEntry& set, const DatasetOptions& options) {
   if (options.tokenizer) return options.tokenizer;
   if (options.text.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
-  return make_tokenizer(text_options(set, options), options.seed);
+  return make_tokenizer(make_text_options(set, options), options.seed);
 }
 
 }  // namespace
 
 DatasetInfo describe_dataset(const DatasetOptions& options) {
-  const CatalogueEntry& set = token_set(options.name);
+  const CatalogueEntry& set = make_token_set(options.name);
   if (const auto task = make_synthetic_dataset(set, options)) return task->info();
   if (set.format == DatasetFormat::image_folder) {
     const ImageFolderOptions& o = options.image_folder;
@@ -108,7 +108,7 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
             o.size,       o.size,        o.channels};
   }
   if (set.type == DatasetType::text)
-    return {options.name, options.split, tokenizer_of(set, options)->vocabulary_size(),
+    return {options.name, options.split, find_tokenizer(set, options)->vocabulary_size(),
             options.text.sequence_length};
   check_downscale(options.name, set.height, set.width, options.downscale);
   const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
@@ -117,11 +117,11 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
 }
 
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
-  const CatalogueEntry& set = token_set(options.name);
+  const CatalogueEntry& set = make_token_set(options.name);
   if (auto task = make_synthetic_dataset(set, options)) return task;
   if (set.type == DatasetType::text)
-    return std::make_shared<TextDataset>(text_options(set, options), options.name, options.split,
-                                         tokenizer_of(set, options));
+    return std::make_shared<TextDataset>(make_text_options(set, options), options.name, options.split,
+                                         find_tokenizer(set, options));
   if (set.format == DatasetFormat::image_folder) {
     ImageFolderOptions folder = options.image_folder;
     folder.limit = options.limit;

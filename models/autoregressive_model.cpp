@@ -14,7 +14,7 @@
 namespace tapeformer {
 namespace {
 
-const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
+const AutoregressiveOptions& check_options(const AutoregressiveOptions& options) {
   const std::vector<OptionProblem> problems = find_option_problems(options);
   if (!problems.empty()) throw OptionError(problems.front());
   if (const std::string text =
@@ -27,12 +27,12 @@ const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
   return options;
 }
 
-EncoderOptions with_max_length(EncoderOptions options, int64_t max_length) {
+EncoderOptions set_max_length(EncoderOptions options, int64_t max_length) {
   options.max_length = max_length;
   return options;
 }
 
-double embedding_std(const AutoregressiveOptions& options) {
+double choose_embedding_std(const AutoregressiveOptions& options) {
   return options.tied_embeddings ? 1 / std::sqrt(static_cast<double>(options.encoder.width())) : 1;
 }
 
@@ -46,12 +46,12 @@ Tensor make_positions(const AutoregressiveOptions& options) {
 }
 
 // Returns the tokens to predict, tokens[:, 1:], as (batch * length,).
-Tensor flat_targets(const Tensor& tokens) {
+Tensor flatten_targets(const Tensor& tokens) {
   return reshape(slice(tokens, 1, 1, tokens.size(1)), {-1});
 }
 
 // Returns the number of rows whose weight is not 0.
-double unmasked_rows(const Tensor& targets, const Tensor& weights) {
+double count_unmasked_rows(const Tensor& targets, const Tensor& weights) {
   if (!weights.defined()) return static_cast<double>(targets.numel());
   const uint8_t* const first = weights.data<uint8_t>();
   return static_cast<double>(
@@ -93,11 +93,12 @@ std::vector<OptionProblem> find_option_problems(const AutoregressiveOptions& opt
 }
 
 AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
-    : value_embedding(checked(options).vocabulary, options.value_width(), embedding_std(options)),
+    : value_embedding(check_options(options).vocabulary, options.value_width(),
+                      choose_embedding_std(options)),
       axial_positions(options.positions == PositionKind::axial
                           ? std::make_unique<AxialPositions>(options.axial, options.max_length)
                           : nullptr),
-      encoder(with_max_length(options.encoder, options.max_length)),
+      encoder(set_max_length(options.encoder, options.max_length)),
       predictor(options.encoder.output_width(), options.output_width(), !options.tied_embeddings),
       positions(make_positions(options)),
       options_(options) {
@@ -129,7 +130,7 @@ Tensor AutoregressiveModel::forward(const Tensor& inputs, const ForwardContext& 
 Tensor AutoregressiveModel::compute_mean_loss(const Tensor& outputs, const Tensor& targets,
                                               const Tensor& weights,
                                               const CrossEntropyOptions& options) const {
-  if (options_.head == Head::categorical) return cross_entropy(outputs, targets, weights, options);
+  if (options_.head == OutputHead::categorical) return cross_entropy(outputs, targets, weights, options);
   return logistic_mixture_loss(outputs, targets, {.row_mask = weights});
 }
 
@@ -137,12 +138,12 @@ Tensor AutoregressiveModel::compute_mean_loss(const Tensor& outputs, const Tenso
 // by the share of all unmasked rows that are in the chunk.
 Tensor AutoregressiveModel::compute_chunked_loss(const Rows& rows) const {
   const Tensor &targets = rows.targets, &weights = rows.weights;
-  const double total = unmasked_rows(targets, weights);
+  const double total = count_unmasked_rows(targets, weights);
   const auto chunk_loss = [&](const Tensor& chunk, const std::vector<Tensor>& parameters, int64_t first) {
     const int64_t last = first + chunk.size(0);
     const Tensor chunk_targets = view_rows(targets, first, last);
     const Tensor chunk_weights = weights.defined() ? view_rows(weights, first, last) : Tensor{};
-    const double share = total > 0 ? unmasked_rows(chunk_targets, chunk_weights) / total : 0;
+    const double share = total > 0 ? count_unmasked_rows(chunk_targets, chunk_weights) / total : 0;
     const Tensor outputs = linear(chunk, parameters[0], parameters[1]);
     return mul(compute_mean_loss(outputs, chunk_targets, chunk_weights, rows.loss), share);
   };
@@ -154,8 +155,8 @@ Tensor AutoregressiveModel::compute_chunked_loss(const Rows& rows) const {
 AutoregressiveModel::Rows AutoregressiveModel::encode_batch(const Batch& batch,
                                                             const ForwardContext& context) const {
   const Tensor encoded = encode(slice(batch.tokens, 1, 0, -1), context);
-  return {reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)}), flat_targets(batch.tokens),
-          batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{},
+  return {reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)}),
+          flatten_targets(batch.tokens), batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{},
           context.training ? options_.training_loss : CrossEntropyOptions{}};
 }
 
@@ -189,7 +190,7 @@ AutoregressiveModel::Scores AutoregressiveModel::score(const Batch& batch, uint6
                                                        SegmentMemory* memory) const {
   const NoGrad no_grad;
   const Rows rows = encode_batch(batch, {.seed = seed, .memory = memory});
-  return {compute_loss(rows).item(), options_.head == Head::categorical ? compute_accuracy(rows) : -1};
+  return {compute_loss(rows).item(), options_.head == OutputHead::categorical ? compute_accuracy(rows) : -1};
 }
 
 }  // namespace tapeformer

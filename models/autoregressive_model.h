@@ -20,7 +20,7 @@
 namespace tapeformer {
 
 // Distribution of the next token.
-enum class Head { logistic_mixture, categorical };
+enum class OutputHead { logistic_mixture, categorical };
 // Position features of the input.
 enum class PositionKind {
   none,        // no features; EncoderOptions::rotary may rotate queries and keys
@@ -31,7 +31,7 @@ enum class PositionKind {
 
 struct AutoregressiveOptions {
   EncoderOptions encoder;
-  Head head = Head::logistic_mixture;
+  OutputHead head = OutputHead::logistic_mixture;
   int64_t vocabulary = 256;  // number of token values and of classes of the categorical head
   int64_t mixtures = 10;     // number of logistics in the mixture
   int64_t max_length = 0;    // maximum number of input tokens
@@ -62,7 +62,7 @@ struct AutoregressiveOptions {
   // PositionKind::none.
   int64_t position_limit() const { return positions == PositionKind::none ? INT64_MAX : max_length; }
   // Returns the number of predictor outputs for each token: the parameters of its distribution.
-  int64_t output_width() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
+  int64_t output_width() const { return head == OutputHead::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 
 // Returns the problems of the options: invalid values and contradictions. If max_length is 0, rules about the

@@ -10,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-const ClassifierOptions& checked(const ClassifierOptions& options) {
+const ClassifierOptions& check_options(const ClassifierOptions& options) {
   const std::vector<OptionProblem> problems = find_option_problems(options.encoder);
   if (!problems.empty()) throw OptionError(problems.front());
   if (const std::string text = describe_unsupported(options.encoder.attention,
@@ -29,7 +29,7 @@ EncoderOptions make_encoder_options(const ClassifierOptions& options) {
 }
 
 // Returns `lengths` (batch,) plus `count`. If `lengths` is undefined, returns an undefined tensor.
-Tensor longer_by(const Tensor& lengths, int64_t count) {
+Tensor extend_lengths(const Tensor& lengths, int64_t count) {
   if (!lengths.defined() || count == 0) return lengths;
   const Tensor result = lengths.to(kCpu).clone();
   for (int64_t b = 0; b < result.numel(); ++b) result.data<int64_t>()[b] += count;
@@ -39,7 +39,7 @@ Tensor longer_by(const Tensor& lengths, int64_t count) {
 }  // namespace
 
 Classifier::Classifier(const ClassifierOptions& options)
-    : value_embedding(checked(options).vocabulary, options.encoder.width()),
+    : value_embedding(check_options(options).vocabulary, options.encoder.width()),
       encoder(make_encoder_options(options)),
       predictor(options.encoder.output_width(), options.classes),
       positions(make_sinusoidal_positions(options.max_length, options.encoder.width()).to(DType::float32)),
@@ -60,7 +60,7 @@ Tensor Classifier::forward(const Tensor& tokens, const Tensor& lengths, const Fo
   Tensor x = add(value_embedding.forward(tokens), slice(positions, 0, 0, tokens.size(1)));
   if (count > 0) x = concat({broadcast_to(summary, {x.size(0), count, x.size(2)}), x}, 1);
   const Tensor encoded =
-      encoder.forward(x, {.causal = false, .key_lengths = longer_by(lengths, count)}, context);
+      encoder.forward(x, {.causal = false, .key_lengths = extend_lengths(lengths, count)}, context);
   return predictor.forward(count > 0 ? mean(slice(encoded, 1, 0, count), 1)
                                      : average_valid_rows(encoded, lengths));
 }

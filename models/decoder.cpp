@@ -14,7 +14,7 @@ Decoder::Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capaci
   output_ = Tensor::empty({batch, model.options().output_width()}, like.dtype(), like.device());
   if (model.axial_positions) {
     const NoGrad no_grad;
-    axial_ = model.axial_positions->forward(model.options().max_length);
+    axial_positions_ = model.axial_positions->forward(model.options().max_length);
   }
 }
 
@@ -27,8 +27,9 @@ void Decoder::reset() {
 void Decoder::embed(const Tensor& tokens) {
   // Without position features, the rows of the table have width 0. In this case, row 0 is used for all
   // positions, because `position_` can exceed the number of rows.
-  const int64_t row = model_.positions.size(1) == 0 && !axial_.defined() ? 0 : position_;
-  embed_into(model_.value_embedding.weight, tokens, model_.positions, row, encoder_.input(), axial_);
+  const int64_t row = model_.positions.size(1) == 0 && !axial_positions_.defined() ? 0 : position_;
+  embed_into(model_.value_embedding.weight, tokens, model_.positions, row, encoder_.input(),
+             axial_positions_);
 }
 
 const Tensor& Decoder::step(const Tensor& tokens) {

@@ -38,8 +38,8 @@ class Decoder {
   int64_t position_ = 0;
   EncoderStep encoder_;
   DecodingLinear predictor_;
-  Tensor axial_;   // axial positions (max_length, width); undefined unless PositionKind::axial
-  Tensor output_;  // (batch, outputs)
+  Tensor axial_positions_;  // axial positions (max_length, width); undefined unless PositionKind::axial
+  Tensor output_;           // (batch, outputs)
 };
 
 }  // namespace tapeformer

@@ -14,7 +14,7 @@ namespace tapeformer {
 namespace {
 
 // Returns the log-probabilities of all bytes, (rows, 256), under mixtures of K logistics, (rows, 3 K).
-Tensor byte_log_probabilities(const Tensor& mixtures) {
+Tensor compute_byte_log_probabilities(const Tensor& mixtures) {
   constexpr int64_t kLevels = 256;
   const int64_t rows = mixtures.size(0), dims = mixtures.size(1);
   Tensor levels = Tensor::empty({rows * kLevels}, DType::int64);
@@ -59,25 +59,25 @@ Sampler::Sampler(const AutoregressiveOptions& model, const GenerationOptions& op
     : head_(model.head),
       options_(options),
       stream_(options.seed, "generate"),
-      squares_(Tensor::zeros({1}, DType::float64, device)),
-      total_(Tensor::zeros({1}, DType::float64, device)) {}
+      squared_logit_sum_(Tensor::zeros({1}, DType::float64, device)),
+      total_squared_logit_sum_(Tensor::zeros({1}, DType::float64, device)) {}
 
 bool Sampler::is_allocation_free() const {
-  return head_ == Head::categorical || options_.sampling.is_default();
+  return head_ == OutputHead::categorical || options_.sampling.is_default();
 }
 
 void Sampler::draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const {
   const RandomStream stream = stream_.at_step(static_cast<uint64_t>(t));
-  compute_squared_norms_into({parameters}, squares_);
-  total_.add_from(squares_);
-  if (head_ == Head::logistic_mixture && options_.sampling.is_default())
+  compute_squared_norms_into({parameters}, squared_logit_sum_);
+  total_squared_logit_sum_.add_from(squared_logit_sum_);
+  if (head_ == OutputHead::logistic_mixture && options_.sampling.is_default())
     return sample_logistic_mixture(parameters, stream, options_.first_sequence_index, tokens, options_.scale);
-  sample_classes(head_ == Head::categorical ? parameters : byte_log_probabilities(parameters), stream,
-                 options_.first_sequence_index, tokens, options_.sampling);
+  sample_classes(head_ == OutputHead::categorical ? parameters : compute_byte_log_probabilities(parameters),
+                 stream, options_.first_sequence_index, tokens, options_.sampling);
 }
 
 void Sampler::check_logits() const {
-  if (!std::isfinite(total_.item()))
+  if (!std::isfinite(total_squared_logit_sum_.item()))
     throw DivergedError("generate: the logits of the model are not finite numbers");
 }
 
@@ -87,7 +87,7 @@ TokenStream::TokenStream(const AutoregressiveModel& model, const GenerationOptio
       sampler_(model.options(), options, model.predictor.weight.device()),
       capacity_(capacity),
       window_(window > 0 ? std::min(window, capacity) : capacity),
-      newest_(Tensor::zeros({1}, DType::int64, model.predictor.weight.device())) {
+      newest_token_(Tensor::zeros({1}, DType::int64, model.predictor.weight.device())) {
   if (options.mode == GenerationMode::recurrent) {
     decoder_ = std::make_unique<Decoder>(model, 1, window_);
     return;
@@ -113,12 +113,12 @@ const Tensor& TokenStream::read() {
   if (std::exchange(must_restart_, false)) {
     decoder_->reset();
     for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
-      newest_.fill(static_cast<double>(tokens_[i]));
-      decoder_->step(newest_);
+      newest_token_.fill(static_cast<double>(tokens_[i]));
+      decoder_->step(newest_token_);
     }
-    newest_.fill(static_cast<double>(tokens_.back()));
+    newest_token_.fill(static_cast<double>(tokens_.back()));
   }
-  return decoder_->step(newest_);
+  return decoder_->step(newest_token_);
 }
 
 void TokenStream::append(int64_t token) {
@@ -126,14 +126,14 @@ void TokenStream::append(int64_t token) {
         " is not below the vocabulary, ", model_.options().vocabulary);
   check_capacity();
   if (decoder_ && size_ > 0) read();
-  newest_.fill(static_cast<double>(token));
+  newest_token_.fill(static_cast<double>(token));
   add(token);
 }
 
-Tensor TokenStream::distribution() {
+Tensor TokenStream::compute_distribution() {
   if (decoder_) return read();
   const auto length = static_cast<int64_t>(tokens_.size());
-  const Tensor tokens = Tensor::from<int64_t>(tokens_, {1, length}).to(newest_.device());
+  const Tensor tokens = Tensor::from<int64_t>(tokens_, {1, length}).to(newest_token_.device());
   const Tensor outputs = model_.forward(tokens, {.is_prefix = true});
   return contiguous(slice(outputs, 1, length - 1, length)).view({1, outputs.size(2)});
 }
@@ -142,9 +142,9 @@ int64_t TokenStream::draw() {
   check(size_ > 0, "TokenStream", "the stream has no token");
   check_capacity();
   const NoGrad no_grad;
-  sampler_.draw(distribution(), size_ - 1, newest_);
+  sampler_.draw(compute_distribution(), size_ - 1, newest_token_);
   sampler_.check_logits();
-  const auto token = static_cast<int64_t>(newest_.item());
+  const auto token = static_cast<int64_t>(newest_token_.item());
   add(token);
   return token;
 }

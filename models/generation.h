@@ -50,12 +50,12 @@ class Sampler {
   bool is_allocation_free() const;
 
  private:
-  Head head_;
+  OutputHead head_;
   GenerationOptions options_;
   RandomStream stream_;
   // Sums of the squared logits of the newest token and of all tokens. A sum is finite only if all its logits
   // are finite.
-  Tensor squares_, total_;
+  Tensor squared_logit_sum_, total_squared_logit_sum_;
 };
 
 // A sequence that grows by one token at a time. The model reads a window of at most `window` tokens for a
@@ -89,12 +89,12 @@ class TokenStream {
   // Reads the newest token with the decoder. Returns the parameters of the distribution of the next token.
   const Tensor& read();
   // Returns the parameters of the distribution of the next token, (1, outputs).
-  Tensor distribution();
+  Tensor compute_distribution();
 
   const AutoregressiveModel& model_;
   Sampler sampler_;
   int64_t capacity_, window_, size_ = 0;
-  Tensor newest_;                     // (1,), the token that the decoder has not read
+  Tensor newest_token_;               // (1,), the token that the decoder has not read
   std::unique_ptr<Decoder> decoder_;  // used in recurrent mode
   // The tokens of the window. Empty in recurrent mode if the window is the whole sequence.
   std::vector<int64_t> tokens_;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kSmallestDeviation = 1e-3;
 
-const SetTransformerOptions& checked(const SetTransformerOptions& options) {
+const SetTransformerOptions& check_options(const SetTransformerOptions& options) {
   const std::vector<OptionProblem> problems = find_option_problems(options);
   if (!problems.empty()) throw OptionError(problems.front());
   check_attention_length(options.encoder.attention, options.max_length);
@@ -27,7 +27,7 @@ EncoderOptions make_encoder_options(const SetTransformerOptions& options) {
   return encoder;
 }
 
-EncoderOptions decoder_options(const SetTransformerOptions& options) {
+EncoderOptions make_decoder_options(const SetTransformerOptions& options) {
   EncoderOptions decoder = options.encoder;
   decoder.attention = {{"softmax", find_attention_kind("softmax").default_options()}};
   decoder.pre_norm = false;
@@ -97,7 +97,7 @@ Tensor AttentionPooling::forward(const Tensor& z, const Tensor& lengths,
 }
 
 SetTransformer::SetTransformer(const SetTransformerOptions& options)
-    : input_projection(checked(options).features, options.encoder.width()),
+    : input_projection(check_options(options).features, options.encoder.width()),
       encoder(make_encoder_options(options)),
       pooling(seed_options(options)),
       predictor(options.encoder.width(), options.output_width()),
@@ -106,7 +106,8 @@ SetTransformer::SetTransformer(const SetTransformerOptions& options)
   add_child("", encoder);
   add_child("pooling", pooling);
   for (int64_t i = 0; i < options.decoder_layers; ++i) {
-    decoder.push_back(std::make_unique<EncoderLayer>(decoder_options(options), options.encoder.layers + i));
+    decoder.push_back(
+        std::make_unique<EncoderLayer>(make_decoder_options(options), options.encoder.layers + i));
     add_child(decoder.back()->name(), *decoder.back());
   }
   add_child("predictor", predictor);

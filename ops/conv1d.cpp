@@ -18,7 +18,7 @@ struct Sizes {
   int64_t row() const { return kernel * in; }
 };
 
-Sizes sizes_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv1dOptions& options) {
+Sizes make_sizes(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv1dOptions& options) {
   check(x.rank() == 3 && weight.rank() == 3 && x.size(2) == weight.size(2) && weight.size(1) > 0, kOp,
         "input ", x.shape(), " (batch, frames, in) does not match weight ", weight.shape(),
         " (out, kernel, in)");
@@ -41,7 +41,7 @@ Sizes sizes_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
 }
 
 // Returns frames [first, first + count) of sequence b.
-Tensor frames_of(const Tensor& x, int64_t b, int64_t first, int64_t count) {
+Tensor view_frames(const Tensor& x, int64_t b, int64_t first, int64_t count) {
   const int64_t frames = x.size(1), dim = x.size(2);
   return x.alias({count, dim}, {dim, 1}, (b * frames + first) * dim);
 }
@@ -55,7 +55,7 @@ void for_sequences(const Tensor& lengths, F&& f) {
 void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const Conv1dOptions& options) {
   for_sequences(lengths, [&](int64_t b, int64_t length) {
     const int64_t steps = count_conv1d_steps(length, kernel, options);
-    frames_of(y, b, steps, y.size(1) - steps).fill(0);
+    view_frames(y, b, steps, y.size(1) - steps).fill(0);
   });
 }
 
@@ -92,8 +92,8 @@ void add_products(Backend backend, const Sizes& s, const Tensor& padded, const T
 // Computes gw (out, kernel * in) += Σ_b g_bᵀ rows_b, summed in the order of the batch. rows_b (steps, kernel
 // * in) are the overlapping rows of sequence b.
 template <class T, class Backend>
-void weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& g, int64_t stride,
-                     const Tensor& gw) {
+void compute_weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& g,
+                             int64_t stride, const Tensor& gw) {
   for_groups(s, stride, [&](int64_t first, int64_t width) {
     for (int64_t b = 0; b < s.batch; ++b)
       batched_gemm(backend,
@@ -115,8 +115,8 @@ void weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, cons
 // Adds the product of g and the weights of each group to gpadded. Within one group the rows do not overlap,
 // so a frame receives at most one term per group.
 template <class T, class Backend>
-void padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, const Tensor& g, int64_t stride,
-                     const Tensor& gpadded) {
+void compute_padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, const Tensor& g,
+                             int64_t stride, const Tensor& gpadded) {
   for_groups(s, stride, [&](int64_t first, int64_t width) {
     const Gemm<T> product{.m = s.steps,
                           .n = width,
@@ -142,14 +142,14 @@ int64_t count_conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& 
 Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, const Tensor& lengths,
               const Conv1dOptions& options) {
   check_defined(kOp, "the input", input, "the weight", weights);
-  const Sizes s = sizes_of(input, weights, bias, options);
+  const Sizes s = make_sizes(input, weights, bias, options);
   const Tensor x = contiguous(input), weight = contiguous(weights);
   const Tensor counts = validate_lengths(kOp, "length", lengths, s.batch, s.frames);
   const auto make = [&](const Shape& shape) { return Tensor::empty(shape, x.dtype(), x.device()); };
   const Tensor padded = make({s.batch, s.padded, s.in});
   padded.fill(0);
   for_sequences(counts, [&](int64_t b, int64_t length) {
-    frames_of(padded, b, options.padding_before, length).copy_from(frames_of(x, b, 0, length));
+    view_frames(padded, b, options.padding_before, length).copy_from(view_frames(x, b, 0, length));
   });
   const Tensor y = make({s.batch, s.steps, s.out});
   if (bias.defined())
@@ -169,18 +169,18 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
                   if (needs[0]) {
                     const Tensor gpadded = Tensor::zeros_like(padded);
                     dispatch(kOp, g, [&]<class T>(auto backend) {
-                      padded_gradient<T>(backend, s, weight, g, options.stride, gpadded);
+                      compute_padded_gradient<T>(backend, s, weight, g, options.stride, gpadded);
                     });
                     result[0] = Tensor::zeros({s.batch, s.frames, s.in}, g.dtype(), g.device());
                     for_sequences(counts, [&](int64_t b, int64_t length) {
-                      frames_of(result[0], b, 0, length)
-                          .copy_from(frames_of(gpadded, b, options.padding_before, length));
+                      view_frames(result[0], b, 0, length)
+                          .copy_from(view_frames(gpadded, b, options.padding_before, length));
                     });
                   }
                   if (needs[1]) {
                     result[1] = Tensor::zeros_like(weight);
                     dispatch(kOp, g, [&]<class T>(auto backend) {
-                      weight_gradient<T>(backend, s, padded, g, options.stride, result[1]);
+                      compute_weight_gradient<T>(backend, s, padded, g, options.stride, result[1]);
                     });
                   }
                   if (count > 2 && needs[2]) result[2] = sum(reshape(g, {s.batch * s.steps, s.out}), 0);

@@ -35,7 +35,8 @@ struct FeasiblePairs {
 };
 
 // Finds the utterances that have enough frames for their labels. The arguments must be contiguous.
-FeasiblePairs feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths) {
+FeasiblePairs find_feasible_pairs(const Tensor& frame_lengths, const Tensor& labels,
+                                  const Tensor& label_lengths) {
   const int64_t batch = labels.size(0), longest = labels.size(1);
   FeasiblePairs result{.mask = Tensor::zeros({batch}, DType::uint8)};
   for (int64_t b = 0; b < batch; ++b) {
@@ -68,7 +69,7 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   for (int64_t b = 0; b < batch; ++b)
     check_labels(targets.data<int64_t>() + b * targets.size(1), label_counts.data<int64_t>()[b], b, classes,
                  blank);
-  const FeasiblePairs feasible = feasible_pairs(frame_counts, targets, label_counts);
+  const FeasiblePairs feasible = find_feasible_pairs(frame_counts, targets, label_counts);
   const double scale = 1 / static_cast<double>(std::max<int64_t>(feasible.count(options.reduction), 1));
   const Tensor losses = Tensor::empty({batch}, x.dtype(), x.device());
   const bool wanted = is_recording() && requires_grad(x);
@@ -99,7 +100,7 @@ int64_t ctc_loss_divisor(const Tensor& frame_lengths, const Tensor& labels, cons
                                          std::numeric_limits<int64_t>::max());
   const Tensor counts =
       validate_lengths("ctc_loss_divisor", "label length", label_lengths, batch, labels.size(1));
-  return feasible_pairs(frames, contiguous(labels), counts).count(reduction);
+  return find_feasible_pairs(frames, contiguous(labels), counts).count(reduction);
 }
 
 }  // namespace tapeformer

@@ -10,7 +10,7 @@ namespace tapeformer {
 namespace {
 
 template <class Function>
-Tensor unary(const char* op, const Tensor& x_any) {
+Tensor apply_unary(const char* op, const Tensor& x_any) {
   check_defined(op, "x", x_any);
   const Tensor x = contiguous(x_any);
   const Tensor y = Tensor::empty_like(x);
@@ -28,7 +28,7 @@ Tensor unary(const char* op, const Tensor& x_any) {
 }
 
 template <class Function>
-Tensor binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
+Tensor apply_binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
   check_defined(op, "a", a_any, "b", b_any);
   check(a_any.dtype() == b_any.dtype(), op, "the operands are ", name_of(a_any.dtype()), " and ",
         name_of(b_any.dtype()), ", expected equal dtypes");
@@ -55,7 +55,7 @@ Tensor binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
 }
 
 // Returns scale x + offset. The call is not recorded.
-Tensor affine_of(const Tensor& x_any, double scale, double offset) {
+Tensor apply_affine(const Tensor& x_any, double scale, double offset) {
   const Tensor x = copy_if_strided(x_any);
   const Tensor y = Tensor::empty_like(x);
   dispatch("affine", x, [&]<class T>(auto backend) {
@@ -86,63 +86,63 @@ Tensor add(const Tensor& a, const Tensor& b) {
   Tensor y;
   {
     const NoGrad no_grad;
-    y = binary<Add>("add", a, b);
+    y = apply_binary<Add>("add", a, b);
   }
   return record("add", y, {&a, &b}, [](const Tensor& g) { return Gradients{g, g}; });
 }
 
 Tensor sub(const Tensor& a, const Tensor& b) {
-  return binary<Subtract>("sub", a, b);
+  return apply_binary<Subtract>("sub", a, b);
 }
 Tensor mul(const Tensor& a, const Tensor& b) {
-  return binary<Multiply>("mul", a, b);
+  return apply_binary<Multiply>("mul", a, b);
 }
 Tensor div(const Tensor& a, const Tensor& b) {
-  return binary<Divide>("div", a, b);
+  return apply_binary<Divide>("div", a, b);
 }
 
 Tensor add(const Tensor& a, double b) {
   check_defined("add", "a", a);
-  return record("add", affine_of(a, 1, b), {&a}, [](const Tensor& g) { return Gradients{g}; });
+  return record("add", apply_affine(a, 1, b), {&a}, [](const Tensor& g) { return Gradients{g}; });
 }
 Tensor mul(const Tensor& a, double b) {
   check_defined("mul", "a", a);
-  return record("mul", affine_of(a, b, 0), {&a},
-                [b](const Tensor& g) { return Gradients{affine_of(g, b, 0)}; });
+  return record("mul", apply_affine(a, b, 0), {&a},
+                [b](const Tensor& g) { return Gradients{apply_affine(g, b, 0)}; });
 }
 
 Tensor neg(const Tensor& x) {
-  return unary<Negate>("neg", x);
+  return apply_unary<Negate>("neg", x);
 }
 Tensor exp(const Tensor& x) {
-  return unary<Exp>("exp", x);
+  return apply_unary<Exp>("exp", x);
 }
 Tensor log(const Tensor& x) {
-  return unary<Log>("log", x);
+  return apply_unary<Log>("log", x);
 }
 Tensor sqrt(const Tensor& x) {
-  return unary<Sqrt>("sqrt", x);
+  return apply_unary<Sqrt>("sqrt", x);
 }
 Tensor square(const Tensor& x) {
-  return unary<Square>("square", x);
+  return apply_unary<Square>("square", x);
 }
 Tensor relu(const Tensor& x) {
-  return unary<Relu>("relu", x);
+  return apply_unary<Relu>("relu", x);
 }
 Tensor gelu(const Tensor& x) {
-  return unary<Gelu>("gelu", x);
+  return apply_unary<Gelu>("gelu", x);
 }
 Tensor elu(const Tensor& x) {
-  return unary<Elu>("elu", x);
+  return apply_unary<Elu>("elu", x);
 }
 Tensor sigmoid(const Tensor& x) {
-  return unary<Sigmoid>("sigmoid", x);
+  return apply_unary<Sigmoid>("sigmoid", x);
 }
 Tensor tanh(const Tensor& x) {
-  return unary<Tanh>("tanh", x);
+  return apply_unary<Tanh>("tanh", x);
 }
 Tensor softplus(const Tensor& x) {
-  return unary<Softplus>("softplus", x);
+  return apply_unary<Softplus>("softplus", x);
 }
 
 Tensor dropout(const Tensor& x, const DropoutMask& mask) {

@@ -26,17 +26,17 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
 // Calls f.operator()<Y>() with the element type Y of a result of dtype `dtype`. Throws ShapeError if inputs
 // of type X do not support this result dtype.
 template <class X, class F>
-void with_result_type(DType dtype, F&& f) {
+void visit_result_type(DType dtype, F&& f) {
   if (dtype == kDTypeOf<X>) return f.template operator()<X>();
   check(kDTypeOf<X> == DType::bfloat16 && dtype == DType::float32, "linear", "an input of ",
         name_of(kDTypeOf<X>), " does not support the result dtype ", name_of(dtype));
   if constexpr (std::is_same_v<X, BFloat16>) f.template operator()<float>();
 }
 
-LinearShape shape_of(const Tensor& x, const Tensor& weight) {
+LinearShape make_linear_shape(const Tensor& x, const Tensor& weight) {
   return {x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1), weight.size(0)};
 }
-Shape result_shape_of(const Tensor& x, const LinearShape& shape) {
+Shape make_result_shape(const Tensor& x, const LinearShape& shape) {
   Shape result = x.shape();
   result[-1] = shape.out;
   return result;
@@ -54,14 +54,15 @@ struct Product {
 
 // Returns the gradients of x, the weight and the bias. If an element of `needs` is false, this gradient is
 // undefined.
-Gradients gradients_of(const Product& product, const Tensor& gradient, const std::array<bool, 3>& needs) {
+Gradients compute_linear_gradients(const Product& product, const Tensor& gradient,
+                                   const std::array<bool, 3>& needs) {
   const Tensor g = copy_if_strided(gradient);
   Gradients gradients(3);
   if (needs[0]) gradients[0] = Tensor::empty_like(product.x);
   if (needs[1]) gradients[1] = Tensor::empty_like(product.weight);
   if (needs[2]) gradients[2] = Tensor::empty({product.shape.out}, product.weight.dtype(), product.x.device());
   dispatch_floating("linear", product.x, [&]<class X>(auto backend) {
-    with_result_type<X>(g.dtype(), [&]<class Y>() {
+    visit_result_type<X>(g.dtype(), [&]<class Y>() {
       using T = Compute<X>;
       linear_backward<X, Y>(backend, product.shape, g.data<Y>(), product.x.data<X>(),
                             product.weight.data<T>(), product.activation, product.dropout,
@@ -79,12 +80,12 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
               const DropoutMask& dropout, std::optional<DType> result) {
   check_arguments(input, weight, bias);
   const Tensor x = contiguous(input);
-  const LinearShape shape = shape_of(x, weight);
-  const Tensor y = Tensor::empty(result_shape_of(x, shape), result.value_or(x.dtype()), x.device());
+  const LinearShape shape = make_linear_shape(x, weight);
+  const Tensor y = Tensor::empty(make_result_shape(x, shape), result.value_or(x.dtype()), x.device());
   const bool keep_pre = activation == Activation::gelu;
   const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
   dispatch_floating("linear", x, [&]<class X>(auto backend) {
-    with_result_type<X>(y.dtype(), [&]<class Y>() {
+    visit_result_type<X>(y.dtype(), [&]<class Y>() {
       using T = Compute<X>;
       linear_forward<X, Y>(backend, shape, x.data<X>(), weight.data<T>(), get_data_or_null<T>(bias),
                            activation, dropout, get_data_or_null<Y>(pre), y.data<Y>());
@@ -92,15 +93,15 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   });
   std::vector<Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record(
-      "linear", y, inputs,
-      [product = Product{detach(x), detach(weight), shape, activation, dropout, pre,
-                         activation == Activation::relu ? detach(y) : Tensor{}},
-       count = inputs.size()](const Tensor& gradient, NeededGradients needs) {
-        Gradients gradients = gradients_of(product, gradient, {needs[0], needs[1], count > 2 && needs[2]});
-        gradients.resize(count);
-        return gradients;
-      });
+  return record("linear", y, inputs,
+                [product = Product{detach(x), detach(weight), shape, activation, dropout, pre,
+                                   activation == Activation::relu ? detach(y) : Tensor{}},
+                 count = inputs.size()](const Tensor& gradient, NeededGradients needs) {
+                  Gradients gradients = compute_linear_gradients(product, gradient,
+                                                                 {needs[0], needs[1], count > 2 && needs[2]});
+                  gradients.resize(count);
+                  return gradients;
+                });
 }
 
 DType get_operand_dtype(const Tensor& x) {
@@ -124,11 +125,12 @@ void run_linear_backward(const Tensor& input, const Tensor& weight, const Tensor
                          const Tensor& gradient) {
   check_arguments(input, weight, bias);
   const Tensor x = contiguous(input);
-  const LinearShape shape = shape_of(x, weight);
-  check(gradient.shape() == result_shape_of(x, shape), "linear", "gradient ", gradient.shape(),
+  const LinearShape shape = make_linear_shape(x, weight);
+  check(gradient.shape() == make_result_shape(x, shape), "linear", "gradient ", gradient.shape(),
         " does not match input ", x.shape(), " and weight ", weight.shape());
-  const Gradients gradients = gradients_of({detach(x), detach(weight), shape}, gradient,
-                                           {requires_grad(x), requires_grad(weight), requires_grad(bias)});
+  const Gradients gradients =
+      compute_linear_gradients({detach(x), detach(weight), shape}, gradient,
+                               {requires_grad(x), requires_grad(weight), requires_grad(bias)});
   const Tensor* const inputs[] = {&x, &weight, &bias};
   for (size_t i = 0; i < gradients.size(); ++i)
     if (gradients[i].defined()) backward(*inputs[i], gradients[i]);

@@ -9,8 +9,8 @@ namespace {
 constexpr const char* kOp = "linear_attention";
 constexpr const char* kStep = "linear_attention_step";
 
-LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
-                              const LinearAttentionOptions& options) {
+LinearAttentionShape make_shape(const Tensor& q, const Tensor& k, const Tensor& v,
+                                const LinearAttentionOptions& options) {
   auto shape = make_attention_shape<LinearAttentionShape>(q, k, v);
   shape.causal = options.causal;
   shape.feature_map = options.feature_map;
@@ -29,18 +29,18 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   const Tensor lengths = validate_key_lengths(kOp, options.key_lengths, key);
   const Tensor q = make_features_contiguous(query), k = make_features_contiguous(key),
                v = make_features_contiguous(value);
-  const LinearAttentionShape shape = shape_of(q, k, v, options);
+  const LinearAttentionShape shape = make_shape(q, k, v, options);
   const Tensor out = allocate_attention_result(q, v), inverse = allocate_attention_sums(q);
   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-    linear_attention_forward(backend, with_key_lengths(shape, lengths), get_attention_rows<const T>(q),
+    linear_attention_forward(backend, set_key_lengths(shape, lengths), get_attention_rows<const T>(q),
                              get_attention_rows<const T>(k), get_attention_rows<const T>(v), out.data<T>(),
                              inverse.data<Compute<T>>());
   });
-  return record_attention(
-      kOp, out, q, k, v, [shape, lengths, inverse]<class T>(auto backend, const AttentionBackward<T>& x) {
-        linear_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v, x.out,
-                                  inverse.data<Compute<T>>(), x.g, x.gradients);
-      });
+  return record_attention(kOp, out, q, k, v,
+                          [shape, lengths, inverse]<class T>(auto backend, const AttentionBackward<T>& x) {
+                            linear_attention_backward(backend, set_key_lengths(shape, lengths), x.q, x.k, x.v,
+                                                      x.out, inverse.data<Compute<T>>(), x.g, x.gradients);
+                          });
 }
 
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,

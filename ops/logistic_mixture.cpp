@@ -10,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-int64_t checked_mixtures(const char* op, const Tensor& parameters) {
+int64_t check_mixture_count(const char* op, const Tensor& parameters) {
   check(parameters.rank() == 2 && parameters.size(1) > 0 && parameters.size(1) % 3 == 0, op,
         "parameters must be (rows, 3 * mixtures), not ", parameters.shape());
   const int64_t mixtures = parameters.size(1) / 3;
@@ -22,7 +22,7 @@ int64_t checked_mixtures(const char* op, const Tensor& parameters) {
 // it. Row i of this gradient is multiplied by scale[i].
 Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, int64_t levels,
                const Tensor& scale, const Tensor& gradient) {
-  const int64_t rows = parameters.size(0), mixtures = checked_mixtures(op, parameters);
+  const int64_t rows = parameters.size(0), mixtures = check_mixture_count(op, parameters);
   check(levels >= 2, op, levels, " levels; at least 2 are needed");
   check(targets.shape() == Shape{rows}, op, "targets ", targets.shape(), " do not match parameters ",
         parameters.shape());
@@ -42,7 +42,7 @@ Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
                              const LogisticMixtureOptions& options) {
   check_defined("logistic_mixture_loss", "parameters", parameters, "targets", targets);
   const Tensor rows = contiguous(parameters);
-  checked_mixtures("logistic_mixture_loss", rows);
+  check_mixture_count("logistic_mixture_loss", rows);
   constexpr const char* kOp = "logistic_mixture_loss";
   const Tensor weights = row_weights(kOp, options.row_mask, rows.size(0), rows.dtype(), rows.device());
   const bool wanted = is_recording() && requires_grad(rows);
@@ -63,7 +63,7 @@ void sample_logistic_mixture(const Tensor& parameters, const RandomStream& strea
                              const Tensor& out, SamplingScale scale) {
   check_defined("sample_logistic_mixture", "parameters", parameters, "out", out);
   constexpr const char* kOp = "sample_logistic_mixture";
-  const int64_t mixtures = checked_mixtures(kOp, parameters);
+  const int64_t mixtures = check_mixture_count(kOp, parameters);
   check(parameters.is_contiguous(), kOp, "parameters must be contiguous");
   check(out.shape() == Shape{parameters.size(0)} && out.is_contiguous(), kOp,
         "out must be contiguous (rows,), not ", out.shape());

@@ -67,7 +67,7 @@ void check_length(const LshOptions& options, int64_t length) {
 
 // Returns the maximum of each factor over all sequences of at most shape.length positions. A shorter sequence
 // may have a larger factor than a longer sequence.
-LshFactors max_factors_of(const LshHashShape& shape, bool of_any_length) {
+LshFactors find_max_factors(const LshHashShape& shape, bool of_any_length) {
   const LshFactors own = shape.factors(shape.length);
   if (!of_any_length || own.total() == 1) return own;
   const LshFactors automatic = shape.automatic(shape.length);
@@ -77,7 +77,7 @@ LshFactors max_factors_of(const LshHashShape& shape, bool of_any_length) {
           std::max(shape.requested.second, automatic.first)};
 }
 
-LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& options) {
+LshAttentionShape make_shape(const Tensor& q, const Tensor& v, const LshOptions& options) {
   LshAttentionShape shape;
   shape.batch = q.size(0);
   shape.length = q.size(1);
@@ -102,7 +102,7 @@ LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& o
 
 // Returns the shape with a pointer to the lengths. Call the function inside dispatch_floating().
 template <class AnyShape>
-AnyShape with_lengths(AnyShape shape, const Tensor& lengths) {
+AnyShape add_lengths(AnyShape shape, const Tensor& lengths) {
   shape.lengths = lengths.defined() ? lengths.data<int64_t>() : nullptr;
   return shape;
 }
@@ -162,7 +162,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   shape.length = q.size(1);
   shape.heads = q.size(2);
   shape.dim = q.size(3);
-  shape.max_factors = max_factors_of(shape, lengths.defined());
+  shape.max_factors = find_max_factors(shape, lengths.defined());
   check(options.first_example >= 0 && options.first_example + q.size(0) <= kMaxBatch &&
             q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
             q.size(3) * std::max(shape.max_factors.first, shape.max_factors.second) / 2 <= kMaxRotation,
@@ -170,7 +170,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   const Tensor buckets =
       Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
   dispatch_floating(kHash, q, [&]<class T>(auto backend) {
-    lsh_hash(backend, with_lengths(shape, lengths), stream, get_attention_rows<const T>(q),
+    lsh_hash(backend, add_lengths(shape, lengths), stream, get_attention_rows<const T>(q),
              buckets.data<int32_t>());
   });
   return buckets;
@@ -189,7 +189,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   check_buckets(buckets, query, options.rounds);
   const Tensor lengths = validate_key_lengths(kOp, options.key_lengths, query);
   const Tensor q = make_features_contiguous(query), v = make_features_contiguous(value);
-  LshAttentionShape shape = shape_of(q, v, options);
+  LshAttentionShape shape = make_shape(q, v, options);
   // If all positions fit in one chunk, all rounds give the same result. Only one round is computed, without
   // buckets.
   const Tensor ids =
@@ -201,7 +201,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   const Tensor log_sums = Tensor::empty({shape.batch, shape.heads, shape.log_sum_rounds(), shape.length},
                                         compute_dtype(q.dtype()), q.device());
   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-    lsh_attention_forward(backend, with_lengths(shape, lengths), get_attention_rows<const T>(q),
+    lsh_attention_forward(backend, add_lengths(shape, lengths), get_attention_rows<const T>(q),
                           get_attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
                           log_sums.data<Compute<T>>());
   });
@@ -212,7 +212,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
                   const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
                   const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
                   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-                    lsh_attention_backward(backend, with_lengths(shape, lengths),
+                    lsh_attention_backward(backend, add_lengths(shape, lengths),
                                            get_attention_rows<const T>(q), get_attention_rows<const T>(v),
                                            ids.data<int32_t>(), out.data<T>(), log_sums.data<Compute<T>>(),
                                            get_attention_rows<const T>(g), gq.data<T>(), gv.data<T>());

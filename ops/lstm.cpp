@@ -29,7 +29,7 @@ void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
 
 // Returns pointers to the weights of each direction. Weight w of direction d is at index d * kWeights + w.
 template <class T>
-std::array<LstmDirection<T>, 2> pointers(const std::vector<Tensor>& weights) {
+std::array<LstmDirection<T>, 2> collect_pointers(const std::vector<Tensor>& weights) {
   std::array<LstmDirection<T>, 2> result{};
   for (size_t d = 0; d * kWeights < weights.size(); ++d) {
     const Tensor* const own = &weights[d * kWeights];
@@ -101,7 +101,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
   const Tensor cells = make({count, shape.batch, shape.frames, hidden});
   const int64_t* const frame_counts = host_lengths.data<int64_t>();
   dispatch(kOp, x, [&]<class T>(auto backend) {
-    lstm_forward(backend, shape, x.data<T>(), frame_counts, pointers<T>(weights).data(), y.data<T>(),
+    lstm_forward(backend, shape, x.data<T>(), frame_counts, collect_pointers<T>(weights).data(), y.data<T>(),
                  gates.data<T>(), cells.data<T>());
   });
   return record(
@@ -112,7 +112,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
         const int64_t* const counts = host_lengths.data<int64_t>();
         dispatch(kOp, x, [&]<class T>(auto backend) {
           const std::array<LstmGradient<T>, 2> targets = make_gradient_targets<T>(weights, needs, gradients);
-          lstm_backward(backend, shape, g.data<T>(), x.data<T>(), counts, pointers<T>(weights).data(),
+          lstm_backward(backend, shape, g.data<T>(), x.data<T>(), counts, collect_pointers<T>(weights).data(),
                         y.data<T>(), gates.data<T>(), cells.data<T>(), get_data_or_null<T>(gradients[0]),
                         targets.data());
         });

@@ -10,25 +10,25 @@ namespace tapeformer {
 namespace {
 
 // Returns the leading dimensions of a stack of matrices.
-Shape batch_of(const Shape& shape) {
+Shape get_batch_shape(const Shape& shape) {
   Shape batch;
   for (int i = 0; i + 2 < shape.rank(); ++i) batch.append(shape[i]);
   return batch;
 }
 
-Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {
+Shape append_matrix_shape(Shape batch, int64_t rows, int64_t columns) {
   batch.append(rows);
   batch.append(columns);
   return batch;
 }
 
 // Returns the product of stacks with the same batch shape. The call is not recorded.
-Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) {
+Tensor multiply_batches(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) {
   const Tensor a = copy_if_strided(a_any), b = copy_if_strided(b_any);
   const int64_t m = a.size(options.transpose_a ? -1 : -2), k = a.size(options.transpose_a ? -2 : -1);
   const int64_t n = b.size(options.transpose_b ? -2 : -1);
-  const Shape batch = batch_of(a.shape());
-  const Tensor out = Tensor::empty(with_matrix(batch, m, n), a.dtype(), a.device());
+  const Shape batch = get_batch_shape(a.shape());
+  const Tensor out = Tensor::empty(append_matrix_shape(batch, m, n), a.dtype(), a.device());
   dispatch("matmul", a, [&]<class T>(auto backend) {
     const Gemm<T> first{.transpose_a = options.transpose_a,
                         .transpose_b = options.transpose_b,
@@ -57,20 +57,24 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, MatmulOptions options) {
   check(a_in.size(options.transpose_a ? -2 : -1) == b_in.size(options.transpose_b ? -1 : -2), "matmul",
         "inner sizes differ: ", a_in.shape(), options.transpose_a ? " transposed" : "", " times ",
         b_in.shape(), options.transpose_b ? " transposed" : "");
-  const Shape batch = broadcast_shapes("matmul", batch_of(a_in.shape()), batch_of(b_in.shape()));
-  const Tensor a = broadcast_to(a_in, with_matrix(batch, a_in.size(-2), a_in.size(-1)));
-  const Tensor b = broadcast_to(b_in, with_matrix(batch, b_in.size(-2), b_in.size(-1)));
-  const Tensor out = product(a, b, options);
-  return record("matmul", out, {&a, &b},
-                [a = detach(a), b = detach(b), options](const Tensor& g, NeededGradients needs) {
-                  // With A = op(a) and B = op(b), the gradients are dA = G Bᵀ and dB = Aᵀ G. If op transposes
-                  // an operand, its gradient is transposed too.
-                  const bool ta = options.transpose_a, tb = options.transpose_b;
-                  Gradients gradients(2);
-                  if (needs[0]) gradients[0] = ta ? product(b, g, {tb, true}) : product(g, b, {false, !tb});
-                  if (needs[1]) gradients[1] = tb ? product(g, a, {true, ta}) : product(a, g, {!ta, false});
-                  return gradients;
-                });
+  const Shape batch =
+      broadcast_shapes("matmul", get_batch_shape(a_in.shape()), get_batch_shape(b_in.shape()));
+  const Tensor a = broadcast_to(a_in, append_matrix_shape(batch, a_in.size(-2), a_in.size(-1)));
+  const Tensor b = broadcast_to(b_in, append_matrix_shape(batch, b_in.size(-2), b_in.size(-1)));
+  const Tensor out = multiply_batches(a, b, options);
+  return record(
+      "matmul", out, {&a, &b},
+      [a = detach(a), b = detach(b), options](const Tensor& g, NeededGradients needs) {
+        // With A = op(a) and B = op(b), the gradients are dA = G Bᵀ and dB = Aᵀ G. If op transposes
+        // an operand, its gradient is transposed too.
+        const bool ta = options.transpose_a, tb = options.transpose_b;
+        Gradients gradients(2);
+        if (needs[0])
+          gradients[0] = ta ? multiply_batches(b, g, {tb, true}) : multiply_batches(g, b, {false, !tb});
+        if (needs[1])
+          gradients[1] = tb ? multiply_batches(g, a, {true, ta}) : multiply_batches(a, g, {!ta, false});
+        return gradients;
+      });
 }
 
 }  // namespace tapeformer

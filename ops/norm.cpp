@@ -30,8 +30,8 @@ struct SavedNorm {
 
 // Returns the gradients of x, the weight, the bias and, if `has_branch` is true, the branch. g and g_rounded
 // are the gradients of the result and of its copy in bfloat16. One of them may be undefined.
-Gradients gradients_of(const char* op, const SavedNorm& saved, const Tensor& g, const Tensor& g_rounded,
-                       bool has_branch, NeededGradients needs) {
+Gradients compute_gradients(const char* op, const SavedNorm& saved, const Tensor& g, const Tensor& g_rounded,
+                            bool has_branch, NeededGradients needs) {
   const Tensor& x = saved.normalized;
   const Tensor gx = Tensor::empty_like(x), gweight = Tensor::empty_like(saved.weight),
                gbias = Tensor::empty_like(saved.weight);
@@ -78,12 +78,12 @@ NormResult normalize(const char* op, const Tensor& input, const Tensor& branch_i
   const SavedNorm saved{normalized, inverse_std, detach(weight), dropout, stored.dtype()};
   if (!rounded.defined()) {
     record(op, y, inputs, [=](const Tensor& g, NeededGradients needs) {
-      return gradients_of(op, saved, g, {}, has_branch, needs);
+      return compute_gradients(op, saved, g, {}, has_branch, needs);
     });
     return {y, y};
   }
   record_results(op, {y, rounded}, inputs, [=](const Gradients& g, NeededGradients needs) {
-    return gradients_of(op, saved, g[0], g[1], has_branch, needs);
+    return compute_gradients(op, saved, g[0], g[1], has_branch, needs);
   });
   return {y, rounded};
 }

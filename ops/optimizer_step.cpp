@@ -13,12 +13,13 @@ template <class T>
 std::vector<ParameterArrays<T>> arrays_of(const std::vector<ParameterSlot>& slots) {
   std::vector<ParameterArrays<T>> list;
   for (const ParameterSlot& slot : slots)
-    list.push_back({slot.parameter.data<T>(), slot.gradient.data<T>(), slot.first.data<T>(),
-                    slot.second.defined() ? slot.second.data<T>() : nullptr, slot.parameter.numel()});
+    list.push_back({slot.parameter.data<T>(), slot.gradient.data<T>(), slot.first_moment.data<T>(),
+                    slot.second_moment.defined() ? slot.second_moment.data<T>() : nullptr,
+                    slot.parameter.numel()});
   return list;
 }
 
-const StepRule* rule_in(const Tensor& memory) {
+const StepRule* get_rule(const Tensor& memory) {
   check(memory.shape() == Shape{sizeof(StepRule)}, kOp, "rule ", memory.shape(),
         " was not created by copy_rule_to_device");
   return reinterpret_cast<const StepRule*>(memory.data<uint8_t>());
@@ -48,7 +49,7 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rul
     const std::vector<ParameterArrays<T>> list = arrays_of<T>(slots);
     compute_squared_norms(backend, list.data(), count, squares.data<double>());
     clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(), norm.data<double>());
-    optimizer_step(backend, rule_in(rule), list.data(), count, scales.data<double>(), clipping.max_value);
+    optimizer_step(backend, get_rule(rule), list.data(), count, scales.data<double>(), clipping.max_value);
   });
   return norm;
 }
@@ -92,7 +93,7 @@ void update_average(const Tensor& average, const Tensor& value, const Tensor& ru
         name_of(average.dtype()), " ", average.shape(), " does not match value ", name_of(value.dtype()), " ",
         value.shape());
   dispatch("average_into", average, [&]<class T>(auto backend) {
-    update_average(backend, average.data<T>(), value.data<T>(), rule_in(rule), average.numel());
+    update_average(backend, average.data<T>(), value.data<T>(), get_rule(rule), average.numel());
   });
 }
 

@@ -11,7 +11,7 @@ namespace tapeformer {
 // One parameter with its gradient and moments. All tensors are contiguous and have the same shape, dtype and
 // device.
 struct ParameterSlot {
-  Tensor parameter, gradient, first, second;  // `second` is undefined for SGD
+  Tensor parameter, gradient, first_moment, second_moment;  // `second_moment` is undefined for SGD
 };
 
 // Returns the bytes of the rule as a uint8 tensor on `device`. If a CUDA graph reads this tensor,

@@ -48,8 +48,8 @@ void scale_to_normal(double* w, int64_t count, int64_t dim, const RandomStream& 
   }
 }
 
-RandomFeatureShape shape_of(const char* op, const Tensor& x, const Tensor& projection, RandomFeatureMap map,
-                            double offset) {
+RandomFeatureShape make_shape(const char* op, const Tensor& x, const Tensor& projection, RandomFeatureMap map,
+                              double offset) {
   check(projection.rank() == 2 && projection.is_contiguous() && projection.size(1) == x.size(-1), op,
         "projection ", projection.shape(), " must be (features, ", x.size(-1), "), contiguous");
   check(projection.dtype() == x.dtype() && projection.device() == x.device(), op, "x is ", name_of(x.dtype()),
@@ -83,8 +83,8 @@ void compute_features(const char* op, const RandomFeatureShape& s, const Tensor&
 }
 
 // Returns the gradient of x from the gradient g of the features y.
-Tensor input_gradient(const RandomFeatureShape& s, const Tensor& x, const Tensor& projection, const Tensor& y,
-                      const Tensor& g) {
+Tensor compute_input_gradient(const RandomFeatureShape& s, const Tensor& x, const Tensor& projection,
+                              const Tensor& y, const Tensor& g) {
   const Tensor gx = Tensor::empty_like(x), gu = Tensor::empty_like(y);
   if (s.rows == 0) return gx;
   dispatch(kOp, x, [&]<class T>(auto backend) {
@@ -127,12 +127,12 @@ Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, co
 Tensor random_features(const Tensor& input, const Tensor& projection, RandomFeatureMap map, double offset) {
   check_defined(kOp, "x", input, "projection", projection);
   check(input.rank() == 4, kOp, "x ", input.shape(), " must be (batch, length, heads, dim)");
-  const RandomFeatureShape s = shape_of(kOp, input, projection, map, offset);
+  const RandomFeatureShape s = make_shape(kOp, input, projection, map, offset);
   const Tensor x = copy_if_strided(input);
   const Tensor y = Tensor::empty({x.size(0), x.size(1), x.size(2), s.features}, x.dtype(), x.device());
   compute_features(kOp, s, x, projection, y);
   return record(kOp, y, {&input}, [s, x = detach(x), projection, y = detach(y)](const Tensor& g) {
-    return Gradients{input_gradient(s, x, projection, y, copy_if_strided(g))};
+    return Gradients{compute_input_gradient(s, x, projection, y, copy_if_strided(g))};
   });
 }
 
@@ -141,7 +141,7 @@ void random_features_into(const Tensor& x, const Tensor& projection, RandomFeatu
   check_defined(kInto, "x", x, "projection", projection, "out", out);
   check(x.rank() == 3 && x.is_contiguous(), kInto, "x ", x.shape(),
         " must be (batch, heads, dim), contiguous");
-  const RandomFeatureShape s = shape_of(kInto, x, projection, map, offset);
+  const RandomFeatureShape s = make_shape(kInto, x, projection, map, offset);
   check(out.shape() == Shape{x.size(0), x.size(1), s.features} && out.dtype() == x.dtype() &&
             out.is_contiguous(),
         kInto, "out ", name_of(out.dtype()), " ", out.shape(), " does not fit x ", name_of(x.dtype()), " ",

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kOp = "relative_scores";
 constexpr const char* kStep = "relative_attention_step";
 
-RelativeScoresShape scores_shape(const Tensor& content, const Tensor& position) {
+RelativeScoresShape make_scores_shape(const Tensor& content, const Tensor& position) {
   check(content.rank() == 4 && position.rank() == 4, kOp, "content ", content.shape(), " and position ",
         position.shape(), " must be (batch, heads, queries, keys) and (batch, heads, queries, distances)");
   const RelativeScoresShape shape{content.size(0) * content.size(1), content.size(2), content.size(3),
@@ -66,7 +66,7 @@ void check_step(const RelativeBias& bias, const RelativeCache& cache, const Shap
 
 Tensor relative_scores(const Tensor& content_any, const Tensor& position_any) {
   check_defined(kOp, "content", content_any, "position", position_any);
-  const RelativeScoresShape shape = scores_shape(content_any, position_any);
+  const RelativeScoresShape shape = make_scores_shape(content_any, position_any);
   const Tensor content = copy_if_strided(content_any), position = copy_if_strided(position_any);
   const Tensor out = Tensor::empty(content.shape(), content.dtype(), content.device());
   dispatch(kOp, content, [&]<class T>(auto backend) {

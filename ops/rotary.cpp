@@ -17,7 +17,7 @@ void check_options(const char* op, const Tensor& x, const RotaryOptions& options
   check(options.first_position >= 0, op, "first_position ", options.first_position, " must not be negative");
 }
 
-Tensor rotated(const Tensor& x, const RotaryOptions& options, bool inverse) {
+Tensor rotate(const Tensor& x, const RotaryOptions& options, bool inverse) {
   const RotaryShape shape{x.size(0),    x.size(1), x.size(2), x.size(3), options.first_position,
                           options.base, inverse};
   const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
@@ -34,8 +34,8 @@ Tensor rotary(const Tensor& input, const RotaryOptions& options) {
   check(input.rank() == 4, kOp, "x ", input.shape(), " must be (batch, length, heads, dim)");
   check_options(kOp, input, options);
   const Tensor x = make_features_contiguous(input);
-  return record(kOp, rotated(x, options, false), {&x}, [options](const Tensor& gradient) {
-    return Gradients{rotated(make_features_contiguous(gradient), options, true)};
+  return record(kOp, rotate(x, options, false), {&x}, [options](const Tensor& gradient) {
+    return Gradients{rotate(make_features_contiguous(gradient), options, true)};
   });
 }
 

@@ -12,56 +12,56 @@ namespace tapeformer {
 namespace {
 
 // Returns x as a contiguous tensor. Throws ShapeError if the last dimension of x is empty.
-Tensor checked_rows(const char* op, const Tensor& x) {
+Tensor check_rows(const char* op, const Tensor& x) {
   check_defined(op, "x", x);
   check(x.rank() >= 1 && x.size(-1) > 0, op, "the last dimension of shape ", x.shape(), " is empty");
   return contiguous(x);
 }
 
-int64_t rows_of(const Tensor& x) {
+int64_t count_rows(const Tensor& x) {
   return x.numel() / x.size(-1);
 }
 
 }  // namespace
 
 Tensor softmax(const Tensor& input) {
-  const Tensor x = checked_rows("softmax", input);
+  const Tensor x = check_rows("softmax", input);
   const Tensor y = Tensor::empty_like(x);
   dispatch("softmax", x, [&]<class T>(auto backend) {
-    row_softmax(backend, x.data<T>(), y.data<T>(), rows_of(x), x.size(-1));
+    row_softmax(backend, x.data<T>(), y.data<T>(), count_rows(x), x.size(-1));
   });
   return record("softmax", y, {&x}, [y = detach(y)](const Tensor& gradient) {
     const Tensor g = copy_if_strided(gradient), gx = Tensor::empty_like(g);
     dispatch("softmax", g, [&]<class T>(auto backend) {
-      row_softmax_backward(backend, g.data<T>(), y.data<T>(), gx.data<T>(), rows_of(y), y.size(-1));
+      row_softmax_backward(backend, g.data<T>(), y.data<T>(), gx.data<T>(), count_rows(y), y.size(-1));
     });
     return Gradients{gx};
   });
 }
 
 Tensor log_softmax(const Tensor& input) {
-  const Tensor x = checked_rows("log_softmax", input);
+  const Tensor x = check_rows("log_softmax", input);
   const Tensor y = Tensor::empty_like(x);
   dispatch("log_softmax", x, [&]<class T>(auto backend) {
-    row_log_softmax(backend, x.data<T>(), y.data<T>(), rows_of(x), x.size(-1));
+    row_log_softmax(backend, x.data<T>(), y.data<T>(), count_rows(x), x.size(-1));
   });
   return record("log_softmax", y, {&x}, [y = detach(y)](const Tensor& gradient) {
     const Tensor g = copy_if_strided(gradient), gx = Tensor::empty_like(g);
     dispatch("log_softmax", g, [&]<class T>(auto backend) {
-      row_log_softmax_backward(backend, g.data<T>(), y.data<T>(), gx.data<T>(), rows_of(y), y.size(-1));
+      row_log_softmax_backward(backend, g.data<T>(), y.data<T>(), gx.data<T>(), count_rows(y), y.size(-1));
     });
     return Gradients{gx};
   });
 }
 
 Tensor logsumexp(const Tensor& input) {
-  const Tensor x = checked_rows("logsumexp", input);
+  const Tensor x = check_rows("logsumexp", input);
   Shape shape, column = x.shape();
   for (int i = 0; i + 1 < x.rank(); ++i) shape.append(x.size(i));
   column[-1] = 1;
   const Tensor lse = Tensor::empty(shape, x.dtype(), x.device());
   dispatch("logsumexp", x, [&]<class T>(auto backend) {
-    row_logsumexp(backend, x.data<T>(), lse.data<T>(), rows_of(x), x.size(-1));
+    row_logsumexp(backend, x.data<T>(), lse.data<T>(), count_rows(x), x.size(-1));
   });
   return record("logsumexp", lse, {&x}, [x = detach(x), column](const Tensor& g) {
     return Gradients{mul(softmax(x), reshape(g, column))};

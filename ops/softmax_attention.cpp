@@ -21,8 +21,8 @@ double scale_or_default(double scale, int64_t dim) {
   return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(dim));
 }
 
-SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
-                               const SoftmaxAttentionOptions& options) {
+SoftmaxAttentionShape make_shape(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const SoftmaxAttentionOptions& options) {
   auto shape = make_attention_shape<SoftmaxAttentionShape>(q, k, v);
   shape.causal = options.causal;
   shape.pattern = options.pattern;
@@ -56,7 +56,7 @@ void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, cons
 
 // Returns the pattern with a pointer to the data of `key_blocks`, which kernels need. Call this function
 // inside dispatch, because Tensor::data() requires that the op runs on the device.
-KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
+KeyPattern add_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
   if (!key_blocks.defined()) return pattern;
   check((key_blocks.rank() == 2 || (key_blocks.rank() == 3 && key_blocks.size(0) == heads)) &&
             key_blocks.dtype() == DType::int32 && key_blocks.device() == device && key_blocks.is_contiguous(),
@@ -71,9 +71,9 @@ KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t
 
 // Returns the mask (batch or 1, heads or 1, query_length, key_length) to add to the scores: 0 if a query
 // attends to a key, otherwise -inf.
-Tensor additive_mask(const Tensor& key_lengths, const SoftmaxAttentionOptions& options, const Tensor& q,
-                     const Tensor& k) {
-  const KeyPattern pattern = with_key_blocks(options.pattern, options.key_blocks, q.size(2), q.device());
+Tensor make_additive_mask(const Tensor& key_lengths, const SoftmaxAttentionOptions& options, const Tensor& q,
+                          const Tensor& k) {
+  const KeyPattern pattern = add_key_blocks(options.pattern, options.key_blocks, q.size(2), q.device());
   const int64_t batch = key_lengths.defined() ? q.size(0) : 1;
   const int64_t heads = pattern.differs_by_head() ? q.size(2) : 1;
   const Tensor mask = Tensor::zeros({batch, heads, q.size(1), k.size(1)}, DType::float64);
@@ -97,8 +97,8 @@ struct SoftmaxOperands {
 
   // Returns the shape with pointers to the data. Call this function inside dispatch.
   SoftmaxAttentionShape shape_with_data() const {
-    SoftmaxAttentionShape s = with_key_lengths(shape, key_lengths);
-    s.pattern = with_key_blocks(s.pattern, key_blocks, s.heads, q.device());
+    SoftmaxAttentionShape s = set_key_lengths(shape, key_lengths);
+    s.pattern = add_key_blocks(s.pattern, key_blocks, s.heads, q.device());
     return s;
   }
 };
@@ -180,8 +180,8 @@ bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
 }
 
 // Computes softmax_attention() if is_interleaved() is true: attention within each subsequence.
-Tensor interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                             const SoftmaxAttentionOptions& options) {
+Tensor compute_interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const SoftmaxAttentionOptions& options) {
   const int64_t batch = q.size(0), length = q.size(1), step = options.pattern.dilated.step;
   const Subsequences order{step, length};
   SoftmaxAttentionOptions own{.causal = options.causal, .scale = options.scale};
@@ -196,7 +196,7 @@ Tensor interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   return order.join(softmax_attention(order.split(q), order.split(k), order.split(v), own));
 }
 
-// Returns whether strided_attention() supports the options: causal attention, without key lengths and
+// Returns whether compute_strided_attention() supports the options: causal attention, without key lengths and
 // dropout, to all keys at distances that are multiples of a step and to a window of at most `step` tokens.
 // These two sets then have at most one key in common, at the position of the query.
 bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
@@ -254,26 +254,26 @@ class StridedAttention {
 };
 
 // Returns the heads first, first + 2, … of x.
-Tensor every_second_head(const Tensor& x, int64_t first) {
+Tensor select_every_second_head(const Tensor& x, int64_t first) {
   const int64_t batch = x.size(0), length = x.size(1), heads = x.size(2) / 2, dim = x.size(3);
   const Tensor pairs = reshape(x, {batch, length, heads, 2, dim});
   return reshape(slice(pairs, 3, first, first + 1), {batch, length, heads, dim});
 }
 
 // Computes softmax_attention() if is_strided() is true.
-Tensor strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                         const SoftmaxAttentionOptions& options) {
+Tensor compute_strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const SoftmaxAttentionOptions& options) {
   if (options.pattern.alternate_heads) {
     const auto part = [&](int64_t head) {
       SoftmaxAttentionOptions own = options;
       own.pattern = options.pattern.of_head(head);
       own.pattern.alternate_heads = false;
-      return softmax_attention(every_second_head(q, head), every_second_head(k, head),
-                               every_second_head(v, head), own);
+      return softmax_attention(select_every_second_head(q, head), select_every_second_head(k, head),
+                               select_every_second_head(v, head), own);
     };
     return reshape(stack({part(0), part(1)}, 3), {q.size(0), q.size(1), q.size(2), v.size(3)});
   }
-  const StridedAttention attention({detach(q), detach(k), detach(v), {}, {}, shape_of(q, k, v, options)});
+  const StridedAttention attention({detach(q), detach(k), detach(v), {}, {}, make_shape(q, k, v, options)});
   const SoftmaxResult result = attention.forward();
   return record(kOp, result.out, {&q, &k, &v},
                 [attention, result = SoftmaxResult{detach(result.out), result.log_sums}](
@@ -291,11 +291,11 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
   check_pattern(options, query, key);
   const Tensor q = make_features_contiguous(query), k = make_features_contiguous(key),
                v = make_features_contiguous(value);
-  if (is_interleaved(options, q)) return interleaved_attention(q, k, v, options);
-  if (is_strided(options, q)) return strided_attention(q, k, v, options);
+  if (is_interleaved(options, q)) return compute_interleaved_attention(q, k, v, options);
+  if (is_strided(options, q)) return compute_strided_attention(q, k, v, options);
   const SoftmaxOperands operands{detach(q),          detach(k),
                                  detach(v),          validate_key_lengths(kOp, options.key_lengths, key),
-                                 options.key_blocks, shape_of(q, k, v, options)};
+                                 options.key_blocks, make_shape(q, k, v, options)};
   const SoftmaxResult result = run_forward(operands);
   return record_attention(
       kOp, result.out, q, k, v,
@@ -319,7 +319,7 @@ Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Ten
                          query.device());
   Tensor scores = mul(matmul(q, k, {.transpose_b = true}), scale_or_default(options.scale, query.size(3)));
   if (options.causal || lengths.defined() || options.pattern.is_limited())
-    scores = add(scores, additive_mask(lengths, options, query, key));
+    scores = add(scores, make_additive_mask(lengths, options, query, key));
   const Tensor weights =
       dropout(softmax(scores), {options.dropout, options.dropout_stream, options.dropout_offset});
   return contiguous(permute(matmul(weights, v), heads_first));
@@ -348,7 +348,7 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   shape.value_dim = value_dim;
   shape.scale = scale_or_default(scale, dim);
   dispatch(kStep, q, [&]<class T>(auto backend) {
-    shape.pattern = with_key_blocks(cache.pattern, cache.key_blocks, heads, q.device());
+    shape.pattern = add_key_blocks(cache.pattern, cache.key_blocks, heads, q.device());
     softmax_attention_step(backend, shape, get_attention_rows<const T>(q), get_attention_rows<const T>(k),
                            get_attention_rows<const T>(v), get_attention_rows<T>(cache.keys),
                            get_attention_rows<T>(cache.values), capacity, get_attention_rows<T>(out));

@@ -13,7 +13,7 @@ constexpr const char* kScatter = "scatter_mean_tokens";
 
 // Returns the selection in contiguous memory. Throws ShapeError if the selection is not (batch, heads,
 // clusters, count) int64 on the device of x.
-Tensor checked_selection(const char* op, const Tensor& x, const Tensor& selection) {
+Tensor check_selection(const char* op, const Tensor& x, const Tensor& selection) {
   check_defined(op, "x", x, "the selection", selection);
   check(selection.rank() == 4 && selection.dtype() == DType::int64, op,
         "the selection must be (batch, heads, clusters, count) int64, not ", selection.shape(), " ",
@@ -22,7 +22,7 @@ Tensor checked_selection(const char* op, const Tensor& x, const Tensor& selectio
   return copy_if_strided(selection);
 }
 
-TokenSelection shape_of_selection(const Tensor& selection, int64_t length, int64_t dim) {
+TokenSelection make_selection_shape(const Tensor& selection, int64_t length, int64_t dim) {
   return {.batch = selection.size(0),
           .length = length,
           .heads = selection.size(1),
@@ -33,9 +33,9 @@ TokenSelection shape_of_selection(const Tensor& selection, int64_t length, int64
 
 // Returns the selected rows of x. If weights (batch, length, heads) are defined, multiplies each row by the
 // weight of its token.
-Tensor gathered(const Tensor& x_any, const Tensor& selection, const Tensor& weights) {
+Tensor gather_selected_rows(const Tensor& x_any, const Tensor& selection, const Tensor& weights) {
   const Tensor x = copy_if_strided(x_any);
-  TokenSelection s = shape_of_selection(selection, x.size(1), x.size(3));
+  TokenSelection s = make_selection_shape(selection, x.size(1), x.size(3));
   const Tensor y = Tensor::empty({s.batch, s.clusters, s.count, s.heads, s.dim}, x.dtype(), x.device());
   dispatch_floating(kGather, x, [&]<class T>(auto backend) {
     s.positions = selection.data<int64_t>();
@@ -47,9 +47,10 @@ Tensor gathered(const Tensor& x_any, const Tensor& selection, const Tensor& weig
 // Returns the sum of the rows of each token over its clusters. If weights (batch, length, heads) are defined,
 // writes 1 / n to `weights` for a token in n clusters, or 0 if n = 0, and multiplies the sum of the token by
 // this weight.
-Tensor scattered(const Tensor& x_any, const Tensor& selection, int64_t length, const Tensor& weights) {
+Tensor scatter_selected_rows(const Tensor& x_any, const Tensor& selection, int64_t length,
+                             const Tensor& weights) {
   const Tensor x = copy_if_strided(x_any);
-  TokenSelection s = shape_of_selection(selection, length, x.size(4));
+  TokenSelection s = make_selection_shape(selection, length, x.size(4));
   const Tensor y = Tensor::empty({s.batch, length, s.heads, s.dim}, x.dtype(), x.device());
   dispatch_floating(kScatter, x, [&]<class T>(auto backend) {
     s.positions = selection.data<int64_t>();
@@ -77,23 +78,26 @@ Tensor select_top_positions(const Tensor& input, int64_t count) {
 }
 
 Tensor gather_tokens(const Tensor& x, const Tensor& input) {
-  const Tensor selection = checked_selection(kGather, x, input);
+  const Tensor selection = check_selection(kGather, x, input);
   check(x.rank() == 4 && x.size(0) == selection.size(0) && x.size(2) == selection.size(1), kGather, "x ",
         x.shape(), " does not match the selection ", selection.shape());
-  return record(kGather, gathered(x, selection, {}), {&x}, [selection, length = x.size(1)](const Tensor& g) {
-    return Gradients{scattered(g, selection, length, {})};
-  });
+  return record(kGather, gather_selected_rows(x, selection, {}), {&x},
+                [selection, length = x.size(1)](const Tensor& g) {
+                  return Gradients{scatter_selected_rows(g, selection, length, {})};
+                });
 }
 
 Tensor scatter_mean_tokens(const Tensor& x, const Tensor& input, int64_t length) {
-  const Tensor selection = checked_selection(kScatter, x, input);
+  const Tensor selection = check_selection(kScatter, x, input);
   check(x.rank() == 5 && x.size(0) == selection.size(0) && x.size(1) == selection.size(2) &&
             x.size(2) == selection.size(3) && x.size(3) == selection.size(1),
         kScatter, "x ", x.shape(), " does not match the selection ", selection.shape());
   const DType compute = x.dtype() == DType::bfloat16 ? DType::float32 : x.dtype();
   const Tensor weights = Tensor::empty({x.size(0), length, x.size(3)}, compute, x.device());
-  return record(kScatter, scattered(x, selection, length, weights), {&x},
-                [selection, weights](const Tensor& g) { return Gradients{gathered(g, selection, weights)}; });
+  return record(kScatter, scatter_selected_rows(x, selection, length, weights), {&x},
+                [selection, weights](const Tensor& g) {
+                  return Gradients{gather_selected_rows(g, selection, weights)};
+                });
 }
 
 }  // namespace tapeformer

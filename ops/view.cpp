@@ -8,14 +8,14 @@
 namespace tapeformer {
 namespace {
 
-Shape with_size(Shape shape, int dim, int64_t size) {
+Shape replace_size(Shape shape, int dim, int64_t size) {
   shape[dim] = size;
   return shape;
 }
 
 // Returns the view of elements [begin, begin + count) of one dimension. The call is not recorded.
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t count) {
-  return x.alias(with_size(x.shape(), dim, count), x.strides(), begin * x.strides()[dim]);
+  return x.alias(replace_size(x.shape(), dim, count), x.strides(), begin * x.strides()[dim]);
 }
 
 // Returns slice `index` of one dimension, without the dimension. The call is not recorded.
@@ -43,7 +43,7 @@ bool are_adjacent(const std::vector<Tensor>& parts) {
 }
 
 // Returns a copy of the parts, concatenated along `dim` to a tensor of this shape. The call is not recorded.
-Tensor joined(const std::vector<Tensor>& parts, int dim, const Shape& shape) {
+Tensor join_slices(const std::vector<Tensor>& parts, int dim, const Shape& shape) {
   const Tensor out = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
   int64_t begin = 0;
   for (const Tensor& part : parts) {
@@ -141,18 +141,18 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
   int64_t total = 0;
   for (const Tensor& part : parts) {
     check(part.rank() == first.rank() &&
-              with_size(part.shape(), dim, 0) == with_size(first.shape(), dim, 0) &&
+              replace_size(part.shape(), dim, 0) == replace_size(first.shape(), dim, 0) &&
               part.dtype() == first.dtype(),
           "concat", "shapes ", first.shape(), " and ", part.shape(), " do not join along dimension ", dim);
     total += part.size(dim);
   }
-  const Shape shape = with_size(first.shape(), dim, total);
+  const Shape shape = replace_size(first.shape(), dim, total);
   // If all dimensions before `dim` have size 1, slices along `dim` are contiguous, and consecutive slices are
   // adjacent in memory.
   bool outermost = true;
   for (int i = 0; i < dim; ++i) outermost = outermost && shape[i] == 1;
   const Tensor out = outermost && are_adjacent(parts) ? first.alias(shape, shape.contiguous_strides())
-                                                      : joined(parts, dim, shape);
+                                                      : join_slices(parts, dim, shape);
   std::vector<int64_t> sizes;
   for (const Tensor& part : parts) sizes.push_back(part.size(dim));
   return record("concat", out, parts, [dim, sizes](const Tensor& g) {

@@ -155,7 +155,7 @@ SetTransformerOptions set_options_without_data(const Config& config) {
 AutoregressiveOptions make_options_without_data(const Config& config) {
   AutoregressiveOptions options;
   options.encoder = make_encoder_options(config);
-  options.head = config.model.type == "image" ? Head::logistic_mixture : Head::categorical;
+  options.head = config.model.type == "image" ? OutputHead::logistic_mixture : OutputHead::categorical;
   options.mixtures = config.model.mixtures;
   options.value_dim = config.model.value_dim;
   options.positions = parse_positions(config.model.positions);

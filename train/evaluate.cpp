@@ -157,7 +157,7 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
   const double nats = sums.total(0), correct = sums.total(1), tokens = sums.total(2);
   result.nats_per_dim = tokens > 0 ? nats / tokens : 0;
   result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
-  if (model.options().head == Head::categorical) result.accuracy = tokens > 0 ? correct / tokens : 0;
+  if (model.options().head == OutputHead::categorical) result.accuracy = tokens > 0 ? correct / tokens : 0;
   const auto count_of = [&](size_t i) { return static_cast<int64_t>(sums.total(i)); };
   if (tokenizer)
     result.text_score = {

@@ -86,7 +86,7 @@ template <int... kElement>
   detail::HalfVector low, high;
   std::memcpy(&low, even, sizeof(low));
   std::memcpy(&high, odd, sizeof(high));
-  return detail::convert_lanes(low) | detail::convert_lanes(high) << 16;
+  return detail::widen_lanes(low) | detail::widen_lanes(high) << 16;
 }
 
 // Returns the pairs (even[i], odd[i]), rounded to nearest even.

@@ -41,7 +41,7 @@ struct Product {
 
 // Computes the random bits of kGroup elements, starting at element kPerBlock * first_block. Each vector lane
 // computes one block of philox4x32.
-void bits_of_group(const RandomStream& stream, uint64_t first_block, uint16_t (&bits)[kGroup]) {
+void compute_group_bits(const RandomStream& stream, uint64_t first_block, uint16_t (&bits)[kGroup]) {
   Words c0, c1, c2 = Words{} + static_cast<uint32_t>(stream.step()),
                 c3 = Words{} + static_cast<uint32_t>(stream.step() >> 32);
   for (int lane = 0; lane < kBlocks; ++lane) {
@@ -81,7 +81,7 @@ void compute_dropout_multipliers(const DropoutMask& mask, int64_t first, int64_t
     const int64_t block = (first + done) / kPerBlock, skip = (first + done) % kPerBlock;
     const int64_t taken = std::min<int64_t>(kGroup - skip, count - done);
     uint16_t bits[kGroup];
-    bits_of_group(mask.stream, static_cast<uint64_t>(block), bits);
+    compute_group_bits(mask.stream, static_cast<uint64_t>(block), bits);
     T* const target = taken == kGroup ? multipliers + done : part;
 #pragma omp simd
     for (int i = 0; i < kGroup; ++i) target[i] = int32_t{bits[i]} >= threshold ? scale : T{0};

@@ -16,7 +16,7 @@ constexpr int64_t kGrain = 1 << 16;  // minimum number of elements per thread
 constexpr int64_t kPart = 4096;      // longer rows are split into parts of at most kPart columns
 
 // Returns the offset of a row in elements. The row index runs over all dimensions except the last.
-int64_t row_offset(const Shape& shape, const Shape& strides, int64_t row) {
+int64_t compute_row_offset(const Shape& shape, const Shape& strides, int64_t row) {
   int64_t offset = 0;
   for (int dim = shape.rank() - 2; dim >= 0; --dim) {
     offset += (row % shape[dim]) * strides[dim];
@@ -40,8 +40,8 @@ void for_each_row(const Tensor& target, const Tensor& source, F&& f) {
   parallel_for(rows * parts, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / parts, first = i % parts * kPart;
-      f(to + row_offset(shape, target.strides(), row) + first * to_stride,
-        from + row_offset(shape, source.strides(), row) + first * from_stride,
+      f(to + compute_row_offset(shape, target.strides(), row) + first * to_stride,
+        from + compute_row_offset(shape, source.strides(), row) + first * from_stride,
         std::min(kPart, columns - first), to_stride, from_stride);
     }
   });

@@ -46,7 +46,7 @@ typedef uint16_t HalfVector [[gnu::vector_size(kVectorBytes / 2)]];
 // Converts 16-bit lanes to 32-bit lanes. The intrinsics convert all lanes at once; GCC 12 splits
 // __builtin_convertvector into halves.
 template <class Bits>
-[[gnu::always_inline]] inline Vector<uint32_t> convert_lanes(Bits bits) {
+[[gnu::always_inline]] inline Vector<uint32_t> widen_lanes(Bits bits) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(bits) == 32)
     return (Vector<uint32_t>)_mm512_maskz_cvtepu16_epi32(0xFFFF, (__m256i)bits);
@@ -57,7 +57,7 @@ template <class Bits>
   return __builtin_convertvector(bits, Vector<uint32_t>);
 }
 [[gnu::always_inline]] inline Vector<float> widen(HalfVector bits) {
-  return std::bit_cast<Vector<float>>(convert_lanes(bits) << 16);
+  return std::bit_cast<Vector<float>>(widen_lanes(bits) << 16);
 }
 // Returns the bits of BFloat16(v[i]) in each lane. Rounds to nearest even and replaces NaN by the quiet NaN,
 // as the constructor of BFloat16 does.
@@ -93,9 +93,9 @@ template <class T>
 }
 
 namespace detail {
-// Returns the lanes of v, rotated by kDistance lanes.
+// Returns the lanes of v, rotate_lanes by kDistance lanes.
 template <int kDistance, class V, int... kLane>
-[[gnu::always_inline]] inline V rotated(V v, std::integer_sequence<int, kLane...>) {
+[[gnu::always_inline]] inline V rotate_lanes(V v, std::integer_sequence<int, kLane...>) {
   return __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
 }
 // Reduces the lanes with f. Each step combines the two halves of the vector.
@@ -105,7 +105,7 @@ template <int kDistance, class T, class F>
     return v[0];
   else
     return reduce_halves<kDistance / 2, T>(
-        f(v, rotated<kDistance>(v, std::make_integer_sequence<int, static_cast<int>(kLanes<T>)>())), f);
+        f(v, rotate_lanes<kDistance>(v, std::make_integer_sequence<int, static_cast<int>(kLanes<T>)>())), f);
 }
 template <class T>
 [[gnu::always_inline]] inline T sum_lanes(Vector<T> v) {
@@ -113,7 +113,7 @@ template <class T>
       v, [](Vector<T> a, Vector<T> b) __attribute__((always_inline)) { return a + b; });
 }
 template <class T>
-[[gnu::always_inline]] inline T max_of_lanes(Vector<T> v) {
+[[gnu::always_inline]] inline T reduce_lanes_by_max(Vector<T> v) {
   return reduce_halves<static_cast<int>(kLanes<T> / 2), T>(
       v, [](Vector<T> a, Vector<T> b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
@@ -128,10 +128,10 @@ template <class T>
 }
 // Returns the maximum of the lanes. The result is unspecified if a lane is NaN.
 [[gnu::always_inline]] inline float reduce_max(Vector<float> v) {
-  return detail::max_of_lanes<float>(v);
+  return detail::reduce_lanes_by_max<float>(v);
 }
 [[gnu::always_inline]] inline double reduce_max(Vector<double> v) {
-  return detail::max_of_lanes<double>(v);
+  return detail::reduce_lanes_by_max<double>(v);
 }
 
 // Load and store the first min(count, kLanes<T>) elements. A load sets the other lanes to zero.
@@ -177,33 +177,33 @@ namespace detail {
 // Swaps the upper element of each pair in a with the lower element of the same pair in b. The elements of a
 // pair are kHalf apart.
 template <int kHalf, class V, int... kLane>
-[[gnu::always_inline]] inline void exchange(V& a, V& b, std::integer_sequence<int, kLane...>) {
+[[gnu::always_inline]] inline void swap_pair_elements(V& a, V& b, std::integer_sequence<int, kLane...>) {
   constexpr int kCount = sizeof...(kLane);
   const V low = __builtin_shufflevector(a, b, ((kLane & kHalf) == 0 ? kLane : kCount + kLane - kHalf)...);
   const V high = __builtin_shufflevector(a, b, ((kLane & kHalf) == 0 ? kLane + kHalf : kCount + kLane)...);
   a = low, b = high;
 }
 template <int kHalf, class T>
-[[gnu::always_inline]] inline void exchange_all(Vector<T>* rows) {
+[[gnu::always_inline]] inline void swap_all_pair_elements(Vector<T>* rows) {
   constexpr int kCount = static_cast<int>(kLanes<T>);
 #pragma GCC unroll 16
   for (int i = 0; i < kCount; ++i)
     if ((i & kHalf) == 0)
-      exchange<kHalf>(rows[i], rows[i + kHalf], std::make_integer_sequence<int, kCount>());
+      swap_pair_elements<kHalf>(rows[i], rows[i + kHalf], std::make_integer_sequence<int, kCount>());
 }
 }  // namespace detail
 
 // Transposes a square block: element j of row i becomes element i of row j.
 [[gnu::always_inline]] inline void transpose(Vector<float> (&rows)[kLanes<float>]) {
-  detail::exchange_all<1, float>(rows);
-  detail::exchange_all<2, float>(rows);
-  detail::exchange_all<4, float>(rows);
-  if constexpr (kLanes<float> == 16) detail::exchange_all<8, float>(rows);
+  detail::swap_all_pair_elements<1, float>(rows);
+  detail::swap_all_pair_elements<2, float>(rows);
+  detail::swap_all_pair_elements<4, float>(rows);
+  if constexpr (kLanes<float> == 16) detail::swap_all_pair_elements<8, float>(rows);
 }
 [[gnu::always_inline]] inline void transpose(Vector<double> (&rows)[kLanes<double>]) {
-  detail::exchange_all<1, double>(rows);
-  detail::exchange_all<2, double>(rows);
-  if constexpr (kLanes<double> == 8) detail::exchange_all<4, double>(rows);
+  detail::swap_all_pair_elements<1, double>(rows);
+  detail::swap_all_pair_elements<2, double>(rows);
+  if constexpr (kLanes<double> == 8) detail::swap_all_pair_elements<4, double>(rows);
 }
 
 // Keeps a loaded vector in a register. Without this function the compiler loads the vector again at each use,

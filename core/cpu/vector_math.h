@@ -16,9 +16,9 @@ namespace tapeformer::vmath {
 
 namespace detail {
 
-// The low bits of x + kRound contain round(x). The low bits of x + kRoundBiased contain round(x) + 127, where
-// 127 is the exponent bias.
-inline constexpr float kRound = 0x1.8p23f, kRoundBiased = kRound + 127;
+// The low bits of x + kRoundingShift contain round(x). The low bits of x + kBiasedRoundingShift contain
+// round(x) + 127, where 127 is the exponent bias.
+inline constexpr float kRoundingShift = 0x1.8p23f, kBiasedRoundingShift = kRoundingShift + 127;
 inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // n * kLn2High is exact
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -68,11 +68,11 @@ template <class V>
   const V low = V{} + kExpLow, high = V{} + kExpHigh;
   x = x < low ? low : x;
   x = x > high ? high : x;
-  const V shifted = x * 0x1.715476p+0f + kRound;
-  const V n = shifted - kRound;
+  const V shifted = x * 0x1.715476p+0f + kRoundingShift;
+  const V n = shifted - kRoundingShift;
   const V r = (x - n * kLn2High) - n * kLn2Low;
   const V q = evaluate_polynomial(r, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f, 0.00139464485f);
-  return {r, r * r * q, std::bit_cast<Integer<V>>(shifted) - std::bit_cast<int32_t>(kRound)};
+  return {r, r * r * q, std::bit_cast<Integer<V>>(shifted) - std::bit_cast<int32_t>(kRoundingShift)};
 }
 
 template <class V>
@@ -122,8 +122,8 @@ template <class V>
   const V zero{}, low = zero - 86.0f;
   x = x > zero ? zero : x;
   x = x < low ? low : x;
-  const V shifted = x * 0x1.715476p+0f + detail::kRoundBiased;
-  const V n = shifted - detail::kRoundBiased;
+  const V shifted = x * 0x1.715476p+0f + detail::kBiasedRoundingShift;
+  const V n = shifted - detail::kBiasedRoundingShift;
   const V r = (x - n * detail::kLn2High) - n * detail::kLn2Low;
   const V y = detail::evaluate_polynomial(r, 1.0f, 1.0f, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f,
                                           0.00139464485f);

@@ -58,7 +58,7 @@ struct Graph::Parts {
   }
   ~Parts() {
     if (ready) cudaGraphExecDestroy(ready);
-    device_allocator(device).adopt_cache(std::move(memory));
+    get_device_allocator(device).adopt_cache(std::move(memory));
   }
 };
 
@@ -66,7 +66,7 @@ Graph::Graph(Device device, int64_t steps, const std::function<void()>& work) {
   const DeviceScope scope(device, "Graph");
   refuse_in_graph("records a graph");
   parts_ = std::make_unique<Parts>(device, steps);
-  Capture capture(device_allocator(device));
+  Capture capture(get_device_allocator(device));
   {
     const Recording recording(parts_->step_offset.data());
     {

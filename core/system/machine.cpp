@@ -50,7 +50,7 @@ BuildInfo get_build_info() {
   info.version = TAPEFORMER_VERSION;
   info.build_type = type.empty() ? "none" : type;
   info.compiler = compiler;
-  info.kernels = cpu::kCompiledArchitecture;
+  info.kernel_architecture = cpu::kCompiledArchitecture;
   info.kernel_architectures = TAPEFORMER_ARCHITECTURES;
   info.instruction_set = format_extensions(cpu::kCompiledExtensions);
   info.vector_bytes = cpu::kCompiledVectorBytes;
@@ -83,11 +83,11 @@ std::string make_blas_hint() {
 
 MachineInfo get_machine_info() {
   MachineInfo info;
-  info.processor = value_of("/proc/cpuinfo", "model name");
-  info.processors = omp_get_num_procs();
+  info.processor_name = value_of("/proc/cpuinfo", "model name");
+  info.processor_count = omp_get_num_procs();
   info.instruction_set = format_extensions(detect_processor_extensions());
-  info.memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  info.available_memory = get_available_memory();
+  info.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  info.available_bytes = get_available_memory();
   return info;
 }
 

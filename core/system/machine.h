@@ -9,7 +9,7 @@ namespace tapeformer {
 
 struct BuildInfo {
   std::string version, build_type, compiler;
-  std::string kernels;  // value of -march for the CPU kernels
+  std::string kernel_architecture;  // value of -march for the CPU kernels
   // Values of -march of all copies of the kernels, separated by blanks; empty if there is one copy.
   std::string kernel_architectures;
   std::string instruction_set;  // extensions that the compiler may use in the kernels: "avx2 fma …"
@@ -18,10 +18,10 @@ struct BuildInfo {
 BuildInfo get_build_info();
 
 struct BlasInfo {
-  std::string config;     // name, version and build options as reported by OpenBLAS
-  std::string kernels;    // the processor type of the selected kernels
-  std::string threading;  // "openmp", "pthreads" or "sequential"
-  int threads = 0;
+  std::string config;       // name, version and build options as reported by OpenBLAS
+  std::string kernel_name;  // the processor type of the selected kernels
+  std::string threading;    // "openmp", "pthreads" or "sequential"
+  int thread_count = 0;
   // Returns true for the OpenMP build of OpenBLAS, which shares its thread pool with this library. Other
   // builds start a second pool that competes for the cores.
   bool shares_thread_pool() const { return threading == "openmp"; }
@@ -34,10 +34,10 @@ BlasInfo get_blas_info();
 std::string make_blas_hint();
 
 struct MachineInfo {
-  std::string processor;                     // model name; empty if the system does not report it
-  int processors = 0;                        // number of processors available to this process
-  std::string instruction_set;               // extensions of the processor: "avx2 avx512f amx_int8 …"
-  int64_t memory = 0, available_memory = 0;  // in bytes
+  std::string processor_name;   // model name; empty if the system does not report it
+  int processor_count = 0;      // number of processors available to this process
+  std::string instruction_set;  // extensions of the processor: "avx2 avx512f amx_int8 …"
+  int64_t memory_bytes = 0, available_bytes = 0;
 };
 MachineInfo get_machine_info();
 

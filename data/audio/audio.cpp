@@ -29,17 +29,17 @@ using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
 
 // Returns the number of samples in `seconds` at `rate` samples per second, rounded up. Returns INT64_MAX if
 // `seconds` is 0 (no limit) or the number is too large.
-int64_t samples_in(double seconds, int64_t rate) {
+int64_t convert_to_sample_count(double seconds, int64_t rate) {
   const double samples = std::ceil(seconds * static_cast<double>(rate));
   const bool limited = seconds > 0 && samples < 0x1p62;
   return limited ? static_cast<int64_t>(samples) : std::numeric_limits<int64_t>::max();
 }
 
-uint32_t little_endian(const uint8_t* bytes) {
+uint32_t read_little_endian(const uint8_t* bytes) {
   return uint32_t{bytes[3]} << 24 | uint32_t{bytes[2]} << 16 | uint32_t{bytes[1]} << 8 | bytes[0];
 }
 
-Bytes first_bytes(const std::filesystem::path& path) {
+Bytes read_first_bytes(const std::filesystem::path& path) {
   const File file(path.string(), O_RDONLY);
   Bytes bytes(std::min<size_t>(file.size(), kHeaderBytes));
   file.read_at(bytes.data(), bytes.size(), 0);
@@ -57,16 +57,16 @@ std::string sphere_field(std::string_view header, const std::string& name) {
 
 // Returns a field of a SPHERE header as a number, clamped to the range of int64. Returns 0 if the field is
 // absent or not a number.
-int64_t sphere_number(std::string_view header, const std::string& name) {
+int64_t parse_sphere_number(std::string_view header, const std::string& name) {
   return std::strtoll(sphere_field(header, name).c_str(), nullptr, 10);
 }
 
 // Returns the size in bytes of a SPHERE file according to its header. Returns 0 if the header has no size,
 // and -1 if the size is invalid.
-int64_t sphere_bytes(std::string_view header) {
-  const int64_t count = sphere_number(header, "sample_count");
-  const int64_t size = sphere_number(header, "sample_n_bytes");
-  const int64_t channels = std::max<int64_t>(1, sphere_number(header, "channel_count"));
+int64_t count_sphere_bytes(std::string_view header) {
+  const int64_t count = parse_sphere_number(header, "sample_count");
+  const int64_t size = parse_sphere_number(header, "sample_n_bytes");
+  const int64_t channels = std::max<int64_t>(1, parse_sphere_number(header, "channel_count"));
   const int64_t start =
       std::strtoll(std::string(header.substr(std::min<size_t>(8, header.size()), 8)).c_str(), nullptr, 10);
   if (count < 0 || size < 0 || start < 0) return -1;
@@ -80,14 +80,14 @@ int64_t sphere_bytes(std::string_view header) {
 // Returns the number of bytes up to the end of the samples of a WAV, according to the chunks of the file.
 // Returns 0 for a WAV that was written to a pipe, which has a data size of 0 or 0xFFFFFFFF. Also returns 0 if
 // none of the first kMaxChunks chunks contains samples; libsndfile refuses such a file or finds no samples.
-int64_t wav_bytes(const std::filesystem::path& path) {
+int64_t count_wav_bytes(const std::filesystem::path& path) {
   constexpr int kMaxChunks = 1000;
   const File file(path.string(), O_RDONLY);
   Bytes chunk(8);  // a name of four characters, and the size of the contents
   size_t at = 12;
   for (int i = 0; i < kMaxChunks && at + chunk.size() <= file.size(); ++i) {
     file.read_at(chunk.data(), chunk.size(), at);
-    const int64_t size = little_endian(chunk.data() + 4);
+    const int64_t size = read_little_endian(chunk.data() + 4);
     if (view_as_text(chunk, 4) == "data")
       return size == 0 || size == 0xFFFFFFFF ? 0 : static_cast<int64_t>(at + chunk.size()) + size;
     at += chunk.size() + static_cast<size_t>(size + size % 2);
@@ -98,10 +98,10 @@ int64_t wav_bytes(const std::filesystem::path& path) {
 // Returns the size in bytes of a WAV or SPHERE file according to its header. The caller compares the result
 // with the size of the file, because libsndfile does not report truncated files of these types. Returns 0 for
 // other files and if the header has no size, and -1 if the size is invalid.
-int64_t bytes_in_header(const std::filesystem::path& path, const Bytes& bytes) {
+int64_t count_header_bytes(const std::filesystem::path& path, const Bytes& bytes) {
   const std::string_view header = view_as_text(bytes, bytes.size());
-  if (header.starts_with("NIST_1A")) return sphere_bytes(header);
-  return header.starts_with("RIFF") ? wav_bytes(path) : 0;
+  if (header.starts_with("NIST_1A")) return count_sphere_bytes(header);
+  return header.starts_with("RIFF") ? count_wav_bytes(path) : 0;
 }
 
 // Returns whether an Ogg file ends with a page that is marked as the last page. Decoders do not report a
@@ -118,7 +118,7 @@ bool has_last_ogg_page(const std::filesystem::path& path) {
 void check_length(const std::filesystem::path& path, const Bytes& header) {
   const int64_t found = read_file_size(path);
   if (found == 0) throw DataError(path.string() + ": is empty");
-  const int64_t expected = bytes_in_header(path, header);
+  const int64_t expected = count_header_bytes(path, header);
   if (expected < 0 || expected > found)
     throw DataError(concat_text(path.string(), ": truncated: the header says ",
                                 expected < 0 ? "more than a file can contain" : std::to_string(expected),
@@ -170,7 +170,7 @@ void check_format(const std::string& name, const SF_INFO& info) {
 // samples, but stops after the range that `options` selects.
 Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
   require_regular_file(path);
-  const Bytes header = first_bytes(path);
+  const Bytes header = read_first_bytes(path);
   const std::string_view text = view_as_text(header, header.size());
   if (text.starts_with("NIST_1A") && sphere_field(text, "sample_coding").find("shorten") != std::string::npos)
     throw DataError(
@@ -186,7 +186,7 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOp
                     "cannot be detected; convert it first");
   check_format(path.string(), info);
   if (info.frames != SF_COUNT_MAX) return file;
-  const int64_t length = samples_in(options.max_seconds, info.samplerate);
+  const int64_t length = convert_to_sample_count(options.max_seconds, info.samplerate);
   int64_t end = 0;
   if (__builtin_add_overflow(options.first_sample, length, &end)) end = length;
   info.frames = count_frames(file, info, path, options.last_sample.value_or(end));
@@ -264,7 +264,7 @@ void AudioStream::start() {
 
 void AudioStream::check_limit(int64_t samples) const {
   const int64_t rate = source_->info.samplerate;
-  if (samples > samples_in(options_.max_seconds, rate))
+  if (samples > convert_to_sample_count(options_.max_seconds, rate))
     throw DataError(
         concat_text(name_, ": is longer than the limit of ", options_.max_seconds, " s (max_seconds)"));
 }

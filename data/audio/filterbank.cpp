@@ -19,7 +19,7 @@ struct FftStateDeleter {
   void operator()(kiss_fft_state* state) const { kiss_fft_free(state); }
 };
 
-double mel(double hz) {
+double convert_to_mel(double hz) {
   return 1127 * std::log1p(hz / 700);
 }
 
@@ -29,20 +29,21 @@ struct Triangle {
   std::vector<float> weights;
 };
 
-double high_edge(const FilterbankOptions& options) {
+double compute_high_edge(const FilterbankOptions& options) {
   return options.high_hz > 0 ? options.high_hz : static_cast<double>(options.rate) / 2 + options.high_hz;
 }
 
 std::vector<Triangle> mel_triangles(const FilterbankOptions& options, int64_t padded) {
-  const double low = mel(options.low_hz);
-  const double step = (mel(high_edge(options)) - low) / static_cast<double>(options.bins + 1);
+  const double low = convert_to_mel(options.low_hz);
+  const double step =
+      (convert_to_mel(compute_high_edge(options)) - low) / static_cast<double>(options.bins + 1);
   const double width = static_cast<double>(options.rate) / static_cast<double>(padded);
   std::vector<Triangle> triangles(static_cast<size_t>(options.bins));
   for (size_t bin = 0; bin < triangles.size(); ++bin) {
     const double left = low + static_cast<double>(bin) * step, center = left + step, right = center + step;
     Triangle& triangle = triangles[bin];
     for (int64_t k = 0; k < padded / 2; ++k) {  // the FFT bin at half the rate belongs to no filter
-      const double at = mel(width * static_cast<double>(k));
+      const double at = convert_to_mel(width * static_cast<double>(k));
       if (at <= left || at >= right) continue;
       if (triangle.weights.empty()) triangle.first = k;
       triangle.weights.push_back(static_cast<float>(at <= center ? (at - left) / step : (right - at) / step));
@@ -60,10 +61,10 @@ void check_options(const FilterbankOptions& options) {
   require(options.frame_length() <= 1 << 20, "frames of ", options.frame_ms, " ms are too long");
   require(options.frame_shift() >= 1, "a shift of ", options.shift_ms, " ms is less than a sample");
   require(options.bins >= 3, "expected at least 3 bins, found ", options.bins);
-  require(options.low_hz >= 0 && options.low_hz < high_edge(options) &&
-              high_edge(options) <= static_cast<double>(options.rate) / 2,
-          "expected 0 <= low < high <= half the rate, found ", options.low_hz, " to ", high_edge(options),
-          " Hz");
+  require(options.low_hz >= 0 && options.low_hz < compute_high_edge(options) &&
+              compute_high_edge(options) <= static_cast<double>(options.rate) / 2,
+          "expected 0 <= low < high <= half the rate, found ", options.low_hz, " to ",
+          compute_high_edge(options), " Hz");
   require(options.dither >= 0, "expected dither of at least 0, found ", options.dither);
   require(options.preemphasis >= 0 && options.preemphasis <= 1, "expected preemphasis in [0, 1], found ",
           options.preemphasis);
@@ -71,14 +72,15 @@ void check_options(const FilterbankOptions& options) {
 
 // Returns whether every filter covers at least one FFT bin.
 bool all_filters_have_bins(const FilterbankOptions& options, int64_t padded, int64_t bins) {
-  const double low = mel(options.low_hz),
-               step = (mel(high_edge(options)) - low) / static_cast<double>(bins + 1);
+  const double low = convert_to_mel(options.low_hz),
+               step = (convert_to_mel(compute_high_edge(options)) - low) / static_cast<double>(bins + 1);
   const double width = static_cast<double>(options.rate) / static_cast<double>(padded);
   int64_t line = 0;
   for (int64_t bin = 0; bin < bins; ++bin) {
     const double left = low + static_cast<double>(bin) * step;
-    while (line < padded / 2 && mel(width * static_cast<double>(line)) <= left) ++line;
-    if (line == padded / 2 || mel(width * static_cast<double>(line)) >= left + 2 * step) return false;
+    while (line < padded / 2 && convert_to_mel(width * static_cast<double>(line)) <= left) ++line;
+    if (line == padded / 2 || convert_to_mel(width * static_cast<double>(line)) >= left + 2 * step)
+      return false;
   }
   return true;
 }
@@ -93,7 +95,7 @@ void check_bins(const FilterbankOptions& options, int64_t padded) {
                                 max_bins));
 }
 
-int64_t samples_of(double milliseconds, int64_t rate) {
+int64_t convert_to_sample_count(double milliseconds, int64_t rate) {
   return static_cast<int64_t>(static_cast<double>(rate) * 0.001 * milliseconds);
 }
 
@@ -125,10 +127,10 @@ void add_noise(float* frame, int64_t length, float scale, const RandomStream& no
 }  // namespace
 
 int64_t FilterbankOptions::frame_length() const {
-  return samples_of(frame_ms, rate);
+  return convert_to_sample_count(frame_ms, rate);
 }
 int64_t FilterbankOptions::frame_shift() const {
-  return samples_of(shift_ms, rate);
+  return convert_to_sample_count(shift_ms, rate);
 }
 
 // Precomputed tables of a Filterbank, and the computation of the power spectrum that uses them.

@@ -71,7 +71,7 @@ bool is_local(const std::string& url) {
   throw ConfigError(url + ": unsupported URL, expected https://");
 }
 
-CURLcode transfer(CURL* handle, const std::string& url, Sink& sink) {
+CURLcode transfer_url(CURL* handle, const std::string& url, Sink& sink) {
   constexpr long kConnectSeconds = 30, kStalledSeconds = 60;
   const bool local = is_local(url);
 #if LIBCURL_VERSION_NUM >= 0x075500
@@ -106,7 +106,7 @@ bool download(const std::string& url, File& file, int64_t max_bytes) {
   const std::unique_ptr<CURL, void (*)(CURL*)> handle(curl_easy_init(), curl_easy_cleanup);
   if (started != CURLE_OK || !handle) throw DataError(url + ": cannot start libcurl");
   Sink sink{file, url, static_cast<size_t>(max_bytes)};
-  const CURLcode status = transfer(handle.get(), url, sink);
+  const CURLcode status = transfer_url(handle.get(), url, sink);
   if (sink.failure) std::rethrow_exception(sink.failure);
   long response = 0;
   curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &response);

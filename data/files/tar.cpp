@@ -25,7 +25,7 @@ std::string text_field(const Block& block, const Field& field) {
 }
 
 // Returns the octal number in a field, or -1 if the field contains other text.
-int64_t number_field(const Block& block, const Field& field) {
+int64_t parse_number_field(const Block& block, const Field& field) {
   int64_t number = 0;
   bool any = false;
   for (const char c : text_field(block, field)) {
@@ -39,7 +39,7 @@ int64_t number_field(const Block& block, const Field& field) {
 }
 
 // Returns the sum of all bytes of a header, with the checksum field replaced by spaces.
-int64_t checksum(const Block& block) {
+int64_t compute_header_checksum(const Block& block) {
   int64_t sum = 0;
   for (size_t i = 0; i < kBlock; ++i) sum += i - kChecksum.offset < kChecksum.size ? ' ' : block[i];
   return sum;
@@ -74,8 +74,8 @@ std::optional<TarMember> TarReader::next() {
     unread_bytes_ = padding_bytes_ = 0;
     read_block(block.data());
     if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) return std::nullopt;
-    const int64_t bytes = number_field(block, kSize);
-    if (number_field(block, kChecksum) != checksum(block) || bytes < 0)
+    const int64_t bytes = parse_number_field(block, kSize);
+    if (parse_number_field(block, kChecksum) != compute_header_checksum(block) || bytes < 0)
       throw DataError(archive_ + ": is not a tar archive, or is damaged");
     unread_bytes_ = bytes;
     padding_bytes_ = (kBlock - bytes % kBlock) % kBlock;

@@ -27,8 +27,8 @@ struct SplitRange {
   int64_t first = 0, last = 0;
 };
 
-SplitRange range_of(const std::string& name, const std::string& split, int64_t train, int64_t test,
-                    const ImageOptions& options) {
+SplitRange find_split_range(const std::string& name, const std::string& split, int64_t train, int64_t test,
+                            const ImageOptions& options) {
   if (options.limit < 0 || options.validation < 0)
     throw ConfigError(concat_text(name, ": limit (", options.limit, ") and validation (", options.validation,
                                   ") must not be negative"));
@@ -71,7 +71,7 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
   const std::filesystem::path folder = require_set(known, options.data_dir);
   const auto files = open_image_files(known, folder);
   const int64_t train = files->count_images(ImagePart::train), test = files->count_images(ImagePart::test);
-  const SplitRange range = range_of(name, split, train, test, options);
+  const SplitRange range = find_split_range(name, split, train, test, options);
   check_downscale(name, files->height, files->width, options.downscale);
   const int64_t count = range.last - range.first;
   if (count < 1) throw DataError(concat_text(folder.string(), ": ", name, " has no ", split, " examples"));

@@ -26,12 +26,12 @@ struct Decoder {
   char message[JMSG_LENGTH_MAX];
 };
 
-Decoder& decoder_of(j_common_ptr info) {
+Decoder& get_decoder(j_common_ptr info) {
   return *static_cast<Decoder*>(info->client_data);
 }
 
 [[noreturn]] void fail(j_common_ptr info) {
-  Decoder& decoder = decoder_of(info);
+  Decoder& decoder = get_decoder(info);
   info->err->format_message(info, decoder.message);
   std::longjmp(decoder.on_error, 1);
 }
@@ -43,7 +43,7 @@ void on_message(j_common_ptr info, int level) {
 
 void on_progress(j_common_ptr info) {
   if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMaxScans) return;
-  Decoder& decoder = decoder_of(info);
+  Decoder& decoder = get_decoder(info);
   std::snprintf(decoder.message, sizeof decoder.message, "it has more than %d scans", kMaxScans);
   std::longjmp(decoder.on_error, 1);
 }

@@ -64,7 +64,7 @@ std::vector<AxisWeights> axis_weights(int64_t from, int64_t to) {
   return all;
 }
 
-uint8_t rounded_to_byte(double x) {
+uint8_t round_to_byte(double x) {
   return static_cast<uint8_t>(std::clamp(std::floor(x + 0.5), 0.0, 255.0));
 }
 
@@ -73,13 +73,13 @@ void convert_pixel(const double* source, int64_t from, int64_t to, uint8_t* targ
   if (from == 3 && to == 1)
     *target = convert_to_grey(source[0], source[1], source[2]);
   else
-    for (int64_t c = 0; c < to; ++c) target[c] = rounded_to_byte(source[from == 1 ? 0 : c]);
+    for (int64_t c = 0; c < to; ++c) target[c] = round_to_byte(source[from == 1 ? 0 : c]);
 }
 
 }  // namespace
 
 uint8_t convert_to_grey(double red, double green, double blue) {
-  return rounded_to_byte(0.299 * red + 0.587 * green + 0.114 * blue);
+  return round_to_byte(0.299 * red + 0.587 * green + 0.114 * blue);
 }
 
 bool is_picture_name(const std::filesystem::path& path) {

@@ -56,7 +56,7 @@ class UniqueIds {
   std::map<std::string, std::string> locations_;
 };
 
-Words timit_labels(const fs::path& path, PhoneSet set, Faults* faults) {
+Words read_timit_labels(const fs::path& path, PhoneSet set, Faults* faults) {
   Words phones;
   for (const TextLine& line : read_lines(path))
     collect_fault(faults, [&] {
@@ -110,7 +110,7 @@ namespace {
 
 // Returns the utterance with the id in a line of the .fileids list. `text` is the line of its transcript,
 // "<s> WORDS </s> (id)".
-Utterance an4_utterance(const fs::path& folder, const TextLine& id, const TextLine& text) {
+Utterance make_an4_utterance(const fs::path& folder, const TextLine& id, const TextLine& text) {
   const fs::path name = id.text;
   Utterance utterance;
   utterance.id = name.filename().string();
@@ -128,7 +128,7 @@ Utterance an4_utterance(const fs::path& folder, const TextLine& id, const TextLi
   return utterance;
 }
 
-Utterance spoken_digit(const fs::path& path) {
+Utterance make_spoken_digit(const fs::path& path) {
   const std::string id = path.stem().string();
   require_utf8(path.filename().string(), path.string());
   const size_t last = id.rfind('_');
@@ -158,7 +158,7 @@ Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults
   for (size_t i = 0; i < ids.size(); ++i)
     collect_fault(faults, [&] {
       if (i >= texts.size()) ids[i].fail("has no line in " + text_path.string());
-      Utterance utterance = an4_utterance(folder, ids[i], texts[i]);
+      Utterance utterance = make_an4_utterance(folder, ids[i], texts[i]);
       unique_ids.add(utterance.id, ids[i].location());
       if (faults) {
         std::set<std::string> unknown;
@@ -180,7 +180,7 @@ Corpus read_spoken_digits(const fs::path& folder, const std::string& split, Faul
   Corpus corpus{"spoken digits " + split, {}};
   for (const fs::path& path : files_below(folder / "recordings", ".wav"))
     collect_fault(faults, [&] {
-      Utterance utterance = spoken_digit(path);
+      Utterance utterance = make_spoken_digit(path);
       const int64_t number = std::stol(utterance.id.substr(utterance.id.rfind('_') + 1));
       if ((number < kDigitTestRecordings) == (split == "test"))
         corpus.utterances.push_back(std::move(utterance));
@@ -209,7 +209,7 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
       unique_ids.add(utterance.id, path.string() + ":1");
     });
     try {
-      utterance.phones = timit_labels(path, set, faults);
+      utterance.phones = read_timit_labels(path, set, faults);
     } catch (const DataError& error) {
       utterance.fault = error.what();
     }

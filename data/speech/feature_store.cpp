@@ -38,7 +38,8 @@ int64_t sample_at(double seconds, int64_t rate) {
 }
 
 // Returns the options that select the samples of the utterance.
-AudioOptions range_of(const fs::path& path, const Utterance& utterance, const FeatureOptions& options) {
+AudioOptions make_audio_range_options(const fs::path& path, const Utterance& utterance,
+                                      const FeatureOptions& options) {
   AudioOptions audio = options.make_audio_options();
   if (utterance.begin_seconds == 0 && !utterance.end_seconds) return audio;
   const double max_seconds = utterance.end_seconds ? *utterance.end_seconds + 2 * kOvershoot : 0;
@@ -58,7 +59,7 @@ std::string source_of(const Utterance& utterance) {
 }
 
 // Concatenates pieces of features along the frames.
-Tensor joined(const std::vector<Tensor>& pieces, int64_t dims) {
+Tensor concat_pieces(const std::vector<Tensor>& pieces, int64_t dims) {
   int64_t frames = 0;
   for (const Tensor& piece : pieces) frames += piece.size(0);
   const Tensor whole = Tensor::empty({frames, dims});
@@ -67,9 +68,10 @@ Tensor joined(const std::vector<Tensor>& pieces, int64_t dims) {
   return whole;
 }
 
-Tensor recording_features(const fs::path& path, const Utterance& utterance, const FeatureOptions& options,
-                          const Filterbank& filterbank, const RandomStream& noise) {
-  AudioStream audio(path, range_of(path, utterance, options));
+Tensor compute_recording_features(const fs::path& path, const Utterance& utterance,
+                                  const FeatureOptions& options, const Filterbank& filterbank,
+                                  const RandomStream& noise) {
+  AudioStream audio(path, make_audio_range_options(path, utterance, options));
   FilterbankStream frames(filterbank, noise);
   std::vector<Tensor> pieces;
   std::vector<float> block;
@@ -85,7 +87,7 @@ Tensor recording_features(const fs::path& path, const Utterance& utterance, cons
   }
   pieces.push_back(frames.push(block));
   pieces.push_back(frames.finish());
-  const Tensor features = joined(pieces, filterbank.options().dims());
+  const Tensor features = concat_pieces(pieces, filterbank.options().dims());
   if (features.size(0) == 0)
     throw DataError(
         concat_text(source_of(utterance), ": ", frames.sample_count(), " samples are less than a frame"));
@@ -94,19 +96,19 @@ Tensor recording_features(const fs::path& path, const Utterance& utterance, cons
 }
 
 // Returns the features of a recording, which is a file or the output of a command.
-Tensor audio_features(const Utterance& utterance, const FeatureOptions& options, const Filterbank& filterbank,
-                      const RandomStream& noise) {
+Tensor compute_audio_features(const Utterance& utterance, const FeatureOptions& options,
+                              const Filterbank& filterbank, const RandomStream& noise) {
   if (utterance.command.empty())
-    return recording_features(utterance.path, utterance, options, filterbank, noise);
+    return compute_recording_features(utterance.path, utterance, options, filterbank, noise);
   const CommandOutput output(utterance.command);
   try {
-    return recording_features(output.path(), utterance, options, filterbank, noise);
+    return compute_recording_features(output.path(), utterance, options, filterbank, noise);
   } catch (const DataError& error) {
     throw DataError("the output of \"" + utterance.command + "\": " + error.what());
   }
 }
 
-Tensor checked(const Utterance& utterance, Tensor features) {
+Tensor require_valid(const Utterance& utterance, Tensor features) {
   if (features.numel() == 0)
     throw DataError(concat_text(source_of(utterance), ": no features, found ", features.shape()));
   if (const int64_t frame = find_non_finite_frame(features); frame >= 0)
@@ -123,7 +125,7 @@ bool may_be_transient(const Utterance& utterance) {
 constexpr char kSuffix[] = ".features";
 
 // Returns the checksum of the first `bytes` bytes of a file, which is read in blocks.
-Checksum checksum_of_start(const File& file, size_t bytes) {
+Checksum compute_start_checksum(const File& file, size_t bytes) {
   constexpr size_t kBlock = size_t{1} << 24;
   std::vector<char> block(std::min(kBlock, bytes));
   Checksum checksum;
@@ -167,11 +169,11 @@ void remove_leftovers(const fs::path& folder) {
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
                         const Filterbank& filterbank, int64_t epoch) {
   if (utterance.source == SpeechSource::ark)
-    return checked(utterance, read_ark_matrix(utterance.path, utterance.archive_offset));
+    return require_valid(utterance, read_ark_matrix(utterance.path, utterance.archive_offset));
   if (utterance.source == SpeechSource::mfc)
-    return checked(utterance, read_mfc(utterance.path, options.mfc_dims));
+    return require_valid(utterance, read_mfc(utterance.path, options.mfc_dims));
   const RandomStream noise(options.seed, "dither " + utterance.id, static_cast<uint64_t>(epoch));
-  return checked(utterance, audio_features(utterance, options, filterbank, noise));
+  return require_valid(utterance, compute_audio_features(utterance, options, filterbank, noise));
 }
 
 std::string make_cache_key(const Corpus& corpus, const FeatureOptions& options) {
@@ -352,7 +354,7 @@ bool FeatureStore::open_cache(const std::string& path, int64_t count) {
   if (tail.substr(sizeof(start) + sizeof(crc32)) != kMagic || start < 0 ||
       static_cast<size_t>(start) > total - kTail)
     return false;
-  if (int64_t{checksum_of_start(*file, total - kTail + sizeof(start)).crc32} != crc32) return false;
+  if (int64_t{compute_start_checksum(*file, total - kTail + sizeof(start)).crc32} != crc32) return false;
   std::string index(total - kTail - static_cast<size_t>(start), '\0');
   file->read_at(index.data(), index.size(), static_cast<size_t>(start));
   entries_.assign(static_cast<size_t>(count), {});

@@ -30,7 +30,7 @@ std::vector<float> delta_filter(int64_t order, int64_t window) {
 using DeltaFilters = std::vector<std::vector<float>>;
 
 // Returns the filters of the features and of their derivatives up to `order`.
-DeltaFilters delta_filters(int64_t order, int64_t window) {
+DeltaFilters make_delta_filters(int64_t order, int64_t window) {
   check(order >= 0 && order <= 10 && window >= 1 && window <= 1000, "add_deltas", "order ", order,
         " and window ", window, " are out of range");
   DeltaFilters filters;
@@ -45,7 +45,7 @@ struct Frames {
 };
 
 // Returns the frames [begin, end) with their derivatives.
-Tensor deltas_of(const Frames& frames, int64_t begin, int64_t end, const DeltaFilters& filters) {
+Tensor compute_deltas(const Frames& frames, int64_t begin, int64_t end, const DeltaFilters& filters) {
   const int64_t dims = frames.dims, width = dims * static_cast<int64_t>(filters.size());
   const Tensor result = Tensor::zeros({end - begin, width});
   for (size_t o = 0; o < filters.size(); ++o) {
@@ -70,7 +70,7 @@ struct Range {
 
 // Returns a random range within [0, size). The width is uniformly distributed in [0, min(max_width, size)],
 // and the start among all starts at which the range fits. Uses the random numbers 2 * i and 2 * i + 1.
-Range random_range(const RandomStream& stream, int64_t i, int64_t max_width, int64_t size) {
+Range draw_range(const RandomStream& stream, int64_t i, int64_t max_width, int64_t size) {
   max_width = std::min(max_width, size);
   const auto number = static_cast<uint64_t>(2 * i);
   const auto width = static_cast<int64_t>(stream.uniform_below(number, static_cast<uint64_t>(max_width + 1)));
@@ -83,12 +83,12 @@ Range random_range(const RandomStream& stream, int64_t i, int64_t max_width, int
 
 Tensor add_deltas(const Tensor& features, int64_t order, int64_t window) {
   check_features("add_deltas", features);
-  const DeltaFilters filters = delta_filters(order, window);
-  return deltas_of({features.data<float>(), 0, features.size(0), features.size(1)}, 0, features.size(0),
-                   filters);
+  const DeltaFilters filters = make_delta_filters(order, window);
+  return compute_deltas({features.data<float>(), 0, features.size(0), features.size(1)}, 0, features.size(0),
+                        filters);
 }
 
-DeltaStream::DeltaStream(int64_t order, int64_t window) : filters_(delta_filters(order, window)) {}
+DeltaStream::DeltaStream(int64_t order, int64_t window) : filters_(make_delta_filters(order, window)) {}
 
 Tensor DeltaStream::push(const Tensor& features, bool last) {
   check_features("DeltaStream", features);
@@ -98,7 +98,7 @@ Tensor DeltaStream::push(const Tensor& features, bool last) {
   const int64_t count = first_ + static_cast<int64_t>(buffer_.size()) / dims_;
   const auto reach = static_cast<int64_t>(filters_.back().size() / 2);
   const int64_t end = last ? count : std::max(next_, count - reach);
-  const Tensor result = deltas_of({buffer_.data(), first_, count, dims_}, next_, end, filters_);
+  const Tensor result = compute_deltas({buffer_.data(), first_, count, dims_}, next_, end, filters_);
   next_ = end;
   if (const int64_t drop = next_ - reach - first_; drop > 0) {
     buffer_.erase(buffer_.begin(), buffer_.begin() + drop * dims_);
@@ -178,7 +178,7 @@ void apply_spec_augment(const Tensor& features, const SpecAugmentOptions& option
   float* values = features.data<float>();
   int64_t drawn = 0;
   for (int64_t mask = 0; mask < options.frequency_masks; ++mask) {
-    const Range range = random_range(stream, drawn++, options.frequency_width, bins);
+    const Range range = draw_range(stream, drawn++, options.frequency_width, bins);
     for (int64_t t = 0; t < frames; ++t)
       for (int64_t d = 0; d < dims; d += bins)
         std::fill(values + t * dims + d + range.first, values + t * dims + d + range.last, 0.0f);
@@ -186,7 +186,7 @@ void apply_spec_augment(const Tensor& features, const SpecAugmentOptions& option
   const auto max_width =
       std::min(options.time_width, static_cast<int64_t>(options.time_share * static_cast<double>(frames)));
   for (int64_t mask = 0; mask < options.time_masks; ++mask) {
-    const Range range = random_range(stream, drawn++, max_width, frames);
+    const Range range = draw_range(stream, drawn++, max_width, frames);
     std::fill(values + range.first * dims, values + range.last * dims, 0.0f);
   }
 }

@@ -79,7 +79,7 @@ Tensor read_plain(Cursor& cursor, DType dtype) {
 
 // Decodes an 8-bit code. `percentile` contains the percentiles 0, 25, 75 and 100 of the column. The codes 0,
 // 64, 192 and 255 stand for these values, and other codes are interpolated.
-float between_percentiles(uint8_t code, const float (&percentile)[4]) {
+float interpolate_percentiles(uint8_t code, const float (&percentile)[4]) {
   const auto c = static_cast<float>(code);
   if (code <= 64) return percentile[0] + (percentile[1] - percentile[0]) * c / 64;
   if (code <= 192) return percentile[1] + (percentile[2] - percentile[1]) * (c - 64) / 128;
@@ -113,7 +113,7 @@ Tensor read_compressed(Cursor& cursor, const std::string& kind) {
     for (size_t i = 0; i < 4; ++i)
       percentile[i] = minimum + range * static_cast<float>(headers[4 * static_cast<size_t>(c) + i]) / 65535;
     for (int64_t r = 0; r < rows; ++r)
-      out[r * columns + c] = between_percentiles(codes[static_cast<size_t>(c * rows + r)], percentile);
+      out[r * columns + c] = interpolate_percentiles(codes[static_cast<size_t>(c * rows + r)], percentile);
   }
   return matrix;
 }

@@ -34,7 +34,7 @@ void report_utterance(Problems& problems, const TextLine& line, const std::strin
   problems.push_back({line.location() + ": " + message, true});
 }
 
-bool usable(const Problems& problems) {
+bool is_usable(const Problems& problems) {
   return std::all_of(problems.begin(), problems.end(), [](const Problem& p) { return p.in_utterance; });
 }
 
@@ -68,14 +68,14 @@ Table read_table(const fs::path& path, Problems& problems) {
 }
 
 // Returns whether the path exists. Returns false if it cannot be accessed.
-bool exists_at(const fs::path& path) {
+bool path_exists_at(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
 }
 
 fs::path resolve(const fs::path& folder, const std::string& name) {
   const fs::path path = name;
-  return path.is_absolute() || exists_at(path) ? path : folder / path;
+  return path.is_absolute() || path_exists_at(path) ? path : folder / path;
 }
 
 // Sets the path and offset of a matrix from an entry "id path.ark:offset".
@@ -119,7 +119,8 @@ std::string command_of(const std::string& line) {
   return text.substr(0, text.rfind('|'));
 }
 
-Recording recording_of(const fs::path& folder, const Entry& entry, bool allow_commands, Problems& problems) {
+Recording parse_recording(const fs::path& folder, const Entry& entry, bool allow_commands,
+                          Problems& problems) {
   if (!entry.values.empty() && entry.values.back().ends_with('|')) {
     if (allow_commands) return {{}, command_of(entry.line.text)};
     report(problems, entry.line,
@@ -127,11 +128,11 @@ Recording recording_of(const fs::path& folder, const Entry& entry, bool allow_co
     return {};
   }
   const fs::path path = resolve(folder, after_id(entry.line.text));
-  if (entry.values.empty() || (entry.values.size() > 1 && !exists_at(path))) {
+  if (entry.values.empty() || (entry.values.size() > 1 && !path_exists_at(path))) {
     report(problems, entry.line, "expected \"id path\"");
     return {};
   }
-  if (!exists_at(path)) report_utterance(problems, entry.line, path.string() + ": no such file");
+  if (!path_exists_at(path)) report_utterance(problems, entry.line, path.string() + ": no such file");
   return {path, ""};
 }
 
@@ -140,7 +141,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
   std::vector<Utterance> utterances;
   const Table files = read_table(folder / "wav.scp", problems);
   std::map<std::string, Recording> found;
-  for (const auto& [id, entry] : files) found[id] = recording_of(folder, entry, allow_commands, problems);
+  for (const auto& [id, entry] : files) found[id] = parse_recording(folder, entry, allow_commands, problems);
   if (!path_exists(folder / "segments")) {
     for (const auto& [id, recording] : found) {
       Utterance utterance;
@@ -223,7 +224,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
 // Adds faults of recordings and matrices. Skips missing files, which read_lists() reports.
 void check_contents(const Corpus& corpus, ContentCheck& content_check, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
-      if (utterance.command.empty() && !exists_at(utterance.path)) continue;
+      if (utterance.command.empty() && !path_exists_at(utterance.path)) continue;
       if (utterance.source == SpeechSource::ark && utterance.archive_offset >= read_file_size(utterance.path))
         continue;
       for (const std::string& fault : content_check(utterance))
@@ -233,13 +234,13 @@ void check_contents(const Corpus& corpus, ContentCheck& content_check, Problems&
     }
 }
 
-Faults texts_of(Problems& problems) {
+Faults list_messages(Problems& problems) {
   Faults texts;
   for (Problem& problem : problems) texts.push_back(std::move(problem.text));
   return texts;
 }
 
-Faults problems_of(const fs::path& folder, ContentCheck* content_check, bool allow_commands) {
+Faults find_problems(const fs::path& folder, ContentCheck* content_check, bool allow_commands) {
   Problems problems;
   try {
     const Corpus corpus = read_lists(folder, allow_commands, problems);
@@ -247,7 +248,7 @@ Faults problems_of(const fs::path& folder, ContentCheck* content_check, bool all
   } catch (const DataError& error) {
     problems.push_back({error.what()});
   }
-  return texts_of(problems);
+  return list_messages(problems);
 }
 
 }  // namespace
@@ -255,7 +256,7 @@ Faults problems_of(const fs::path& folder, ContentCheck* content_check, bool all
 Corpus read_kaldi_directory(const fs::path& folder, bool allow_commands) {
   Problems problems;
   Corpus corpus = read_lists(folder, allow_commands, problems);
-  if (!usable(problems)) throw DataError(format_faults(texts_of(problems)));
+  if (!is_usable(problems)) throw DataError(format_faults(list_messages(problems)));
   return corpus;
 }
 
@@ -268,11 +269,11 @@ bool is_kaldi_directory(const fs::path& folder) {
 
 Faults find_kaldi_faults(const fs::path& folder, bool contents, bool allow_commands) {
   ContentCheck content_check;
-  return problems_of(folder, contents ? &content_check : nullptr, allow_commands);
+  return find_problems(folder, contents ? &content_check : nullptr, allow_commands);
 }
 
 Faults find_kaldi_faults(const fs::path& folder, ContentCheck& content_check, bool allow_commands) {
-  return problems_of(folder, &content_check, allow_commands);
+  return find_problems(folder, &content_check, allow_commands);
 }
 
 void use_words_as_phones(Corpus& corpus) {

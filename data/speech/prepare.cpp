@@ -120,7 +120,7 @@ std::string speaker_rule(const Recordings& recordings, const std::string& wanted
   return several ? "folder" : "none";
 }
 
-Lexicon merged_lexicon(const std::vector<fs::path>& paths) {
+Lexicon merge_lexicons(const std::vector<fs::path>& paths) {
   Lexicon all;
   for (const fs::path& path : paths) all.add(Lexicon::read(path));
   if (all.size() == 0) throw DataError("the lexicon contains no words");
@@ -332,7 +332,7 @@ void check_options(const PrepareOptions& options) {
 
 PrepareReport prepare_speech(const PrepareOptions& options) {
   check_options(options);
-  Preparation p{options, merged_lexicon(options.lexicon_paths), Recordings(options.audio_folder)};
+  Preparation p{options, merge_lexicons(options.lexicon_paths), Recordings(options.audio_folder)};
   read_utterances(p);
   std::error_code error;
   fs::create_directories(options.output_folder, error);

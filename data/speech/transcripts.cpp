@@ -21,7 +21,7 @@ constexpr std::array<const char*, 4> kSpeakerColumns = {"speaker", "speaker_id",
 
 // Returns the fields of a line. If the separator is a comma, a quoted field may contain commas, and "" stands
 // for a quote.
-Words fields_of(const TextLine& line, char separator) {
+Words split_fields(const TextLine& line, char separator) {
   Words fields = {""};
   bool quoted = false;
   const std::string& text = line.text;
@@ -41,7 +41,7 @@ Words fields_of(const TextLine& line, char separator) {
 }
 
 // Returns the separator of the columns, or 0 if the file is not a table.
-char separator_of(const fs::path& path, const std::string& first_line) {
+char find_separator(const fs::path& path, const std::string& first_line) {
   const std::string extension = to_lower_case(path.extension().string());
   const bool bars = first_line.find('|') != std::string::npos;
   if (extension == ".tsv" || first_line.find('\t') != std::string::npos) return '\t';
@@ -116,11 +116,11 @@ std::vector<Transcript> read_table(const std::vector<TextLine>& lines, char sepa
   for (const TextLine& line : lines) {
     if (trimmed(line.text).empty()) continue;
     if (!columns) {
-      columns = find_columns(line, fields_of(line, separator), wanted);
+      columns = find_columns(line, split_fields(line, separator), wanted);
       if (columns->header) continue;
     }
     collect_fault(faults, [&] {
-      const Words fields = fields_of(line, separator);
+      const Words fields = split_fields(line, separator);
       const size_t needed = std::max({columns->recording, columns->text, columns->speaker.value_or(0)}) + 1;
       if (fields.size() < needed)
         line.fail(concat_text("expected at least ", needed, " columns, found ", fields.size()));
@@ -222,7 +222,7 @@ std::vector<Transcript> read_transcripts(const fs::path& path, const TranscriptC
                                          Faults* faults) {
   if (fs::is_directory(path)) return read_folder(path, faults);
   const auto lines = read_lines(path);
-  const char separator = separator_of(path, lines.empty() ? "" : lines.front().text);
+  const char separator = find_separator(path, lines.empty() ? "" : lines.front().text);
   auto transcripts = separator ? read_table(lines, separator, columns, faults) : read_list(lines);
   if (transcripts.empty()) throw DataError(path.string() + ": contains no transcripts");
   return transcripts;

@@ -28,7 +28,7 @@ constexpr size_t kMaxEncodedBytes = 1 << 16;
 
 // Returns the size of the first line of a text, with its line end, in bytes. If the line has more than
 // `max_bytes`, returns the size of the characters that fit into `max_bytes`.
-size_t line_bytes(std::string_view text, size_t max_bytes) {
+size_t count_line_bytes(std::string_view text, size_t max_bytes) {
   const size_t end = text.substr(0, max_bytes).find('\n');
   if (end != std::string_view::npos) return end + 1;
   if (text.size() <= max_bytes) return text.size();
@@ -56,7 +56,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     // Encodes line by line, because the encoding time can grow faster than linearly with the length of a
     // text.
     for (size_t at = 0; at < text.size();) {
-      const size_t size = line_bytes(text.substr(at), kMaxEncodedBytes);
+      const size_t size = count_line_bytes(text.substr(at), kMaxEncodedBytes);
       const auto status = processor_.Encode({text.data() + at, size}, &tokens);
       if (!status.ok()) throw EncodingError(at, std::string("SentencePiece: ") + status.error_message());
       if (std::find(tokens.begin(), tokens.end(), processor_.unk_id()) != tokens.end())
@@ -102,7 +102,7 @@ class Sentences final : public sentencepiece::SentenceIterator {
     done_ = at_ >= text_.bytes();
     if (done_) return;
     const std::string_view text = text_.view(at_, kMaxSentenceBytes + 1);
-    const size_t size = line_bytes(text, kMaxSentenceBytes);
+    const size_t size = count_line_bytes(text, kMaxSentenceBytes);
     value_ = text.substr(0, size);
     if (const size_t bad = find_invalid_utf8(value_); bad != std::string::npos)
       throw DataError(text_.location(at_ + static_cast<int64_t>(bad)) +

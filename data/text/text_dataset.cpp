@@ -24,7 +24,7 @@ std::shared_ptr<const TextSource> open_text(const std::string& path) {
 }
 
 // Returns the offset of the first byte of the character that contains the byte at `offset`.
-int64_t character_start(const TextSource& text, int64_t offset) {
+int64_t find_character_start(const TextSource& text, int64_t offset) {
   const auto continues = [&](int64_t at) {
     return at > 0 && at < text.bytes() && (static_cast<uint8_t>(text.view(at, 1)[0]) & 0xC0) == 0x80;
   };
@@ -33,7 +33,7 @@ int64_t character_start(const TextSource& text, int64_t offset) {
 }
 
 // Returns the range of a split of the text in options.path.
-TextRange shared_range(const TextOptions& options, const std::string& split) {
+TextRange select_shared_range(const TextOptions& options, const std::string& split) {
   const double valid = options.valid_path.empty() ? options.valid_share : 0;
   const double test = options.test_path.empty() ? options.test_share : 0;
   if (valid + test >= 1)
@@ -43,7 +43,7 @@ TextRange shared_range(const TextOptions& options, const std::string& split) {
   const auto bytes = static_cast<double>(text->bytes());
   // For tokenizers other than "bytes", boundaries move to the start of a character.
   const auto boundary = [&](int64_t offset) {
-    return options.tokenizer_name == kByteTokenizerName ? offset : character_start(*text, offset);
+    return options.tokenizer_name == kByteTokenizerName ? offset : find_character_start(*text, offset);
   };
   const int64_t test_bytes = std::llround(bytes * test), valid_bytes = std::llround(bytes * valid);
   const int64_t test_first = boundary(text->bytes() - test_bytes);
@@ -53,9 +53,9 @@ TextRange shared_range(const TextOptions& options, const std::string& split) {
   return {text, test_first, text->bytes()};
 }
 
-TextRange range_of(const TextOptions& options, const std::string& split) {
+TextRange select_split_range(const TextOptions& options, const std::string& split) {
   const std::string& path = split == "valid" ? options.valid_path : options.test_path;
-  if (split == "train" || path.empty()) return shared_range(options, split);
+  if (split == "train" || path.empty()) return select_shared_range(options, split);
   const auto text = open_text(path);
   return {text, 0, text->bytes()};
 }
@@ -108,7 +108,7 @@ std::vector<int64_t> part_ends(const TextRange& range) {
     if (in_file > kPartBytes) {
       end = at + kPartBytes;
       const size_t line = range.text->view(end, std::min(range.last - end, kSearchedBytes)).find('\n');
-      end = line == std::string_view::npos ? character_start(*range.text, end)
+      end = line == std::string_view::npos ? find_character_start(*range.text, end)
                                            : end + static_cast<int64_t>(line) + 1;
     }
     ends.push_back(end);
@@ -119,13 +119,13 @@ std::vector<int64_t> part_ends(const TextRange& range) {
 
 // Encodes a text in parallel and stores the tokens as T.
 template <class T>
-std::unique_ptr<const TokenSequence> stored_tokens(const TextRange& range, const Tokenizer& tokenizer) {
+std::unique_ptr<const TokenSequence> make_stored_tokens(const TextRange& range, const Tokenizer& tokenizer) {
   const std::vector<int64_t> ends = part_ends(range);
   const auto count = static_cast<int64_t>(ends.size());
   std::vector<T> tokens;
   std::vector<std::vector<int32_t>> parts;
   for (int64_t begin = 0; begin < count; begin += static_cast<int64_t>(parts.size())) {
-    parts.assign(static_cast<size_t>(std::min<int64_t>(4 * thread_count(), count - begin)), {});
+    parts.assign(static_cast<size_t>(std::min<int64_t>(4 * get_thread_count(), count - begin)), {});
     parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         const int64_t at = begin + i == 0 ? range.first : ends[static_cast<size_t>(begin + i - 1)];
@@ -147,9 +147,9 @@ std::unique_ptr<const TokenSequence> stored_tokens(const TextRange& range, const
 
 std::unique_ptr<const TokenSequence> make_tokens(const TextRange& range, const Tokenizer& tokenizer) {
   if (tokenizer.name() == kByteTokenizerName) return std::make_unique<MappedTokens>(range);
-  if (tokenizer.vocabulary_size() <= kByteTokens) return stored_tokens<uint8_t>(range, tokenizer);
-  if (tokenizer.vocabulary_size() <= 1 << 16) return stored_tokens<uint16_t>(range, tokenizer);
-  return stored_tokens<int32_t>(range, tokenizer);
+  if (tokenizer.vocabulary_size() <= kByteTokens) return make_stored_tokens<uint8_t>(range, tokenizer);
+  if (tokenizer.vocabulary_size() <= 1 << 16) return make_stored_tokens<uint16_t>(range, tokenizer);
+  return make_stored_tokens<int32_t>(range, tokenizer);
 }
 
 }  // namespace
@@ -191,7 +191,7 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
         concat_text("the context of evaluation: segments have no common predictions, expected "
                     "0, got ",
                     eval_context_));
-  tokens_ = make_tokens(range_of(options, split), *tokenizer_);
+  tokens_ = make_tokens(select_split_range(options, split), *tokenizer_);
   const int64_t count = tokens_->size();
   if (count == 0)
     throw DataError(concat_text(options.path, ": the split \"", split,

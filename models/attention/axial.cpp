@@ -5,19 +5,19 @@ namespace {
 
 // Return the key patterns of the two attention layers of "Axial Attention in Multidimensional Transformers"
 // (Ho et al. 2019): attention within the rows, or within the columns, of images in raster order.
-KeyPattern row_pattern(int64_t width) {
+KeyPattern make_row_pattern(int64_t width) {
   return {.window = {.block = width, .before = 0, .after = 0}};
 }
-KeyPattern column_pattern(int64_t width) {
+KeyPattern make_column_pattern(int64_t width) {
   return {.window = KeyPattern::no_window(),
           .dilated = {.step = width, .before = KeyWindow::kUnlimited, .after = KeyWindow::kUnlimited}};
 }
 
-int64_t width_of(const OptionValues& options) {
+int64_t get_grid_width(const OptionValues& options) {
   return options.get<int64_t>("image_width");
 }
 
-AttentionKind axial_kind(const char* name, const char* help, KeyPattern (*pattern)(int64_t width)) {
+AttentionKind make_axial_kind(const char* name, const char* help, KeyPattern (*pattern)(int64_t width)) {
   return {.name = name,
           .help = help,
           .capabilities = make_sparse_capabilities(),
@@ -28,7 +28,7 @@ AttentionKind axial_kind(const char* name, const char* help, KeyPattern (*patter
                        .max = 1 << 24}},
           .make =
               [pattern](const OptionValues& options, const AttentionSetup& setup) {
-                return make_softmax_attention(pattern(width_of(options)), setup.dropout);
+                return make_softmax_attention(pattern(get_grid_width(options)), setup.dropout);
               },
           .check_length = [](const OptionValues& options,
                              int64_t length) { check_at_most_length(options, "image_width", length); },
@@ -38,21 +38,22 @@ AttentionKind axial_kind(const char* name, const char* help, KeyPattern (*patter
 }  // namespace
 
 AttentionKind make_axial_row_attention_kind() {
-  AttentionKind kind =
-      axial_kind("axial-row", "Axial Transformer: softmax attention within the rows of images", row_pattern);
+  AttentionKind kind = make_axial_kind(
+      "axial-row", "Axial Transformer: softmax attention within the rows of images", make_row_pattern);
   kind.capabilities.has_constant_state = true;
   kind.count_multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
-    return count_sparse_multiply_adds(static_cast<double>(width_of(options) + 1) / 2, size);
+    return count_sparse_multiply_adds(static_cast<double>(get_grid_width(options) + 1) / 2, size);
   };
   return kind;
 }
 
 AttentionKind make_axial_column_attention_kind() {
-  AttentionKind kind = axial_kind(
-      "axial-column", "Axial Transformer: softmax attention within the columns of images", column_pattern);
+  AttentionKind kind =
+      make_axial_kind("axial-column", "Axial Transformer: softmax attention within the columns of images",
+                      make_column_pattern);
   kind.count_multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
     const auto length = static_cast<double>(size.length);
-    return count_sparse_multiply_adds(length / static_cast<double>(2 * width_of(options)), size);
+    return count_sparse_multiply_adds(length / static_cast<double>(2 * get_grid_width(options)), size);
   };
   return kind;
 }

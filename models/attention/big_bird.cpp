@@ -83,7 +83,7 @@ class BigBirdPattern {
   mutable std::map<TableKey, Tensor> tables_;
 };
 
-BigBirdOptions big_bird_options(const OptionValues& values) {
+BigBirdOptions make_big_bird_options(const OptionValues& values) {
   BigBirdOptions options;
   options.block = values.get<int64_t>("block");
   options.window_blocks = values.get<int64_t>("window_blocks");
@@ -99,7 +99,7 @@ BigBirdOptions big_bird_options(const OptionValues& values) {
 
 void check_big_bird_length(const OptionValues& values, int64_t length) {
   check_at_most_length(values, "block", length);
-  const BigBirdOptions options = big_bird_options(values);
+  const BigBirdOptions options = make_big_bird_options(values);
   const int64_t blocks = (length + options.block - 1) / options.block;
   const int64_t others = std::max<int64_t>(blocks - options.window_blocks - 2 * options.global_blocks, 0);
   if (options.random_blocks > others)
@@ -135,12 +135,12 @@ AttentionKind make_big_bird_attention_kind() {
                    .used_if = {"random_blocks"}}},
       .make =
           [](const OptionValues& values, const AttentionSetup& setup) {
-            return make_softmax_attention(BigBirdPattern(big_bird_options(values)), setup.dropout);
+            return make_softmax_attention(BigBirdPattern(make_big_bird_options(values)), setup.dropout);
           },
       .check_length = check_big_bird_length,
       .count_multiply_adds =
           [](const OptionValues& values, const AttentionSize& size) {
-            const BigBirdOptions o = big_bird_options(values);
+            const BigBirdOptions o = make_big_bird_options(values);
             const auto blocks = static_cast<double>(o.side_blocks() + o.global_blocks + o.random_blocks);
             return count_sparse_multiply_adds((blocks + 0.5) * static_cast<double>(o.block), size);
           },

@@ -11,15 +11,15 @@ constexpr const char* kTwoDimensions = "2d";
 
 // Returns the window of a query along one axis: the block of the query and `memory` positions before the
 // block. If `both_sides` is true, the window also includes `memory` positions after the block.
-KeyWindow block_with_memory(int64_t block, int64_t memory, bool both_sides) {
+KeyWindow make_block_window(int64_t block, int64_t memory, bool both_sides) {
   return {.block = block, .before = memory, .after = both_sides ? memory : 0};
 }
 
 // Returns the local pattern of "Image Transformer" (Parmar et al. 2018, section 3.3).
-KeyPattern image_pattern(const OptionValues& options) {
+KeyPattern make_image_pattern(const OptionValues& options) {
   const auto value = [&](const char* name) { return options.get<int64_t>(name); };
   if (options.get<std::string>("form") == kOneDimension)
-    return {.window = block_with_memory(value("block"), value("memory"), false)};
+    return {.window = make_block_window(value("block"), value("memory"), false)};
   if (value("image_width") == 0)
     throw OptionError("image_width",
                       "expected the number of tokens in a row of the images for form = 2d, got 0");
@@ -29,8 +29,8 @@ KeyPattern image_pattern(const OptionValues& options) {
           name, concat_text("expected at most image_width, ", value("image_width"), ", got ", value(name)));
   return {.window = KeyPattern::no_window(),
           .grid = {.width = value("image_width"),
-                   .rows = block_with_memory(value("block_rows"), value("memory_rows"), true),
-                   .columns = block_with_memory(value("block_columns"), value("memory_columns"), true)}};
+                   .rows = make_block_window(value("block_rows"), value("memory_rows"), true),
+                   .columns = make_block_window(value("block_columns"), value("memory_columns"), true)}};
 }
 
 void check_image_length(const OptionValues& options, int64_t length) {
@@ -52,8 +52,8 @@ double count_image_multiply_adds(const OptionValues& options, const AttentionSiz
                                     size);
 }
 
-OptionSpec size_option(const char* form, const char* name, int64_t default_value, const char* help,
-                       double min) {
+OptionSpec make_size_option(const char* form, const char* name, int64_t default_value, const char* help,
+                            double min) {
   return {.name = name,
           .default_value = default_value,
           .help = concat_text(help, ", for form = ", form),
@@ -73,17 +73,18 @@ AttentionKind make_image_attention_kind() {
                    .default_value = std::string(kOneDimension),
                    .help = "1d: blocks of consecutive tokens; 2d: rectangles of the image",
                    .choices = {kOneDimension, kTwoDimensions}},
-                  size_option(kOneDimension, "block", 256, "tokens of a block", 1),
-                  size_option(kOneDimension, "memory", 128, "tokens before a block that it attends to", 0),
-                  size_option(kTwoDimensions, "image_width", 0, "tokens in a row of the images", 0),
-                  size_option(kTwoDimensions, "block_rows", 8, "rows of a block", 1),
-                  size_option(kTwoDimensions, "block_columns", 16, "tokens in a row of a block", 1),
-                  size_option(kTwoDimensions, "memory_rows", 8, "rows above and below a block", 0),
-                  size_option(kTwoDimensions, "memory_columns", 16, "tokens to the left and right of a block",
-                              0)},
+                  make_size_option(kOneDimension, "block", 256, "tokens of a block", 1),
+                  make_size_option(kOneDimension, "memory", 128, "tokens before a block that it attends to",
+                                   0),
+                  make_size_option(kTwoDimensions, "image_width", 0, "tokens in a row of the images", 0),
+                  make_size_option(kTwoDimensions, "block_rows", 8, "rows of a block", 1),
+                  make_size_option(kTwoDimensions, "block_columns", 16, "tokens in a row of a block", 1),
+                  make_size_option(kTwoDimensions, "memory_rows", 8, "rows above and below a block", 0),
+                  make_size_option(kTwoDimensions, "memory_columns", 16,
+                                   "tokens to the left and right of a block", 0)},
       .make =
           [](const OptionValues& options, const AttentionSetup& setup) {
-            return make_softmax_attention(image_pattern(options), setup.dropout);
+            return make_softmax_attention(make_image_pattern(options), setup.dropout);
           },
       .check_length = check_image_length,
       .count_multiply_adds = count_image_multiply_adds,

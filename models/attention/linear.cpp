@@ -24,7 +24,7 @@ class LinearState final : public AttentionState {
 // The names of the feature maps, in the order of FeatureMap.
 constexpr std::array<const char*, 4> kFeatureMaps{"elu_plus_one", "relu", "squared_relu", "exponential"};
 
-FeatureMap feature_map(const std::string& name) {
+FeatureMap parse_feature_map(const std::string& name) {
   const auto found = std::find(kFeatureMaps.begin(), kFeatureMaps.end(), name);
   if (found == kFeatureMaps.end()) throw OptionError("feature_map", "unknown feature map \"" + name + "\"");
   return static_cast<FeatureMap>(found - kFeatureMaps.begin());
@@ -81,8 +81,8 @@ AttentionKind make_linear_attention_kind() {
                        .max = 1}},
           .make =
               [](const OptionValues& options, const AttentionSetup&) {
-                return std::make_unique<LinearKind>(feature_map(options.get<std::string>("feature_map")),
-                                                    options.get<double>("eps"));
+                return std::make_unique<LinearKind>(
+                    parse_feature_map(options.get<std::string>("feature_map")), options.get<double>("eps"));
               },
           // Each token adds to a (dim, dim) state and multiplies its query by the state.
           .count_multiply_adds =

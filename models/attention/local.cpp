@@ -9,7 +9,7 @@ constexpr const char* kBlockForm = "blocks";
 
 // Returns the window that the options describe. Without a causal mask, a sliding window also contains tokens
 // after the query, but a window of blocks never contains blocks after the block of the query.
-KeyWindow key_window(const OptionValues& options) {
+KeyWindow make_key_window(const OptionValues& options) {
   const auto window = options.get<int64_t>("window");
   if (options.get<std::string>("form") == kSlidingForm)
     return {.block = 1, .before = window - 1, .after = window - 1};
@@ -17,14 +17,14 @@ KeyWindow key_window(const OptionValues& options) {
 }
 
 std::unique_ptr<Attention> make_local_attention(const OptionValues& options, const AttentionSetup& setup) {
-  return make_softmax_attention(key_window(options), setup.dropout);
+  return make_softmax_attention(make_key_window(options), setup.dropout);
 }
 
 // Returns AttentionKind::count_multiply_adds. Assumes that every query has as many keys as a query far from
 // the start of the sequence: on average, half of the keys in the block of the query, and all keys of the
 // window before the block. A sequence that fits into one window costs as much as softmax attention.
 double count_window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
-  const KeyWindow window = key_window(options);
+  const KeyWindow window = make_key_window(options);
   return count_sparse_multiply_adds(
       static_cast<double>(window.before) + static_cast<double>(window.block + 1) / 2, size);
 }

@@ -5,13 +5,13 @@ namespace tapeformer {
 namespace {
 
 // Returns the largest distance between a query and a key of its window.
-int64_t window_reach(const OptionValues& options) {
+int64_t compute_window_reach(const OptionValues& options) {
   return options.get<int64_t>("window") / 2 * options.get<int64_t>("dilation");
 }
 
 // Returns the pattern of "Longformer: The Long-Document Transformer" (Beltagy et al. 2020, section 3.1): a
 // dilated window and global tokens.
-KeyPattern longformer_pattern(const OptionValues& options) {
+KeyPattern make_longformer_pattern(const OptionValues& options) {
   const auto window = options.get<int64_t>("window"), dilation = options.get<int64_t>("dilation");
   if (window % 2 != 0)
     throw OptionError("window", concat_text("expected an even number, half of the tokens on each side of a "
@@ -21,7 +21,8 @@ KeyPattern longformer_pattern(const OptionValues& options) {
   pattern.window = {.block = 1, .before = window / 2, .after = window / 2};
   if (dilation > 1) {
     pattern.window = KeyPattern::no_window();
-    pattern.dilated = {.step = dilation, .before = window_reach(options), .after = window_reach(options)};
+    pattern.dilated = {
+        .step = dilation, .before = compute_window_reach(options), .after = compute_window_reach(options)};
   }
   pattern.global.first_end = options.get<int64_t>("global_tokens");
   return pattern;
@@ -30,7 +31,7 @@ KeyPattern longformer_pattern(const OptionValues& options) {
 void check_longformer_length(const OptionValues& options, int64_t length) {
   check_at_most_length(options, "global_tokens", length);
   check_at_most_length(options, "dilation", length);
-  if (window_reach(options) > length)
+  if (compute_window_reach(options) > length)
     throw OptionError("window",
                       concat_text("expected at most ", length / options.get<int64_t>("dilation") * 2,
                                   ", so that window / 2 * dilation is at most the length of the "
@@ -64,7 +65,7 @@ AttentionKind make_longformer_attention_kind() {
                    .max = 1 << 24}},
       .make =
           [](const OptionValues& options, const AttentionSetup& setup) {
-            return make_softmax_attention(longformer_pattern(options), setup.dropout);
+            return make_softmax_attention(make_longformer_pattern(options), setup.dropout);
           },
       .check_length = check_longformer_length,
       .count_multiply_adds =

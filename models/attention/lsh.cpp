@@ -65,7 +65,7 @@ void choose(const OptionValues& values, const char* name, Choices choices, E& op
   if (index > 0) option = static_cast<E>(index - 1);
 }
 
-LshOptions lsh_options(const OptionValues& values) {
+LshOptions make_lsh_options(const OptionValues& values) {
   LshOptions options = make_lsh_preset(values.get<std::string>("preset"));
   options.rounds = values.get<int64_t>("rounds");
   if (const auto chunk = values.get<int64_t>("chunk_length"); chunk > 0) options.chunk_length = chunk;
@@ -82,7 +82,7 @@ LshOptions lsh_options(const OptionValues& values) {
 }
 
 void check_length(const OptionValues& values, int64_t length) {
-  const LshOptions options = lsh_options(values);
+  const LshOptions options = make_lsh_options(values);
   if (options.chunk_length > length)
     throw OptionError("chunk_length", concat_text("expected at most the length of the sequences, ", length,
                                                   ", got ", options.chunk_length));
@@ -97,50 +97,51 @@ void check_length(const OptionValues& values, int64_t length) {
 // average to half of the positions of its chunk and to all positions of the previous chunk. A sequence of one
 // chunk uses exact attention.
 double count_lsh_multiply_adds(const OptionValues& values, const AttentionSize& size) {
-  const LshOptions options = lsh_options(values);
+  const LshOptions options = make_lsh_options(values);
   const auto chunk = static_cast<double>(options.chunk_length), length = static_cast<double>(size.length);
   const double keys =
       size.length <= options.chunk_length ? length / 2 : 1.5 * chunk * static_cast<double>(options.rounds);
   return 2 * static_cast<double>(size.dim) * keys * length;
 }
 
-OptionSpec choice_option(const char* name, Choices choices, const char* help) {
+OptionSpec make_choice_option(const char* name, Choices choices, const char* help) {
   return {.name = name,
           .default_value = std::string(*choices.begin()),
           .help = help,
           .choices = {choices.begin(), choices.end()}};
 }
-OptionSpec number(const char* name, int64_t value, double min, double max, const char* help) {
+OptionSpec get_integer(const char* name, int64_t value, double min, double max, const char* help) {
   return {.name = name, .default_value = value, .help = help, .min = min, .max = max};
 }
 
 std::vector<OptionSpec> lsh_option_specs() {
-  return {
-      choice_option("preset", kPresets,
-                    "implementation of LSH attention whose settings are the defaults of the other options"),
-      number("rounds", 4, 1, 255, "rounds of hashing; may differ between training and evaluation"),
-      number("chunk_length", 0, 0, 1 << 20,
-             "positions per chunk; 0: from the preset, 64 (fast_transformers: 32)"),
-      number("buckets", -1, -1, 1 << 24,
-             "number of buckets, even; 0: 2 length / chunk_length; -1: from the preset, 0 "
-             "(fast_transformers: 64)"),
-      choice_option(
-          "wrap", kWraps,
-          "chunk before the first chunk: none, the last chunk of the same round (round), or the last "
-          "chunk of the previous round (global, trax); it rarely matters without across_buckets"),
-      choice_option("duplicates", kDuplicates,
-                    "weight of a key found n times: n (none, trax) or 1 (exact, the paper); exact takes time "
-                    "quadratic in the rounds and does not work with combine = mean"),
-      choice_option("across_buckets", kNoYes,
-                    "also attend to positions of other buckets in the chunk (trax)"),
-      choice_option("scale", kScales,
-                    "scores: q · k / |k| (unit_key, the paper) or q · k / √dim (rsqrt_dim)"),
-      choice_option("combine", kCombines,
-                    "rounds: one softmax over all (logsumexp, the paper) or their mean"),
-      choice_option(
-          "hash", kHashes,
-          "rotations per example, head and round, factorised above 128 buckets (rotations), or one per "
-          "round, not factorised (hyperplanes)")};
+  return {make_choice_option(
+              "preset", kPresets,
+              "implementation of LSH attention whose settings are the defaults of the other options"),
+          get_integer("rounds", 4, 1, 255, "rounds of hashing; may differ between training and evaluation"),
+          get_integer("chunk_length", 0, 0, 1 << 20,
+                      "positions per chunk; 0: from the preset, 64 (fast_transformers: 32)"),
+          get_integer("buckets", -1, -1, 1 << 24,
+                      "number of buckets, even; 0: 2 length / chunk_length; -1: from the preset, 0 "
+                      "(fast_transformers: 64)"),
+          make_choice_option(
+              "wrap", kWraps,
+              "chunk before the first chunk: none, the last chunk of the same round (round), or the last "
+              "chunk of the previous round (global, trax); it rarely matters without across_buckets"),
+          make_choice_option(
+              "duplicates", kDuplicates,
+              "weight of a key found n times: n (none, trax) or 1 (exact, the paper); exact takes time "
+              "quadratic in the rounds and does not work with combine = mean"),
+          make_choice_option("across_buckets", kNoYes,
+                             "also attend to positions of other buckets in the chunk (trax)"),
+          make_choice_option("scale", kScales,
+                             "scores: q · k / |k| (unit_key, the paper) or q · k / √dim (rsqrt_dim)"),
+          make_choice_option("combine", kCombines,
+                             "rounds: one softmax over all (logsumexp, the paper) or their mean"),
+          make_choice_option(
+              "hash", kHashes,
+              "rotations per example, head and round, factorised above 128 buckets (rotations), or one per "
+              "round, not factorised (hyperplanes)")};
 }
 
 }  // namespace
@@ -160,7 +161,7 @@ AttentionKind make_lsh_attention_kind() {
       .options = lsh_option_specs(),
       .make =
           [](const OptionValues& values, const AttentionSetup& setup) {
-            return std::make_unique<LshKind>(lsh_options(values), setup.dropout);
+            return std::make_unique<LshKind>(make_lsh_options(values), setup.dropout);
           },
       .check_length = check_length,
       .count_multiply_adds = count_lsh_multiply_adds,

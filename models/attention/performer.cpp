@@ -114,7 +114,7 @@ class PerformerKind final : public Attention {
   mutable std::map<std::string, Drawn> projections_;  // keyed by layer name
 };
 
-PerformerOptions performer_options(const OptionValues& values) {
+PerformerOptions make_performer_options(const OptionValues& values) {
   PerformerOptions options;
   options.projection.features = values.get<int64_t>("features");
   options.projection.orthogonal = values.get<bool>("orthogonal");
@@ -186,7 +186,7 @@ AttentionKind make_performer_attention_kind() {
       .options = performer_option_specs(),
       .make =
           [](const OptionValues& values, const AttentionSetup&) {
-            return std::make_unique<PerformerKind>(performer_options(values));
+            return std::make_unique<PerformerKind>(make_performer_options(values));
           },
       // Each token projects a query and a key, updates a (features, dim) state and multiplies the state by
       // the features of the query.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kRelative = "relative attention";
 
-Tensor with_heads_first(const Tensor& x) {
+Tensor move_heads_first(const Tensor& x) {
   return permute(x, {0, 2, 1, 3});
 }
 
@@ -59,7 +59,7 @@ RelativeAttention::RelativeAttention(const RelativeOptions& options, const Atten
   add_parameter("position_bias", position_bias_, {setup.heads, setup.dim}, make_normal_initializer(kStd));
   add_parameter("position_projection.weight", projection_, {width, width},
                 make_uniform_initializer(1 / std::sqrt(static_cast<double>(width))));
-  sinusoids_ = sinusoids(width, max_key_count() - 1, max_key_count() + segment_length_ - 1, -1);
+  sinusoids_ = compute_sinusoids(width, max_key_count() - 1, max_key_count() + segment_length_ - 1, -1);
   add_buffer("sinusoids", sinusoids_);
 }
 
@@ -75,14 +75,15 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
         memory().rows());
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
   const auto product = [&](const Tensor& bias, const Tensor& rows) {
-    return matmul(with_heads_first(mul(add(q, bias), scale)), rows, {.transpose_b = true});
+    return matmul(move_heads_first(mul(add(q, bias), scale)), rows, {.transpose_b = true});
   };
-  Tensor scores = relative_scores(product(content_bias_, with_heads_first(k)),
-                                  product(position_bias_, distances(keys, mask.causal ? 0 : queries - 1)));
+  Tensor scores =
+      relative_scores(product(content_bias_, move_heads_first(k)),
+                      product(position_bias_, project_distances(keys, mask.causal ? 0 : queries - 1)));
   if (mask.key_lengths.defined())
     scores = add(scores, reshape(make_length_score_mask(mask.key_lengths, keys, q), {q.size(0), 1, 1, keys}));
   const Tensor weights = dropout(softmax(scores), make_weight_dropout_mask(q, k, dropout_, context, name));
-  return contiguous(with_heads_first(matmul(weights, with_heads_first(v))));
+  return contiguous(move_heads_first(matmul(weights, move_heads_first(v))));
 }
 
 // The ring buffer of compressed rows has additional slots for rows whose tokens are still in the uncompressed
@@ -92,7 +93,7 @@ std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionSta
   const SegmentMemorySize& m = memory();
   const int64_t capacity = std::min(shape.capacity, m.tokens + segment_length_);
   const int64_t rows = std::min(shape.capacity, max_key_count()), width = projection_.size(0);
-  const Tensor table = sinusoids(width, 0, rows, 1).to(shape.dtype).to(shape.device);
+  const Tensor table = compute_sinusoids(width, 0, rows, 1).to(shape.dtype).to(shape.device);
   const Tensor projected = matmul(table, projection_, {.transpose_b = true});
   const RelativeBias bias{detach(content_bias_), detach(position_bias_),
                           reshape(projected, {rows, shape.heads, shape.dim})};
@@ -120,7 +121,7 @@ void RelativeAttention::append_compressed(const Tensor& k, const Tensor& v, Atte
   slice(cache.compressed_values, 1, slot, slot + 1).copy_from(reshape(v, one));
 }
 
-Tensor RelativeAttention::sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const {
+Tensor RelativeAttention::compute_sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const {
   const int64_t clamp = options_.clamp;
   const Tensor table = Tensor::empty({count, width}, DType::float64);
   for (int64_t row = 0; row < count; ++row) {
@@ -131,10 +132,10 @@ Tensor RelativeAttention::sinusoids(int64_t width, int64_t first, int64_t count,
   return table.to(DType::float32);
 }
 
-Tensor RelativeAttention::distances(int64_t keys, int64_t later_keys) const {
+Tensor RelativeAttention::project_distances(int64_t keys, int64_t later_keys) const {
   const int64_t first = max_key_count() - keys, count = keys + later_keys;
   const Tensor rows = matmul(slice(sinusoids_, 0, first, first + count), projection_, {.transpose_b = true});
-  return with_heads_first(reshape(rows, {1, count, content_bias_.size(0), content_bias_.size(1)}));
+  return move_heads_first(reshape(rows, {1, count, content_bias_.size(0), content_bias_.size(1)}));
 }
 
 AttentionCapabilities make_relative_capabilities() {

@@ -35,10 +35,10 @@ class RelativeAttention : public Attention {
   // Returns the maximum number of keys that a query attends to.
   int64_t max_key_count() const { return options_.memory.rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
-  Tensor sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
+  Tensor compute_sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
   // Returns the projected sinusoids of the distances keys - 1 to -later_keys, (1, heads, keys + later_keys,
   // dim).
-  Tensor distances(int64_t keys, int64_t later_keys) const;
+  Tensor project_distances(int64_t keys, int64_t later_keys) const;
 
   RelativeOptions options_;
   int64_t segment_length_;

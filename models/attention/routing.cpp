@@ -25,7 +25,7 @@ struct RoutingOptions {
 };
 
 // Divides each row of x, along the last dimension, by its Euclidean norm.
-Tensor unit_rows(const Tensor& x) {
+Tensor normalize_rows(const Tensor& x) {
   return div(x, sqrt(add(sum(square(x), -1, true), 1e-12)));
 }
 
@@ -101,8 +101,8 @@ class RoutingKind final : public Attention {
   Tensor selected_tokens(const Tensor& q, int64_t size, const AttentionMask& mask, bool training) const {
     const NoGrad no_grad;
     const int64_t batch = q.size(0), length = q.size(1);
-    const Tensor unit = unit_rows(q);
-    Tensor scores = matmul(unit_rows(centroids_), permute(unit, {0, 2, 3, 1}));
+    const Tensor unit = normalize_rows(q);
+    Tensor scores = matmul(normalize_rows(centroids_), permute(unit, {0, 2, 3, 1}));
     if (training) add_queries(unit, scores, mask);
     if (mask.key_lengths.defined())
       scores =
@@ -126,7 +126,7 @@ class RoutingKind final : public Attention {
   // queries.
   void update_centroids() {
     const int64_t dim = centroids_.size(2);
-    const Tensor means = unit_rows(slice(sums_, 2, 0, dim));
+    const Tensor means = normalize_rows(slice(sums_, 2, 0, dim));
     const Tensor counts = slice(sums_, 2, dim, dim + 1);
     const Tensor present = add(neg(relu(add(neg(counts), 1))), 1);  // min(counts, 1)
     centroids_.copy_from(add(centroids_, mul(mul(sub(means, centroids_), present), 1 - options_.decay)));
@@ -139,7 +139,7 @@ class RoutingKind final : public Attention {
   Tensor sums_;       // statistics, (heads, clusters, dim + 1): sums of unit queries, then numbers of queries
 };
 
-RoutingOptions routing_options(const OptionValues& values) {
+RoutingOptions make_routing_options(const OptionValues& values) {
   return {.clusters = values.get<int64_t>("clusters"),
           .cluster_size = values.get<int64_t>("cluster_size"),
           .local_window = values.get<int64_t>("local_window"),
@@ -150,7 +150,7 @@ RoutingOptions routing_options(const OptionValues& values) {
 // Returns AttentionKind::count_multiply_adds. Counts the products with centroids, causal attention within
 // clusters, and the windows of the local heads.
 double count_routing_multiply_adds(const OptionValues& values, const AttentionSize& size) {
-  const RoutingOptions o = routing_options(values);
+  const RoutingOptions o = make_routing_options(values);
   const auto length = static_cast<double>(size.length), clusters = static_cast<double>(o.clusters);
   const double members = o.cluster_size > 0 ? static_cast<double>(o.cluster_size) : length / clusters;
   const double routed = static_cast<double>(size.dim) * (length * clusters + clusters * members * members);
@@ -207,7 +207,7 @@ AttentionKind make_routing_attention_kind() {
                        .shares_query_key = true},
       .options = routing_option_specs(),
       .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
-        return std::make_unique<RoutingKind>(routing_options(values), setup);
+        return std::make_unique<RoutingKind>(make_routing_options(values), setup);
       },
       .check_length = check_routing_length,
       .count_multiply_adds = count_routing_multiply_adds,

@@ -55,14 +55,14 @@ class SoftmaxKind : public Attention {
   double dropout_;
 };
 
-PatternFunction constant_pattern(const KeyPattern& pattern) {
+PatternFunction make_constant_pattern(const KeyPattern& pattern) {
   return [pattern](const PatternContext&) { return SparsePattern{pattern}; };
 }
 
 // Softmax attention that uses the queries as keys.
 class SharedSoftmaxKind final : public SoftmaxKind {
  public:
-  explicit SharedSoftmaxKind(double dropout) : SoftmaxKind(constant_pattern({}), dropout) {}
+  explicit SharedSoftmaxKind(double dropout) : SoftmaxKind(make_constant_pattern({}), dropout) {}
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
@@ -97,7 +97,7 @@ std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, doubl
   return make_softmax_attention(KeyPattern{.window = window}, dropout);
 }
 std::unique_ptr<Attention> make_softmax_attention(const KeyPattern& pattern, double dropout) {
-  return make_softmax_attention(constant_pattern(pattern), dropout);
+  return make_softmax_attention(make_constant_pattern(pattern), dropout);
 }
 std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, double dropout) {
   return std::make_unique<SoftmaxKind>(std::move(pattern), dropout);

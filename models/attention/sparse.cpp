@@ -12,7 +12,7 @@ constexpr const char* kSplit = "split";
 // Returns the pattern of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019, section
 // 4.3). The near keys are in `window`; the far keys are in `dilated` (form strided) or `periodic` (form
 // fixed). Without a causal mask, the keys of form strided are on both sides of the query.
-KeyPattern sparse_pattern(const OptionValues& options) {
+KeyPattern make_sparse_pattern(const OptionValues& options) {
   const auto stride = options.get<int64_t>("stride"), summary = options.get<int64_t>("summary");
   KeyPattern pattern;
   pattern.alternate_heads = options.get<std::string>("heads") == kSplit;
@@ -73,7 +73,7 @@ AttentionKind make_sparse_attention_kind() {
           [](const OptionValues& options, const AttentionSetup& setup) {
             if (setup.heads == 1 && options.get<std::string>("heads") == kSplit)
               throw OptionError("heads", "split needs at least two heads, got one: use merged");
-            return make_softmax_attention(sparse_pattern(options), setup.dropout);
+            return make_softmax_attention(make_sparse_pattern(options), setup.dropout);
           },
       .check_length = [](const OptionValues& options,
                          int64_t length) { check_at_most_length(options, "stride", length); },

@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-const EncoderOptions& checked(const EncoderOptions& options) {
+const EncoderOptions& check_options(const EncoderOptions& options) {
   const std::vector<OptionProblem> problems = find_option_problems(options);
   if (!problems.empty()) throw OptionError(problems.front());
   return options;
@@ -14,7 +14,8 @@ const EncoderOptions& checked(const EncoderOptions& options) {
 
 }  // namespace
 
-Encoder::Encoder(const EncoderOptions& options) : norm(checked(options).output_width()), options_(options) {
+Encoder::Encoder(const EncoderOptions& options)
+    : norm(check_options(options).output_width()), options_(options) {
   for (int64_t i = 0; i < options.layers; ++i) {
     const int64_t first = find_first_equal_layer(options.attention, i);
     const Attention* const attention =

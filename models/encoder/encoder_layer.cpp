@@ -89,7 +89,7 @@ struct MultiHeadAttention::TapeExecutor {
   DType head_dtype;  // dtype of queries, keys and values
   DType result;
 
-  Heads project(const Tensor& x) const { return a.project(x, source, head_dtype); }
+  ProjectedHeads project(const Tensor& x) const { return a.project(x, source, head_dtype); }
   Tensor rotate(const Tensor& x) const { return a.is_rotary_ ? rotary(x) : x; }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
     const Tensor attended = a.attention_->forward(q, k, v, mask, context, name);
@@ -101,8 +101,8 @@ struct MultiHeadAttention::TapeExecutor {
   }
 };
 
-Heads MultiHeadAttention::split_heads(const std::vector<Tensor>& parts) const {
-  Heads heads;
+ProjectedHeads MultiHeadAttention::split_heads(const std::vector<Tensor>& parts) const {
+  ProjectedHeads heads;
   size_t next = 0;
   if (inputs_.use_queries) heads.query = parts[next++];
   if (inputs_.use_keys) heads.key = parts[next++];
@@ -110,7 +110,7 @@ Heads MultiHeadAttention::split_heads(const std::vector<Tensor>& parts) const {
   return heads;
 }
 
-Heads MultiHeadAttention::project(const Tensor& x, const Tensor& source, DType dtype) const {
+ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source, DType dtype) const {
   std::vector<Tensor> parts;
   const auto add_parts = [&](size_t first, size_t last, const Tensor& input) {
     std::vector<Tensor> weights, biases;
@@ -177,7 +177,7 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index, c
       norm2(options.width()),
       form_(choose_residual_form(options)),
       dropout_(options.dropout),
-      chunks_(options.feedforward_chunks),
+      feedforward_chunks_(options.feedforward_chunks),
       name_("layers." + std::to_string(layer_index)) {
   add_child("attention", attention);
   add_child("linear1", feedforward.linear1);
@@ -201,23 +201,26 @@ struct EncoderLayer::TapeExecutor {
   DropoutMask hidden_mask(int64_t row) const {
     return dropout_mask(".hidden").at_offset(row * layer.feedforward.linear1.weight.size(0));
   }
-  DropoutMask output_mask(Branch branch, int64_t width) const {
-    return dropout_mask(branch == Branch::attention ? ".attention" : ".out").at_offset(first_row * width);
+  DropoutMask output_mask(ResidualBranch branch, int64_t width) const {
+    return dropout_mask(branch == ResidualBranch::attention ? ".attention" : ".out")
+        .at_offset(first_row * width);
   }
 
-  NormResult norm(Branch branch, const Tensor& x) const { return layer.norm(branch).forward_with_operand(x); }
-  Tensor dropout(Branch branch, const Tensor& x) const {
+  NormResult norm(ResidualBranch branch, const Tensor& x) const {
+    return layer.norm(branch).forward_with_operand(x);
+  }
+  Tensor dropout(ResidualBranch branch, const Tensor& x) const {
     return tapeformer::dropout(x, output_mask(branch, x.size(-1)));
   }
   Tensor sum(const Tensor& residual, const Tensor& change) const { return add(residual, change); }
-  NormResult normalize_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
+  NormResult normalize_sum(ResidualBranch branch, const Tensor& residual, const Tensor& change) const {
     return layer.norm(branch).forward_with_operand(residual, change, output_mask(branch, residual.size(-1)));
   }
-  Tensor apply(Branch branch, const Tensor& x, const Tensor& x_operand) const {
+  Tensor run_branch(ResidualBranch branch, const Tensor& x, const Tensor& x_operand) const {
     const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand(x);
     // normalize_sum() accepts a bfloat16 output of the branch; the residual sums of other forms do not.
     const DType result = layer.form_ == ResidualForm::post_norm ? get_operand_dtype(x) : x.dtype();
-    if (branch == Branch::attention)
+    if (branch == ResidualBranch::attention)
       return layer.attention.forward(x, operand, mask, context, layer.name_, result);
     return chunks > 1 ? chunked_feedforward(operand, result)
                       : layer.feedforward.forward(operand, hidden_mask(first_row), result);
@@ -256,19 +259,20 @@ Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
 void EncoderLayer::advance(LayerState& state, const AttentionMask& mask,
                            const ForwardContext& context) const {
   const int64_t first_row = context.first_example * state.first.size(1);
-  run_layer(form_, TapeExecutor{*this, mask, context, first_row, chunks_}, state);
+  run_layer(form_, TapeExecutor{*this, mask, context, first_row, feedforward_chunks_}, state);
 }
 
 Tensor EncoderLayer::run_attention_branch(const Tensor& x, const AttentionMask& mask,
                                           const ForwardContext& context) const {
   return run_residual_branch(TapeExecutor{*this, mask, context, context.first_example * x.size(1)},
-                             Branch::attention, x);
+                             ResidualBranch::attention, x);
 }
 
 Tensor EncoderLayer::run_feedforward_branch(const Tensor& x, int64_t first_row,
                                             const ForwardContext& context) const {
   const AttentionMask no_mask;
-  return run_residual_branch(TapeExecutor{*this, no_mask, context, first_row}, Branch::feedforward, x);
+  return run_residual_branch(TapeExecutor{*this, no_mask, context, first_row}, ResidualBranch::feedforward,
+                             x);
 }
 
 }  // namespace tapeformer

@@ -39,8 +39,8 @@ struct EncoderOptions {
 std::vector<OptionProblem> find_option_problems(const EncoderOptions& options);
 
 // Residual branches of a layer.
-enum class Branch { attention, feedforward };
-inline constexpr Branch kBranches[] = {Branch::attention, Branch::feedforward};
+enum class ResidualBranch { attention, feedforward };
+inline constexpr ResidualBranch kBranches[] = {ResidualBranch::attention, ResidualBranch::feedforward};
 
 // Order of norm, branch and residual sum.
 enum class ResidualForm {
@@ -63,17 +63,17 @@ struct LayerState {
 
 // Returns dropout(branch(norm(x))), which a pre-norm or reversible layer adds to the residual.
 template <class Executor>
-Tensor run_residual_branch(const Executor& executor, Branch branch, const Tensor& x) {
+Tensor run_residual_branch(const Executor& executor, ResidualBranch branch, const Tensor& x) {
   const NormResult normalized = executor.norm(branch, x);
-  return executor.dropout(branch, executor.apply(branch, normalized.result, normalized.operand));
+  return executor.dropout(branch, executor.run_branch(branch, normalized.result, normalized.operand));
 }
 
 // Applies one layer to the state.
 template <class Executor>
 void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
-  for (const Branch branch : kBranches) {
+  for (const ResidualBranch branch : kBranches) {
     if (form == ResidualForm::post_norm) {
-      const Tensor change = executor.apply(branch, state.first, state.operand);
+      const Tensor change = executor.run_branch(branch, state.first, state.operand);
       const NormResult normalized = executor.normalize_sum(branch, state.first, change);
       state.first = normalized.result;
       state.operand = normalized.operand;
@@ -88,7 +88,7 @@ void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
 
 // Queries, keys and values of a layer, projected to heads. Queries and keys are undefined if the attention
 // does not read them.
-struct Heads {
+struct ProjectedHeads {
   Tensor query, key, value;
 };
 
@@ -96,7 +96,7 @@ struct Heads {
 // executor.project() returns begin with the rows of the memory.
 template <class Executor>
 Tensor run_attention(const Executor& executor, const Tensor& x) {
-  const Heads heads = executor.project(x);
+  const ProjectedHeads heads = executor.project(x);
   const Tensor& v = heads.value;
   const Tensor q = heads.query.defined() ? executor.rotate(heads.query) : v;
   const Tensor k = heads.key.defined() ? executor.rotate(heads.key) : q;
@@ -122,7 +122,7 @@ class MultiHeadAttention final : public Module {
   // The weights of these projections are adjacent in memory, and so are the biases.
   const std::vector<Linear*>& projections() const { return projections_; }
   // Returns `parts` as queries, keys and values. `parts` are the results of projections(), in the same order.
-  Heads split_heads(const std::vector<Tensor>& parts) const;
+  ProjectedHeads split_heads(const std::vector<Tensor>& parts) const;
 
   Linear query_projection, key_projection, value_projection, out_projection;
 
@@ -132,7 +132,7 @@ class MultiHeadAttention final : public Module {
   // Returns the projections of x (batch, length, width) in dtype `dtype`, each (batch, length, heads,
   // head_dim). Queries are projections of x; keys and values are projections of `source`. One matrix product
   // computes all projections of the same input.
-  Heads project(const Tensor& x, const Tensor& source, DType dtype) const;
+  ProjectedHeads project(const Tensor& x, const Tensor& source, DType dtype) const;
   // Returns the segment memory of the layer followed by x, or x if the memory is empty. Stores x for the next
   // segment.
   Tensor prepend_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
@@ -172,7 +172,9 @@ class EncoderLayer final : public Module {
   Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;
 
   const std::string& name() const { return name_; }
-  const LayerNorm& norm(Branch branch) const { return branch == Branch::attention ? norm1 : norm2; }
+  const LayerNorm& norm(ResidualBranch branch) const {
+    return branch == ResidualBranch::attention ? norm1 : norm2;
+  }
 
   MultiHeadAttention attention;
   FeedForward feedforward;
@@ -183,7 +185,7 @@ class EncoderLayer final : public Module {
 
   ResidualForm form_;
   double dropout_;
-  int64_t chunks_;
+  int64_t feedforward_chunks_;
   std::string name_;
 };
 

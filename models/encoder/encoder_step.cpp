@@ -27,7 +27,7 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
       layers_.back().span = Tensor::zeros({batch, memory.rate, o.width()}, like.dtype(), like.device());
   }
   const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
-  for (Tensor* t : {&x_, &normalized_, &change_}) *t = buffer({batch, o.width()});
+  for (Tensor* t : {&input_, &normalized_, &branch_result_}) *t = buffer({batch, o.width()});
   result_ = buffer({batch, o.output_width()});
   if (o.reversible) {
     second_ = buffer({batch, o.width()});
@@ -91,35 +91,36 @@ struct EncoderStep::TokenExecutor {
   const Layer& layer;
   bool post_norm;
 
-  NormResult norm(Branch branch, const Tensor& x) const {
+  NormResult norm(ResidualBranch branch, const Tensor& x) const {
     const LayerNorm& norm = layer.weights.norm(branch);
     layer_norm_into(x, {}, norm.weight, norm.bias, step.normalized_, step.branch_operand_);
     return {step.normalized_, step.branch_operand_};
   }
-  static Tensor dropout(Branch, const Tensor& x) { return x; }
+  static Tensor dropout(ResidualBranch, const Tensor& x) { return x; }
   static Tensor sum(const Tensor& residual, const Tensor& change) {
     add_into(residual, change, residual);
     return residual;
   }
   // Alternates between two buffers, because layer_norm_into() does not work in place.
-  NormResult normalize_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
+  NormResult normalize_sum(ResidualBranch branch, const Tensor& residual, const Tensor& change) const {
     const LayerNorm& norm = layer.weights.norm(branch);
-    const Tensor& out = branch == Branch::attention ? step.normalized_ : step.x_;
-    const DecodingLinear& last = branch == Branch::attention ? layer.out : layer.linear2;
-    last.forward_norm_into(change, residual, norm.weight, norm.bias, step.change_, out, step.branch_operand_);
+    const Tensor& out = branch == ResidualBranch::attention ? step.normalized_ : step.input_;
+    const DecodingLinear& last = branch == ResidualBranch::attention ? layer.out : layer.linear2;
+    last.forward_norm_into(change, residual, norm.weight, norm.bias, step.branch_result_, out,
+                           step.branch_operand_);
     return {out, step.branch_operand_};
   }
-  Tensor apply(Branch branch, const Tensor& input, const Tensor& operand) const {
+  Tensor run_branch(ResidualBranch branch, const Tensor& input, const Tensor& operand) const {
     const Tensor& x = operand.defined() ? operand : input;
-    if (branch == Branch::attention) {
+    if (branch == ResidualBranch::attention) {
       const Tensor change = run_attention(*this, x);
       if (layer.span.defined()) compress(input);
       return change;
     }
     layer.linear1.forward_into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
     if (post_norm) return step.hidden_;
-    layer.linear2.forward_into(step.hidden_, Activation::none, step.change_);
-    return step.change_;
+    layer.linear2.forward_into(step.hidden_, Activation::none, step.branch_result_);
+    return step.branch_result_;
   }
 
   // Stores the input of the attention in layer.span. The last step of a span also appends the compressed row
@@ -139,7 +140,7 @@ struct EncoderStep::TokenExecutor {
     a.inner_attention().append_compressed(heads(a.key_projection), heads(a.value_projection), *layer.state);
   }
 
-  Heads project(const Tensor& x) const {
+  ProjectedHeads project(const Tensor& x) const {
     layer.projections.forward_into(x, Activation::none, layer.projected);
     return layer.heads;
   }
@@ -156,21 +157,21 @@ struct EncoderStep::TokenExecutor {
   }
   Tensor output(const Tensor& attended) const {
     if (post_norm) return attended;
-    layer.out.forward_into(attended, Activation::none, step.change_);
-    return step.change_;
+    layer.out.forward_into(attended, Activation::none, step.branch_result_);
+    return step.branch_result_;
   }
 };
 
 const Tensor& EncoderStep::step() {
   const NoGrad no_grad;
   const ResidualForm form = choose_residual_form(encoder_.options());
-  LayerState state{x_};
+  LayerState state{input_};
   if (form == ResidualForm::reversible) {
-    second_.copy_from(x_);
+    second_.copy_from(input_);
     state.second = second_;
   }
   if (form == ResidualForm::post_norm && branch_operand_.defined()) {
-    branch_operand_.copy_from(x_);
+    branch_operand_.copy_from(input_);
     state.operand = branch_operand_;
   }
   for (const Layer& layer : layers_)

@@ -22,7 +22,7 @@ class EncoderStep {
 
   // Returns the buffer for the input of the next step, (batch, width). The caller fills the buffer before
   // each step.
-  const Tensor& input() const { return x_; }
+  const Tensor& input() const { return input_; }
   // Runs one token. Returns the result, (batch, output_width), after the final norm. The result is valid
   // until the next step.
   const Tensor& step();
@@ -39,8 +39,8 @@ class EncoderStep {
   struct Layer {
     const EncoderLayer& weights;
     DecodingLinear projections, out, linear1, linear2;
-    Tensor projected;  // results of the projections, (batch, projections * width)
-    Heads heads;       // views of `projected`, (batch, heads, head_dim)
+    Tensor projected;      // results of the projections, (batch, projections * width)
+    ProjectedHeads heads;  // views of `projected`, (batch, heads, head_dim)
     std::unique_ptr<AttentionState> state;
     bool rounds_attention;  // AttentionCapabilities::can_round_step_results of the kind
     Tensor span;            // inputs to compress, (batch, rate, width); undefined without a compressed memory
@@ -51,10 +51,10 @@ class EncoderStep {
 
   const Encoder& encoder_;
   std::vector<Layer> layers_;
-  int64_t position_ = 0;            // number of tokens since the last reset
-  Tensor x_, normalized_, change_;  // (batch, width)
-  Tensor second_;                   // reversible layers: second half of the state, (batch, width)
-  Tensor concatenated_;             // reversible layers: both halves of the state, (batch, 2 width)
+  int64_t position_ = 0;                       // number of tokens since the last reset
+  Tensor input_, normalized_, branch_result_;  // (batch, width)
+  Tensor second_;                              // reversible layers: second half of the state, (batch, width)
+  Tensor concatenated_;  // reversible layers: both halves of the state, (batch, 2 width)
   Tensor concatenated_first_, concatenated_second_;  // views of the halves of concatenated_
   Tensor result_;                                    // (batch, output_width)
   Tensor attended_;                                  // (batch, width)

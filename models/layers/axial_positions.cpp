@@ -20,7 +20,7 @@ std::string list_text(const std::vector<int64_t>& numbers) {
   return "[" + text + "]";
 }
 
-bool all_positive(const std::vector<int64_t>& numbers) {
+bool are_all_positive(const std::vector<int64_t>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](int64_t number) { return number > 0; });
 }
 
@@ -59,12 +59,12 @@ std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t
   const auto require = [&](bool condition, const char* option, const std::string& problem) {
     if (!condition) problems.push_back({option, problem});
   };
-  const bool is_shape = !shape.empty() && shape.size() <= kMaxAxes && all_positive(shape);
+  const bool is_shape = !shape.empty() && shape.size() <= kMaxAxes && are_all_positive(shape);
   require(is_shape, "axial.shape",
           concat_text("axial positions need 1 to ", kMaxAxes, " sizes above 0, for example [64, 64], got ",
                       list_text(shape)));
   require(
-      dims.size() == shape.size() && all_positive(dims), "axial.dims",
+      dims.size() == shape.size() && are_all_positive(dims), "axial.dims",
       concat_text("expected a number above 0 for each of ", shape.size(), " axes, got ", list_text(dims)));
   require(axial.width() == width, "axial.dims",
           concat_text("expected numbers that add up to the width (heads x head_dim = ", width,

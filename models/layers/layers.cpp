@@ -56,14 +56,14 @@ NormResult LayerNorm::forward_with_operand(const Tensor& x, const Tensor& branch
   return residual_layer_norm_with_operand(x, branch, weight, bias, dropout);
 }
 
-Tensor FeedForward::hidden(const Tensor& x, const DropoutMask& dropout) const {
+Tensor FeedForward::compute_hidden(const Tensor& x, const DropoutMask& dropout) const {
   return linear1.forward(convert_to_operand(x), activation_, dropout);
 }
 Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
-  return linear2.forward(hidden(x, hidden_dropout), Activation::none, {}, result);
+  return linear2.forward(compute_hidden(x, hidden_dropout), Activation::none, {}, result);
 }
 void FeedForward::run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const {
-  run_linear_backward(hidden(x, hidden_dropout), linear2.weight, linear2.bias, g);
+  run_linear_backward(compute_hidden(x, hidden_dropout), linear2.weight, linear2.bias, g);
 }
 
 }  // namespace tapeformer

@@ -75,7 +75,7 @@ class FeedForward {
   Linear linear1, linear2;
 
  private:
-  Tensor hidden(const Tensor& x, const DropoutMask& dropout) const;
+  Tensor compute_hidden(const Tensor& x, const DropoutMask& dropout) const;
 
   Activation activation_;
 };

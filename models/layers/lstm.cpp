@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-const LstmOptions& checked(const LstmOptions& options) {
+const LstmOptions& check_options(const LstmOptions& options) {
   if (options.in <= 0 || options.hidden <= 0 || options.layers <= 0)
     throw OptionError("hidden", concat_text("expected sizes above 0, got input ", options.in, ", hidden ",
                                             options.hidden, ", layers ", options.layers));
@@ -20,7 +20,7 @@ const LstmOptions& checked(const LstmOptions& options) {
 // `layers` gets its final size before the parameters are registered, because the module stores pointers to
 // the parameters.
 LstmStack::LstmStack(const LstmOptions& options)
-    : layers(static_cast<size_t>(checked(options).layers),
+    : layers(static_cast<size_t>(check_options(options).layers),
              std::vector<LstmWeights>(options.bidirectional ? 2 : 1)),
       options_(options) {
   const int64_t hidden = options.hidden;

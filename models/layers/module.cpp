@@ -8,7 +8,7 @@ namespace tapeformer {
 namespace {
 
 template <class F>
-Initializer elementwise_init(F draw) {
+Initializer make_elementwise_initializer(F draw) {
   return [draw](const Tensor& parameter, const RandomStream& stream) {
     for (int64_t i = 0; i < parameter.numel(); ++i)
       parameter.data<double>()[i] = draw(stream, static_cast<uint64_t>(i));
@@ -58,11 +58,12 @@ std::vector<Tensor> strip_names(const NamedTensors& named) {
 }
 
 Initializer make_uniform_initializer(double bound) {
-  return elementwise_init(
+  return make_elementwise_initializer(
       [bound](const RandomStream& stream, uint64_t i) { return bound * (2 * stream.uniform(i) - 1); });
 }
 Initializer make_normal_initializer(double std) {
-  return elementwise_init([std](const RandomStream& stream, uint64_t i) { return std * stream.normal(i); });
+  return make_elementwise_initializer(
+      [std](const RandomStream& stream, uint64_t i) { return std * stream.normal(i); });
 }
 Initializer make_constant_initializer(double value) {
   return [value](const Tensor& parameter, const RandomStream&) { parameter.fill(value); };

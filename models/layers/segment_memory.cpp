@@ -19,8 +19,8 @@ void SegmentMemory::add_layer(const std::string& name, const SegmentMemorySize& 
   layers_[name] = {size, make_rows(size.tokens, width), make_rows(size.compressed, width)};
 }
 
-void SegmentMemory::start_segment(int64_t preceding) {
-  preceding_ = preceding;
+void SegmentMemory::start_segment(int64_t preceding_token_count) {
+  preceding_token_count_ = preceding_token_count;
   for (auto& [name, layer] : layers_) {
     for (const Rows* rows : {&layer.tokens, &layer.compressed})
       if (rows->next.defined()) rows->previous.copy_from(rows->next);
@@ -28,24 +28,24 @@ void SegmentMemory::start_segment(int64_t preceding) {
   }
 }
 
-int64_t SegmentMemory::valid_tokens(const Layer& layer) const {
-  return std::min(layer.size.tokens, preceding_);
+int64_t SegmentMemory::count_valid_tokens(const Layer& layer) const {
+  return std::min(layer.size.tokens, preceding_token_count_);
 }
 
-Tensor SegmentMemory::newest(const Rows& rows, int64_t batch, int64_t valid) {
+Tensor SegmentMemory::get_newest_rows(const Rows& rows, int64_t batch, int64_t valid) {
   const int64_t capacity = rows.previous.size(1);
   return slice(slice(rows.previous, 0, 0, batch), 1, capacity - valid, capacity);
 }
 
 Tensor SegmentMemory::read(const std::string& name, int64_t batch) const {
   const auto found = layers_.find(name);
-  if (found == layers_.end() || preceding_ == 0) return {};
+  if (found == layers_.end() || preceding_token_count_ == 0) return {};
   check(batch <= batch_, "SegmentMemory", "a batch of ", batch, " segments, and memory for ", batch_);
   const Layer& layer = found->second;
-  const Tensor tokens = newest(layer.tokens, batch, valid_tokens(layer));
-  const int64_t older = (preceding_ - valid_tokens(layer)) / layer.size.rate;
+  const Tensor tokens = get_newest_rows(layer.tokens, batch, count_valid_tokens(layer));
+  const int64_t older = (preceding_token_count_ - count_valid_tokens(layer)) / layer.size.rate;
   const int64_t compressed = std::min(layer.size.compressed, older);
-  return compressed > 0 ? concat({newest(layer.compressed, batch, compressed), tokens}, 1) : tokens;
+  return compressed > 0 ? concat({get_newest_rows(layer.compressed, batch, compressed), tokens}, 1) : tokens;
 }
 
 void SegmentMemory::append(const Rows& rows, const Tensor& x) {
@@ -64,10 +64,11 @@ Tensor SegmentMemory::write(const std::string& name, const Tensor& recorded) {
   layer.is_written = true;
   const Tensor x = detach(recorded);
   append(layer.tokens, x);
-  const int64_t valid = valid_tokens(layer), excess = valid + x.size(1) - layer.size.tokens;
+  const int64_t valid = count_valid_tokens(layer), excess = valid + x.size(1) - layer.size.tokens;
   const int64_t evicted = excess / layer.size.rate * layer.size.rate;
   if (layer.size.compressed == 0 || evicted <= 0) return {};
-  const Tensor inputs = valid > 0 ? concat({newest(layer.tokens, x.size(0), valid).to(x.dtype()), x}, 1) : x;
+  const Tensor inputs =
+      valid > 0 ? concat({get_newest_rows(layer.tokens, x.size(0), valid).to(x.dtype()), x}, 1) : x;
   return slice(inputs, 1, 0, evicted).clone();
 }
 

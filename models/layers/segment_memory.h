@@ -32,10 +32,10 @@ class SegmentMemory {
   // Adds the memory of a layer whose inputs have `width` features.
   void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
-  // Starts a segment. read() then returns inputs up to the end of the previous segment. `preceding` is the
-  // number of tokens of the same text before the new segment. read() does not return older inputs, because
-  // they belong to other texts.
-  void start_segment(int64_t preceding);
+  // Starts a segment. read() then returns inputs up to the end of the previous segment.
+  // `preceding_token_count` is the number of tokens of the same text before the new segment. read() does not
+  // return older inputs, because they belong to other texts.
+  void start_segment(int64_t preceding_token_count);
   // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width): compressed rows,
   // then uncompressed inputs. Returns an undefined tensor if the layer has no memory or no earlier input.
   Tensor read(const std::string& layer, int64_t batch) const;
@@ -64,15 +64,15 @@ class SegmentMemory {
   };
   Rows make_rows(int64_t capacity, int64_t width) const;
   // Returns the last `valid` rows of rows.previous for the first `batch` texts, (batch, valid, width).
-  static Tensor newest(const Rows& rows, int64_t batch, int64_t valid);
+  static Tensor get_newest_rows(const Rows& rows, int64_t batch, int64_t valid);
   // Concatenates rows.previous and x (batch, length, width), and writes the last rows of the result to
   // rows.next.
   static void append(const Rows& rows, const Tensor& x);
-  int64_t valid_tokens(const Layer& layer) const;
+  int64_t count_valid_tokens(const Layer& layer) const;
 
   int64_t batch_;
   Tensor like_;
-  int64_t preceding_ = 0;
+  int64_t preceding_token_count_ = 0;
   std::map<std::string, Layer> layers_;
 };
 

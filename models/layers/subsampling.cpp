@@ -11,11 +11,11 @@ constexpr int64_t kKernel = 3;
 constexpr Conv1dOptions kHalving{.stride = 2, .padding_before = 1};
 
 // Returns the columns [index * width, (index + 1) * width) of a window, which contain frame `index`.
-Tensor frame_of(const Tensor& window, int64_t index, int64_t width) {
+Tensor view_frame(const Tensor& window, int64_t index, int64_t width) {
   return window.view({window.size(0), width}, {window.size(1), 1}, index * width);
 }
 
-Tensor subsampled(const Tensor& lengths, int64_t factor) {
+Tensor count_subsampled_frames(const Tensor& lengths, int64_t factor) {
   const Tensor result = lengths.clone();
   for (int64_t b = 0; b < result.numel(); ++b) {
     int64_t& length = result.data<int64_t>()[b];
@@ -45,15 +45,15 @@ Tensor Subsampling::forward(const Tensor& x, const Tensor& frame_lengths) const 
   Tensor y = x;
   int64_t factor = 1;
   for (const auto& layer : layers) {
-    y = layer->forward(y, subsampled(frame_lengths, factor));
+    y = layer->forward(y, count_subsampled_frames(frame_lengths, factor));
     factor *= 2;
   }
   return y;
 }
 
 Tensor Subsampling::steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const {
-  return subsampled(validate_lengths("speech model", "length", frame_lengths, batch, frames),
-                    options_.factor);
+  return count_subsampled_frames(validate_lengths("speech model", "length", frame_lengths, batch, frames),
+                                 options_.factor);
 }
 
 SubsamplingStep::SubsamplingStep(const Subsampling& subsampling, int64_t batch, const Tensor& like)
@@ -72,18 +72,18 @@ SubsamplingStep::SubsamplingStep(const Subsampling& subsampling, int64_t batch, 
 }
 
 void SubsamplingStep::reset() {
-  window_frames_ = 0;
+  window_frame_count_ = 0;
   for (Layer& layer : layers_) {
-    layer.pair_frames = 0;
+    layer.pair_frame_count = 0;
     layer.window.fill(0);
   }
 }
 
 bool SubsamplingStep::push(const Tensor& frame) {
   if (layers_.empty()) {
-    frame_of(window_, window_frames_, frame.size(1)).copy_from(frame);
-    window_frames_ = (window_frames_ + 1) % factor_;
-    return window_frames_ == 0;
+    view_frame(window_, window_frame_count_, frame.size(1)).copy_from(frame);
+    window_frame_count_ = (window_frame_count_ + 1) % factor_;
+    return window_frame_count_ == 0;
   }
   const Tensor* newest = &frame;
   for (Layer& layer : layers_) {
@@ -95,12 +95,12 @@ bool SubsamplingStep::push(const Tensor& frame) {
 
 bool SubsamplingStep::push(Layer& layer, const Tensor& frame) {
   const int64_t in = frame.size(1);
-  const bool completes_pair = layer.pair_frames == 1;
-  frame_of(layer.window, 1 + layer.pair_frames, in).copy_from(frame);
-  layer.pair_frames = 1 - layer.pair_frames;
+  const bool completes_pair = layer.pair_frame_count == 1;
+  view_frame(layer.window, 1 + layer.pair_frame_count, in).copy_from(frame);
+  layer.pair_frame_count = 1 - layer.pair_frame_count;
   if (!completes_pair) return false;
   layer.map.forward_into(layer.window, Activation::relu, layer.output);
-  frame_of(layer.window, 0, in).copy_from(frame);
+  view_frame(layer.window, 0, in).copy_from(frame);
   return true;
 }
 

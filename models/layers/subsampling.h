@@ -59,16 +59,16 @@ class SubsamplingStep {
  private:
   struct Layer {
     DecodingLinear map;
-    Tensor window;        // (batch, 3 * in): the last frame of the previous pair, then the current pair
-    Tensor output;        // (batch, channels)
-    int64_t pair_frames;  // number of frames of the pair in the window
+    Tensor window;             // (batch, 3 * in): the last frame of the previous pair, then the current pair
+    Tensor output;             // (batch, channels)
+    int64_t pair_frame_count;  // number of frames of the pair in the window
   };
   static bool push(Layer& layer, const Tensor& frame);
 
   int64_t factor_;
   std::vector<Layer> layers_;
-  Tensor window_;              // (batch, factor * features), for SubsamplingKind::stack
-  int64_t window_frames_ = 0;  // number of frames in window_
+  Tensor window_;                   // (batch, factor * features), for SubsamplingKind::stack
+  int64_t window_frame_count_ = 0;  // number of frames in window_
 };
 
 }  // namespace tapeformer

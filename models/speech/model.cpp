@@ -9,13 +9,13 @@
 namespace tapeformer {
 namespace {
 
-const SpeechModelOptions& checked(const SpeechModelOptions& options) {
+const SpeechModelOptions& check_options(const SpeechModelOptions& options) {
   if (options.features <= 0)
     throw OptionError("features", concat_text("expected at least 1, got ", options.features));
   if (options.classes < 2)
     throw OptionError("classes",
                       concat_text("expected at least 2, the blank and a label, got ", options.classes));
-  if (options.kind == SpeechEncoderKind::lstm) return options;
+  if (options.encoder_kind == SpeechEncoderKind::lstm) return options;
   if (options.max_steps() <= 0)
     throw OptionError("max_frames", concat_text("expected at least the subsampling factor, ",
                                                 options.subsampling, ", got ", options.max_frames));
@@ -28,28 +28,28 @@ const SpeechModelOptions& checked(const SpeechModelOptions& options) {
   return options;
 }
 
-int64_t head_width(const SpeechModelOptions& options) {
-  if (options.kind == SpeechEncoderKind::transformer) return options.encoder.output_width();
+int64_t compute_head_width(const SpeechModelOptions& options) {
+  if (options.encoder_kind == SpeechEncoderKind::transformer) return options.encoder.output_width();
   return (options.lstm_bidirectional ? 2 : 1) * options.lstm_hidden;
 }
 
-SubsamplingOptions subsampling_options(const SpeechModelOptions& options) {
-  return {
-      .kind = options.subsampling_kind,
-      .factor = options.subsampling,
-      .features = options.features,
-      .channels = options.kind == SpeechEncoderKind::lstm ? options.lstm_hidden : options.encoder.width()};
+SubsamplingOptions make_subsampling_options(const SpeechModelOptions& options) {
+  return {.kind = options.subsampling_kind,
+          .factor = options.subsampling,
+          .features = options.features,
+          .channels = options.encoder_kind == SpeechEncoderKind::lstm ? options.lstm_hidden
+                                                                      : options.encoder.width()};
 }
 
 }  // namespace
 
 SpeechModel::SpeechModel(const SpeechModelOptions& options)
-    : subsampling(subsampling_options(options)),
-      head(head_width(checked(options)), options.classes),
+    : subsampling(make_subsampling_options(options)),
+      head(compute_head_width(check_options(options)), options.classes),
       options_(options) {
   const int64_t in = subsampling.options().output_width();
   add_child("subsampling", subsampling);
-  if (options.kind == SpeechEncoderKind::lstm) {
+  if (options.encoder_kind == SpeechEncoderKind::lstm) {
     lstm = std::make_unique<LstmStack>(LstmOptions{.in = in,
                                                    .hidden = options.lstm_hidden,
                                                    .layers = options.lstm_layers,
@@ -64,7 +64,7 @@ SpeechModel::SpeechModel(const SpeechModelOptions& options)
     encoder = std::make_unique<Encoder>(make_encoder_options);
     add_child("input_projection", *input_projection);
     add_child("", *encoder);
-    if (options.sinusoidal) {
+    if (options.use_sinusoidal_positions) {
       positions = make_sinusoidal_positions(options.max_steps(), width).to(DType::float32);
       add_buffer("positions", positions);
     }
@@ -84,7 +84,8 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
   check(x.size(1) <= options_.max_steps(), "speech model", "utterances of ", features.size(1),
         " frames are longer than the maximum of ", options_.max_frames);
   const Tensor projected = input_projection->forward(x);
-  const Tensor y = options_.sinusoidal ? add(projected, slice(positions, 0, 0, x.size(1))) : projected;
+  const Tensor y =
+      options_.use_sinusoidal_positions ? add(projected, slice(positions, 0, 0, x.size(1))) : projected;
   // Causal attention needs no lengths: padding follows the frames of an utterance.
   const AttentionMask mask{.causal = options_.causal, .key_lengths = options_.causal ? Tensor{} : lengths};
   return {head.forward(encoder->forward(y, mask, context)), lengths};

@@ -28,9 +28,10 @@ struct SpeechModelOptions {
   int64_t classes = 40;     // number of classes: the blank (class 0) and the labels
   int64_t subsampling = 1;  // frames per step of the encoder: 1, 2 or 4 (models/layers/subsampling.h)
   SubsamplingKind subsampling_kind = SubsamplingKind::stack;
-  SpeechEncoderKind kind = SpeechEncoderKind::transformer;
+  SpeechEncoderKind encoder_kind = SpeechEncoderKind::transformer;
   EncoderOptions encoder = {.layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768};
-  bool sinusoidal = true;     // Transformer: sinusoids of the step are added to the input of the encoder
+  bool use_sinusoidal_positions =
+      true;                   // Transformer: sinusoids of the step are added to the input of the encoder
   bool causal = false;        // Transformer: a step does not depend on later frames
   int64_t max_frames = 2400;  // Transformer: maximum number of frames of an utterance
   int64_t lstm_hidden = 320, lstm_layers = 3;

@@ -11,7 +11,7 @@ namespace {
 // that the state keeps the whole window.
 constexpr int64_t kEndless = int64_t{1} << 40;
 
-const Encoder& causal_encoder(const SpeechModel& model) {
+const Encoder& require_causal_encoder(const SpeechModel& model) {
   if (!model.encoder || !model.options().causal)
     throw ConfigError("streaming recognition needs a causal Transformer");
   return *model.encoder;
@@ -26,13 +26,13 @@ SpeechStream::SpeechStream(const SpeechModel& model, int64_t batch, int64_t capa
       has_unlimited_capacity_(
           supports(model.options().encoder.attention, &AttentionCapabilities::has_constant_state)),
       subsampling_(model.subsampling, batch, model.head.weight),
-      encoder_(causal_encoder(model), batch, has_unlimited_capacity_ ? kEndless : capacity_),
+      encoder_(require_causal_encoder(model), batch, has_unlimited_capacity_ ? kEndless : capacity_),
       projection_(model.input_projection->weight, model.input_projection->bias, batch),
       head_(model.head.weight, model.head.bias, batch) {
   const SpeechModelOptions& o = model.options();
   const Tensor& like = model.head.weight;
   logits_ = Tensor::zeros({batch, o.classes}, like.dtype(), like.device());
-  if (!o.sinusoidal) return;
+  if (!o.use_sinusoidal_positions) return;
   position_ = Tensor::empty({o.encoder.width()}, DType::float64);
   device_position_ = Tensor::empty({o.encoder.width()}, like.dtype(), like.device());
 }
@@ -53,7 +53,7 @@ bool SpeechStream::push(const Tensor& frame) {
   if (!subsampling_.push(frame)) return false;
   const Tensor& x = encoder_.input();
   projection_.forward_into(subsampling_.step(), Activation::none, x);
-  if (o.sinusoidal) {
+  if (o.use_sinusoidal_positions) {
     const int64_t width = position_.numel();
     write_sinusoids(frame_count_ / o.subsampling - 1, width, position_.data<double>());
     device_position_.copy_from(position_);

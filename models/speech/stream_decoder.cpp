@@ -15,12 +15,12 @@ constexpr int64_t kMaxContext = 100;  // maximum number of frames that both lane
 constexpr int64_t kAgreement = 20;    // lanes agree if their newest labels in this number of frames are equal
 constexpr int64_t kJitter = 10;       // maximum number of frames between the same label in both lanes
 
-int64_t checked_window(const SpeechModel& model, int64_t window) {
+int64_t check_window(const SpeechModel& model, int64_t window) {
   const SpeechModelOptions& o = model.options();
   if (window != 0 && window < StreamDecoder::kMinWindowFrames)
     throw OptionError("window", concat_text("expected 0 or at least ", StreamDecoder::kMinWindowFrames,
                                             " frames, got ", window));
-  if (o.kind == SpeechEncoderKind::transformer && window > o.max_frames &&
+  if (o.encoder_kind == SpeechEncoderKind::transformer && window > o.max_frames &&
       !supports(o.encoder.attention, &AttentionCapabilities::has_constant_state))
     throw OptionError("window",
                       concat_text("expected at most max_frames = ", o.max_frames, ", the capacity of ",
@@ -79,7 +79,7 @@ void StreamDecoder::Lane::reset() {
 StreamDecoder::StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options)
     : model_(model),
       options_(options),
-      overlap_frames_(std::min(kMaxContext, checked_window(model, options.window_frames) / 2)) {
+      overlap_frames_(std::min(kMaxContext, check_window(model, options.window_frames) / 2)) {
   const int64_t capacity =
       options.window_frames > 0 ? std::max<int64_t>(count_steps(options.window_frames), 1) : 0;
   active_ = std::make_unique<Lane>(model, capacity);

@@ -19,7 +19,7 @@ constexpr int64_t kTile = kSide * kTileDepth;  // elements of a tile of operands
 constexpr int64_t kMaxDepth = 512;             // maximum number of rows that add_transposed() packs at a time
 constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
-int64_t rounded_up(int64_t n, int64_t multiple) {
+int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
@@ -115,8 +115,8 @@ inline void before_tile_loads() {
 // Computes c += a b if kAdd is true, otherwise c = a b, for up to 32 rows of 32 columns. `steps`, the number
 // of tiles along the inner dimension, is at least 1. `stride` is the row stride of c in bytes.
 template <bool kAdd>
-TAPEFORMER_AMX void square_product(const Left& a, const BFloat16* panel, int64_t steps, float* c,
-                                   int64_t stride) {
+TAPEFORMER_AMX void multiply_batches_square(const Left& a, const BFloat16* panel, int64_t steps, float* c,
+                                            int64_t stride) {
   float* const lower = c + kSide * stride / kFloatBytes;
   before_tile_loads();
   if (kAdd) {
@@ -160,8 +160,8 @@ TAPEFORMER_AMX void square_product(const Left& a, const BFloat16* panel, int64_t
 
 // Computes c = a b for up to 16 rows of 64 columns, which are two panels. `stride` is the row stride of c in
 // bytes.
-TAPEFORMER_AMX void flat_product(const Left& a, const BFloat16* panel, const BFloat16* next_panel,
-                                 int64_t steps, float* c, int64_t stride) {
+TAPEFORMER_AMX void multiply_batches_flat(const Left& a, const BFloat16* panel, const BFloat16* next_panel,
+                                          int64_t steps, float* c, int64_t stride) {
   before_tile_loads();
   _tile_zero(0);
   _tile_zero(1);
@@ -204,10 +204,10 @@ void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16*
     const int64_t stride = whole ? c_stride : width;
     const BFloat16* const panel = packed + column * depth;
     if (flat)
-      flat_product(left, panel, count > kPanelColumns ? panel + kPanelColumns * depth : panel, steps, target,
-                   stride * kFloatBytes);
+      multiply_batches_flat(left, panel, count > kPanelColumns ? panel + kPanelColumns * depth : panel, steps,
+                            target, stride * kFloatBytes);
     else
-      square_product<false>(left, panel, steps, target, stride * kFloatBytes);
+      multiply_batches_square<false>(left, panel, steps, target, stride * kFloatBytes);
     if (!whole)
       for (int64_t row = 0; row < rows; ++row)
         std::copy_n(sums + row * width, count, c + row * c_stride + column);
@@ -220,9 +220,9 @@ void add_block(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, 
   const int64_t steps = depth / kTileDepth;
   const Left left{a, a + kTile, kTileDepth * kBFloat16Bytes, 2 * kTile * kBFloat16Bytes};
   if (rows == kTileDepth && columns == kPanelColumns)
-    return square_product<true>(left, panel, steps, c, c_stride * kFloatBytes);
+    return multiply_batches_square<true>(left, panel, steps, c, c_stride * kFloatBytes);
   alignas(64) float sums[kTileDepth * kPanelColumns];
-  square_product<false>(left, panel, steps, sums, kPanelColumns * kFloatBytes);
+  multiply_batches_square<false>(left, panel, steps, sums, kPanelColumns * kFloatBytes);
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t column = 0; column < columns; ++column)
       c[row * c_stride + column] += sums[row * kPanelColumns + column];
@@ -242,13 +242,13 @@ bool is_available() {
 }
 
 int64_t packed_bytes(int64_t depth, int64_t columns) {
-  return rounded_up(depth, kTileDepth) * rounded_up(columns, kPanelColumns) * kBFloat16Bytes;
+  return round_up(depth, kTileDepth) * round_up(columns, kPanelColumns) * kBFloat16Bytes;
 }
 
 void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64_t begin, int64_t end,
           BFloat16* packed) {
   alignas(64) Block block;
-  BFloat16* tile = packed + begin * rounded_up(depth, kTileDepth);
+  BFloat16* tile = packed + begin * round_up(depth, kTileDepth);
   for (int64_t column = begin; column < end; column += kPanelColumns)
     for (int64_t k = 0; k < depth; k += kTileDepth) {
       const int64_t width = std::min(kPanelColumns, end - column), height = std::min(kTileDepth, depth - k);
@@ -269,7 +269,7 @@ void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64
 
 void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
               float* out, int64_t out_stride) {
-  const int64_t padded_depth = rounded_up(depth, kTileDepth);
+  const int64_t padded_depth = round_up(depth, kTileDepth);
   int64_t configured = 0;
   for (int64_t row = 0; row < rows; row += kTileDepth) {
     const int64_t count = std::min(kTileDepth, rows - row);
@@ -288,12 +288,12 @@ void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, c
 
 void add_transposed(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b, float* out) {
   const int64_t blocks = (rows + kMaxDepth - 1) / kMaxDepth;
-  const int64_t max_rows = blocks > 0 ? rounded_up((rows + blocks - 1) / blocks, kTileDepth) : 0;
-  auto* const left = left_memory.get<BFloat16>(max_rows * rounded_up(m, kPanelColumns));
-  auto* const right = right_memory.get<BFloat16>(max_rows * rounded_up(n, kPanelColumns));
+  const int64_t max_rows = blocks > 0 ? round_up((rows + blocks - 1) / blocks, kTileDepth) : 0;
+  auto* const left = left_memory.get<BFloat16>(max_rows * round_up(m, kPanelColumns));
+  auto* const right = right_memory.get<BFloat16>(max_rows * round_up(n, kPanelColumns));
   configure_tiles(kTileDepth);
   for (int64_t row = 0; row < rows; row += max_rows) {
-    const int64_t count = std::min(max_rows, rows - row), depth = rounded_up(count, kTileDepth);
+    const int64_t count = std::min(max_rows, rows - row), depth = round_up(count, kTileDepth);
     pack_rows<true>(count, m, a + row * m, left);
     pack_rows<false>(count, n, b + row * n, right);
     for (int64_t i = 0; i < m; i += kTileDepth)

@@ -31,9 +31,9 @@ class Arena {
 // Blocks of equal size, one for each thread of a parallel loop.
 class PerThreadMemory {
  public:
-  explicit PerThreadMemory(int64_t bytes) : bytes_(bytes), memory_(bytes * thread_count()) {}
+  explicit PerThreadMemory(int64_t bytes) : bytes_(bytes), memory_(bytes * get_thread_count()) {}
   // Returns an arena in the block of the calling thread.
-  Arena arena() const { return Arena(memory_.data() + bytes_ * thread_index()); }
+  Arena arena() const { return Arena(memory_.data() + bytes_ * get_thread_index()); }
 
  private:
   int64_t bytes_;

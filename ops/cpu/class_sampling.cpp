@@ -13,7 +13,7 @@ namespace {
 
 // Returns the smallest logit that top_k and top_p keep. `sorted` is working memory.
 template <class T>
-double smallest_kept(const T* logits, const ClassScore& score, std::vector<double>& sorted) {
+double find_smallest_kept(const T* logits, const ClassScore& score, std::vector<double>& sorted) {
   if (!score.restricts()) return -INFINITY;
   sorted.assign(logits, logits + score.classes);
   std::replace_if(
@@ -40,7 +40,7 @@ void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& sc
     std::vector<double> sorted;
     for (int64_t row = begin; row < end; ++row) {
       const T* const own = logits + row * score.classes;
-      const double smallest = smallest_kept(own, score, sorted);
+      const double smallest = find_smallest_kept(own, score, sorted);
       int64_t best = 0;
       double best_score = -INFINITY;
       for (int64_t c = 0; c < score.classes; ++c) {

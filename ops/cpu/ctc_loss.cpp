@@ -30,7 +30,7 @@ void mask_margins(T* row, CtcSpan span) {
 
 // Returns log(sum(exp(x))).
 template <class T>
-T normalizer(const T* x, int64_t n) {
+T compute_normalizer(const T* x, int64_t n) {
   T largest = x[0];
   for (int64_t k = 1; k < n; ++k) largest = largest > x[k] ? largest : x[k];
   T total = 0;
@@ -62,7 +62,7 @@ class Utterance {
     if (frames_ == 0) return 0;  // a feasible utterance without frames has no labels
     bool finite = true;
     for (int64_t t = 0; t < frames_; ++t) {
-      normalizers_.data()[t] = normalizer(logits + t * classes_, classes_);
+      normalizers_.data()[t] = compute_normalizer(logits + t * classes_, classes_);
       finite = finite && std::isfinite(normalizers_.data()[t]);
     }
     if (!finite) return fail(std::numeric_limits<T>::quiet_NaN(), gradient);

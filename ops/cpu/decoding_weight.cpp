@@ -39,7 +39,7 @@ DecodingWeight<O>::DecodingWeight(const LinearShape& shape, const T* w)
   const int64_t groups = (out + kColumnGroup - 1) / kColumnGroup;
   const int64_t grain =
       kMinMultiplicationsPerThread / std::max<int64_t>(shape.rows * in * kColumnGroup, 1) + 1;
-  const int64_t slices = std::clamp<int64_t>(groups / grain, 1, thread_count());
+  const int64_t slices = std::clamp<int64_t>(groups / grain, 1, get_thread_count());
   for (int64_t i = 0; i < slices; ++i) {
     const int64_t begin = groups * i / slices * kColumnGroup,
                   end = std::min(groups * (i + 1) / slices * kColumnGroup, out);

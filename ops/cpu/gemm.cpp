@@ -73,7 +73,7 @@ void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a
     }
   };
   // If there are fewer products than threads, each product is divided among the threads.
-  if (count < thread_count())
+  if (count < get_thread_count())
     run(0, count);
   else
     parallel_for(count, 1, run);

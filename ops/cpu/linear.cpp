@@ -212,7 +212,7 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
                      Compute<X>* gw, Compute<X>* gbias) {
   using T = Compute<X>;
   const int64_t in = shape.in, out = shape.out;
-  const int64_t team = std::min<int64_t>(thread_count(), (shape.rows + kGrainRows - 1) / kGrainRows);
+  const int64_t team = std::min<int64_t>(get_thread_count(), (shape.rows + kGrainRows - 1) / kGrainRows);
   const int64_t many = std::min({shape.rows / kBlockRows, team * kMaxRangesPerThread, kMaxParts});
   const int64_t parts = std::max({team, many, int64_t{1}});
   // Long parts start at multiples of kMinBlockRows, because products of fewer rows take as long as products

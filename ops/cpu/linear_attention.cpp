@@ -306,7 +306,7 @@ int64_t group_size(int64_t batch, int64_t heads) {
   int64_t best = 1, best_work = batch * heads + kMaxGroup;
   for (int64_t group = 1; group <= std::min(kMaxGroup, heads); ++group) {
     const int64_t tasks = batch * ((heads + group - 1) / group);
-    const int64_t work = (tasks + thread_count() - 1) / thread_count() * group;
+    const int64_t work = (tasks + get_thread_count() - 1) / get_thread_count() * group;
     if (work <= best_work) {
       best = group;
       best_work = work;

@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kGrainRows = 128;  // minimum number of rows per thread
 
 template <LogisticEdge edge, class T>
-void components(const T* p, int64_t mixtures, T y, T half, T log_width, T* log_mass, T* by_mean,
-                T* by_log_scale) {
+void compute_components(const T* p, int64_t mixtures, T y, T half, T log_width, T* log_mass, T* by_mean,
+                        T* by_log_scale) {
 #pragma omp simd
   for (int64_t k = 0; k < mixtures; ++k) {
     const LogisticComponent<T> c =
@@ -48,11 +48,11 @@ T row_nll(const T* p, int64_t mixtures, int64_t levels, int64_t target, T scale,
   const T log_width = std::log(2 * half);
   T log_mass[kMaxMixtures], by_mean[kMaxMixtures], by_log_scale[kMaxMixtures];
   if (y < T(-0.999))
-    components<LogisticEdge::low>(p, mixtures, y, half, log_width, log_mass, by_mean, by_log_scale);
+    compute_components<LogisticEdge::low>(p, mixtures, y, half, log_width, log_mass, by_mean, by_log_scale);
   else if (y > T(0.999))
-    components<LogisticEdge::high>(p, mixtures, y, half, log_width, log_mass, by_mean, by_log_scale);
+    compute_components<LogisticEdge::high>(p, mixtures, y, half, log_width, log_mass, by_mean, by_log_scale);
   else
-    components<LogisticEdge::none>(p, mixtures, y, half, log_width, log_mass, by_mean, by_log_scale);
+    compute_components<LogisticEdge::none>(p, mixtures, y, half, log_width, log_mass, by_mean, by_log_scale);
 
   T prior[kMaxMixtures], posterior[kMaxMixtures], joint[kMaxMixtures]{};
   const T normalizer = logsumexp(p, mixtures, prior);

@@ -214,7 +214,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
     clock.lap(&LshStages::hash);
   };
   const int64_t head_work = s.rounds * s.length * s.dim * (s.max_factors.first + s.max_factors.second) / 2;
-  if (tasks >= thread_count())
+  if (tasks >= get_thread_count())
     parallel_for(tasks, kMinWorkPerThread / (head_work + 1) + 1, run);
   else
     run(0, tasks);  // HeadHash::run() divides the positions of each head among the threads

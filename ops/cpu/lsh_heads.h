@@ -17,7 +17,7 @@ void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* b
   Arena count(nullptr), head_count(nullptr);
   head_count.allocate<int32_t>(LshOrder::get_workspace_size(s));
   make(Head(s, head_count)).take(count);
-  const int64_t tasks = s.batch * s.heads, team = thread_count();
+  const int64_t tasks = s.batch * s.heads, team = get_thread_count();
   const int64_t heads_at_once = tasks >= team ? team : 1;
   const PerThreadMemory windows(count.used());
   const Scratch<char> memory(head_count.used() * heads_at_once);
@@ -25,7 +25,7 @@ void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* b
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
-    const int64_t slot = heads_at_once > 1 ? thread_index() : 0;
+    const int64_t slot = heads_at_once > 1 ? get_thread_index() : 0;
     Arena own(memory.data() + head_count.used() * slot);  // memory of the current head
     LshOrder order(s, own.allocate<int32_t>(LshOrder::get_workspace_size(s)));
     const Head rows(s, own);

@@ -44,7 +44,7 @@ std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* length
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
   const int64_t parts =
-      std::clamp<int64_t>(thread_count() / shape.directions, 1, std::max<int64_t>(shape.batch, 1));
+      std::clamp<int64_t>(get_thread_count() / shape.directions, 1, std::max<int64_t>(shape.batch, 1));
   std::vector<Rows> shares;
   for (int64_t d = 0; d < shape.directions; ++d)
     for (int64_t part = 0; part < parts; ++part) {
@@ -255,7 +255,7 @@ void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const R
 // Returns rows [begin, end) of the input x as operands of type O. The rows are copied to `buffer` if they
 // must be converted, or if there are padding frames between the rows.
 template <class O, class T>
-const O* input_rows(const LstmBackward<O, T>& gradient, int64_t begin, int64_t end, O* buffer) {
+const O* gather_input_rows(const LstmBackward<O, T>& gradient, int64_t begin, int64_t end, O* buffer) {
   const int64_t in = gradient.shape.in;
   if constexpr (std::is_same_v<O, T>)
     if (gradient.frames.count() == gradient.shape.batch * gradient.shape.frames)
@@ -270,8 +270,8 @@ const O* input_rows(const LstmBackward<O, T>& gradient, int64_t begin, int64_t e
 // Writes to `h` the output of the previous frame for each of the rows [begin, end). For the first frame of a
 // sequence, writes zeros.
 template <class O, class T>
-void previous_states(const LstmBackward<O, T>& gradient, int64_t direction, int64_t begin, int64_t end,
-                     O* h) {
+void gather_previous_states(const LstmBackward<O, T>& gradient, int64_t direction, int64_t begin, int64_t end,
+                            O* h) {
   const Layout<const T> at{gradient.shape, direction};
   const int64_t hidden = gradient.shape.hidden;
   gradient.frames.for_sequences(begin, end, [&](int64_t b, int64_t t, int64_t count) {
@@ -300,8 +300,8 @@ struct WeightBuffers {
 // Computes the weight gradients of a direction, summed over rows [begin, end) of the valid frames. weight_ih
 // and weight_hh may be null.
 template <class O, class T>
-void weight_sums(const LstmBackward<O, T>& gradient, int64_t direction, int64_t begin, int64_t end,
-                 const WeightBuffers<O>& buffers, T* weight_ih, T* weight_hh) {
+void sum_weight_gradients(const LstmBackward<O, T>& gradient, int64_t direction, int64_t begin, int64_t end,
+                          const WeightBuffers<O>& buffers, T* weight_ih, T* weight_hh) {
   const int64_t hidden = gradient.shape.hidden, all = 4 * hidden, in = gradient.shape.in;
   if (begin == end && weight_ih) std::fill_n(weight_ih, all * in, T{0});
   if (begin == end && weight_hh) std::fill_n(weight_hh, all * hidden, T{0});
@@ -310,10 +310,10 @@ void weight_sums(const LstmBackward<O, T>& gradient, int64_t direction, int64_t 
     const bool add = row > begin;
     const O* const gz = gradient.gz_row(direction, row);
     if (weight_ih)
-      multiply_transposed_rows(last - row, all, in, gz, input_rows(gradient, row, last, buffers.x), add,
-                               weight_ih);
+      multiply_transposed_rows(last - row, all, in, gz, gather_input_rows(gradient, row, last, buffers.x),
+                               add, weight_ih);
     if (!weight_hh) continue;
-    previous_states(gradient, direction, row, last, buffers.h);
+    gather_previous_states(gradient, direction, row, last, buffers.h);
     multiply_transposed_rows(last - row, all, hidden, gz, buffers.h, add, weight_hh);
   }
 }
@@ -321,11 +321,11 @@ void weight_sums(const LstmBackward<O, T>& gradient, int64_t direction, int64_t 
 // Computes the weight gradients. The valid frames are divided into parts. Each part sums the gradients of its
 // frames; then the sums are added in the order of the parts.
 template <class O, class T>
-void weight_gradients(const LstmBackward<O, T>& gradient, const LstmGradient<T>* gradients) {
+void compute_weight_gradients(const LstmBackward<O, T>& gradient, const LstmGradient<T>* gradients) {
   const LstmShape& shape = gradient.shape;
   const int64_t all = 4 * shape.hidden, rows = gradient.frames.count();
   const int64_t parts =
-      std::max<int64_t>(std::min(thread_count() / shape.directions, rows / kGradientFrames), 1);
+      std::max<int64_t>(std::min(get_thread_count() / shape.directions, rows / kGradientFrames), 1);
   const int64_t input_size = all * shape.in, recurrent_size = all * shape.hidden;
   const Scratch<T> input_sums(shape.directions * (parts - 1) * input_size),
       recurrent_sums(shape.directions * (parts - 1) * recurrent_size);
@@ -338,9 +338,9 @@ void weight_gradients(const LstmBackward<O, T>& gradient, const LstmGradient<T>*
     const WeightBuffers<O> buffers(memory.arena(), shape, block);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t d = i / parts, part = i % parts;
-      weight_sums(gradient, d, rows * part / parts, rows * (part + 1) / parts, buffers,
-                  partial(d, part, gradients[d].weight_ih, input_sums, input_size),
-                  partial(d, part, gradients[d].weight_hh, recurrent_sums, recurrent_size));
+      sum_weight_gradients(gradient, d, rows * part / parts, rows * (part + 1) / parts, buffers,
+                           partial(d, part, gradients[d].weight_ih, input_sums, input_size),
+                           partial(d, part, gradients[d].weight_hh, recurrent_sums, recurrent_size));
     }
   });
   const auto add_parts = [&](int64_t d, T* sum, const Scratch<T>& others, int64_t size) {
@@ -354,7 +354,7 @@ void weight_gradients(const LstmBackward<O, T>& gradient, const LstmGradient<T>*
 
 // Computes gx, the sum of gz weight_ih over the directions, with zeros for padding frames.
 template <class O, class T>
-void input_gradient(const LstmBackward<O, T>& gradient, const LstmDirection<T>* directions, T* gx) {
+void compute_input_gradient(const LstmBackward<O, T>& gradient, const LstmDirection<T>* directions, T* gx) {
   const LstmShape& shape = gradient.shape;
   const int64_t in = shape.in, blocks = (shape.frames + kFramesAhead - 1) / kFramesAhead;
   std::deque<PackedOperand<O>> weights;
@@ -383,8 +383,8 @@ void input_gradient(const LstmBackward<O, T>& gradient, const LstmDirection<T>* 
 
 // Computes gz of all directions, and the gradients of the biases.
 template <class O, class T>
-void gate_gradients(const LstmBackward<O, T>& gradient, const LstmDirection<T>* directions,
-                    const LstmGradient<T>* gradients) {
+void compute_gate_gradients(const LstmBackward<O, T>& gradient, const LstmDirection<T>* directions,
+                            const LstmGradient<T>* gradients) {
   const LstmShape& shape = gradient.shape;
   const int64_t all = 4 * shape.hidden;
   const std::vector<Rows> shares = divide_sequences(shape, gradient.lengths);
@@ -439,9 +439,9 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
     ValidFrames frames(shape, lengths);
     const Scratch<O> gz(shape.directions * frames.count() * 4 * shape.hidden);
     const LstmBackward<O, T> gradient{shape, g, x, lengths, out, gates, cells, std::move(frames), gz.data()};
-    gate_gradients(gradient, directions, gradients);
-    weight_gradients(gradient, gradients);
-    if (gx) input_gradient(gradient, directions, gx);
+    compute_gate_gradients(gradient, directions, gradients);
+    compute_weight_gradients(gradient, gradients);
+    if (gx) compute_input_gradient(gradient, directions, gx);
   });
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kGrainElements = 1 << 14;  // minimum number of elements per thread
 
-int64_t grain_rows(int64_t dim) {
+int64_t choose_grain_rows(int64_t dim) {
   return std::max<int64_t>(kGrainElements / std::max<int64_t>(dim, 1), 1);
 }
 
@@ -53,7 +53,7 @@ T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
 // Returns the gradient of the result for the row that starts at element `first`: g + g_rounded, one of which
 // may be null. `sum` is a workspace of `dim` elements.
 template <class T>
-const T* result_gradient(const T* g, const BFloat16* g_rounded, int64_t first, int64_t dim, T* sum) {
+const T* compute_result_gradient(const T* g, const BFloat16* g_rounded, int64_t first, int64_t dim, T* sum) {
   if constexpr (std::is_same_v<T, float>)
     if (g_rounded) {
       widen(g_rounded + first, dim, sum);
@@ -67,8 +67,8 @@ const T* result_gradient(const T* g, const BFloat16* g_rounded, int64_t first, i
 // Computes gx, the gradient of one row with respect to the sum before normalisation. Adds the gradients of
 // weight and bias to gweight and gbias.
 template <class T>
-void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T* gx, T* gweight, T* gbias,
-                  int64_t dim) {
+void backpropagate_row(const T* g, const T* normalized, const T* weight, T inverse, T* gx, T* gweight,
+                       T* gbias, int64_t dim) {
   T mean_g = 0, mean_gn = 0;
 #pragma omp simd reduction(+ : mean_g, mean_gn)
   for (int64_t i = 0; i < dim; ++i) {
@@ -88,8 +88,8 @@ void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T
 // first element of the row in the tensor. `multipliers` is a workspace of `dim` elements, which is not used
 // if dropout is not active.
 template <class T, class B>
-void branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* multipliers, B* gbranch,
-                     int64_t dim) {
+void compute_branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* multipliers,
+                             B* gbranch, int64_t dim) {
   if (!dropout.is_active()) return convert_row(gx, dim, gbranch);
   compute_dropout_multipliers(dropout, first, dim, multipliers);
 #pragma omp simd
@@ -104,7 +104,7 @@ void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B*
                         const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
                         T* normalized, T* inverse_std, BFloat16* rounded) {
   constexpr bool kConverts = !std::is_same_v<T, B>;
-  parallel_for(rows, grain_rows(dim), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, choose_grain_rows(dim), [&](int64_t begin, int64_t end) {
     Scratch<T> multipliers(dropout.is_active() ? dim : 0), converted(kConverts && branch ? dim : 0);
     for (int64_t row = begin; row < end; ++row) {
       T* const out = y + row * dim;
@@ -132,7 +132,8 @@ template <class T, class B>
 void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,
                          const T* normalized, const T* inverse_std, const T* weight,
                          const DropoutMask& dropout, T* gx, B* gbranch, T* gweight, T* gbias) {
-  const int64_t parts = std::max<int64_t>(std::min<int64_t>(thread_count(), rows / grain_rows(dim)), 1);
+  const int64_t parts =
+      std::max<int64_t>(std::min<int64_t>(get_thread_count(), rows / choose_grain_rows(dim)), 1);
   Scratch<T> partial(2 * parts * dim);
   std::fill_n(partial.data(), 2 * parts * dim, T{0});
   parallel_for(parts, 1, [&](int64_t part_begin, int64_t part_end) {
@@ -140,11 +141,11 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
     for (int64_t part = part_begin; part < part_end; ++part)
       for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; ++row) {
         T* const gx_row = gx + row * dim;
-        const T* const g_row = result_gradient(g, g_rounded, row * dim, dim, sum.data());
-        row_backward(g_row, normalized + row * dim, weight, inverse_std[row], gx_row,
-                     partial.data() + 2 * part * dim, partial.data() + (2 * part + 1) * dim, dim);
+        const T* const g_row = compute_result_gradient(g, g_rounded, row * dim, dim, sum.data());
+        backpropagate_row(g_row, normalized + row * dim, weight, inverse_std[row], gx_row,
+                          partial.data() + 2 * part * dim, partial.data() + (2 * part + 1) * dim, dim);
         if (gbranch)
-          branch_gradient(gx_row, dropout, row * dim, multipliers.data(), gbranch + row * dim, dim);
+          compute_branch_gradient(gx_row, dropout, row * dim, multipliers.data(), gbranch + row * dim, dim);
       }
   });
   auto collect = [&](int64_t parameter, T* out) {

@@ -132,7 +132,7 @@ class Reorder {
 
 // Returns the cached value for `key`. The first call for a key creates the value by make().
 template <class Value, class Key, class Make>
-const Value& cached(const Key& key, Make&& make) {
+const Value& get_cached(const Key& key, Make&& make) {
   static std::mutex mutex;
   static std::map<Key, std::unique_ptr<const Value>> cache;
   const std::lock_guard lock(mutex);
@@ -142,13 +142,13 @@ const Value& cached(const Key& key, Make&& make) {
 }
 
 // Returns whether oneDNN uses an extension of the processor. cpu_isa has one bit per extension.
-bool present(dnnl::cpu_isa extension) {
+bool is_present(dnnl::cpu_isa extension) {
   static const auto all = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   return (all & static_cast<unsigned>(extension)) == static_cast<unsigned>(extension);
 }
 
 // Copies `bytes` bytes to `memory` and pads them with zeros to `padded` bytes. Returns the copy.
-const char* padded_copy(const char* from, int64_t bytes, int64_t padded, GrowingMemory& memory) {
+const char* make_padded_copy(const char* from, int64_t bytes, int64_t padded, GrowingMemory& memory) {
   char* const copy = memory.get<char>(padded);
   std::copy_n(from, bytes, copy);
   std::fill_n(copy + bytes, padded - bytes, char{0});
@@ -187,8 +187,8 @@ class Product {
     for (; row + kLastBlock <= rows; row += kLastBlock)
       last_block_(a + row * row_bytes_, packed, out + row * out_stride_);
     if (row == rows) return;
-    const char* const padded =
-        padded_copy(a + row * row_bytes_, (rows - row) * row_bytes_, kLastBlock * row_bytes_, left_memory);
+    const char* const padded = make_padded_copy(a + row * row_bytes_, (rows - row) * row_bytes_,
+                                                kLastBlock * row_bytes_, left_memory);
     auto* const result = right_memory.get<float>(kLastBlock * out_stride_);
     last_block_(padded, packed, result);
     for (int64_t r = 0; row < rows; ++row, ++r)
@@ -216,11 +216,12 @@ class Product {
 };
 
 bool is_fastest(DType operand) {
-  return present(operand == DType::bfloat16 ? dnnl::cpu_isa::avx512_core_bf16 : dnnl::cpu_isa::avx512_core);
+  return is_present(operand == DType::bfloat16 ? dnnl::cpu_isa::avx512_core_bf16
+                                               : dnnl::cpu_isa::avx512_core);
 }
 
 bool is_amx_allowed() {
-  return present(dnnl::cpu_isa::avx512_core_amx);
+  return is_present(dnnl::cpu_isa::avx512_core_amx);
 }
 
 std::string version() {
@@ -230,7 +231,7 @@ std::string version() {
 }
 
 const Product& get_product(DType operand, int64_t depth, int64_t columns, int64_t out_stride) {
-  return cached<Product>(std::tuple(operand, depth, columns, out_stride), [&] {
+  return get_cached<Product>(std::tuple(operand, depth, columns, out_stride), [&] {
     return std::make_unique<const Product>(operand, depth, columns, out_stride);
   });
 }
@@ -254,7 +255,7 @@ void multiply_transposed(DType operand, int64_t rows, int64_t m, int64_t n, cons
   const auto* right = static_cast<const char*>(b);
   // Only the first block may overwrite `out`.
   const auto multiply_block = [&](int64_t depth, const void* block_left, const void* block_right) {
-    cached<Kernel>(std::tuple(operand, depth, m, n, add), [&] {
+    get_cached<Kernel>(std::tuple(operand, depth, m, n, add), [&] {
       return std::make_unique<const Kernel>(column_major(operand, m, depth), row_major(operand, depth, n),
                                             row_major(DType::float32, m, n), add);
     })(block_left, block_right, out);
@@ -264,8 +265,9 @@ void multiply_transposed(DType operand, int64_t rows, int64_t m, int64_t n, cons
     for (; rows >= depth; rows -= depth, left += depth * left_bytes, right += depth * right_bytes)
       multiply_block(depth, left, right);
   if (rows > 0)
-    multiply_block(kLastDepth, padded_copy(left, rows * left_bytes, kLastDepth * left_bytes, left_memory),
-                   padded_copy(right, rows * right_bytes, kLastDepth * right_bytes, right_memory));
+    multiply_block(kLastDepth,
+                   make_padded_copy(left, rows * left_bytes, kLastDepth * left_bytes, left_memory),
+                   make_padded_copy(right, rows * right_bytes, kLastDepth * right_bytes, right_memory));
 }
 
 }  // namespace tapeformer::cpu::onednn

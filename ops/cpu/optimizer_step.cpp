@@ -46,7 +46,7 @@ void step_one(const StepRule& rule, double gradient_scale, double max_value,
 }
 
 template <class T>
-double squared_norm(const T* x, int64_t n) {
+double compute_squared_norm(const T* x, int64_t n) {
   const int64_t pieces = (n + kGrain - 1) / kGrain;
   std::vector<double> partial(static_cast<size_t>(pieces));
   parallel_for(pieces, 2, [&](int64_t first, int64_t last) {
@@ -68,7 +68,7 @@ double squared_norm(const T* x, int64_t n) {
 
 template <class T>
 void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares) {
-  for (int64_t i = 0; i < count; ++i) squares[i] = squared_norm(list[i].gradient, list[i].n);
+  for (int64_t i = 0; i < count; ++i) squares[i] = compute_squared_norm(list[i].gradient, list[i].n);
 }
 
 void clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count, double* scales,

@@ -21,7 +21,7 @@ thread_local GrowingMemory left_memory, right_memory;  // operands that are wide
 
 // Returns the type in which products multiply operands of type `wanted`: float32 for bfloat16 if there is no
 // bfloat16 kernel, otherwise `wanted`.
-DType operand_of(DType wanted) {
+DType choose_operand_dtype(DType wanted) {
   if (wanted != DType::bfloat16 || has_amx_products()) return wanted;
   if constexpr (onednn::kIsBuilt)
     if (onednn::is_fastest(wanted)) return wanted;
@@ -62,7 +62,7 @@ std::string product_library() {
 }
 
 bool has_bfloat16_products() {
-  return operand_of(DType::bfloat16) == DType::bfloat16;
+  return choose_operand_dtype(DType::bfloat16) == DType::bfloat16;
 }
 
 template <class O>
@@ -71,7 +71,7 @@ PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool
     : depth_(depth),
       columns_(columns),
       out_stride_(out_stride > 0 ? out_stride : columns),
-      operand_dtype_(operand_of(kDTypeOf<O>)),
+      operand_dtype_(choose_operand_dtype(kDTypeOf<O>)),
       tiles_(operand_dtype_ == DType::bfloat16 && depth > 0 && has_amx_products()),
       product_(tiles_ ? nullptr : library_product(operand_dtype_, depth, columns, out_stride_)) {
   if constexpr (std::is_same_v<O, BFloat16>)

@@ -21,7 +21,7 @@ void for_feature_rows(const RandomFeatureShape& s, F&& f) {
 // Returns the number that the feature map subtracts from u before exp. x is a row of the input, and u holds
 // the products scale * projection x.
 template <class T>
-T exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
+T compute_exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
   if (s.map == RandomFeatureMap::softmax_key) {
     T squares = 0;
 #pragma omp simd reduction(+ : squares)
@@ -46,7 +46,7 @@ void random_features_forward(Backend, const RandomFeatureShape& s, const T* x, T
       for (int64_t i = 0; i < s.features; ++i) u[i] = (u[i] < 0 ? T{0} : u[i]) + offset;
       return;
     }
-    const T shift = exponent_shift(s, x + row * s.dim, u);
+    const T shift = compute_exponent_shift(s, x + row * s.dim, u);
 #pragma omp simd
     for (int64_t i = 0; i < s.features; ++i) u[i] = vmath::exp(u[i] - shift);
   });

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // minimum number of elements per thread
 
-int64_t grain_of(int64_t size, int64_t inner) {
+int64_t choose_grain(int64_t size, int64_t inner) {
   return std::max<int64_t>(kGrain / std::max<int64_t>(size * inner, 1), 1);
 }
 
@@ -44,7 +44,7 @@ void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_
     return;
   }
   if (inner == 1) {
-    parallel_for(outer, grain_of(size, 1), [&](int64_t begin, int64_t end) {
+    parallel_for(outer, choose_grain(size, 1), [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) out[o] = static_cast<T>(sum_row(x + o * size, size));
     });
     return;
@@ -52,25 +52,26 @@ void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_
   // The columns are divided among the threads. Each column is summed from top to bottom.
   constexpr int64_t kColumns = 256;
   const int64_t strips = (inner + kColumns - 1) / kColumns;
-  parallel_for(outer * strips, grain_of(size, std::min(inner, kColumns)), [&](int64_t begin, int64_t end) {
-    double total[kColumns];
-    for (int64_t strip = begin; strip < end; ++strip) {
-      const int64_t o = strip / strips, first = strip % strips * kColumns;
-      const int64_t count = std::min(kColumns, inner - first);
-      std::fill_n(total, count, 0.0);
-      for (int64_t s = 0; s < size; ++s) {
-        const T* const row = x + (o * size + s) * inner + first;
+  parallel_for(outer * strips, choose_grain(size, std::min(inner, kColumns)),
+               [&](int64_t begin, int64_t end) {
+                 double total[kColumns];
+                 for (int64_t strip = begin; strip < end; ++strip) {
+                   const int64_t o = strip / strips, first = strip % strips * kColumns;
+                   const int64_t count = std::min(kColumns, inner - first);
+                   std::fill_n(total, count, 0.0);
+                   for (int64_t s = 0; s < size; ++s) {
+                     const T* const row = x + (o * size + s) * inner + first;
 #pragma omp simd
-        for (int64_t i = 0; i < count; ++i) total[i] += static_cast<double>(row[i]);
-      }
-      for (int64_t i = 0; i < count; ++i) out[o * inner + first + i] = static_cast<T>(total[i]);
-    }
-  });
+                     for (int64_t i = 0; i < count; ++i) total[i] += static_cast<double>(row[i]);
+                   }
+                   for (int64_t i = 0; i < count; ++i) out[o * inner + first + i] = static_cast<T>(total[i]);
+                 }
+               });
 }
 
 template <class T>
 void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
-  parallel_for(outer, grain_of(size, inner), [&](int64_t begin, int64_t end) {
+  parallel_for(outer, choose_grain(size, inner), [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o)
       for (int64_t i = 0; i < inner; ++i) {
         const T* const column = x + o * size * inner + i;
@@ -86,7 +87,7 @@ void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int6
 template <class T>
 void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size,
                     int64_t inner) {
-  parallel_for(outer, grain_of(size, inner), [&](int64_t begin, int64_t end) {
+  parallel_for(outer, choose_grain(size, inner), [&](int64_t begin, int64_t end) {
     std::fill(gx + begin * size * inner, gx + end * size * inner, T{0});
     for (int64_t o = begin; o < end; ++o)
       for (int64_t i = 0; i < inner; ++i)

@@ -13,7 +13,7 @@ namespace tapeformer::cpu {
 namespace {
 
 // Returns the minimum number of rows per thread for rows of `work` elements.
-int64_t relative_grain(int64_t work) {
+int64_t choose_relative_grain(int64_t work) {
   constexpr int64_t kMinElements = 1 << 15;
   return std::max<int64_t>(kMinElements / std::max<int64_t>(work, 1), 1);
 }
@@ -67,7 +67,7 @@ class RelativeStep {
 
 template <class T>
 void relative_scores(Backend, const RelativeScoresShape& s, const T* content, const T* position, T* scores) {
-  parallel_for(s.rows * s.queries, relative_grain(s.keys), [&](int64_t first, int64_t last) {
+  parallel_for(s.rows * s.queries, choose_relative_grain(s.keys), [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       const int64_t shift = s.column(row % s.queries, 0), count = std::min(s.keys, s.distances - shift);
       const T *const x = content + row * s.keys, *const p = position + row * s.distances + shift;
@@ -81,7 +81,7 @@ void relative_scores(Backend, const RelativeScoresShape& s, const T* content, co
 
 template <class T>
 void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gradient, T* gposition) {
-  parallel_for(s.rows * s.queries, relative_grain(s.distances), [&](int64_t first, int64_t last) {
+  parallel_for(s.rows * s.queries, choose_relative_grain(s.distances), [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       const int64_t shift = s.column(row % s.queries, 0), count = std::min(s.keys, s.distances - shift);
       T* const g = gposition + row * s.distances;
@@ -98,7 +98,7 @@ void relative_attention_step(Backend, const RelativeStepShape& s, const Relative
                              AttentionRows<T> out) {
   const int64_t count = s.keys(s.length - 1);
   const RelativeStep<T> step(s, inputs, keys, values, out);
-  parallel_for(s.batch * s.heads, relative_grain(3 * count * s.dim), [&](int64_t first, int64_t last) {
+  parallel_for(s.batch * s.heads, choose_relative_grain(3 * count * s.dim), [&](int64_t first, int64_t last) {
     std::vector<T> content(static_cast<size_t>(s.dim)), position(content);
     for (int64_t i = first; i < last; ++i)
       step.run(i / s.heads, i % s.heads, scores + i * s.distances, content.data(), position.data());

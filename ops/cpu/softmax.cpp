@@ -11,13 +11,13 @@
 namespace tapeformer::cpu {
 namespace {
 
-int64_t grain_rows(int64_t classes) {
+int64_t choose_grain_rows(int64_t classes) {
   return std::max<int64_t>((1 << 13) / std::max<int64_t>(classes, 1), 1);
 }
 
 template <class F>
 void for_rows(int64_t rows, int64_t classes, F&& f) {
-  parallel_for(rows, grain_rows(classes), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, choose_grain_rows(classes), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) f(row);
   });
 }
@@ -25,7 +25,7 @@ void for_rows(int64_t rows, int64_t classes, F&& f) {
 // Returns the maximum of the row. If the maximum is infinite, returns 0, so that a row of -inf does not give
 // NaN.
 template <class T>
-T row_shift(const T* x, int64_t classes) {
+T compute_row_shift(const T* x, int64_t classes) {
   T largest = -std::numeric_limits<T>::infinity();
 #pragma omp simd reduction(max : largest)
   for (int64_t i = 0; i < classes; ++i) largest = x[i] > largest ? x[i] : largest;
@@ -42,7 +42,7 @@ T sum_of(const T* row, int64_t classes) {
 
 template <class T>
 T logsumexp(const T* row, int64_t classes) {
-  const T shift = row_shift(row, classes);
+  const T shift = compute_row_shift(row, classes);
   T total = 0;
 #pragma omp simd reduction(+ : total)
   for (int64_t i = 0; i < classes; ++i) total += vmath::exp(row[i] - shift);
@@ -61,7 +61,7 @@ void row_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
     const T* const r = x + row * classes;
     T* const out = y + row * classes;
-    const T shift = row_shift(r, classes);
+    const T shift = compute_row_shift(r, classes);
     T total = 0;
 #pragma omp simd reduction(+ : total)
     for (int64_t i = 0; i < classes; ++i) {

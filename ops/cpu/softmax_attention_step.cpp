@@ -119,8 +119,8 @@ void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRo
   const int64_t work = s.heads * keys * (s.dim + s.value_dim);  // multiply-adds per sequence
   constexpr int64_t kMinWorkPerThread = 1 << 15;
   int64_t group = s.pattern.differs_by_head() ? 1 : std::min(kMaxGroup, s.heads);
-  if (s.batch < thread_count() && work > kMinWorkPerThread)
-    group = std::min(group, (s.batch * s.heads + thread_count() - 1) / thread_count());
+  if (s.batch < get_thread_count() && work > kMinWorkPerThread)
+    group = std::min(group, (s.batch * s.heads + get_thread_count() - 1) / get_thread_count());
   const int64_t groups = group > 0 ? (s.heads + group - 1) / group : 0;
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread * groups / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {

@@ -21,7 +21,7 @@ bool precedes(const T* row, int64_t a, int64_t b) {
 }
 
 // Returns the minimum number of rows of `width` elements in a range of parallel_for().
-int64_t rows_per_range(int64_t width) {
+int64_t choose_rows_per_range(int64_t width) {
   return std::max<int64_t>((1 << 13) / std::max<int64_t>(width, 1), 1);
 }
 
@@ -29,7 +29,7 @@ int64_t rows_per_range(int64_t width) {
 
 template <class T>
 void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions) {
-  parallel_for(rows, rows_per_range(length), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, choose_rows_per_range(length), [&](int64_t begin, int64_t end) {
     std::vector<int64_t> order(static_cast<size_t>(length));
     for (int64_t r = begin; r < end; ++r) {
       const T* const row = x + r * length;
@@ -46,7 +46,7 @@ void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t c
 template <class T>
 void gather_selected(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
   const int64_t rows = s.batch * s.clusters * s.count;
-  parallel_for(rows, rows_per_range(s.heads * s.dim), [&](int64_t begin, int64_t end) {
+  parallel_for(rows, choose_rows_per_range(s.heads * s.dim), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       for (int64_t h = 0; h < s.heads; ++h) {
         const int64_t b = row / (s.clusters * s.count), slot = row % (s.clusters * s.count);
@@ -66,7 +66,7 @@ void gather_selected(Backend, const TokenSelection& s, const T* x, const Compute
 
 template <class T>
 void scatter_selected(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
-  parallel_for(s.batch * s.length, rows_per_range(s.heads * s.dim), [&](int64_t begin, int64_t end) {
+  parallel_for(s.batch * s.length, choose_rows_per_range(s.heads * s.dim), [&](int64_t begin, int64_t end) {
     std::vector<Compute<T>> sums(static_cast<size_t>(s.dim));
     for (int64_t row = begin; row < end; ++row)
       for (int64_t h = 0; h < s.heads; ++h) {

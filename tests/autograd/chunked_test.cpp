@@ -156,10 +156,10 @@ TEST_CASE("the peak memory of a chunked function decreases with the number of ch
   std::vector<int64_t> peaks;
   // peaks[0] includes the gradients of the weights, which the first run allocates.
   for (const int64_t chunks : {1, 1, 4, 16}) {
-    const int64_t before = device_allocator().stats().active_bytes;
-    device_allocator().reset_peak();
+    const int64_t before = get_device_allocator().stats().active_bytes;
+    get_device_allocator().reset_peak();
     backward(compute_in_chunks(function, x, chunks, {w1, w2}), cotangent);
-    peaks.push_back(device_allocator().stats().peak_bytes - before);
+    peaks.push_back(get_device_allocator().stats().peak_bytes - before);
   }
   const int64_t hidden_bytes = rows * hidden * 8;
   CHECK(peaks[1] > 2 * hidden_bytes);  // one chunk stores the hidden units and their gradient

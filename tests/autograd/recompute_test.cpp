@@ -50,9 +50,9 @@ TEST_CASE("recompute() keeps its inputs and no intermediate results") {
     for (int i = 0; i < 16; ++i) y = times(y, in[0]);
     return y;
   };
-  const int64_t before = device_allocator().stats().active_bytes;
+  const int64_t before = get_device_allocator().stats().active_bytes;
   const Tensor y = recompute(deep, {x});
-  CHECK(device_allocator().stats().active_bytes - before == y.bytes());
+  CHECK(get_device_allocator().stats().active_bytes - before == y.bytes());
   backward(y, Tensor::full({1 << 16}, 1, DType::float64));
   CHECK(gradient(x).to_vector()[77] == 17);
 }

@@ -128,7 +128,7 @@ TEST_CASE("backward() of a reversible stack releases the outputs and their gradi
   const Weights a(1);
   const Tensor x1 = require_grad(normal({kRows, kWidth}, 10)), x2 = require_grad(normal({kRows, kWidth}, 11));
   const Tensor loss = mean(run_reversible({block_of(a, 64)}, x1, x2));
-  CachingAllocator& memory = device_allocator();
+  CachingAllocator& memory = get_device_allocator();
   const int64_t before = memory.stats().active_bytes, half = kRows * kWidth * 8;
   memory.reset_peak();
   backward(loss);

@@ -107,7 +107,7 @@ TEST_CASE("the tape is empty after all results are destroyed") {
 }
 
 TEST_CASE("a graph of one million nodes neither overflows the stack nor leaks memory") {
-  const int64_t before = device_allocator().stats().active_bytes;
+  const int64_t before = get_device_allocator().stats().active_bytes;
   {
     const Tensor x = leaf(1);
     Tensor y = x;
@@ -120,17 +120,17 @@ TEST_CASE("a graph of one million nodes neither overflows the stack nor leaks me
     for (int i = 0; i < 1'000'000; ++i) y = times(y, x);  // each earlier y is dropped without backward()
   }
   CHECK(tape_size() == 0);
-  CHECK(device_allocator().stats().active_bytes == before);
+  CHECK(get_device_allocator().stats().active_bytes == before);
 }
 
 TEST_CASE("backward() frees nodes whose gradient function has run") {
   const Tensor x = require_grad(Tensor::zeros({1 << 16}, DType::float64));
   Tensor y = x;
   for (int i = 0; i < 8; ++i) y = times(y, x);
-  const int64_t recorded = device_allocator().stats().active_bytes;
+  const int64_t recorded = get_device_allocator().stats().active_bytes;
   backward(y, Tensor::full({1 << 16}, 1, DType::float64));
   y = {};
-  CHECK(device_allocator().stats().active_bytes < recorded - 6 * x.bytes());
+  CHECK(get_device_allocator().stats().active_bytes < recorded - 6 * x.bytes());
 }
 
 TEST_CASE("gradcheck accepts correct gradients and rejects wrong gradients") {
@@ -184,7 +184,7 @@ TEST_CASE("recording ops and backward() refuse tensors recorded on another threa
 
 TEST_CASE(
     "recorded tensors may be dropped on any thread, while their thread records and after it has ended") {
-  const int64_t before = device_allocator().stats().active_bytes;
+  const int64_t before = get_device_allocator().stats().active_bytes;
   {
     const Tensor x = leaf(2);
     constexpr int kTensors = 2000;
@@ -208,7 +208,7 @@ TEST_CASE(
     });
     for (size_t i = 50; i < 100; ++i) orphans[i] = {};
   }
-  CHECK(device_allocator().stats().active_bytes == before);
+  CHECK(get_device_allocator().stats().active_bytes == before);
 }
 
 TEST_CASE("view(), clone() and to() of a tensor that requires a gradient throw instead of leaving the tape") {

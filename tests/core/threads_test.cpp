@@ -22,7 +22,7 @@ namespace {
 // Sets the number of threads to `count` during the lifetime of the object.
 class ThreadCountScope {
  public:
-  explicit ThreadCountScope(int count) : previous_(thread_count()) { set_thread_count(count); }
+  explicit ThreadCountScope(int count) : previous_(get_thread_count()) { set_thread_count(count); }
   ~ThreadCountScope() { set_thread_count(previous_); }
   ThreadCountScope(const ThreadCountScope&) = delete;
   ThreadCountScope& operator=(const ThreadCountScope&) = delete;
@@ -77,7 +77,7 @@ TEST_CASE("parallel_for() rethrows an exception after every range has ended") {
                                  throw OutOfMemory("no memory for this range");
                                }),
                   OutOfMemory);
-  CHECK(ranges == (thread_count() > 1 ? thread_count() * kMaxRangesPerThread : 1));
+  CHECK(ranges == (get_thread_count() > 1 ? get_thread_count() * kMaxRangesPerThread : 1));
 }
 
 TEST_CASE("threads of a loop have different numbers below the number of threads") {
@@ -87,14 +87,14 @@ TEST_CASE("threads of a loop have different numbers below the number of threads"
       std::vector<std::atomic<int>> inside(static_cast<size_t>(team));
       std::atomic<int> clashes{0};
       parallel_for(40, 1, [&](int64_t, int64_t) {
-        REQUIRE(thread_index() >= 0);
-        REQUIRE(thread_index() < team);
-        auto& count = inside[static_cast<size_t>(thread_index())];
+        REQUIRE(get_thread_index() >= 0);
+        REQUIRE(get_thread_index() < team);
+        auto& count = inside[static_cast<size_t>(get_thread_index())];
         if (++count != 1) ++clashes;
         --count;
       });
       CHECK(clashes == 0);
-      CHECK(thread_index() == 0);
+      CHECK(get_thread_index() == 0);
     }
   }
 }

@@ -13,9 +13,9 @@ int main() {
   constexpr int64_t kSequences = 3, kLength = 12, kVocabulary = 7;
   constexpr double kLearningRate = 0.1;
   const BuildInfo build = get_build_info();
-  std::printf("%s\n%s\n", build.kernels.c_str(), build.instruction_set.c_str());
+  std::printf("%s\n%s\n", build.kernel_architecture.c_str(), build.instruction_set.c_str());
   for (const std::string& kind : test::causal_kinds()) {
-    AutoregressiveModel model(test::small_options(kind, Head::categorical));
+    AutoregressiveModel model(test::small_options(kind, OutputHead::categorical));
     model.initialize(1);
     const Batch batch{test::random_tokens(kSequences, kLength, kVocabulary), {}, {}};
     std::printf("%s", kind.c_str());

@@ -54,7 +54,7 @@ double parameter_gradient_error(const AutoregressiveModel& model, const Batch& b
 TEST_CASE("gradients of a two-layer model with dropout pass the gradient check") {
   for (const std::string& attention : causal_kinds())
     for (const bool pre_norm : {false, true})
-      for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+      for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical}) {
         CAPTURE(attention);
         CAPTURE(pre_norm);
         AutoregressiveOptions options = small_options(attention, head);
@@ -74,7 +74,7 @@ TEST_CASE("gradients of a two-layer model with dropout pass the gradient check")
 TEST_CASE(
     "gradients of a reversible model with axial positions, chunks and dropout pass the gradient check") {
   for (const std::string& attention : reversible_kinds())
-    for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+    for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical}) {
       CAPTURE(attention);
       AutoregressiveOptions options = reformer_options(attention, head);
       options.encoder.dropout = 0.2;
@@ -103,10 +103,10 @@ TEST_CASE("recomputation of activations saves memory and changes neither loss no
     options.encoder.recompute = recompute;
     AutoregressiveModel model(options);
     model.initialize(3);
-    const int64_t before = device_allocator().stats().active_bytes;
-    device_allocator().reset_peak();
+    const int64_t before = get_device_allocator().stats().active_bytes;
+    get_device_allocator().reset_peak();
     const Tensor loss = model.loss(batch, context);
-    peaks[recompute] = device_allocator().stats().active_bytes - before;
+    peaks[recompute] = get_device_allocator().stats().active_bytes - before;
     backward(loss);
     results[recompute].push_back(loss.item());
     for (const auto& [name, parameter] : model.parameters())
@@ -135,7 +135,7 @@ TEST_CASE("outputs do not depend on later tokens") {
 TEST_CASE("score() returns the loss and the share of correct predictions, with and without chunks") {
   for (const int64_t chunks : {1, 3}) {
     CAPTURE(chunks);
-    AutoregressiveOptions options = small_options("linear", Head::categorical);
+    AutoregressiveOptions options = small_options("linear", OutputHead::categorical);
     options.loss_chunks = chunks;
     AutoregressiveModel model(options);
     model.initialize(3);

@@ -15,7 +15,7 @@ constexpr int64_t kBatch = 3, kLength = 11;
 
 enum class Form { post, pre, recompute, reversible };
 
-AutoregressiveOptions options_of(Form form, Head head) {
+AutoregressiveOptions options_of(Form form, OutputHead head) {
   AutoregressiveOptions options = small_options("linear", head);
   options.encoder.dropout = 0.2;
   options.encoder.pre_norm = form != Form::post;
@@ -63,10 +63,10 @@ int64_t step_peak(const AutoregressiveOptions& options) {
   const Batch batch{random_tokens(8, options.max_length + 1, options.vocabulary), {}, {}};
   int64_t peak = 0;
   for (int run = 0; run < 2; ++run) {
-    const int64_t before = device_allocator().stats().active_bytes;
-    device_allocator().reset_peak();
+    const int64_t before = get_device_allocator().stats().active_bytes;
+    get_device_allocator().reset_peak();
     backward(model.loss(batch, {.training = true, .seed = 5, .step = 2}));
-    peak = device_allocator().stats().peak_bytes - before;
+    peak = get_device_allocator().stats().peak_bytes - before;
   }
   return peak;
 }
@@ -75,7 +75,7 @@ int64_t step_peak(const AutoregressiveOptions& options) {
 
 TEST_CASE("feed-forward and loss chunks change neither loss nor gradients, with dropout") {
   for (const Form form : {Form::post, Form::pre, Form::recompute, Form::reversible})
-    for (const Head head : {Head::logistic_mixture, Head::categorical})
+    for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical})
       for (const bool masked : {false, true}) {
         AutoregressiveOptions options = options_of(form, head);
         const Batch batch = batch_of(options, masked);
@@ -93,7 +93,7 @@ TEST_CASE("feed-forward and loss chunks change neither loss nor gradients, with 
 }
 
 TEST_CASE("the loss and gradients of a fully masked batch are zero, also with chunks") {
-  AutoregressiveOptions options = options_of(Form::reversible, Head::categorical);
+  AutoregressiveOptions options = options_of(Form::reversible, OutputHead::categorical);
   options.loss_chunks = 4;
   Batch batch = batch_of(options, true);
   batch.mask.fill(0);
@@ -101,7 +101,7 @@ TEST_CASE("the loss and gradients of a fully masked batch are zero, also with ch
 }
 
 TEST_CASE("the memory of a step is about inversely proportional to the number of chunks") {
-  AutoregressiveOptions options = options_of(Form::reversible, Head::categorical);
+  AutoregressiveOptions options = options_of(Form::reversible, OutputHead::categorical);
   options.max_length = 128;
   options.encoder.dropout = 0;
   const auto peaks = [&](int64_t& chunks) {

@@ -38,7 +38,7 @@ double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
 // a reversible model with axial positions.
 std::vector<AutoregressiveOptions> recurrent_models() {
   std::vector<AutoregressiveOptions> models;
-  for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+  for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical}) {
     for (const std::string& attention : recurrent_kinds()) models.push_back(small_options(attention, head));
     models.push_back(reformer_options("linear", head));
   }
@@ -101,9 +101,9 @@ TEST_CASE("a decoding step allocates no memory") {
       Decoder decoder(model, 5);
       const Tensor tokens = Tensor::zeros({5}, DType::uint8);
       decoder.step(tokens);
-      const int64_t before = device_allocator().stats().allocation_count;
+      const int64_t before = get_device_allocator().stats().allocation_count;
       for (int i = 0; i < 5; ++i) decoder.step(tokens);
-      CHECK(device_allocator().stats().allocation_count == before);
+      CHECK(get_device_allocator().stats().allocation_count == before);
     }
   set_precision(kCpu, Precision::float32);
 }
@@ -136,7 +136,7 @@ TEST_CASE("both modes of generation draw the same tokens, which do not depend on
 }
 
 TEST_CASE("a token stream holds capacity + 1 tokens in both modes, and its tokens are those of generate()") {
-  AutoregressiveModel model(small_options("linear", Head::categorical));
+  AutoregressiveModel model(small_options("linear", OutputHead::categorical));
   model.initialize(3);
   const Tensor prefix = random_tokens(1, 1, 7);
   for (const GenerationMode mode : {GenerationMode::recurrent, GenerationMode::recompute}) {
@@ -157,7 +157,7 @@ TEST_CASE("a token stream holds capacity + 1 tokens in both modes, and its token
 TEST_CASE("a token stream with a window continues with the newer half of a full window in both modes") {
   const Tensor prompt = random_tokens(1, 9, 7);
   for (const std::string attention : {"linear", "softmax"}) {
-    AutoregressiveModel model(small_options(attention, Head::categorical));
+    AutoregressiveModel model(small_options(attention, OutputHead::categorical));
     model.initialize(3);
     model.convert(DType::float64);  // rounding must not change a sampled token
     const auto drawn = [&](GenerationMode mode, int64_t window) {
@@ -182,7 +182,7 @@ TEST_CASE("a token stream with a window continues with the newer half of a full 
 // The window has 4 tokens. If token t is the newest token, the model reads the tokens from `first` to t: 3
 // and 4 for t = 4, 3 to 5 for t = 5, 3 to 6 for t = 6, and 6 and 7 for t = 7.
 TEST_CASE("the windows of a token stream give the distributions of their tokens alone") {
-  AutoregressiveModel model(small_options("linear", Head::categorical));
+  AutoregressiveModel model(small_options("linear", OutputHead::categorical));
   model.initialize(3);
   model.convert(DType::float64);
   const GenerationOptions greedy{.sampling = {.greedy = true}};
@@ -227,7 +227,7 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
 // kernels for the first time.
 TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the first tokens are given") {
   for (const Device device : list_cuda_devices())
-    for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+    for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical}) {
       AutoregressiveModel model(small_options("linear", head));
       model.initialize(3);
       model.move(device);
@@ -247,12 +247,12 @@ TEST_CASE("cuda: replayed decoding steps continue prefixes of any length") {
       model.convert(DType::float64);
       const Tensor all = generate(model, random_tokens(2, 1, 256), 12, {.seed = 5});
       model.move(device);
-      const int64_t before = device_allocator(device).stats().active_bytes;
+      const int64_t before = get_device_allocator(device).stats().active_bytes;
       for (const int64_t length : {1, 2, 3, 7, 11, 12}) {
         CAPTURE(length);
         const Tensor prefix = all.view({2, length}, {12, 1}).clone();
         CHECK(max_difference(generate(model, prefix, 12, {.seed = 5}), all) == 0);
       }
-      CHECK(device_allocator(device).stats().active_bytes == before);
+      CHECK(get_device_allocator(device).stats().active_bytes == before);
     }
 }

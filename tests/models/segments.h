@@ -15,7 +15,7 @@ using KindOptions = std::vector<std::pair<std::string, OptionValue>>;
 // Returns the options of a model of symbols with a segment memory.
 inline AutoregressiveOptions segment_options(const std::string& kind, const KindOptions& values,
                                              int64_t max_length = kText) {
-  AutoregressiveOptions options = small_options(kind, Head::categorical);
+  AutoregressiveOptions options = small_options(kind, OutputHead::categorical);
   options.encoder.attention = {{kind, find_attention_kind(kind).replace_defaults(values)}};
   options.positions = PositionKind::none;
   options.vocabulary = 2 * kText;

@@ -6,7 +6,8 @@
 
 namespace tapeformer::test {
 
-inline AutoregressiveOptions small_options(const std::string& attention, Head head = Head::logistic_mixture) {
+inline AutoregressiveOptions small_options(const std::string& attention,
+                                           OutputHead head = OutputHead::logistic_mixture) {
   AutoregressiveOptions options;
   options.encoder = {};
   options.encoder.layers = 2;
@@ -15,7 +16,7 @@ inline AutoregressiveOptions small_options(const std::string& attention, Head he
   options.encoder.feedforward = 12;
   options.encoder.attention = {{attention, test_options(attention)}};
   options.head = head;
-  options.vocabulary = head == Head::categorical ? 7 : 256;
+  options.vocabulary = head == OutputHead::categorical ? 7 : 256;
   options.mixtures = 2;
   options.max_length = 11;
   return options;
@@ -23,7 +24,7 @@ inline AutoregressiveOptions small_options(const std::string& attention, Head he
 
 // Returns the options of a small model with reversible layers and axial positions, as in "Reformer".
 inline AutoregressiveOptions reformer_options(const std::string& attention,
-                                              Head head = Head::logistic_mixture) {
+                                              OutputHead head = OutputHead::logistic_mixture) {
   AutoregressiveOptions options = small_options(attention, head);
   options.encoder.pre_norm = true;
   options.encoder.reversible = true;

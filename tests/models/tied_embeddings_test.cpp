@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 namespace {
 
 AutoregressiveOptions tied_options(bool tied) {
-  AutoregressiveOptions options = small_options("linear", Head::categorical);
+  AutoregressiveOptions options = small_options("linear", OutputHead::categorical);
   options.positions = PositionKind::none;
   options.encoder.rotary = true;
   options.tied_embeddings = tied;
@@ -60,7 +60,7 @@ TEST_CASE("tied weights stay tied after conversions, and decoding equals the par
 }
 
 TEST_CASE("tied embeddings need embeddings as wide as the result of the encoder") {
-  AutoregressiveOptions options = small_options("linear", Head::categorical);
+  AutoregressiveOptions options = small_options("linear", OutputHead::categorical);
   options.tied_embeddings = true;
   CHECK_THROWS_WITH_AS(
       AutoregressiveModel{options},

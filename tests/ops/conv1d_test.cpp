@@ -98,7 +98,7 @@ TEST_CASE("conv1d accepts empty batches and too few frames, and does not depend 
     for (const double g : gradient(w).to_vector()) CHECK(g == 0);
     for (const double g : gradient(x).to_vector()) CHECK(g == 0);
   }
-  const int before = thread_count();
+  const int before = get_thread_count();
   std::vector<Tensor> results;
   for (const int count : {1, 2, 3}) {
     set_thread_count(count);

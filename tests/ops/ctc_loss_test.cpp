@@ -192,7 +192,7 @@ TEST_CASE("the CTC loss and its gradient do not depend on the number of threads"
   const Tensor start = normal({7, 60, 9}, 10, DType::float32);
   const std::vector<Labels> targets(7, Labels{1, 2, 2, 8, 4});
   auto run = [&](int count) {
-    const int before = thread_count();
+    const int before = get_thread_count();
     set_thread_count(count);
     const Tensor logits = require_grad(start.clone());
     const CtcLoss result =

@@ -50,7 +50,7 @@ TEST_CASE("cuda: no other tensor uses the memory of a graph before the graph is 
       Tensor out;
       const auto work = [&] { return add(mul(x, 3), mul(exp(x), 2)); };
       const Tensor expected = work();
-      const int64_t active = device_allocator(device).stats().active_bytes;
+      const int64_t active = get_device_allocator(device).stats().active_bytes;
       {
         cuda::Graph graph(device, 1, [&] { out = work(); });
         std::vector<Tensor> others;
@@ -61,7 +61,7 @@ TEST_CASE("cuda: no other tensor uses the memory of a graph before the graph is 
           CHECK(max_difference(others[static_cast<size_t>(i)], Tensor::full({1000}, i, DType::float64)) == 0);
         out = {};
       }
-      CHECK(device_allocator(device).stats().active_bytes == active);
+      CHECK(get_device_allocator(device).stats().active_bytes == active);
     }
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("cuda: an op that a graph cannot repeat is an error with its name, and
       names([&] { cuda::synchronize(device); }, "a step", "waits for the device");
       names([&] { overwrite_rule(rule, {}); }, "a step", "copies from the host's memory");
       names([&] { cuda::Graph inner(device, 1, [] {}); }, "Graph", "records a graph");
-      const int64_t active = device_allocator(device).stats().active_bytes;
+      const int64_t active = get_device_allocator(device).stats().active_bytes;
       mul(x, 2);
       CHECK_THROWS_AS(cuda::Graph(device, 1,
                                   [&] {
@@ -101,6 +101,6 @@ TEST_CASE("cuda: an op that a graph cannot repeat is an error with its name, and
                                     throw std::runtime_error("from inside");
                                   }),
                       std::runtime_error);
-      CHECK(device_allocator(device).stats().active_bytes == active);
+      CHECK(get_device_allocator(device).stats().active_bytes == active);
     }
 }

@@ -152,7 +152,7 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
   outcome.push_back(optimizer_step(slots, kept, clipping));
   for (const ParameterSlot& slot : slots) {
     update_average(slot.gradient, slot.parameter, kept);
-    for (const Tensor& tensor : {slot.parameter, slot.gradient, slot.first, slot.second})
+    for (const Tensor& tensor : {slot.parameter, slot.gradient, slot.first_moment, slot.second_moment})
       if (tensor.defined()) outcome.push_back(tensor.to(kCpu));
   }
   return outcome;

@@ -245,7 +245,7 @@ TEST_CASE("linear attention: errors about arguments contain the expected value")
 }
 
 TEST_CASE("linear attention: results do not depend on the distribution of heads among threads") {
-  const int before = thread_count();
+  const int before = get_thread_count();
   const AttentionInputs inputs = attention_inputs({3, 200, 200, 5, 16, 17});
   auto run = [&](int count) {
     set_thread_count(count);
@@ -268,17 +268,17 @@ TEST_CASE("linear attention: results do not depend on the distribution of heads 
 TEST_CASE("linear attention: memory is linear in the length, and a step allocates nothing") {
   auto peak = [](int64_t length) {
     const Tensor x = require_grad(normal({1, length, 2, 8}, 1, DType::float32));
-    device_allocator().reset_peak();
-    const int64_t before = device_allocator().stats().active_bytes;
+    get_device_allocator().reset_peak();
+    const int64_t before = get_device_allocator().stats().active_bytes;
     backward(linear_attention(x, x, x, {.causal = true}), Tensor::full({1, length, 2, 8}, 1));
-    return device_allocator().stats().peak_bytes - before;
+    return get_device_allocator().stats().peak_bytes - before;
   };
   const int64_t at_1k = peak(1 << 10), at_16k = peak(1 << 14);
   CHECK(at_16k < 16 * at_1k);
   const LinearAttentionState state = make_linear_attention_state(3, 4, 70, 33);
   const Tensor q = normal({3, 4, 70}, 1, DType::float32), v = normal({3, 4, 33}, 2, DType::float32);
   const Tensor out = Tensor::empty_like(v);
-  const int64_t before = device_allocator().stats().allocation_count;
+  const int64_t before = get_device_allocator().stats().allocation_count;
   for (int i = 0; i < 5; ++i) linear_attention_step(q, q, v, state, out);
-  CHECK(device_allocator().stats().allocation_count == before);
+  CHECK(get_device_allocator().stats().allocation_count == before);
 }

@@ -165,7 +165,7 @@ TEST_CASE("lsh attention: strided inputs are read without a copy") {
 }
 
 TEST_CASE("lsh attention: results are bit-identical for equal seeds and any number of threads") {
-  const int before = thread_count();
+  const int before = get_thread_count();
   for (const Shape& shape : {Shape{1, 700, 1, 16}, Shape{2, 300, 3, 20}})
     for (const bool across : {false, true}) {
       const LshOptions options{.chunk_length = 16,
@@ -198,11 +198,11 @@ TEST_CASE("lsh attention: memory grows with the length") {
     const LshOptions options{.chunk_length = 32, .causal = true};
     const Tensor q = require_grad(normal({1, length, 2, 16}, 1, DType::float32)),
                  v = require_grad(normal({1, length, 2, 16}, 2, DType::float32));
-    const int64_t before = device_allocator().stats().active_bytes;
-    device_allocator().reset_peak();
+    const int64_t before = get_device_allocator().stats().active_bytes;
+    get_device_allocator().reset_peak();
     backward(lsh_attention(q, v, lsh_buckets(q, options, kStream), options),
              Tensor::full({1, length, 2, 16}, 1));
-    return device_allocator().stats().peak_bytes - before;
+    return get_device_allocator().stats().peak_bytes - before;
   };
   const int64_t at_1k = peak(1024), at_8k = peak(8192);
   CHECK(at_8k < 9 * at_1k);

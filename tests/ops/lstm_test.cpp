@@ -141,7 +141,7 @@ TEST_CASE("the LSTM does not read frames beyond a length, and their results are 
 
 TEST_CASE("the LSTM gives the same results with any number of threads, and float32 is near float64") {
   auto run = [&](int count, DType dtype) {
-    const int before = thread_count();
+    const int before = get_thread_count();
     set_thread_count(count);
     std::vector<Tensor> leaves = {normal({5, 7, 4}, 1, dtype)};
     for (const Tensor& w : random_weights(2, 4, 20, dtype)) leaves.push_back(w);
@@ -169,7 +169,7 @@ TEST_CASE("gradients of LSTM weights are sums over all blocks of frames, with an
     const std::vector<Tensor> inputs = random_weights(2, 3, 5);
     const Tensor x = normal({4, 300, 3}, 1), g = normal({4, 300, 10}, 99);
     const auto gradients = [&](bool fused, int count) {
-      const int before = thread_count();
+      const int before = get_thread_count();
       set_thread_count(count);
       std::vector<Tensor> leaves = {require_grad(x.alias())}, all;
       for (const Tensor& weight : inputs) leaves.push_back(require_grad(weight.alias()));

@@ -197,10 +197,10 @@ TEST_CASE("softmax attention: steps over a cache equal the parallel form") {
                       t * x.strides()[1]);
       };
       const Tensor q = in[0].to(dtype), k = in[1].to(dtype), v = in[2].to(dtype);
-      const int64_t before = device_allocator().stats().allocation_count;
+      const int64_t before = get_device_allocator().stats().allocation_count;
       for (int64_t t = 0; t < size.query_length; ++t)
         softmax_attention_step(token(q, t), token(k, t), token(v, t), cache, token(out, t));
-      CHECK(device_allocator().stats().allocation_count == before);
+      CHECK(get_device_allocator().stats().allocation_count == before);
       CHECK(cache.length == size.key_length);
       CHECK(max_difference(out, by_definition(in, {.causal = true})) <
             (dtype == DType::float64 ? 1e-12 : 1e-5));
@@ -230,7 +230,7 @@ TEST_CASE("softmax attention: errors about arguments contain the expected value"
 TEST_CASE(
     "softmax attention: results are bit-identical for any number of threads, and memory is linear in the "
     "length") {
-  const int before = thread_count();
+  const int before = get_thread_count();
   const std::vector<Tensor> in = attention_inputs({3, 200, 200, 5, 16, 17}).list();
   auto run = [&](int count) {
     set_thread_count(count);
@@ -250,10 +250,10 @@ TEST_CASE(
 
   auto peak = [](int64_t length) {
     const Tensor x = require_grad(normal({1, length, 2, 8}, 1, DType::float32));
-    device_allocator().reset_peak();
-    const int64_t active = device_allocator().stats().active_bytes;
+    get_device_allocator().reset_peak();
+    const int64_t active = get_device_allocator().stats().active_bytes;
     backward(softmax_attention(x, x, x, {.causal = true}), Tensor::full({1, length, 2, 8}, 1));
-    return device_allocator().stats().peak_bytes - active;
+    return get_device_allocator().stats().peak_bytes - active;
   };
   const int64_t at_512 = peak(512), at_4k = peak(4096);
   CHECK(at_4k < 8 * at_512);

@@ -332,7 +332,7 @@ TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free a
       config.model.layers = 4;
       config.run.precision = precision;
       config.train.steps = config.train.eval_every = steps;
-      CachingAllocator& memory = device_allocator(device);
+      CachingAllocator& memory = get_device_allocator(device);
       const int64_t before = memory.stats().active_bytes;
       memory.reset_peak();
       outcome_on(device_name(), config);

@@ -95,7 +95,7 @@ Report run_attention(const BenchmarkArguments& arguments) {
   Report report;
   report.add("device", timing_options.device.to_string())
       .add("dtype", name_of(timing_options.dtype))
-      .add("threads", thread_count());
+      .add("threads", get_thread_count());
   std::vector<Report> rows;
   for (const auto& [measured_kind, options] : measured) {
     const AttentionKind& kind = *measured_kind;

@@ -35,7 +35,7 @@ class LengthMeasurement {
   }
 
   void run() {
-    CachingAllocator& memory = device_allocator(q_.device());
+    CachingAllocator& memory = get_device_allocator(q_.device());
     memory.reset_peak();
     const int64_t initial_bytes = memory.stats().active_bytes;
     const double seconds = measure_call_seconds(

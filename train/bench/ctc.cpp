@@ -45,7 +45,7 @@ Report run_ctc(const BenchmarkArguments& arguments) {
     loss();
   });
   return Report()
-      .add("threads", thread_count())
+      .add("threads", get_thread_count())
       .add("batch", batch)
       .add("frames", frames)
       .add("classes", classes)

@@ -30,7 +30,7 @@ struct DeviceWork {
 class WorkCounter {
  public:
   WorkCounter(Device device, int64_t memory_bytes)
-      : memory_(device_allocator(device)), previous_limit_(memory_.limit()) {
+      : memory_(get_device_allocator(device)), previous_limit_(memory_.limit()) {
     if (!cuda::emulated()) return;
     skipped_work_.emplace();
     memory_.trim();

@@ -19,7 +19,7 @@ namespace {
 // Reads the first `share` (from 0 to 1) of each weight tensor and returns the sum of the 32-bit words that it
 // has read. Each thread reads an equal part of each tensor.
 uint32_t read_weights(const NamedTensors& weights, double share) {
-  const int64_t team = thread_count();
+  const int64_t team = get_thread_count();
   std::vector<uint32_t> sums(static_cast<size_t>(team));
   parallel_for(team, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
@@ -76,9 +76,9 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
   const auto draw = [&](int64_t count) { generate(model, first, count + 1, {.use_cuda_graphs = graphs}); };
   const auto allocations = [&](int64_t count) {
-    const int64_t before = device_allocator(device).stats().allocation_count;
+    const int64_t before = get_device_allocator(device).stats().allocation_count;
     draw(count);
-    return device_allocator(device).stats().allocation_count - before;
+    return get_device_allocator(device).stats().allocation_count - before;
   };
   const auto weights = model.parameters();
   const DType stored = get_operand_dtype(device);
@@ -112,7 +112,7 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   const auto later_allocations = static_cast<double>(allocations(tokens) - allocations(uncounted));
   Report report;
   report.add("device", device.to_string())
-      .add("threads", thread_count())
+      .add("threads", get_thread_count())
       .add("batch", batch)
       .add("milliseconds_per_token", compute_median(times) * kMillisecondsPerSecond);
   if (device.is_cpu())
@@ -136,7 +136,7 @@ Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_
                          static_cast<double>(tokens);
   return Report()
       .add("device", device.to_string())
-      .add("threads", thread_count())
+      .add("threads", get_thread_count())
       .add("batch", batch)
       .add("milliseconds_per_token", seconds * kMillisecondsPerSecond)
       .add("tokens_per_second", static_cast<double>(batch) / seconds)

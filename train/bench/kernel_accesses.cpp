@@ -28,7 +28,7 @@ std::string find_worst_instruction(const LaunchAccesses& launch, F excess) {
   return text;
 }
 
-double ratio(int64_t a, int64_t b) {
+double divide_or_zero(int64_t a, int64_t b) {
   return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 0;
 }
 
@@ -41,12 +41,12 @@ Report make_access_row(const LaunchKey& key, const LaunchAccesses& launch) {
       .add("launches", launch.launch_count)
       .add("requests", total.requests)
       .add("sectors", total.sectors)
-      .add("sectors_per_request", ratio(total.sectors, total.requests))
-      .add("least_sectors_per_request", ratio(total.min_sectors, total.requests));
+      .add("sectors_per_request", divide_or_zero(total.sectors, total.requests))
+      .add("least_sectors_per_request", divide_or_zero(total.min_sectors, total.requests));
   for (size_t i = 0; i < kAccessWidthCount; ++i) row.add(concat_text("bytes_by_", 1 << i), total.bytes[i]);
   return row.add("written_bytes", total.written_bytes)
       .add("shared_requests", total.shared_requests)
-      .add("conflicts_per_request", ratio(total.conflicts(), total.shared_requests))
+      .add("conflicts_per_request", divide_or_zero(total.conflicts(), total.shared_requests))
       .add("worst_access",
            find_worst_instruction(
                launch, [](const AccessCounts& counts) { return counts.sectors - counts.min_sectors; }))

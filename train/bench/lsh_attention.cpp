@@ -23,7 +23,7 @@ class LshMeasurement {
  public:
   LshMeasurement(const BenchmarkArguments& arguments, int64_t length)
       : length_(length),
-        initial_bytes_(device_allocator().stats().active_bytes),
+        initial_bytes_(get_device_allocator().stats().active_bytes),
         shape_{arguments.options.get<int64_t>("batch"), length, arguments.options.get<int64_t>("heads"),
                arguments.options.get<int64_t>("head-dim")},
         q_(make_random_tensor(shape_, "q")),
@@ -43,9 +43,9 @@ class LshMeasurement {
     seconds_.push_back(seconds / static_cast<double>(inner));
   }
   void measure_peak(const Attention& attention) {
-    device_allocator().reset_peak();
+    get_device_allocator().reset_peak();
     run(attention);
-    peak_ = device_allocator().stats().peak_bytes - initial_bytes_;
+    peak_ = get_device_allocator().stats().peak_bytes - initial_bytes_;
   }
 
   int64_t length() const { return length_; }
@@ -68,7 +68,7 @@ class ChunkProducts {
     const std::vector<GemmShape> shapes = {{"scores", chunk, 2 * chunk, dim, false, true, 64},
                                            {"values", chunk, dim, 2 * chunk, false, false, 64},
                                            {"key gradients", 2 * chunk, dim, chunk, true, false, 64}};
-    for (int i = 0; i < thread_count(); ++i) work_.emplace_back(shapes);
+    for (int i = 0; i < get_thread_count(); ++i) work_.emplace_back(shapes);
   }
   double gflops_per_thread() const {
     const auto team = static_cast<int64_t>(work_.size());
@@ -101,7 +101,7 @@ Report LshMeasurement::report(const Attention& attention, const ChunkProducts& c
                     static_cast<double>(stages.products - products));
     ratios.push_back(rates.back() / chunk_products.gflops_per_thread());
   }
-  const double available = seconds * thread_count();
+  const double available = seconds * get_thread_count();
   const auto share = [&](const std::atomic<int64_t>& nanoseconds) {
     return kSecondsPerNanosecond * static_cast<double>(nanoseconds) / available;
   };
@@ -152,7 +152,7 @@ Report run_lsh_attention(const BenchmarkArguments& arguments) {
     spread.add(measurement.length(), measurement.per_token());
   }
   Report report;
-  report.add("threads", thread_count());
+  report.add("threads", get_thread_count());
   if (spread.ratio() > 0) report.add("spread_from_4096", spread.ratio());
   return report.add("lengths", rows);
 }

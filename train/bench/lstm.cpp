@@ -101,7 +101,7 @@ Report run_lstm(const BenchmarkArguments& arguments) {
   Report report;
   report.add("device", device.to_string())
       .add("precision", run.precision)
-      .add("threads", thread_count())
+      .add("threads", get_thread_count())
       .add("parameters", count_parameters(model))
       .add("milliseconds", 1e3 * compute_median(both))
       .add("milliseconds_forward", 1e3 * forward)

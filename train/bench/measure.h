@@ -38,7 +38,7 @@ double measure_median_call_seconds(int64_t repeats, F&& f, Device device = kCpu)
 // A scope that sets the number of CPU threads to `count`. The destructor restores the previous number.
 class ThreadCountScope {
  public:
-  explicit ThreadCountScope(int count) : previous_count_(thread_count()) { set_thread_count(count); }
+  explicit ThreadCountScope(int count) : previous_count_(get_thread_count()) { set_thread_count(count); }
   ~ThreadCountScope() { set_thread_count(previous_count_); }
   ThreadCountScope(const ThreadCountScope&) = delete;
   ThreadCountScope& operator=(const ThreadCountScope&) = delete;

@@ -38,10 +38,10 @@ class Step {
   void run() { backward(model_.loss(batch_, {.training = true, .seed = 1, .step = 1})); }
 
   int64_t peak() {
-    const int64_t before = device_allocator().stats().active_bytes;
-    device_allocator().reset_peak();
+    const int64_t before = get_device_allocator().stats().active_bytes;
+    get_device_allocator().reset_peak();
     run();
-    return device_allocator().stats().peak_bytes - before;
+    return get_device_allocator().stats().peak_bytes - before;
   }
 
  private:
@@ -159,14 +159,14 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   const auto deepest = arguments.options.get<int64_t>("deepest");
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   Report report;
-  report.add("threads", thread_count()).add("attention", join_kind_names(choice.model.encoder.attention));
+  report.add("threads", get_thread_count()).add("attention", join_kind_names(choice.model.encoder.attention));
   const std::vector<Report> rows = measure_depths(choice, deepest, timing, report);
   AutoregressiveOptions wide = choice.model;
   wide.max_length *= arguments.options.get<int64_t>("lengthen");
   wide.encoder.feedforward *= arguments.options.get<int64_t>("widen");
   AutoregressiveOptions many = choice.model;
   many.max_length = wide.max_length;
-  many.head = Head::categorical;
+  many.head = OutputHead::categorical;
   many.vocabulary = arguments.options.get<int64_t>("vocabulary");
   std::vector<Report> chunked;
   for (const auto& part : {measure_chunks(wide, "feed-forward", Form::reversible, choice.batch_size, timing),

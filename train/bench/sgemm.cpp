@@ -38,7 +38,7 @@ Report run_sgemm(const BenchmarkArguments& arguments) {
                        .add("gflops", shape.flop_count() / product_seconds / kGiga));
   }
   return Report()
-      .add("threads", thread_count())
+      .add("threads", get_thread_count())
       .add("precision", choice.run.precision)
       .add("gflops", sum_flops(work.products()) / seconds / kGiga)
       .add("copy_gigabytes_per_second", copy_rate(repeats) / kGiga)

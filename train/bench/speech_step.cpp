@@ -66,7 +66,7 @@ class Learner {
 // measurement, because the first step also allocates the optimizer state.
 int64_t measure_added_bytes(Learner& learner, const CtcBatch& data, Device device) {
   learner.step(data);
-  CachingAllocator& blocks = device_allocator(device);
+  CachingAllocator& blocks = get_device_allocator(device);
   blocks.reset_peak();
   const int64_t before = blocks.stats().active_bytes;
   learner.step(data);
@@ -109,7 +109,7 @@ Report run_speech_step(const BenchmarkArguments& arguments) {
   }
   return Report()
       .add("device", arguments.device.to_string())
-      .add("threads", thread_count())
+      .add("threads", get_thread_count())
       .add("parameters", learner.parameters())
       .add("frames", frames)
       .add("lengths", rows);

@@ -49,13 +49,13 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   apply_precision(choice.run, device);
   const auto timed_products = start_product_timing(choice.run, device, "", "", 0);
   TrainingStep step(choice, device);
-  device_allocator(device).reset_peak();
+  get_device_allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step.run();
-  const int64_t peak = device_allocator(device).stats().peak_bytes, resident = get_peak_resident_bytes();
-  const int64_t before = device_allocator(device).stats().active_bytes;
-  device_allocator(device).reset_peak();
+  const int64_t peak = get_device_allocator(device).stats().peak_bytes, resident = get_peak_resident_bytes();
+  const int64_t before = get_device_allocator(device).stats().active_bytes;
+  get_device_allocator(device).reset_peak();
   step.run();
-  const int64_t added = device_allocator(device).stats().peak_bytes - before;
+  const int64_t added = get_device_allocator(device).stats().peak_bytes - before;
 
   const double in_attention =
       3 * count_attention_flops(choice.model, length) * static_cast<double>(choice.batch_size);
@@ -71,7 +71,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   Report report;
   report.add("device", device.to_string())
       .add("precision", choice.run.precision)
-      .add("threads", thread_count())
+      .add("threads", get_thread_count())
       .add("graph", step.uses_graph())
       .add("attention", join_kind_names(choice.model.encoder.attention))
       .add("parameters", count_parameters(step.model()))

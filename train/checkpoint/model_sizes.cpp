@@ -70,7 +70,7 @@ std::vector<SizedTensor> list_sized_tensors(const SetTransformerOptions& options
 }
 
 std::vector<SizedTensor> list_sized_tensors(const SpeechModelOptions& options) {
-  const bool is_lstm = options.kind == SpeechEncoderKind::lstm;
+  const bool is_lstm = options.encoder_kind == SpeechEncoderKind::lstm;
   const int64_t hidden = options.lstm_hidden, width = options.encoder.width();
   const SubsamplingOptions subsampling{.kind = options.subsampling_kind,
                                        .factor = options.subsampling,

@@ -45,7 +45,7 @@ std::string to_json(const TrainingState& state) {
   if (state.epoch_times) {
     json["epoch_seconds"] = state.epoch_times->seconds;
     json["epoch_cpu_seconds"] = state.epoch_times->cpu_seconds;
-    json["seconds_per_epoch"] = state.epoch_times->last_seconds;
+    json["seconds_per_epoch"] = state.epoch_times->last_epoch_seconds;
   }
   if (!state.task_json.empty()) json["task"] = Json::parse(state.task_json);
   for (const auto& [name, checksum] : state.checksums)

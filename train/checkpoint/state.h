@@ -20,7 +20,7 @@ struct TrainingState {
   // Wall-clock and processor time of the current epoch, and wall-clock time of the last complete epoch, in
   // seconds. The times are set only for tasks that report epochs.
   struct EpochTimes {
-    double seconds = 0, cpu_seconds = 0, last_seconds = 0;
+    double seconds = 0, cpu_seconds = 0, last_epoch_seconds = 0;
   };
   std::optional<EpochTimes> epoch_times = {};
   Schedule::State schedule_state = {};

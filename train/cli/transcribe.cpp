@@ -131,7 +131,7 @@ int run_transcribe(const Arguments& arguments) {
                                   !line->common_options.json);
       const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       row.add("phones", heard.phones).add("frames", heard.frames).add("seconds", took);
-      if (streams) row.add("restarts", stream->restarts()).add("partials", heard.partials);
+      if (streams) row.add("restarts", stream->restart_count()).add("partials", heard.partials);
       if (!line->common_options.json) print_text(escape_line(path) + "\t" + join_words(heard.phones) + "\n");
     } catch (const DataError& error) {
       fail(error.what());

@@ -15,7 +15,7 @@ void check_nccl(ncclResult_t result, const char* call) {
   if (result != ncclSuccess) throw DeviceError(concat_text(call, ": ", ncclGetErrorString(result)));
 }
 
-ncclDataType_t nccl_type(DType dtype) {
+ncclDataType_t get_nccl_type(DType dtype) {
   switch (dtype) {
     case DType::float32:
       return ncclFloat32;
@@ -63,7 +63,7 @@ class NcclCommunicator final : public Communicator {
     if (values.device().is_cpu()) return hosts_->start_all_reduce(values);
     enqueue([&] {
       check_nccl(ncclAllReduce(values.raw(), values.raw(), static_cast<size_t>(values.numel()),
-                               nccl_type(values.dtype()), ncclSum, nccl_, stream_),
+                               get_nccl_type(values.dtype()), ncclSum, nccl_, stream_),
                  "ncclAllReduce");
     });
   }

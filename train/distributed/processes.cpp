@@ -76,14 +76,14 @@ class Watch {
     for (size_t rank = 0; rank < locations.size(); ++rank)
       if (static_cast<int>(rank) != own_rank &&
           locations[rank].host == locations[static_cast<size_t>(own_rank)].host &&
-          is_running(locations[rank].pid))
+          is_process_running(locations[rank].pid))
         watched_.push_back({static_cast<int>(rank), locations[rank]});
   }
   // Throws only if a second call also finds that the process has ended, because the last message of the ended
   // process may arrive after the first call.
   void operator()() {
     for (const auto& [rank, location] : watched_) {
-      if (is_running(location.pid)) continue;
+      if (is_process_running(location.pid)) continue;
       if (lost_ != rank) {
         lost_ = rank;
         return;
@@ -124,7 +124,7 @@ Processes start_processes(const LaunchInfo& launch) {
 
 }  // namespace
 
-bool is_running(int64_t pid) {
+bool is_process_running(int64_t pid) {
   if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat;

@@ -59,6 +59,6 @@ void require_single_process(const std::string& command);
 int compute_processor_share(const std::vector<ProcessLocation>& locations, int rank);
 
 // Returns whether the process with this PID is running on this host. A zombie process is not running.
-bool is_running(int64_t pid);
+bool is_process_running(int64_t pid);
 
 }  // namespace tapeformer

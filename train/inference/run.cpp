@@ -114,7 +114,7 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
 }  // namespace
 
 fs::path LoadedRun::samples_folder() const {
-  const fs::path folder = find_run_folder(checkpoint);
+  const fs::path folder = find_run_folder(checkpoint_folder);
   return folder.empty() ? folder : folder / "samples";
 }
 

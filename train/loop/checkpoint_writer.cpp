@@ -28,7 +28,7 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, const Config& 
       task_(task),
       optimizer_(optimizer) {}
 
-void CheckpointWriter::prune() const {
+void CheckpointWriter::prune_old_checkpoints() const {
   prune_checkpoints(run_dir_, keep_last_);
 }
 
@@ -51,7 +51,7 @@ bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const
     return false;
   }
   try {
-    prune();
+    prune_old_checkpoints();
   } catch (const CheckpointError& error) {
     warn(error.what());
   }
@@ -63,7 +63,7 @@ void CheckpointWriter::record_evaluation(const TrainingState& state, bool best, 
     replace_checkpoint_state(run_dir_, state);
     if (!best) return;
     mark_best_checkpoint(run_dir_, state.step);
-    prune();
+    prune_old_checkpoints();
   } catch (const CheckpointError& error) {
     warn(error.what());
   }

@@ -38,7 +38,7 @@ class CheckpointWriter {
   void record_evaluation(const TrainingState& state, bool best, const WarningFunction& warn);
 
  private:
-  void prune() const;
+  void prune_old_checkpoints() const;
 
   std::string run_dir_, config_toml_;
   int64_t keep_last_;

@@ -25,7 +25,7 @@ double StepTimer::cpu_seconds() const {
 
 TrainingState::EpochTimes EpochClock::finish_epoch() {
   const TrainingState::EpochTimes finished = times_;
-  times_ = {.last_seconds = finished.seconds};
+  times_ = {.last_epoch_seconds = finished.seconds};
   return finished;
 }
 

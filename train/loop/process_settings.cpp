@@ -64,7 +64,7 @@ void log_processes(const Processes& processes) {
     if (!text.empty()) log_info(text);
     return;
   }
-  const std::vector<int64_t> counts = gather_numbers(communicator, thread_count());
+  const std::vector<int64_t> counts = gather_numbers(communicator, get_thread_count());
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
   const std::string range = concat_text(*least, *least < *most ? concat_text(" to ", *most) : "");
   log_info(communicator.size(), " processes with ", range, *most == 1 ? " thread each" : " threads each");

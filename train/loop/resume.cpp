@@ -13,7 +13,7 @@ namespace tapeformer {
 namespace {
 
 // Returns whether two values of Task::description() are equal.
-bool same_task(const std::string& saved, const std::string& current) {
+bool is_same_task(const std::string& saved, const std::string& current) {
   using Json = nlohmann::ordered_json;
   if (saved.empty()) return false;
   const Json saved_json = Json::parse(saved);
@@ -24,7 +24,7 @@ bool same_task(const std::string& saved, const std::string& current) {
 }
 
 void check_same_data(const TrainingState& state, const std::string& description, const std::string& folder) {
-  if (!description.empty() && !same_task(state.task_json, description))
+  if (!description.empty() && !is_same_task(state.task_json, description))
     throw ConfigError("cannot resume from " + folder +
                       ": the tokenizer, the phones or the statistics of the training data differ");
 }

@@ -16,7 +16,7 @@ StepGraphs::~StepGraphs() = default;
 
 void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step) {
   if constexpr (kHasCuda) {
-    device_allocator(device_).trim();  // frees cached blocks, because the graph allocates its own memory
+    get_device_allocator(device_).trim();  // frees cached blocks, because the graph allocates its own memory
     entry.captured_step = step;
     try {
       entry.graph =

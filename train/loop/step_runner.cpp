@@ -42,7 +42,7 @@ std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   bool capturable = graphs_ != nullptr;
   StepLayout layout{.dropout = with_dropout, .batches = {}};
   for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
-    const auto batch = task_.fetch(state_.step * micro_steps + micro_batch, micro_batch);
+    const auto batch = task_.fetch_batch(state_.step * micro_steps + micro_batch, micro_batch);
     capturable = capturable && batch;
     layout.batches.push_back(batch.value_or(BatchLayout{}));
   }

@@ -109,7 +109,7 @@ void Trainer::report(const StepResult& step) {
                         .loss = loss,
                         .bits_per_dim = task_->compute_shown_bits_per_dim(loss),
                         .tokens_per_second = speed,
-                        .memory_bytes = device_allocator(device_).stats().peak_bytes,
+                        .memory_bytes = get_device_allocator(device_).stats().peak_bytes,
                         .epoch = task_->count_complete_epochs(state_.step * config_.train.accumulate - 1) + 1,
                         .lr = step.lr};
   if (time_limit_seconds() > 0) sample.seconds_left = std::max(time_limit_seconds() - state_.seconds, 0.0);
@@ -123,7 +123,7 @@ void Trainer::report(const StepResult& step) {
                           {"grad_norm", step.grad_norm.item()},
                           {"tokens_per_second", speed},
                           {"seconds", state_.seconds},
-                          {"memory_bytes", device_allocator(device_).stats().peak_bytes}};
+                          {"memory_bytes", get_device_allocator(device_).stats().peak_bytes}};
   record.insert(record.end(), rest.begin(), rest.end());
   run_log_->write(record);
   interval_token_count_ = 0;
@@ -288,7 +288,7 @@ TrainResult Trainer::run() {
   result.evaluation = last_evaluation_;
   result.best_loss = state_.best_loss;
   result.seconds = state_.seconds;
-  result.seconds_per_epoch = epoch_clock_.last_seconds();
+  result.seconds_per_epoch = epoch_clock_.last_epoch_seconds();
   return result;
 }
 
@@ -300,7 +300,7 @@ DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
                       .total_steps = state_.total_steps,
                       .training_example_count = task_->count_training_examples(),
                       .evaluation_example_count = task_->count_evaluation_examples()};
-  device_allocator(device_).reset_peak();
+  get_device_allocator(device_).reset_peak();
   const auto step = [&] {
     step_runner_->run();
     if (time_model) step_runner_->discard_losses();
@@ -318,7 +318,7 @@ DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
     step_runner_->read_losses(state_.step);
     report.loss = step_runner_->last_loss();
   }
-  report.memory_bytes = device_allocator(device_).stats().peak_bytes;
+  report.memory_bytes = get_device_allocator(device_).stats().peak_bytes;
   report.estimated_seconds = report.seconds_per_step * static_cast<double>(report.total_steps);
   if (time_limit_seconds() > 0)
     report.estimated_seconds = std::min(report.estimated_seconds, time_limit_seconds());

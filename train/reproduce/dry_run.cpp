@@ -106,7 +106,7 @@ Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions
   }
   const StopSignals signals;
   const ScratchFolder scratch;
-  const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs", thread_count(),
+  const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs", get_thread_count(),
                                options.device_name()};
   std::vector<Report> list;
   for (const Row& row : rows)

@@ -17,7 +17,7 @@ namespace {
 // and AMX.
 std::string describe_machine() {
   const MachineInfo machine = get_machine_info();
-  std::string name = machine.processor;
+  std::string name = machine.processor_name;
   for (const std::string mark : {"(R)", "(TM)"})
     for (size_t at; (at = name.find(mark)) != std::string::npos;) name.erase(at, mark.size());
   std::string extensions;
@@ -25,8 +25,8 @@ std::string describe_machine() {
     if (machine.instruction_set.find(flag) != std::string::npos)
       extensions += (extensions.empty() ? " (" : ", ") + std::string(text);
   if (!extensions.empty()) extensions += ")";
-  return fmt::format("{} cores of {}{}", machine.processors, name.empty() ? "an unknown processor" : name,
-                     extensions);
+  return fmt::format("{} cores of {}{}", machine.processor_count,
+                     name.empty() ? "an unknown processor" : name, extensions);
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ std::string describe_machine() {
 nlohmann::ordered_json collect_provenance() {
   return {{"commit", get_source_commit()},
           {"machine", describe_machine()},
-          {"threads", thread_count()},
+          {"threads", get_thread_count()},
           {"date", fmt::format("{:%Y-%m-%dT%H:%MZ}", fmt::gmtime(std::time(nullptr)))}};
 }
 

@@ -32,7 +32,7 @@ std::string csv_number(const Json& number) {
   return number.is_number() ? fmt::format("{:.9g}", number.get<double>()) : "";
 }
 
-Chart chart_of(const Json& figure) {
+Chart make_chart(const Json& figure) {
   const auto axis = [](const Json& a) {
     return Axis{a["label"].get<std::string>(), parse_scale(a["scale"].get<std::string>())};
   };
@@ -132,7 +132,7 @@ std::string to_html(const Json& table) {
   for (const Json& note : table["notes"]) body += make_html_paragraph(note.get<std::string>());
   for (const std::string& failure : failures_of(table)) body += make_html_paragraph("Failed: " + failure);
   std::string figures;
-  for (const Json& figure : table["figures"]) figures += to_svg(chart_of(figure));
+  for (const Json& figure : table["figures"]) figures += to_svg(make_chart(figure));
   for (const Json& picture : table["pictures"]) figures += make_html_picture(picture.get<std::string>());
   body += make_html_figure_rows(figures) + make_html_heading("Every value") + origin_table(table);
   return make_html_page(table["title"].get<std::string>(), body);
@@ -143,7 +143,7 @@ void write_table_files(const Json& table, const std::filesystem::path& folder) {
   replace_file((folder / "table.csv").string(), to_csv(table));
   replace_file((folder / "table.html").string(), to_html(table));
   for (const Json& figure : table["figures"])
-    write_chart(folder / figure["name"].get<std::string>(), chart_of(figure));
+    write_chart(folder / figure["name"].get<std::string>(), make_chart(figure));
 }
 
 }  // namespace tapeformer

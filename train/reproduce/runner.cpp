@@ -26,7 +26,7 @@ struct PlannedTrial {
 };
 
 // Returns the entry "training" of the store for a finished training, from the output of the training command.
-Json training_json(const Json& output, int64_t threads) {
+Json make_training_json(const Json& output, int64_t threads) {
   Json training = collect_provenance();
   training["threads"] = threads;
   training["steps"] = output.value("step", int64_t{0});
@@ -132,7 +132,7 @@ void Runner::train(const StopSignals& signals) {
         trial.trained = ended.exit_status == 0;
         if (trial.trained)
           store_.put(*trial.row, trial.seed, kTraining,
-                     training_json(read_job_output(jobs[i]), context.threads));
+                     make_training_json(read_job_output(jobs[i]), context.threads));
         else if (signals.requested_signal() == 0)
           fail(trial, kTraining, ended.error, ended.exit_status);
       });

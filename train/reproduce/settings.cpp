@@ -24,7 +24,7 @@ Setting parse_one(const std::string& set) {
   return layer.settings.front();
 }
 
-ConfigError wrong(const Setting& setting, const std::string& message) {
+ConfigError make_setting_error(const Setting& setting, const std::string& message) {
   return ConfigError("--set " + setting.name() + ": " + message);
 }
 
@@ -33,7 +33,7 @@ void set_measure(const Reproduction& reproduction, const Setting& setting, Optio
     if (spec.name != setting.key) continue;
     std::string problem;
     const auto value = convert_to_typed_value(setting.value, spec, {}, problem);
-    if (!value) throw wrong(setting, problem);
+    if (!value) throw make_setting_error(setting, problem);
     return measure.set(spec.name, *value);
   }
 }
@@ -72,15 +72,15 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
     if (is_measure(reproduction, setting)) {
       set_measure(reproduction, setting, options.measure_options);
     } else if (name == "run.device" || name == "run.threads" || name == "run.seed") {
-      throw wrong(setting, "use --" + setting.key);
+      throw make_setting_error(setting, "use --" + setting.key);
     } else if (name == "run.name" || contains(reproduction.reserved_keys, name)) {
-      throw wrong(setting, "the reproduction sets " + name + " itself");
+      throw make_setting_error(setting, "the reproduction sets " + name + " itself");
     } else {
       // A reproduction that takes the table [train] takes all tables; load_config() then reports unknown
       // tables.
       const auto& taken = reproduction.config_keys;
       if (!contains(taken, name) && !contains(taken, setting.table_name) && !contains(taken, "train"))
-        throw wrong(setting, taken_settings(reproduction, setting));
+        throw make_setting_error(setting, taken_settings(reproduction, setting));
       options.overrides.set_options.push_back(set);
     }
   }
@@ -124,7 +124,7 @@ void check_settings(const ReproductionOptions& options, const std::vector<Row>& 
       const std::string reason = explain_unused_key(config, setting.name(), make_attention_catalogue());
       if (!reason.empty()) reasons.push_back(reason);
     }
-    if (reasons.size() == configs.size()) throw wrong(setting, reasons.front());
+    if (reasons.size() == configs.size()) throw make_setting_error(setting, reasons.front());
   }
 }
 

@@ -30,7 +30,7 @@ std::optional<Json> read_object(const fs::path& path) {
   return json;
 }
 
-Json identity_of(const Reproduction& reproduction, const ReproductionOptions& options) {
+Json make_identity(const Reproduction& reproduction, const ReproductionOptions& options) {
   return {{"table", reproduction.name},
           {"scale", list_scale_names()[static_cast<size_t>(options.scale)]},
           {"version", get_build_info().version},
@@ -79,7 +79,7 @@ ResultStore::ResultStore(const Reproduction& reproduction, const ReproductionOpt
     return true;
   });
   const fs::path manifest = output_folder_ / "reproduce.json";
-  const Json identity = identity_of(reproduction, options);
+  const Json identity = make_identity(reproduction, options);
   if (fs::exists(manifest))
     check_identity(manifest, identity);
   else if (processes.communicator->is_first())
@@ -95,7 +95,7 @@ CommandContext ResultStore::make_command_context() const {
   return {.output_folder = output_folder_,
           .log_folder = output_folder_ / "logs",
           .runs_folder = runs_folder_,
-          .threads = thread_count(),
+          .threads = get_thread_count(),
           .device = device_};
 }
 

@@ -22,13 +22,13 @@ struct RowResults {
   std::vector<Json> known;
 };
 
-RowResults results_of(const Row& row, const ResultStore& store) {
+RowResults collect_results(const Row& row, const ResultStore& store) {
   RowResults results{store.list_seeds(row), {}};
   for (const int64_t seed : results.seeds) results.known.push_back(store.get(row, seed));
   return results;
 }
 
-double mean_of(const std::vector<double>& values) {
+double compute_mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
   return sum / static_cast<double>(values.size());
@@ -37,7 +37,7 @@ double mean_of(const std::vector<double>& values) {
 // Returns the sample standard deviation, or 0 for one value.
 double spread_of(const std::vector<double>& values) {
   if (values.size() < 2) return 0;
-  const double mean = mean_of(values);
+  const double mean = compute_mean(values);
   double sum = 0;
   for (const double value : values) sum += (value - mean) * (value - mean);
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
@@ -67,7 +67,7 @@ std::string seeds_option(const Seeds& seeds) {
 
 // Returns the cell of a row in a column: the values by seed, the mean and the spread of the values, and the
 // origin of the last value. If the training failed, the cell has the error of the training.
-Json cell_of(const Measurement& measurement, const Column& column, const RowResults& results) {
+Json make_cell(const Measurement& measurement, const Column& column, const RowResults& results) {
   Json cell = {{"status", kNotRun}, {"values", Json::array()}, {"mean", nullptr}, {"spread", nullptr}};
   std::vector<double> values;
   for (size_t i = 0; i < results.seeds.size(); ++i) {
@@ -92,7 +92,7 @@ Json cell_of(const Measurement& measurement, const Column& column, const RowResu
   }
   if (values.empty()) return cell;
   cell["status"] = "measured";
-  cell["mean"] = mean_of(values);
+  cell["mean"] = compute_mean(values);
   if (values.size() > 1) cell["spread"] = spread_of(values);
   return cell;
 }
@@ -101,7 +101,7 @@ const std::string& line_of(const Row& row) {
   return row.line_name.empty() ? row.name : row.line_name;
 }
 
-Json trainings_of(const Row& row, const RowResults& results) {
+Json list_trainings(const Row& row, const RowResults& results) {
   Json trainings = Json::array();
   for (size_t i = 0; i < results.seeds.size(); ++i) {
     const auto entry = results.known[i].find("training");
@@ -113,7 +113,8 @@ Json trainings_of(const Row& row, const RowResults& results) {
   return trainings;
 }
 
-Json row_json(const Table& table, const Row& row, const RowResults& results, const std::string& command) {
+Json make_row_json(const Table& table, const Row& row, const RowResults& results,
+                   const std::string& command) {
   Json json = {{"name", row.name}};
   if (!row.config.empty()) json["config"] = "configs/" + row.config;
   Json settings = row.default_settings;
@@ -121,13 +122,13 @@ Json row_json(const Table& table, const Row& row, const RowResults& results, con
   json["settings"] = settings;
   json["line"] = line_of(row);
   json["command"] = command + " --rows " + row.name + seeds_option(results.seeds);
-  if (table.has_trainings && row.is_trained) json["trainings"] = trainings_of(row, results);
+  if (table.has_trainings && row.is_trained) json["trainings"] = list_trainings(row, results);
   Json& cells = json["cells"] = Json::object();
   for (const Measurement& measurement : table.measurements)
     for (const Column& column : measurement.columns) {
       const double* const paper = find(row.paper_values, column.name);
       if (!applies_to_row(measurement, row) && !paper) continue;
-      Json& cell = cells[column.name] = cell_of(measurement, column, results);
+      Json& cell = cells[column.name] = make_cell(measurement, column, results);
       cell["paper"] = paper ? Json(*paper) : Json();
       cell["command"] = json["command"];
       if (json.contains("config")) cell["config"] = json["config"];
@@ -141,7 +142,7 @@ struct SeedPoints {
 };
 
 // Returns the curves of a figure. Point i of a curve is the mean of the points i of the seeds.
-Json curves_of(const Table& table, const Figure& figure, const std::vector<RowResults>& all) {
+Json collect_curves(const Table& table, const Figure& figure, const std::vector<RowResults>& all) {
   Json series = Json::array();
   std::vector<std::string> names;
   std::map<std::string, std::vector<SeedPoints>> points;
@@ -168,7 +169,7 @@ Json curves_of(const Table& table, const Figure& figure, const std::vector<RowRe
     Json means = Json::array(), errors = Json::array();
     for (const auto& [x, y] : points[name]) {
       if (y.empty()) continue;
-      means.push_back({mean_of(x), mean_of(y)});
+      means.push_back({compute_mean(x), compute_mean(y)});
       errors.push_back(spread_of(y));
     }
     series.push_back({{"name", name}, {"points", means}, {"errors", errors}});
@@ -194,7 +195,7 @@ std::vector<std::string> lines_of(const Json& rows) {
 }
 
 // Returns a series with one point for each line that has values in all columns.
-Json circles_of(const Json& rows, const CircleColumns& columns) {
+Json collect_circles(const Json& rows, const CircleColumns& columns) {
   Json series = Json::array();
   const auto value = [](const Json* cell, const char* key) {
     return cell && cell->at(key).is_number() ? std::optional(cell->at(key).get<double>()) : std::nullopt;
@@ -212,17 +213,17 @@ Json circles_of(const Json& rows, const CircleColumns& columns) {
   return series;
 }
 
-Json figure_json(const Table& table, const Figure& figure, const std::vector<RowResults>& all,
-                 const Json& rows) {
+Json make_figure_json(const Table& table, const Figure& figure, const std::vector<RowResults>& all,
+                      const Json& rows) {
   const auto axis = [](const Axis& a) {
     return Json{{"label", a.label}, {"scale", get_scale_name(a.scale)}};
   };
-  Json json = {
-      {"name", figure.name},
-      {"title", figure.title},
-      {"x", axis(figure.x)},
-      {"y", axis(figure.y)},
-      {"series", figure.circles ? circles_of(rows, *figure.circles) : curves_of(table, figure, all)}};
+  Json json = {{"name", figure.name},
+               {"title", figure.title},
+               {"x", axis(figure.x)},
+               {"y", axis(figure.y)},
+               {"series", figure.circles ? collect_circles(rows, *figure.circles)
+                                         : collect_curves(table, figure, all)}};
   if (figure.circles) json["area_label"] = figure.circles->label;
   return json;
 }
@@ -238,7 +239,7 @@ std::string cell_text(const Json& cell, int digits) {
 
 // Returns the header and the lines of the printed table. Each printed column contains the measured values. If
 // any row has a published value, a column of published values follows.
-Json printed(const Json& json) {
+Json make_printed_table(const Json& json) {
   Json header = Json::array({""}), lines = Json::array();
   std::vector<std::pair<Json, bool>> columns;  // column, and whether its published values are printed
   for (const Json& column : json["columns"]) {
@@ -297,19 +298,20 @@ Json make_table_json(const Reproduction& reproduction, const Table& table, const
   std::set<int64_t> seeds;
   Json& rows = json["rows"] = Json::array();
   for (const Row& row : table.rows) {
-    all.push_back(results_of(row, store));
-    rows.push_back(row_json(table, row, all.back(), command));
+    all.push_back(collect_results(row, store));
+    rows.push_back(make_row_json(table, row, all.back(), command));
     seeds.insert(all.back().seeds.begin(), all.back().seeds.end());
   }
   json["command"] = command + seeds_option(seeds);
   Json& figures = json["figures"] = Json::array();
-  for (const Figure& figure : table.figures) figures.push_back(figure_json(table, figure, all, json["rows"]));
+  for (const Figure& figure : table.figures)
+    figures.push_back(make_figure_json(table, figure, all, json["rows"]));
   Json& pictures = json["pictures"] = Json::array();
   for (const RowResults& results : all)
     for (const Json& known : results.known)
       for (const Json& entry : known)
         for (const Json& picture : entry.value("pictures", Json::array())) pictures.push_back(picture);
-  json["printed"] = printed(json);
+  json["printed"] = make_printed_table(json);
   return json;
 }
 

@@ -12,11 +12,11 @@
 namespace tapeformer {
 namespace {
 
-double bits(double nats) {
+double convert_to_bits(double nats) {
   return nats / std::numbers::ln2;
 }
 
-BatchLayout layout_of(const Batch& batch) {
+BatchLayout make_layout(const Batch& batch) {
   const auto sizes = [](const Tensor& tensor) {
     return std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end());
   };
@@ -39,14 +39,14 @@ class AutoregressiveTask final : public DatasetTask {
 
   const Module& model() const override { return *model_; }
 
-  std::optional<BatchLayout> fetch(int64_t number, int64_t slot) override {
+  std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) override {
     const Batch batch = next_batch(number, slot);
     batches_[slot] = batch;
     preceding_[slot] = number % batches_per_epoch() * (batch.tokens.size(1) - 1);
     // If the batch has a mask, the host computes the weights of the loss chunks from the values of the mask.
     // A graph cannot repeat this computation.
     if (!captures_steps_ || (batch.mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
-    BatchLayout layout = layout_of(batch);
+    BatchLayout layout = make_layout(batch);
     if (memory_)
       layout.memory_token_count =
           std::min(preceding_[slot], compute_max_memory_span(model_->options().encoder.attention));
@@ -94,10 +94,10 @@ class AutoregressiveTask final : public DatasetTask {
     return tokenizer ? to_json(*tokenizer) : "";
   }
   void add_metrics(double loss, MetricRecord& record) const override {
-    record.emplace_back("bits_per_dim", bits(loss));
+    record.emplace_back("bits_per_dim", convert_to_bits(loss));
   }
   double compute_shown_bits_per_dim(double loss) const override {
-    return model_->options().head == Head::logistic_mixture ? bits(loss) : -1;
+    return model_->options().head == OutputHead::logistic_mixture ? convert_to_bits(loss) : -1;
   }
 
  private:

@@ -43,7 +43,7 @@ class DatasetTask : public Task {
   int64_t evaluation_batch_size() const { return evaluation_batch_size_; }
   int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
   Communicator& processes() const { return processes_; }
-  // Returns the slice of the next batch that this process computes, in host memory, for fetch().
+  // Returns the slice of the next batch that this process computes, in host memory, for fetch_batch().
   Batch next_batch(int64_t number, int64_t slot);
 
  private:

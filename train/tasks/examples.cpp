@@ -16,7 +16,7 @@ class ExampleTask final : public DatasetTask {
   const Module& model() const override { return *model_; }
 
   // Returns no layout: the host reads the lengths of the sequences in each step, which a graph cannot repeat.
-  std::optional<BatchLayout> fetch(int64_t number, int64_t slot) override {
+  std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) override {
     batches_[slot] = next_batch(number, slot);
     return std::nullopt;
   }

@@ -78,7 +78,8 @@ class Task {
   // Returns whether metrics.jsonl gets a record with the time of each epoch.
   virtual bool reports_epochs() const { return false; }
 
-  // Starts loading batches `first` to `last` - 1. fetch() must then be called with these numbers in order.
+  // Starts loading batches `first` to `last` - 1. fetch_batch() must then be called with these numbers in
+  // order.
   virtual void prepare_batches(int64_t /*first*/, int64_t /*last*/) {}
   // Fetches batch `number` into a slot for loss(). Each micro-batch of a step has a separate slot, numbered
   // from 0.
@@ -86,7 +87,7 @@ class Task {
   // Returns the layout of the batch if its loss can be captured as a CUDA graph. The graph can be replayed
   // for other batches of this layout, which are fetched into the same device tensors. Otherwise returns
   // std::nullopt.
-  virtual std::optional<BatchLayout> fetch(int64_t number, int64_t slot) = 0;
+  virtual std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) = 0;
   // Returns the slice of the batch in a slot.
   virtual BatchSlice slice(int64_t slot) const = 0;
   // Returns the loss of the slice of the batch in a slot. The slice must not be empty.

@@ -87,7 +87,7 @@ TEST_CASE("cuda: access to a tensor on another device than current_device is an 
 
 TEST_CASE("cuda: the allocator reuses and counts blocks, and its errors contain a remedy") {
   on_other_devices([](Device device) {
-    CachingAllocator& pool = device_allocator(device);
+    CachingAllocator& pool = get_device_allocator(device);
     pool.trim();
     const MemoryStats before = pool.stats();
     void* first = nullptr;

@@ -66,10 +66,10 @@ TEST_CASE("errors about pictures that are neither JPEG nor still PNG name their 
   CHECK(contains(fault(write("b.jpg", std::string())), "is empty"));
   CHECK(contains(fault(write("cut.png", Bytes(png.begin(), png.begin() + 60))), "expected a PNG image"));
   CHECK(contains(fault(dir / "none.png"), "no such file"));
-  const int64_t before = device_allocator().stats().peak_bytes;
+  const int64_t before = get_device_allocator().stats().peak_bytes;
   CHECK(contains(fault(write("bomb.png", with_png_size(png, 60000, 60000))),
                  "its size of 60000 x 60000 exceeds 100000000 pixels"));
-  CHECK(device_allocator().stats().peak_bytes < before + (1 << 20));
+  CHECK(get_device_allocator().stats().peak_bytes < before + (1 << 20));
   CHECK(is_picture_name("x/y.JPeG"));
   CHECK_FALSE(is_picture_name("x/notes.txt"));
 }
@@ -105,11 +105,11 @@ TEST_CASE("damaged JPEG files, CMYK colours and huge sizes are faults") {
       break;
     }
   write_file(dir / "bomb.jpg", bomb);
-  const int64_t before = device_allocator().stats().peak_bytes;
+  const int64_t before = get_device_allocator().stats().peak_bytes;
   const std::string text = fault(dir / "bomb.jpg");
   CHECK(contains(text, "expected a JPEG image: "));
   CAPTURE(text);
   CHECK((contains(text, "exceeds 100000000 pixels") || contains(text, "Maximum supported image dimension")));
-  CHECK(device_allocator().stats().peak_bytes < before + (1 << 20));
+  CHECK(get_device_allocator().stats().peak_bytes < before + (1 << 20));
 }
 #endif

@@ -384,7 +384,7 @@ TEST_CASE("with a limit, statistics of a speaker use all utterances of the speak
 TEST_CASE("batches do not depend on threads, and masks depend on the stream and the utterance") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 7);
-  const int before = thread_count();
+  const int before = get_thread_count();
   const SpecAugmentOptions masks{.frequency_width = 10, .time_width = 10};
   const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5, 6};
   std::vector<Tensor> results;

@@ -83,7 +83,7 @@ TEST_CASE(
   }
   const TempDir dir;
   const SyntheticSpeechOptions options{.train_count = 4, .valid_count = 1, .test_count = 2};
-  const int before = thread_count();
+  const int before = get_thread_count();
   set_thread_count(1);
   make_synthetic_speech(dir / "one", options);
   set_thread_count(3);

@@ -25,7 +25,7 @@ Tensor call_view_functions(const Tensor& x) {
   return stack_tensors({slice_in_dim(x, 0, 0, 1)}, 0);
 }
 bool is_unused() {
-  return device_allocator().stats().active_bytes == 0;
+  return get_device_allocator().stats().active_bytes == 0;
 }
 
 // Functions of this program. The package has functions with the same names in its namespace.

@@ -163,11 +163,11 @@ int64_t activation_peak(const EncoderOptions& options) {
   // The first pass allocates the gradients. The second pass adds to the gradients and copies those that share
   // memory. The third pass is measured.
   for (int run = 0; run < 3; ++run) {
-    const int64_t before = device_allocator().stats().active_bytes;
-    device_allocator().reset_peak();
+    const int64_t before = get_device_allocator().stats().active_bytes;
+    get_device_allocator().reset_peak();
     const Tensor y = encoder.forward(x, {}, kTraining);
     backward(y, Tensor::full(y.shape(), 1));
-    peak = device_allocator().stats().peak_bytes - before;
+    peak = get_device_allocator().stats().peak_bytes - before;
   }
   return peak;
 }

@@ -21,7 +21,7 @@ SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1,
   SpeechModelOptions options{
       .features = 5, .classes = 6, .subsampling = subsampling, .subsampling_kind = how, .max_frames = 24};
   if (kind == "lstm") {
-    options.kind = SpeechEncoderKind::lstm;
+    options.encoder_kind = SpeechEncoderKind::lstm;
     options.lstm_hidden = 7;
     options.lstm_layers = 2;
     return options;
@@ -204,7 +204,7 @@ TEST_CASE("the speech models of Transformers are RNNs have the published sizes")
   // the norms 4 · 192. There are 9 layers, and the last norm has 384 parameters.
   CHECK(count_parameters(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
   SpeechModelOptions recurrent;
-  recurrent.kind = SpeechEncoderKind::lstm;
+  recurrent.encoder_kind = SpeechEncoderKind::lstm;
   // torch.nn.LSTM(40, 320, 3, bidirectional=True) has this number of parameters.
   CHECK(count_parameters(*SpeechModel(recurrent).lstm) == 5852160);
 }
@@ -228,7 +228,7 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
     const int64_t subsampling = c.subsampling;
     SpeechModelOptions options = small(c.kind, subsampling, c.subsampling_kind);
     options.causal = true;
-    options.sinusoidal = !c.is_rotary;
+    options.use_sinusoidal_positions = !c.is_rotary;
     options.encoder.rotary = c.is_rotary;
     SpeechModel model(options);
     model.initialize(3);
@@ -240,9 +240,9 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
       int64_t steps = 0;
       for (int64_t t = 0; t < 24; ++t) {
         const Tensor frame = features.view({3, 5}, {120, 1}, t * 5).clone();
-        const int64_t before = device_allocator().stats().allocation_count;
+        const int64_t before = get_device_allocator().stats().allocation_count;
         const bool complete = stream.push(frame);
-        CHECK(device_allocator().stats().allocation_count == before);
+        CHECK(get_device_allocator().stats().allocation_count == before);
         REQUIRE(complete == ((t + 1) % subsampling == 0));
         if (!complete) continue;
         const Tensor expected = parallel.logits.alias({3, 6}, {parallel.logits.strides()[0], 1}, steps * 6);
@@ -287,11 +287,11 @@ TEST_CASE(
   enum class Kind { sinusoidal, rotary, none };
   for (const Kind kind : {Kind::sinusoidal, Kind::rotary, Kind::none}) {
     SpeechModelOptions options = small("linear");
-    options.sinusoidal = kind == Kind::sinusoidal;
+    options.use_sinusoidal_positions = kind == Kind::sinusoidal;
     options.encoder.rotary = kind == Kind::rotary;
     SpeechModel model(options);
     model.initialize(3);
-    CHECK(model.positions.defined() == options.sinusoidal);
+    CHECK(model.positions.defined() == options.use_sinusoidal_positions);
     const Tensor features = normal({1, 2, 5}, 2, DType::float32),
                  lengths = Tensor::full({1}, 2, DType::int64);
     const Tensor swapped = Tensor::empty(features.shape(), DType::float32);

@@ -157,16 +157,16 @@ TEST_CASE("the memory of a stream decoder does not depend on the length of the s
       decoder.push(frames.view({1, kClasses}, {kClasses, 1}, t % 500 * kClasses));
   };
   push(6000);
-  const int64_t bytes = decoder.state_bytes(), active = device_allocator().stats().active_bytes;
-  device_allocator().reset_peak();
+  const int64_t bytes = decoder.state_bytes(), active = get_device_allocator().stats().active_bytes;
+  get_device_allocator().reset_peak();
   push(6000);
-  const int64_t peak = device_allocator().stats().peak_bytes;
+  const int64_t peak = get_device_allocator().stats().peak_bytes;
   push(348000);
   CHECK(decoder.frame_count() == 360000);
   CHECK(decoder.restart_count() > 3600);
   CHECK(decoder.state_bytes() == bytes);
-  CHECK(device_allocator().stats().active_bytes == active);
-  CHECK(device_allocator().stats().peak_bytes == peak);
+  CHECK(get_device_allocator().stats().active_bytes == active);
+  CHECK(get_device_allocator().stats().peak_bytes == peak);
 }
 
 TEST_CASE("a stream decoder rejects invalid windows and frames") {

@@ -167,14 +167,14 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
     train(config, run);
     const fs::path checkpoint = latest(run);
     const auto load = [&](const std::vector<std::string>& sets = {}) {
-      device_allocator(kCpu).reset_peak();
-      const int64_t before = device_allocator(kCpu).stats().peak_bytes;
+      get_device_allocator(kCpu).reset_peak();
+      const int64_t before = get_device_allocator(kCpu).stats().peak_bytes;
       const auto load_it = [&] { load_speech_run(find_run({.path = run.string(), .set_options = sets})); };
       // If `sets` is empty, the test has damaged the checkpoint. Otherwise, the checkpoint is valid and
       // `sets` contains the wrong values, so the error is a ConfigError.
       const std::string error =
           sets.empty() ? message_of<CheckpointError>(load_it) : message_of<ConfigError>(load_it);
-      CHECK(device_allocator(kCpu).stats().peak_bytes - before < (int64_t{1} << 20));
+      CHECK(get_device_allocator(kCpu).stats().peak_bytes - before < (int64_t{1} << 20));
       return error;
     };
     CHECK(load() == "");
@@ -205,12 +205,12 @@ TEST_CASE("parameters of an attention kind that do not match the tensors are not
   train(config, dir / "run");
   const std::string run = (dir / "run").string();
   CHECK_NOTHROW(load_run({.path = run, .set_options = {}}));
-  device_allocator(kCpu).reset_peak();
-  const int64_t before = device_allocator(kCpu).stats().peak_bytes;
+  get_device_allocator(kCpu).reset_peak();
+  const int64_t before = get_device_allocator(kCpu).stats().peak_bytes;
   const std::string error =
       message_of<ConfigError>([&] { load_run({.path = run, .set_options = {"data.max_length=20000"}}); });
   CHECK(contains(error, "the model has more parameters than model.safetensors"));
-  CHECK(device_allocator(kCpu).stats().peak_bytes - before < (int64_t{1} << 26));
+  CHECK(get_device_allocator(kCpu).stats().peak_bytes - before < (int64_t{1} << 26));
 }
 
 TEST_CASE("list_sized_tensors() agrees with the names and the shapes of the parameters of the model") {

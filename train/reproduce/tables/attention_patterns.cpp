@@ -42,7 +42,7 @@ std::vector<Pattern> patterns() {
       {"lsh", "lsh", {"chunk_length=8", "rounds=1"}}};
 }
 
-Row row_of(const Pattern& pattern) {
+Row make_row(const Pattern& pattern) {
   Row row{.name = pattern.name,
           .fixed_settings = {"model.type=sequence", "data.dataset=copy", "train.steps=1",
                              "model.attention=" + pattern.kind}};
@@ -50,7 +50,7 @@ Row row_of(const Pattern& pattern) {
   return row;
 }
 
-Table attention_patterns(const ReproductionOptions& options) {
+Table make_table(const ReproductionOptions& options) {
   const int64_t length = options.select_size("length", 64, 64, 64);
   Table table{
       .title = concat_text("Attention weights of one head with ", length, " tokens"),
@@ -76,7 +76,7 @@ Table attention_patterns(const ReproductionOptions& options) {
                             },
                         .measures_first_seed_only = true}},
       .figures = {}};
-  for (const Pattern& pattern : patterns()) table.rows.push_back(row_of(pattern));
+  for (const Pattern& pattern : patterns()) table.rows.push_back(make_row(pattern));
   return table;
 }
 
@@ -85,7 +85,7 @@ Table attention_patterns(const ReproductionOptions& options) {
 Reproduction make_attention_patterns_reproduction() {
   return {.name = "attention-patterns",
           .summary = "pictures of the attention weights of the kinds (survey)",
-          .make_table = attention_patterns,
+          .make_table = make_table,
           .measure_options = {make_size_option("length", "number of tokens")},
           .config_keys = {}};
 }

@@ -11,18 +11,18 @@ namespace {
 
 constexpr double kPatience = 20, kPaperPatience = 600;  // time limit of one pass in seconds
 
-Row row_of(const std::string& name, std::vector<std::string> settings) {
+Row make_row(const std::string& name, std::vector<std::string> settings) {
   settings.insert(settings.end(), {"model.type=sequence", "data.dataset=copy", "train.steps=1"});
   return {.name = name, .fixed_settings = settings};
 }
 
 std::vector<Row> rows_of() {
-  std::vector<Row> rows = {row_of("softmax", {"model.attention=softmax"})};
+  std::vector<Row> rows = {make_row("softmax", {"model.attention=softmax"})};
   for (const char* rounds : {"1", "4", "8"})
-    rows.push_back(row_of("lsh-" + std::string(rounds),
-                          {"model.attention=lsh", "attention.preset=fast_transformers",
-                           "attention.chunk_length=32", "attention.rounds=" + std::string(rounds)}));
-  rows.push_back(row_of("linear", {"model.attention=linear"}));
+    rows.push_back(make_row("lsh-" + std::string(rounds),
+                            {"model.attention=lsh", "attention.preset=fast_transformers",
+                             "attention.chunk_length=32", "attention.rounds=" + std::string(rounds)}));
+  rows.push_back(make_row("linear", {"model.attention=linear"}));
   for (const AttentionKind& kind : list_attention_kinds()) {
     if (!kind.capabilities.causal || kind.name == "softmax" || kind.name == "linear") continue;
     std::vector<AttentionVariant> variants = kind.variants;
@@ -31,13 +31,13 @@ std::vector<Row> rows_of() {
       std::vector<std::string> settings = {"model.attention=" + kind.name};
       for (const auto& [key, value] : variant.options)
         settings.push_back("attention." + key + "=" + format_option_value(value));
-      rows.push_back(row_of(variant.name, settings));
+      rows.push_back(make_row(variant.name, settings));
     }
   }
   return rows;
 }
 
-Table attention_scaling(const ReproductionOptions& options) {
+Table make_table(const ReproductionOptions& options) {
   const int64_t shortest = options.select_size("shortest", 256, 512, 512),
                 longest = options.select_size("longest", 1024, 65536, 65536),
                 repeats = options.select_size("repeats", 1, 3, 5);
@@ -79,7 +79,7 @@ Table attention_scaling(const ReproductionOptions& options) {
 Reproduction make_attention_scaling_reproduction() {
   return {.name = "attention-scaling",
           .summary = "time and memory of attention kinds at lengths from 2^9 to 2^16 (both papers)",
-          .make_table = attention_scaling,
+          .make_table = make_table,
           .measure_options = {make_size_option("shortest", "smallest length"),
                               make_size_option("longest", "largest length"),
                               make_size_option("repeats", "repeats for the median"),

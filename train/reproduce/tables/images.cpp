@@ -82,7 +82,7 @@ std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
 // Returns the row of an attention kind. At the paper scale, the row uses the config of the kind. At the other
 // scales, it uses small.toml with the attention kind of the row. At the smoke scale, the model and the images
 // are smaller, and training has few steps.
-Row row_of(const PaperImages& set, const PublishedImages& published, TableScale scale) {
+Row make_row(const PaperImages& set, const PublishedImages& published, TableScale scale) {
   Row row{.name = published.name, .paper_values = published.paper};
   const std::string folder = set.folder + std::string("/");
   row.config = folder + (scale == TableScale::paper ? row.name : "small") + ".toml";
@@ -120,7 +120,7 @@ std::vector<std::string> notes_of(const PaperImages& set, TableScale scale) {
   return notes;
 }
 
-Table image_table(const PaperImages& set, const ReproductionOptions& options) {
+Table make_image_table(const PaperImages& set, const ReproductionOptions& options) {
   const std::vector<std::string> cached = {"softmax", "linear"}, recomputed = {"softmax", "lsh-1", "lsh-4"};
   const int64_t batch = options.select_size("batch", 4, 16, 10000),
                 recompute_batch = options.select_size("recompute_batch", 2, 2, 32);
@@ -170,7 +170,7 @@ Table image_table(const PaperImages& set, const ReproductionOptions& options) {
          .latency = true,
          .rows = recomputed});
   }
-  for (const PublishedImages& row : set.published) table.rows.push_back(row_of(set, row, options.scale));
+  for (const PublishedImages& row : set.published) table.rows.push_back(make_row(set, row, options.scale));
   return table;
 }
 
@@ -201,7 +201,7 @@ Table sample_table(const PaperImages& set, const ReproductionOptions& options) {
                                 .read_results = pictures("completions"),
                                 .measures_first_seed_only = true}},
               .figures = {}};
-  for (const PublishedImages& row : set.published) table.rows.push_back(row_of(set, row, options.scale));
+  for (const PublishedImages& row : set.published) table.rows.push_back(make_row(set, row, options.scale));
   return table;
 }
 
@@ -210,8 +210,8 @@ std::vector<OptionSpec> speed_options() {
           make_size_option("recompute_batch", "images at the same time by recomputation")};
 }
 
-Reproduction reproduction_of(const char* name, const char* summary,
-                             Table (*table)(const ReproductionOptions&), std::vector<OptionSpec> measure) {
+Reproduction make_reproduction(const char* name, const char* summary,
+                               Table (*table)(const ReproductionOptions&), std::vector<OptionSpec> measure) {
   return {.name = name,
           .summary = summary,
           .make_table = table,
@@ -223,27 +223,29 @@ Reproduction reproduction_of(const char* name, const char* summary,
 }  // namespace
 
 Reproduction make_mnist_table_reproduction() {
-  return reproduction_of(
+  return make_reproduction(
       "mnist-table", "Transformers are RNNs, tables 1, 4 and 5: bits/dim and images per second on MNIST",
-      [](const ReproductionOptions& options) { return image_table(kSets[0], options); }, speed_options());
+      [](const ReproductionOptions& options) { return make_image_table(kSets[0], options); },
+      speed_options());
 }
 
 Reproduction make_cifar10_table_reproduction() {
-  return reproduction_of(
+  return make_reproduction(
       "cifar10-table", "Transformers are RNNs, tables 2, 4 and 5: bits/dim and images per second on CIFAR-10",
-      [](const ReproductionOptions& options) { return image_table(kSets[1], options); }, speed_options());
+      [](const ReproductionOptions& options) { return make_image_table(kSets[1], options); },
+      speed_options());
 }
 
 Reproduction make_mnist_samples_reproduction() {
-  return reproduction_of("mnist-samples", "Transformers are RNNs: samples and completions on MNIST",
-                         [](const ReproductionOptions& options) { return sample_table(kSets[0], options); },
-                         {make_size_option("count", "number of samples")});
+  return make_reproduction("mnist-samples", "Transformers are RNNs: samples and completions on MNIST",
+                           [](const ReproductionOptions& options) { return sample_table(kSets[0], options); },
+                           {make_size_option("count", "number of samples")});
 }
 
 Reproduction make_cifar10_samples_reproduction() {
-  return reproduction_of("cifar10-samples", "Transformers are RNNs: samples and completions on CIFAR-10",
-                         [](const ReproductionOptions& options) { return sample_table(kSets[1], options); },
-                         {make_size_option("count", "number of samples")});
+  return make_reproduction("cifar10-samples", "Transformers are RNNs: samples and completions on CIFAR-10",
+                           [](const ReproductionOptions& options) { return sample_table(kSets[1], options); },
+                           {make_size_option("count", "number of samples")});
 }
 
 }  // namespace tapeformer

@@ -44,7 +44,7 @@ std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
 
 // Returns the number of feed-forward chunks for a hidden width. With this number, a chunk has about as many
 // hidden values as the residual stream has values.
-int64_t chunks_for(int64_t feedforward) {
+int64_t choose_chunks(int64_t feedforward) {
   return std::max<int64_t>(feedforward / kWidth, 1);
 }
 
@@ -96,7 +96,7 @@ std::vector<std::string> lsh_options() {
   return {"attention.rounds=2", concat_text("attention.chunk_length=", kChunk)};
 }
 
-Measurement attention_measurement(const Sweep& lengths, const ReproductionOptions& options) {
+Measurement make_attention_measurement(const Sweep& lengths, const ReproductionOptions& options) {
   Measurement measurement{
       .name = "attention",
       .columns = {{"time_attention", "time, attention alone", 2},
@@ -122,7 +122,7 @@ Measurement attention_measurement(const Sweep& lengths, const ReproductionOption
   return measurement;
 }
 
-Row attention_row(const AttentionType& type, const Sweep& lengths) {
+Row make_attention_row(const AttentionType& type, const Sweep& lengths) {
   Row row{.name = type.name,
           .fixed_settings = {"model.type=sequence", "data.dataset=copy", "data.batch_size=1", "train.steps=1",
                              "model.heads=4", concat_text("model.head_dim=", kWidth / 4),
@@ -151,11 +151,11 @@ std::vector<std::string> settings_of(const Model& model, const std::vector<Sweep
   if (model.lsh)
     for (const std::string& option : lsh_options()) settings.push_back(option);
   if (model.chunked)
-    settings.push_back(concat_text("model.feedforward_chunks=", chunks_for(sweeps[2].values.back())));
+    settings.push_back(concat_text("model.feedforward_chunks=", choose_chunks(sweeps[2].values.back())));
   return settings;
 }
 
-Table reformer_complexity(const ReproductionOptions& options) {
+Table make_table(const ReproductionOptions& options) {
   const std::vector<Sweep> sweeps = sweeps_of(options);
   Table table{
       .title = "Reformer, tables 1 and 3: exponents of time and memory",
@@ -168,7 +168,7 @@ Table reformer_complexity(const ReproductionOptions& options) {
           {"Softmax attention works block by block here, so its memory is linear in the length; the "
            "formulas have l², which table 1 prints for memory-efficient attention too. No row stores all l² "
            "scores.",
-           concat_text("Chunked models have ", chunks_for(sweeps[2].values.back()),
+           concat_text("Chunked models have ", choose_chunks(sweeps[2].values.back()),
                        " feed-forward chunks. LSH attention has 2 rounds and chunks of ", kChunk, ".")},
       .reference = "formula",
       .has_trainings = false};
@@ -178,7 +178,7 @@ Table reformer_complexity(const ReproductionOptions& options) {
     table.figures.push_back({column_name("time", sweep), "Training step", x, {"milliseconds", Scale::log10}});
     table.figures.push_back({column_name("memory", sweep), "Added memory", x, {"MiB", Scale::log10}});
   }
-  table.measurements.push_back(attention_measurement(sweeps[0], options));
+  table.measurements.push_back(make_attention_measurement(sweeps[0], options));
   const Axis length{sweeps[0].label, Scale::log2};
   table.figures.push_back({"time_attention", "Attention alone", length, {"milliseconds", Scale::log10}});
   table.figures.push_back({"memory_attention", "Memory of attention alone", length, {"MiB", Scale::log10}});
@@ -191,7 +191,7 @@ Table reformer_complexity(const ReproductionOptions& options) {
     }
     table.rows.push_back(row);
   }
-  for (const AttentionType& type : kAttentionTypes) table.rows.push_back(attention_row(type, sweeps[0]));
+  for (const AttentionType& type : kAttentionTypes) table.rows.push_back(make_attention_row(type, sweeps[0]));
   return table;
 }
 
@@ -200,7 +200,7 @@ Table reformer_complexity(const ReproductionOptions& options) {
 Reproduction make_reformer_complexity_reproduction() {
   return {.name = "reformer-complexity",
           .summary = "Reformer, tables 1 and 3: time and memory of models by length, depth and width",
-          .make_table = reformer_complexity,
+          .make_table = make_table,
           .measure_options = {make_size_option("longest", "largest length"),
                               make_size_option("deepest", "largest depth"),
                               make_size_option("widest", "largest width of the feed-forward block"),

@@ -23,7 +23,7 @@ std::string column_at(int64_t length) {
   return concat_text("seconds_", length);
 }
 
-MeasurementResults speed_results(const std::vector<Json>& outputs, const Trial& trial) {
+MeasurementResults read_speed_results(const std::vector<Json>& outputs, const Trial& trial) {
   MeasurementResults measured;
   Curve curve{"seconds", trial.row.name, {}};
   for (const Json& output : outputs) {
@@ -37,7 +37,7 @@ MeasurementResults speed_results(const std::vector<Json>& outputs, const Trial& 
   return measured;
 }
 
-Table reformer_speed(const ReproductionOptions& options) {
+Table make_table(const ReproductionOptions& options) {
   const int64_t shortest = options.select_size("shortest", 128, 1024, 1024),
                 tokens = options.select_size("tokens", 512, 16384, 32768);
   Table table{
@@ -52,7 +52,7 @@ Table reformer_speed(const ReproductionOptions& options) {
                    "Training step at constant tokens",
                    {"length", Scale::log2},
                    {"seconds", Scale::log10}}}};
-  Measurement steps{.name = "steps", .read_results = speed_results, .measures_first_seed_only = true};
+  Measurement steps{.name = "steps", .read_results = read_speed_results, .measures_first_seed_only = true};
   for (const int64_t length : list_doubled_lengths("tokens", shortest, tokens)) {
     steps.columns.push_back({column_at(length), concat_text("s at ", length), 3});
     steps.commands.push_back({"bench", "train-step", "--config", "{config}", "--repeats",
@@ -77,7 +77,7 @@ Table reformer_speed(const ReproductionOptions& options) {
 Reproduction make_reformer_speed_reproduction() {
   return {.name = "reformer-speed",
           .summary = "Reformer, figure 5: seconds per step at constant tokens, full and LSH attention",
-          .make_table = reformer_speed,
+          .make_table = make_table,
           .measure_options = {make_size_option("shortest", "smallest length"),
                               make_size_option("tokens", "tokens of a step"),
                               make_size_option("repeats", "repeats for the median")},

@@ -47,7 +47,7 @@ std::vector<std::string> speech_settings(const std::string& name, TableScale sca
 
 // Returns the lowest validation error rate and the median time of an epoch, and curves of the error rate by
 // epoch and by processor time. The wall-clock time would depend on other load on the machine.
-MeasurementResults learning_curve(const std::string& run_dir, const std::string& model) {
+MeasurementResults read_learning_curve(const std::string& run_dir, const std::string& model) {
   std::vector<double> seconds, cpu_seconds;
   Curve by_epoch{"epochs", model, {}}, by_time{"time", model, {}};
   double cpu = 0;
@@ -82,7 +82,7 @@ std::string config_file(const ReproductionOptions& options, const std::string& n
   return config;
 }
 
-Table speech_table(const ReproductionOptions& options) {
+Table make_table(const ReproductionOptions& options) {
   const std::string dataset = find_set_option_value(options, "data.dataset");
   const Axis per{"validation PER, %"};
   Table table{
@@ -109,7 +109,7 @@ Table speech_table(const ReproductionOptions& options) {
                         {.name = "seconds_per_epoch", .label = "s/epoch", .decimal_count = 1}},
             .read_results =
                 [](const std::vector<Json>&, const Trial& trial) {
-                  return learning_curve(trial.run_dir, trial.row.name);
+                  return read_learning_curve(trial.run_dir, trial.row.name);
                 }}},
       .figures = {{"epochs", "Phone error rate", {"epoch"}, per},
                   {"time", "Phone error rate", {"processor seconds of training"}, per}}};
@@ -129,7 +129,7 @@ Reproduction make_speech_table_reproduction() {
           .summary =
               "Transformers are RNNs, table 3: phone error rate and seconds per epoch, on AN4, spoken digits "
               "or synthetic speech",
-          .make_table = speech_table,
+          .make_table = make_table,
           .config_keys = list_training_keys(),
           .reserved_keys = {"model.attention", "model.encoder"}};
 }

@@ -47,7 +47,7 @@ double quadratic(double n) {
   return n * n;
 }
 
-Settings of_kind(const std::string& kind, std::vector<std::string> options = {}) {
+Settings make_kind_settings(const std::string& kind, std::vector<std::string> options = {}) {
   Settings settings = {"model.attention=" + kind};
   for (const std::string& option : options) settings.push_back("attention." + option);
   return settings;
@@ -60,69 +60,71 @@ Settings axial(const Grid& grid) {
 }
 
 Settings etc(const Grid&) {
-  Settings settings = of_kind("etc", {"radius=16", "global_tokens=8"});
+  Settings settings = make_kind_settings("etc", {"radius=16", "global_tokens=8"});
   settings.emplace_back("model.summary_tokens=8");
   return settings;
 }
 
 Settings sparse_fixed(const Grid& grid) {
-  return of_kind("sparse", {"form=fixed", concat_text("stride=", grid.side), "summary=4"});
+  return make_kind_settings("sparse", {"form=fixed", concat_text("stride=", grid.side), "summary=4"});
 }
 
 Settings sparse_strided(const Grid& grid) {
-  return of_kind("sparse", {"form=strided", concat_text("stride=", grid.side)});
+  return make_kind_settings("sparse", {"form=strided", concat_text("stride=", grid.side)});
 }
 
 Settings routing(const Grid& grid) {
-  return of_kind("routing", {concat_text("clusters=", grid.side / 4), "local_window=32"});
+  return make_kind_settings("routing", {concat_text("clusters=", grid.side / 4), "local_window=32"});
 }
 
 Settings sinkhorn(const Grid& grid) {
-  return of_kind("sinkhorn", {concat_text("block=", grid.side)});
+  return make_kind_settings("sinkhorn", {concat_text("block=", grid.side)});
 }
 
 // Returns the attention kinds of the table: first softmax attention, then the models of the survey in its
 // order, and at the end `local`, which is a baseline of the Long Range Arena.
 std::vector<SurveyKind> survey_kinds() {
-  return {{"softmax", "full", "n²", quadratic, [](const Grid&) { return of_kind("softmax"); }, 36.37, 42.44},
-          {"memory-compressed", "FP+M", "n_c²", quadratic,
-           [](const Grid&) { return of_kind("memory-compressed"); }},
-          {"image", "FP", "n m", linear,
-           [](const Grid&) {
-             return of_kind("image", {"block=32", "memory=16"});
-           }},
-          {"isab", "M", "n k", linear, [](const Grid&) { return of_kind("isab"); }},
-          {"transformer-xl", "RC", "n²", quadratic,
-           [](const Grid&) { return of_kind("transformer-xl", {"memory=0"}); }},
-          {"sparse-strided", "FP", "n √n", three_halves, sparse_strided},
-          {"sparse-fixed", "FP", "n √n", three_halves, sparse_fixed, 17.07, 44.24},
-          {"lsh", "LP", "n log n", linearithmic,
-           [](const Grid&) {
-             return of_kind("lsh", {"chunk_length=16", "rounds=2"});
-           },
-           37.27, 38.07},
-          {"routing", "LP", "n log n", linearithmic, routing},
-          {"axial", "FP", "n √n", three_halves, axial},
-          {"compressive", "RC", "n²", quadratic,
-           [](const Grid&) {
-             return of_kind("compressive", {"memory=0", "compressed_memory=0"});
-           },
-           0, 0, false},
-          {"sinkhorn", "LP", "b²", linear, sinkhorn, 33.67, 41.23},
-          {"longformer", "FP+M", "n (k + m)", linear,
-           [](const Grid&) { return of_kind("longformer", {"window=32"}); }, 35.63, 42.22},
-          {"etc", "FP+M", "n_g² + n n_g", linear, etc},
-          {"synthesizer", "LR+LP", "n²", quadratic, [](const Grid&) { return of_kind("synthesizer"); }, 36.99,
-           41.61},
-          {"performer", "KR", "n", linear, [](const Grid&) { return of_kind("performer", {"features=64"}); },
-           18.01, 42.77},
-          {"linformer", "LR", "n", linear, [](const Grid&) { return of_kind("linformer", {"rank=32"}); },
-           35.70, 38.56},
-          {"linear", "KR", "n", linear, [](const Grid&) { return of_kind("linear"); }, 16.13, 42.34},
-          {"big-bird", "FP+M", "n", linear, [](const Grid&) { return of_kind("big-bird", {"block=16"}); },
-           36.05, 40.83},
-          {"local", "FP", "n k", linear, [](const Grid&) { return of_kind("local", {"window=32"}); }, 15.82,
-           41.46}};
+  return {
+      {"softmax", "full", "n²", quadratic, [](const Grid&) { return make_kind_settings("softmax"); }, 36.37,
+       42.44},
+      {"memory-compressed", "FP+M", "n_c²", quadratic,
+       [](const Grid&) { return make_kind_settings("memory-compressed"); }},
+      {"image", "FP", "n m", linear,
+       [](const Grid&) {
+         return make_kind_settings("image", {"block=32", "memory=16"});
+       }},
+      {"isab", "M", "n k", linear, [](const Grid&) { return make_kind_settings("isab"); }},
+      {"transformer-xl", "RC", "n²", quadratic,
+       [](const Grid&) { return make_kind_settings("transformer-xl", {"memory=0"}); }},
+      {"sparse-strided", "FP", "n √n", three_halves, sparse_strided},
+      {"sparse-fixed", "FP", "n √n", three_halves, sparse_fixed, 17.07, 44.24},
+      {"lsh", "LP", "n log n", linearithmic,
+       [](const Grid&) {
+         return make_kind_settings("lsh", {"chunk_length=16", "rounds=2"});
+       },
+       37.27, 38.07},
+      {"routing", "LP", "n log n", linearithmic, routing},
+      {"axial", "FP", "n √n", three_halves, axial},
+      {"compressive", "RC", "n²", quadratic,
+       [](const Grid&) {
+         return make_kind_settings("compressive", {"memory=0", "compressed_memory=0"});
+       },
+       0, 0, false},
+      {"sinkhorn", "LP", "b²", linear, sinkhorn, 33.67, 41.23},
+      {"longformer", "FP+M", "n (k + m)", linear,
+       [](const Grid&) { return make_kind_settings("longformer", {"window=32"}); }, 35.63, 42.22},
+      {"etc", "FP+M", "n_g² + n n_g", linear, etc},
+      {"synthesizer", "LR+LP", "n²", quadratic, [](const Grid&) { return make_kind_settings("synthesizer"); },
+       36.99, 41.61},
+      {"performer", "KR", "n", linear,
+       [](const Grid&) { return make_kind_settings("performer", {"features=64"}); }, 18.01, 42.77},
+      {"linformer", "LR", "n", linear,
+       [](const Grid&) { return make_kind_settings("linformer", {"rank=32"}); }, 35.70, 38.56},
+      {"linear", "KR", "n", linear, [](const Grid&) { return make_kind_settings("linear"); }, 16.13, 42.34},
+      {"big-bird", "FP+M", "n", linear,
+       [](const Grid&) { return make_kind_settings("big-bird", {"block=16"}); }, 36.05, 40.83},
+      {"local", "FP", "n k", linear, [](const Grid&) { return make_kind_settings("local", {"window=32"}); },
+       15.82, 41.46}};
 }
 
 // A training task of the table. Each kind that supports the task has the row KIND + `suffix`.
@@ -135,14 +137,14 @@ struct SurveyTask {
   Capability AttentionCapabilities::*needed = nullptr;  // capability that the task needs, or null
 };
 
-Field accuracy_of(const char* name, const char* label) {
+Field make_accuracy_field(const char* name, const char* label) {
   Field field = make_test_accuracy_field();
   field.column.name = name;
   field.column.label = label;
   return field;
 }
 
-SurveyTask listops_task(const ReproductionOptions& options) {
+SurveyTask make_listops_task(const ReproductionOptions& options) {
   const Settings longest = {"data.min_length=500",    "data.max_length=2000", "data.eval_limit=0",
                             "model.layers=4",         "model.heads=8",        "model.head_dim=64",
                             "model.feedforward=1024", "train.steps=5000",     "train.eval_every=1000"};
@@ -152,23 +154,23 @@ SurveyTask listops_task(const ReproductionOptions& options) {
           .default_settings = options.select_by_scale<Settings>(
               {"train.steps=10", "data.eval_limit=50"},
               {"train.steps=3000", "train.eval_every=0", "data.eval_limit=0"}, longest),
-          .score = accuracy_of("accuracy_percent", "ListOps, %"),
+          .score = make_accuracy_field("accuracy_percent", "ListOps, %"),
           .published = &SurveyKind::listops,
           .needed = &AttentionCapabilities::length_masks};
 }
 
-SurveyTask image_task(const ReproductionOptions& options) {
+SurveyTask make_image_task(const ReproductionOptions& options) {
   return {.suffix = "-cifar10",
           .config = "cifar10/gray-classification.toml",
           .grid = options.select_by_scale<Grid>({16, 16}, {16, 16}, {32, 32}),
           .default_settings = options.select_by_scale<Settings>(
               {"train.steps=3", "data.eval_limit=50"}, {"train.steps=1500", "data.eval_limit=0"},
               {"data.downscale=1", "train.steps=35000", "data.eval_limit=0"}),
-          .score = accuracy_of("cifar10_accuracy_percent", "gray CIFAR-10, %"),
+          .score = make_accuracy_field("cifar10_accuracy_percent", "gray CIFAR-10, %"),
           .published = &SurveyKind::images};
 }
 
-SurveyTask digit_task(const ReproductionOptions& options) {
+SurveyTask make_digit_task(const ReproductionOptions& options) {
   SurveyTask task{.suffix = "-mnist",
                   .config = "mnist/small.toml",
                   .grid = options.select_by_scale<Grid>({16, 14}, {16, 14}, {32, 28}),
@@ -200,13 +202,13 @@ const SurveyKind& get_entry_kind(const Row& row) {
 }
 
 // Returns the smallest power of two that is at least the square root of `length`.
-int64_t side_of(int64_t length) {
+int64_t compute_square_side(int64_t length) {
   int64_t side = 1;
   while (side * side < length) side *= 2;
   return side;
 }
 
-int64_t parameters_of(const Config& config) {
+int64_t count_model_parameters(const Config& config) {
   return count_parameters(*make_example_model(config, describe_data(config)));
 }
 
@@ -232,7 +234,7 @@ Measurement properties() {
                 full.model.attention = {"softmax"};
                 full.attention = {{"softmax", find_attention_kind("softmax").default_options()}};
                 full.model.summary_tokens = 0;
-                const int64_t added = parameters_of(trial.config) - parameters_of(full);
+                const int64_t added = count_model_parameters(trial.config) - count_model_parameters(full);
                 const std::string decoding = decoding_of(make_encoder_options(trial.config).attention);
                 return MeasurementResults{
                     .values = {{"parameters_added", static_cast<double>(added)}},
@@ -259,7 +261,7 @@ Json sums_over_kinds(const std::vector<Json>& outputs) {
   return sums;
 }
 
-double value_of(const MeasurementResults& results, const std::string& name) {
+double find_value(const MeasurementResults& results, const std::string& name) {
   for (const auto& [key, value] : results.values)
     if (key == name) return value;
   return std::nan("");
@@ -275,8 +277,8 @@ std::string verdict(const MeasurementResults& scaling, const SurveyKind& kind) {
     stated.emplace_back(length, kind.cost(length));
   if (stated.size() < kNeededLengths) return "too few lengths";
   const double limit = fit_power_law_exponent(stated) + kTolerance;
-  const bool time = value_of(scaling, "milliseconds_exponent") <= limit,
-             memory = value_of(scaling, "mebibytes_exponent") <= limit;
+  const bool time = find_value(scaling, "milliseconds_exponent") <= limit,
+             memory = find_value(scaling, "mebibytes_exponent") <= limit;
   if (time && memory) return "yes";
   return std::string("not of ") + (time ? "memory" : memory ? "time" : "time and memory");
 }
@@ -288,19 +290,19 @@ std::vector<int64_t> measured_lengths(const ReproductionOptions& options) {
 
 // Returns the length that the figure of accuracies shows: the largest measured length up to 4,096 tokens, the
 // length in the Long Range Arena. If all measured lengths are larger, returns the smallest of them.
-int64_t longest_drawn(const ReproductionOptions& options) {
+int64_t choose_figure_length(const ReproductionOptions& options) {
   int64_t drawn = 0;
   for (const int64_t length : measured_lengths(options))
     if (length <= 4096 || drawn == 0) drawn = length;
   return drawn;
 }
 
-Measurement attention_by_length(const ReproductionOptions& options) {
+Measurement make_attention_by_length_measurement(const ReproductionOptions& options) {
   const std::vector<int64_t> lengths = measured_lengths(options);
   const std::string repeats = std::to_string(options.select_size("repeats", 1, 3, 5));
   Measurement measurement{
       .name = "attention", .columns = make_scaling_columns(lengths), .measures_first_seed_only = true};
-  const std::string drawn = concat_text("_", longest_drawn(options));
+  const std::string drawn = concat_text("_", choose_figure_length(options));
   for (Column& column : measurement.columns)
     column.is_printed = column.name.ends_with("_exponent") || column.name.ends_with(drawn);
   measurement.columns.push_back({.name = "complexity_holds", .label = "complexity holds"});
@@ -310,7 +312,7 @@ Measurement attention_by_length(const ReproductionOptions& options) {
       const std::string text = std::to_string(length);
       commands.push_back({"bench", "attention", "--config", "{config}", "--shortest", text, "--longest", text,
                           "--repeats", repeats});
-      const int64_t side = side_of(length);
+      const int64_t side = compute_square_side(length);
       for (const std::string& setting : get_entry_kind(trial.row).settings({side, side}))
         if (setting.starts_with("attention."))
           commands.back().insert(commands.back().end(), {"--set", setting});
@@ -327,7 +329,7 @@ Measurement attention_by_length(const ReproductionOptions& options) {
 
 // Returns the measurement of decoding at batch size 1: the time per generated token, and the size of the
 // state after the last token.
-Measurement decoding_cost() {
+Measurement make_decoding_cost_measurement() {
   return {.name = "decoding_cost",
           .columns = {{.name = "milliseconds_per_token", .label = "ms a token", .decimal_count = 3},
                       {.name = "state_kibibytes", .label = "state, KiB", .decimal_count = 1}},
@@ -362,7 +364,7 @@ std::vector<std::string> survey_notes() {
       "Other load on the machine changes times, but neither accuracies nor memory."};
 }
 
-Row row_of(const SurveyKind& kind, const SurveyTask& task) {
+Row make_row(const SurveyKind& kind, const SurveyTask& task) {
   Row row{.name = kind.name + std::string(task.suffix),
           .config = task.config,
           .default_settings = task.default_settings,
@@ -374,15 +376,17 @@ Row row_of(const SurveyKind& kind, const SurveyTask& task) {
   return row;
 }
 
-Table survey_table(const ReproductionOptions& options) {
+Table make_table(const ReproductionOptions& options) {
   Table table{.title = "Models of the survey: accuracy, time and memory",
               .source =
                   "\"Efficient Transformers: A Survey\", table 1, states classes and complexities without "
                   "measurements. The published accuracies are those of \"Long Range Arena\", table 1.",
               .notes = survey_notes(),
               .reference = "Long Range Arena"};
-  const std::vector<SurveyTask> tasks = {listops_task(options), image_task(options), digit_task(options)};
-  Measurement kinds = properties(), attention = attention_by_length(options), decoding = decoding_cost();
+  const std::vector<SurveyTask> tasks = {make_listops_task(options), make_image_task(options),
+                                         make_digit_task(options)};
+  Measurement kinds = properties(), attention = make_attention_by_length_measurement(options),
+              decoding = make_decoding_cost_measurement();
   std::vector<Measurement> scores;
   for (const SurveyTask& task : tasks)
     scores.push_back(make_test_evaluation(task.score.column.name, {task.score}));
@@ -390,7 +394,7 @@ Table survey_table(const ReproductionOptions& options) {
     const size_t first = table.rows.size();
     for (size_t i = 0; i < tasks.size(); ++i) {
       if (!supports_task(kind, tasks[i]) || (!kind.is_trained && table.rows.size() > first)) continue;
-      table.rows.push_back(row_of(kind, tasks[i]));
+      table.rows.push_back(make_row(kind, tasks[i]));
       if (!kind.is_trained) continue;
       scores[i].rows.push_back(table.rows.back().name);
       if (tasks[i].needed == &AttentionCapabilities::causal) decoding.rows.push_back(table.rows.back().name);
@@ -403,7 +407,7 @@ Table survey_table(const ReproductionOptions& options) {
   for (const Measurement& measurement : scores) table.measurements.push_back(measurement);
   for (const Measurement& measurement : {decoding, attention, curve})
     table.measurements.push_back(measurement);
-  const int64_t length = longest_drawn(options);
+  const int64_t length = choose_figure_length(options);
   table.figures = {
       {.name = "accuracy",
        .title = "Accuracy on gray CIFAR-10, and time and memory of attention",
@@ -424,7 +428,7 @@ Reproduction make_survey_table_reproduction() {
           .summary =
               "the survey's models: accuracy on ListOps and gray CIFAR-10, bits/dim on MNIST, decoding, time "
               "and memory by length",
-          .make_table = survey_table,
+          .make_table = make_table,
           .measure_options = {make_size_option("shortest", "smallest length"),
                               make_size_option("longest", "largest length"),
                               make_size_option("repeats", "repeats for the median")},

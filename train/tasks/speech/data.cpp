@@ -39,7 +39,7 @@ fs::path part_name(const Config& config, const std::string& split) {
   return part;
 }
 
-PhoneSet timit_set(const std::string& name) {
+PhoneSet parse_timit_set(const std::string& name) {
   if (name == "timit61") return PhoneSet::timit61;
   return name == "timit48" ? PhoneSet::timit48 : PhoneSet::timit39;
 }
@@ -48,7 +48,7 @@ PhoneSet timit_set(const std::string& name) {
 Corpus read_part(const Config& config, const fs::path& folder, const std::string& split,
                  bool allow_commands) {
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
-  const CorpusOptions options{timit_set(config.data.phone_set), allow_commands};
+  const CorpusOptions options{parse_timit_set(config.data.phone_set), allow_commands};
   if (!set.has_part_folders()) return read_corpus(set, folder, split, options);
   const fs::path name = part_name(config, split), part = folder / name;
   if (!is_folder(part))
@@ -58,13 +58,13 @@ Corpus read_part(const Config& config, const fs::path& folder, const std::string
 }
 
 // Returns whether the words of the transcripts are phones.
-bool text_is_phones(const DataConfig& d) {
+bool is_text_phones(const DataConfig& d) {
   return d.lexicon.empty() && require_catalogue_entry(d.dataset).format == DatasetFormat::kaldi;
 }
 
 void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
   const DataConfig& d = config.data;
-  if (text_is_phones(d)) return use_words_as_phones(corpus);
+  if (is_text_phones(d)) return use_words_as_phones(corpus);
   if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
@@ -119,7 +119,7 @@ bool has_valid_part(const Config& config, const DataAccess& data) {
 
 std::optional<fs::path> find_lexicon(const Config& config, const DataAccess& data) {
   const DataConfig& d = config.data;
-  if (text_is_phones(d) || require_catalogue_entry(d.dataset).labels == SpeechLabels::phones)
+  if (is_text_phones(d) || require_catalogue_entry(d.dataset).labels == SpeechLabels::phones)
     return std::nullopt;
   if (!d.lexicon.empty()) return d.lexicon;
   return find_cmudict(data.data_dir);
@@ -193,7 +193,7 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
     options.global_statistics = trained_description->global_statistics;
     if (options.normalization == Normalization::global) get_global_statistics(*trained_description);
   } else if (require_catalogue_entry(d.dataset).format == DatasetFormat::timit) {
-    phones = PhoneTable(list_timit_phones(timit_set(d.phone_set)));
+    phones = PhoneTable(list_timit_phones(parse_timit_set(d.phone_set)));
   } else {
     std::vector<Words> sequences;
     for (const Utterance& u : corpus.utterances) sequences.push_back(u.phones);
@@ -248,14 +248,14 @@ SpeechModelOptions make_speech_model_options(const Config& config, const SpeechD
   options.subsampling_kind = m.subsampling_kind == "conv" ? SubsamplingKind::conv : SubsamplingKind::stack;
   options.reduction = m.ctc_mean == "label" ? CtcReduction::per_label : CtcReduction::per_utterance;
   if (m.encoder == "lstm") {
-    options.kind = SpeechEncoderKind::lstm;
+    options.encoder_kind = SpeechEncoderKind::lstm;
     options.lstm_hidden = m.hidden;
     options.lstm_layers = m.layers;
     options.lstm_bidirectional = m.bidirectional;
     options.lstm_dropout = m.dropout;
   } else {
     options.encoder = make_encoder_options(config);
-    options.sinusoidal = m.positions == "sinusoidal";
+    options.use_sinusoidal_positions = m.positions == "sinusoidal";
     options.causal = m.causal;
     options.max_frames = m.max_frames;
   }

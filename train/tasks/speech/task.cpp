@@ -22,7 +22,7 @@ BatchPlanOptions plan_options(const Config& config) {
           .seed = static_cast<uint64_t>(config.run.seed)};
 }
 
-SpecAugmentOptions augment_options(const DataConfig& d) {
+SpecAugmentOptions make_augment_options(const DataConfig& d) {
   return {.frequency_masks = d.frequency_masks,
           .frequency_width = d.frequency_width,
           .time_masks = d.time_masks,
@@ -64,7 +64,7 @@ std::string format_evaluation(const SpeechEvaluation& e) {
   return text;
 }
 
-CtcBatch ctc_batch(const SpeechBatch& batch) {
+CtcBatch make_ctc_batch(const SpeechBatch& batch) {
   return {batch.features, batch.lengths, batch.labels, batch.label_lengths};
 }
 
@@ -99,7 +99,7 @@ class SpeechTask final : public Task {
         model_(make_speech_model(config, description_, device)),
         evaluation_(make_evaluation_options(config)),
         seed_(static_cast<uint64_t>(config.run.seed)) {
-    if (config.data.spec_augment) augment_ = augment_options(config.data);
+    if (config.data.spec_augment) augment_ = make_augment_options(config.data);
     report(training_, concat_text("; ", std::round(1000 * plan_.compute_padding_share()) / 10,
                                   " % of a batch is padding"));
     report(evaluated_, "");
@@ -128,7 +128,7 @@ class SpeechTask final : public Task {
   }
 
   // Returns no layout, because a graph cannot be reused for utterances of other lengths.
-  std::optional<BatchLayout> fetch(int64_t number, int64_t slot) override {
+  std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) override {
     auto next = prefetch_->next();
     check(next.has_value(), "speech", "no batch for step ", number);
     batches_[slot] = std::move(*next);
@@ -190,13 +190,13 @@ class SpeechTask final : public Task {
         std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
     int64_t frames = 0;
     for (const int64_t i : indices) frames = std::max(frames, training_.dataset->frame_count(i));
-    const CtcBatch batch = ctc_batch(training_.dataset->batch(own, augment_ ? &*augment_ : nullptr, stream,
-                                                              plan.count_complete_epochs(number), frames));
+    const CtcBatch batch = make_ctc_batch(training_.dataset->batch(
+        own, augment_ ? &*augment_ : nullptr, stream, plan.count_complete_epochs(number), frames));
     BatchSlice slice{.first_example = first, .example_count = last - first};
     slice.loss_divisor = static_cast<double>(model_->compute_loss_divisor(batch));
     slice.batch_loss_divisor = slice.example_count < count
                                    ? static_cast<double>(model_->compute_loss_divisor(
-                                         ctc_batch(training_.dataset->make_targets(indices))))
+                                         make_ctc_batch(training_.dataset->make_targets(indices))))
                                    : slice.loss_divisor;
     return {batch, slice};
   }

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool names_parts(const DataConfig& data) {
+bool has_part_names(const DataConfig& data) {
   return !data.train_part.empty() || !data.valid_part.empty() || !data.test_part.empty();
 }
 
@@ -58,7 +58,7 @@ Faults find_speech_folder_faults(Config config, const fs::path& folder, const Da
   config.data.path = folder.string();
   Faults faults;
   SpeechCheckOptions checks = make_speech_checks(config, data, faults);
-  if (names_parts(config.data) && !is_kaldi_directory(folder))
+  if (has_part_names(config.data) && !is_kaldi_directory(folder))
     checks.parts = list_speech_part_folders(config, data);
   const Faults found = find_speech_faults(config.data.dataset, folder, checks);
   faults.insert(faults.end(), found.begin(), found.end());

@@ -68,15 +68,15 @@ TEST_CASE("streams of 100 and of 10 seconds need the same memory") {
   std::vector<int64_t> peaks, steps, heaps;
   for (const int64_t seconds : {10, 10, 100}) {  // the first pass allocates memory that stays in use
     write_wav(dir / "a.wav", rustle(seconds), 8000);
-    device_allocator().reset_peak();
-    const int64_t before = device_allocator().stats().active_bytes;
+    get_device_allocator().reset_peak();
+    const int64_t before = get_device_allocator().stats().active_bytes;
     SpeechStream stream(*model);
     FeatureStream input(config, description, dir / "a.wav");
     int64_t complete = 0;
     for (Tensor rows = input.read_rows(); rows.defined(); rows = input.read_rows())
       for (int64_t row = 0; row < rows.size(0); ++row)
         complete += stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)));
-    peaks.push_back(device_allocator().stats().peak_bytes - before);
+    peaks.push_back(get_device_allocator().stats().peak_bytes - before);
     heaps.push_back(heap_bytes());
     steps.push_back(complete);
   }
