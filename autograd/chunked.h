@@ -13,9 +13,9 @@ namespace tapeformer {
 // Splits [0, rows) into `chunks` ranges of nearly equal size and calls f(first, last) for each range. If
 // `chunks` is greater than `rows`, there are `rows` ranges. If `rows` is 0, there is one empty range.
 template <class F>
-void for_each_chunk(int64_t rows, int64_t chunks, F&& f) {
-  const int64_t count = std::max<int64_t>(std::min(chunks, rows), 1);
-  for (int64_t i = 0; i < count; ++i) f(rows * i / count, rows * (i + 1) / count);
+void for_each_chunk(int64_t row_count, int64_t chunk_count, F&& f) {
+  const int64_t count = std::max<int64_t>(std::min(chunk_count, row_count), 1);
+  for (int64_t i = 0; i < count; ++i) f(row_count * i / count, row_count * (i + 1) / count);
 }
 
 // Returns a view of rows [first, last) of a tensor. The view is not recorded on the tape.

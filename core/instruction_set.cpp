@@ -25,10 +25,10 @@ uint64_t read_saved_state() {
 bool has(const Extension& extension, uint64_t saved) {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid_count(extension.leaf, extension.subleaf, &eax, &ebx, &ecx, &edx)) return false;
-  const unsigned result = extension.result == 'a'   ? eax
-                          : extension.result == 'b' ? ebx
-                          : extension.result == 'c' ? ecx
-                                                    : edx;
+  const unsigned result = extension.result_register == 'a'   ? eax
+                          : extension.result_register == 'b' ? ebx
+                          : extension.result_register == 'c' ? ecx
+                                                             : edx;
   return (result >> extension.bit & 1) && (saved & extension.xcr0) == extension.xcr0;
 }
 #endif

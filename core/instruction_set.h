@@ -12,12 +12,12 @@
 namespace tapeformer {
 
 // An extension of the instruction set. If the processor has the extension, CPUID with `leaf` and `subleaf`
-// sets `bit` in the register `result`. The operating system must also save the registers whose bits in XCR0
-// are in `xcr0`.
+// sets `bit` in the register `result_register`. The operating system must also save the registers whose bits
+// in XCR0 are in `xcr0`.
 struct Extension {
   const char* name;
   uint32_t leaf, subleaf;
-  char result;  // 'a', 'b', 'c' or 'd' for EAX, EBX, ECX or EDX
+  char result_register;  // 'a', 'b', 'c' or 'd' for EAX, EBX, ECX or EDX
   int bit;
   uint32_t xcr0;
 };

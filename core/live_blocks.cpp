@@ -41,16 +41,16 @@ LiveBlock find_live_block(const void* address) {
   return at < found->first + found->second ? LiveBlock{found->first, found->second} : LiveBlock{};
 }
 
-void record_allocated_block(const void* block, int64_t bytes) {
+void record_allocated_block(const void* address, int64_t bytes) {
   if (!records_blocks) return;
   const std::scoped_lock lock(get_live_blocks().mutex);
-  get_live_blocks().bytes[static_cast<const char*>(block)] = bytes;
+  get_live_blocks().bytes[static_cast<const char*>(address)] = bytes;
 }
 
-void record_released_block(const void* block) {
+void record_released_block(const void* address) {
   if (!records_blocks) return;
   const std::scoped_lock lock(get_live_blocks().mutex);
-  get_live_blocks().bytes.erase(static_cast<const char*>(block));
+  get_live_blocks().bytes.erase(static_cast<const char*>(address));
 }
 
 }  // namespace tapeformer

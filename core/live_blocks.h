@@ -26,7 +26,7 @@ class BlockRecording {
 LiveBlock find_live_block(const void* address);
 
 // Record that CachingAllocator has allocated or released a block.
-void record_allocated_block(const void* block, int64_t bytes);
-void record_released_block(const void* block);
+void record_allocated_block(const void* address, int64_t bytes);
+void record_released_block(const void* address);
 
 }  // namespace tapeformer

@@ -51,8 +51,8 @@ std::vector<UnusedOption> find_unused_options(const std::vector<OptionSpec>& spe
                                               const OptionValues& values) {
   std::vector<UnusedOption> unused;
   for (const OptionSpec& spec : specs) {
-    if (spec.used_if.option.empty() || values.all().at(spec.name) == spec.default_value) continue;
-    const OptionValue& other = values.all().at(spec.used_if.option);
+    if (spec.used_if.option.empty() || values.values_by_name().at(spec.name) == spec.default_value) continue;
+    const OptionValue& other = values.values_by_name().at(spec.used_if.option);
     if (!is_condition_met(spec.used_if, other))
       unused.push_back({spec.name, "has an effect only if " + text_of(spec.used_if, other)});
   }

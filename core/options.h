@@ -51,7 +51,7 @@ class OptionValues {
     if (!value) throw std::invalid_argument("option \"" + name + "\" is declared with another type");
     return *value;
   }
-  const std::map<std::string, OptionValue>& all() const { return values_; }
+  const std::map<std::string, OptionValue>& values_by_name() const { return values_; }
 
  private:
   std::map<std::string, OptionValue> values_;

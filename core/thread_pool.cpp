@@ -135,23 +135,23 @@ LoopThread& get_loop_thread() {
   return thread;
 }
 
-void ThreadPool::run_loop(int64_t count, int helpers, RangeFunction function, void* context) {
+void ThreadPool::run_loop(int64_t range_count, int max_helpers, RangeFunction function, void* context) {
   const std::unique_lock owner(caller_mutex_, std::try_to_lock);
   const LoopScope scope;
   if (!owner) {
-    for (int64_t range = 0; range < count; ++range) function(context, range);
+    for (int64_t range = 0; range < range_count; ++range) function(context, range);
     return;
   }
-  start_workers(helpers);
+  start_workers(max_helpers);
   function_ = function;
   context_ = context;
-  range_count_.store(count, std::memory_order_relaxed);
-  helpers_.store(static_cast<uint32_t>(helpers), std::memory_order_relaxed);
+  range_count_.store(range_count, std::memory_order_relaxed);
+  helpers_.store(static_cast<uint32_t>(max_helpers), std::memory_order_relaxed);
   next_range_.store(0, std::memory_order_relaxed);
   state_.store(kOpen);
   caller_processor_.store(sched_getcpu(), std::memory_order_relaxed);
   generation_.fetch_add(1);
-  if (sleepers_.load() > 0) futex_wake(generation_, helpers);
+  if (sleepers_.load() > 0) futex_wake(generation_, max_helpers);
   run_remaining_ranges();
   state_.fetch_and(~kOpen);
   wait_for_workers();

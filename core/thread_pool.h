@@ -25,9 +25,9 @@ class ThreadPool {
  public:
   using RangeFunction = void (*)(void* context, int64_t range);
 
-  // Calls function(context, range) for all ranges in [0, count) on the calling thread and at most `helpers`
-  // workers. If another thread runs a loop, all calls are on the calling thread.
-  void run_loop(int64_t count, int helpers, RangeFunction function, void* context);
+  // Calls function(context, range) for all ranges in [0, range_count) on the calling thread and at most
+  // `max_helpers` workers. If another thread runs a loop, all calls are on the calling thread.
+  void run_loop(int64_t range_count, int max_helpers, RangeFunction function, void* context);
 
  private:
   void start_workers(int count);

@@ -42,9 +42,10 @@ bool is_in_parallel_region() {
   return get_loop_thread().is_in_loop || omp_in_parallel();
 }
 
-void run_ranges(int64_t count, int team, void (*run)(void* context, int64_t range), void* context) {
+void run_ranges(int64_t range_count, int max_threads, void (*run)(void* context, int64_t range),
+                void* context) {
   static auto* const pool = new ThreadPool;
-  pool->run_loop(count, team - 1, run, context);
+  pool->run_loop(range_count, max_threads - 1, run, context);
 }
 
 }  // namespace detail

@@ -12,20 +12,20 @@
 namespace tapeformer {
 
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
-                const Tensor& out, const Tensor& added) {
+                const Tensor& out, const Tensor& added_rows) {
   const int64_t value_dim = table.size(1), position_dim = positions.size(1), batch = tokens.numel();
   check(out.shape() == Shape{batch, value_dim + position_dim}, "embed_into", "out ", out.shape(), " must be ",
         Shape{batch, value_dim + position_dim});
   check(position >= 0 && position < positions.size(0), "embed_into", "position ", position,
         " is beyond the longest sequence, ", positions.size(0));
-  check(!added.defined() || (added.shape() == Shape{added.size(0), out.size(1)} && added.is_contiguous() &&
-                             position < added.size(0)),
-        "embed_into", "added ", added.defined() ? added.shape() : Shape{},
+  check(!added_rows.defined() || (added_rows.shape() == Shape{added_rows.size(0), out.size(1)} &&
+                                  added_rows.is_contiguous() && position < added_rows.size(0)),
+        "embed_into", "added ", added_rows.defined() ? added_rows.shape() : Shape{},
         " must be contiguous, with rows of ", out.size(1), " elements and more than ", position, " rows");
   dispatch("embed_into", table, [&]<class T>(auto backend) {
     visit_index_dtype("embed_into", tokens.dtype(), [&](auto index) {
       embed_rows(backend, table.data<T>(), table.size(0), tokens.data<decltype(index)>(), positions.data<T>(),
-                 get_data_or_null<T>(added), position, out.data<T>(), batch, value_dim, position_dim);
+                 get_data_or_null<T>(added_rows), position, out.data<T>(), batch, value_dim, position_dim);
     });
   });
 }

@@ -12,10 +12,10 @@ namespace tapeformer {
 
 // Writes to out (batch, value_dim + position_dim): row b is table[tokens[b]] followed by positions[position].
 // `tokens` (batch,) holds row indices of the table as uint8, int32 or int64, and `positions` is (length,
-// position_dim). If `added` (length, value_dim + position_dim) is defined, added[position] is added to each
-// row.
+// position_dim). If `added_rows` (length, value_dim + position_dim) is defined, added_rows[position] is added
+// to each row.
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
-                const Tensor& out, const Tensor& added = {});
+                const Tensor& out, const Tensor& added_rows = {});
 
 // The weight (out, in) and bias (out,) of a layer, prepared for products with at most `rows` rows. On the
 // CPU, the object keeps a packed copy of the weight in get_operand_dtype(weight). On a CUDA device, the

@@ -77,11 +77,11 @@ Gradients compute_linear_gradients(const Product& product, const Tensor& gradien
 }  // namespace
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Activation activation,
-              const DropoutMask& dropout, std::optional<DType> result) {
+              const DropoutMask& dropout, std::optional<DType> result_dtype) {
   check_arguments(input, weight, bias);
   const Tensor x = contiguous(input);
   const LinearShape shape = make_linear_shape(x, weight);
-  const Tensor y = Tensor::empty(make_result_shape(x, shape), result.value_or(x.dtype()), x.device());
+  const Tensor y = Tensor::empty(make_result_shape(x, shape), result_dtype.value_or(x.dtype()), x.device());
   const bool keep_pre = activation == Activation::gelu;
   const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
   dispatch_floating("linear", x, [&]<class X>(auto backend) {

@@ -10,12 +10,12 @@
 namespace tapeformer {
 
 // Returns dropout(activation(x weightᵀ + bias)). x is (…, in), weight (out, in), bias (out,) or undefined,
-// and the result (…, out) in the dtype of x. x may be bfloat16 with float32 weights; `result` then selects
-// bfloat16 or float32 for the result. Throws ShapeError for mismatched shapes and for dtypes that do not
-// match.
+// and the result (…, out) in the dtype of x. x may be bfloat16 with float32 weights; `result_dtype` then
+// selects bfloat16 or float32 for the result. Throws ShapeError for mismatched shapes and for dtypes that do
+// not match.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               Activation activation = Activation::none, const DropoutMask& dropout = {},
-              std::optional<DType> result = {});
+              std::optional<DType> result_dtype = {});
 
 // Returns the dtype to which products convert x. The dtype is bfloat16 if x is float32 and the precision of
 // its device is bfloat16 (core/device_control.h), otherwise the dtype of x.

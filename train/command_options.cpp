@@ -18,7 +18,7 @@ OptionSpec make_allow_commands_option() {
           .help = "run the shell commands in wav.scp of Kaldi directories; by default they are refused"};
 }
 
-std::vector<int64_t> parse_index_list(const std::string& option, const std::string& text) {
+std::vector<int64_t> parse_index_list(const std::string& option_name, const std::string& text) {
   std::vector<int64_t> list;
   for (size_t first = 0; first <= text.size();) {
     const size_t comma = std::min(text.find(',', first), text.size());
@@ -26,7 +26,7 @@ std::vector<int64_t> parse_index_list(const std::string& option, const std::stri
     int64_t index = -1;
     const auto result = std::from_chars(text.data() + first, end, index);
     if (result.ec != std::errc{} || result.ptr != end || index < 0)
-      throw ConfigError("--" + option + ": expected numbers of at least 0 separated by commas, got \"" +
+      throw ConfigError("--" + option_name + ": expected numbers of at least 0 separated by commas, got \"" +
                         text + "\"");
     list.push_back(index);
     first = comma + 1;
@@ -34,12 +34,12 @@ std::vector<int64_t> parse_index_list(const std::string& option, const std::stri
   return list;
 }
 
-std::string describe_unknown_word(const std::string& kind, const std::string& word,
-                                  const std::vector<std::string>& names) {
-  const std::string near = find_nearest_name(word, names);
-  std::string text = "unknown " + kind + " \"" + word + "\"";
+std::string describe_unknown_word(const std::string& kind_name, const std::string& word,
+                                  const std::vector<std::string>& known_names) {
+  const std::string near = find_nearest_name(word, known_names);
+  std::string text = "unknown " + kind_name + " \"" + word + "\"";
   if (!near.empty()) return text + "; did you mean \"" + near + "\"?";
-  for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "; there are ") + names[i];
+  for (size_t i = 0; i < known_names.size(); ++i) text += (i ? ", " : "; there are ") + known_names[i];
   return text;
 }
 

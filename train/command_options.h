@@ -27,10 +27,10 @@ OptionSpec make_allow_commands_option();
 
 // Parses integers of at least 0 that are separated by commas, such as "0,3,7". Throws ConfigError with the
 // name of the option for any other text.
-std::vector<int64_t> parse_index_list(const std::string& option, const std::string& text);
+std::vector<int64_t> parse_index_list(const std::string& option_name, const std::string& text);
 
 // Returns `unknown KIND "WORD"; did you mean "NAME"?`, or a list of all names if none is similar.
-std::string describe_unknown_word(const std::string& kind, const std::string& word,
-                                  const std::vector<std::string>& names);
+std::string describe_unknown_word(const std::string& kind_name, const std::string& word,
+                                  const std::vector<std::string>& known_names);
 
 }  // namespace tapeformer

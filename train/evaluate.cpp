@@ -132,7 +132,7 @@ std::vector<std::pair<std::string, double>> list_named_results(const Evaluation&
 }
 
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
-                    int64_t limit, uint64_t seed, const StopCheck& stop, Communicator& processes) {
+                    int64_t max_examples, uint64_t seed, const StopCheck& stop, Communicator& processes) {
   const auto start = std::chrono::steady_clock::now();
   const auto tokenizer = dataset.tokenizer();
   const auto memory = model.encoder.make_memory(batch_size);
@@ -151,7 +151,7 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
   };
   Evaluation result;
   result.split = dataset.info().split;
-  result.example_count = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
+  result.example_count = max_examples > 0 ? std::min(max_examples, dataset.size()) : dataset.size();
   const BatchSums sums = sum_over_batches(dataset, {result.example_count, batch_size, memory != nullptr}, 6,
                                           score, stop, processes);
   const double nats = sums.total(0), correct = sums.total(1), tokens = sums.total(2);
@@ -167,7 +167,8 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
 }
 
 ExampleEvaluation evaluate(const ExampleModel& model, const Dataset& dataset, int64_t batch_size,
-                           int64_t limit, uint64_t seed, const StopCheck& stop, Communicator& processes) {
+                           int64_t max_examples, uint64_t seed, const StopCheck& stop,
+                           Communicator& processes) {
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::string> names = model.score_names();
   const auto score = [&](const Batch& batch) {
@@ -176,10 +177,11 @@ ExampleEvaluation evaluate(const ExampleModel& model, const Dataset& dataset, in
     for (double& sum : sums) sum *= count;
     return sums;
   };
-  ExampleEvaluation result{.split = dataset.info().split,
-                           .example_count = limit > 0 ? std::min(limit, dataset.size()) : dataset.size(),
-                           .scores = {},
-                           .seconds = 0};
+  ExampleEvaluation result{
+      .split = dataset.info().split,
+      .example_count = max_examples > 0 ? std::min(max_examples, dataset.size()) : dataset.size(),
+      .scores = {},
+      .seconds = 0};
   const BatchSums sums = sum_over_batches(dataset, {result.example_count, batch_size},
                                           static_cast<int64_t>(names.size()), score, stop, processes);
   const auto count = static_cast<double>(std::max<int64_t>(result.example_count, 1));

@@ -20,14 +20,17 @@ struct Resampler::State {
   std::array<float, 4096> block;
 };
 
-Resampler::Resampler(int64_t from, int64_t to) : from_(from), to_(to) {
-  if (from < 1 || to < 1 || from > kMaxRate || to > kMaxRate)
-    throw DataError(concat_text("cannot resample from ", from, " to ", to, " samples per second"));
-  if (from == to) return;
+Resampler::Resampler(int64_t input_rate, int64_t output_rate)
+    : input_rate_(input_rate), output_rate_(output_rate) {
+  if (input_rate < 1 || output_rate < 1 || input_rate > kMaxRate || output_rate > kMaxRate)
+    throw DataError(
+        concat_text("cannot resample from ", input_rate, " to ", output_rate, " samples per second"));
+  if (input_rate == output_rate) return;
   int error = 0;
   state_ = std::make_unique<State>(State{{src_new(SRC_SINC_MEDIUM_QUALITY, 1, &error), src_delete}, {}});
   if (!state_->converter)
-    throw DataError(concat_text("cannot resample from ", from, " to ", to, ": ", src_strerror(error)));
+    throw DataError(
+        concat_text("cannot resample from ", input_rate, " to ", output_rate, ": ", src_strerror(error)));
 }
 Resampler::~Resampler() = default;
 Resampler::Resampler(Resampler&&) noexcept = default;
@@ -44,16 +47,16 @@ void Resampler::finish(std::vector<float>& out) {
   if (!state_ || input_count_ == 0) return;
   convert({}, true, out);
   // The converter may return a few samples too many or too few.
-  const double ratio = static_cast<double>(to_) / static_cast<double>(from_);
+  const double ratio = static_cast<double>(output_rate_) / static_cast<double>(input_rate_);
   const int64_t count = std::max<int64_t>(1, std::llround(static_cast<double>(input_count_) * ratio));
   const int64_t size = static_cast<int64_t>(out.size()) + count - output_count_;
   out.resize(static_cast<size_t>(std::max<int64_t>(0, size)), 0.0f);
 }
 
-void Resampler::convert(std::span<const float> samples, bool last, std::vector<float>& out) {
+void Resampler::convert(std::span<const float> samples, bool is_last, std::vector<float>& out) {
   SRC_DATA data{};
-  data.src_ratio = static_cast<double>(to_) / static_cast<double>(from_);
-  data.end_of_input = last;
+  data.src_ratio = static_cast<double>(output_rate_) / static_cast<double>(input_rate_);
+  data.end_of_input = is_last;
   const float unused = 0;  // data_in must not be null
   data.data_in = samples.empty() ? &unused : samples.data();
   data.input_frames = static_cast<long>(samples.size());
@@ -61,7 +64,8 @@ void Resampler::convert(std::span<const float> samples, bool last, std::vector<f
   data.output_frames = static_cast<long>(state_->block.size());
   do {
     if (const int error = src_process(state_->converter.get(), &data))
-      throw DataError(concat_text("cannot resample from ", from_, " to ", to_, ": ", src_strerror(error)));
+      throw DataError(
+          concat_text("cannot resample from ", input_rate_, " to ", output_rate_, ": ", src_strerror(error)));
     out.insert(out.end(), state_->block.begin(), state_->block.begin() + data.output_frames_gen);
     output_count_ += data.output_frames_gen;
     data.data_in += data.input_frames_used;
@@ -69,9 +73,9 @@ void Resampler::convert(std::span<const float> samples, bool last, std::vector<f
   } while (data.input_frames > 0 || data.output_frames_gen == data.output_frames);
 }
 
-std::vector<float> resample(std::span<const float> samples, int64_t from, int64_t to) {
+std::vector<float> resample(std::span<const float> samples, int64_t input_rate, int64_t output_rate) {
   std::vector<float> result;
-  Resampler resampler(from, to);
+  Resampler resampler(input_rate, output_rate);
   resampler.push(samples, result);
   resampler.finish(result);
   return result;

@@ -11,14 +11,14 @@
 
 namespace tapeformer {
 
-// Returns the signal at the rate `to`, with round(samples * to / from) samples, and at least one sample for a
-// signal that is not empty.
-std::vector<float> resample(std::span<const float> samples, int64_t from, int64_t to);
+// Returns the signal at the rate `output_rate`, with round(samples * output_rate / input_rate) samples, and
+// at least one sample for a signal that is not empty.
+std::vector<float> resample(std::span<const float> samples, int64_t input_rate, int64_t output_rate);
 
 // A converter of a signal that arrives in pieces. Returns the same samples as resample().
 class Resampler {
  public:
-  Resampler(int64_t from, int64_t to);
+  Resampler(int64_t input_rate, int64_t output_rate);
   ~Resampler();
   Resampler(Resampler&&) noexcept;
 
@@ -29,9 +29,9 @@ class Resampler {
 
  private:
   struct State;
-  void convert(std::span<const float> samples, bool last, std::vector<float>& out);
+  void convert(std::span<const float> samples, bool is_last, std::vector<float>& out);
 
-  int64_t from_, to_;
+  int64_t input_rate_, output_rate_;
   int64_t input_count_ = 0, output_count_ = 0;
   std::unique_ptr<State> state_;
 };

@@ -7,19 +7,20 @@
 
 namespace tapeformer {
 
-std::vector<int64_t> shuffle_epoch(uint64_t seed, int64_t epoch, int64_t count) {
+std::vector<int64_t> shuffle_epoch(uint64_t seed, int64_t epoch, int64_t example_count) {
   const RandomStream stream(seed, "shuffle", static_cast<uint64_t>(epoch));
-  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::vector<int64_t> order(static_cast<size_t>(example_count));
   std::iota(order.begin(), order.end(), 0);
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[stream.uniform_below(i, i)]);
   return order;
 }
 
-std::vector<int64_t> compute_stream_indices(int64_t count, int64_t streams, int64_t number) {
-  const int64_t longer = count % streams, shortest = count / streams;
+std::vector<int64_t> compute_stream_indices(int64_t example_count, int64_t stream_count,
+                                            int64_t batch_number) {
+  const int64_t longer = example_count % stream_count, shortest = example_count / stream_count;
   std::vector<int64_t> indices;
-  for (int64_t i = 0; i < (number < shortest ? streams : longer); ++i)
-    indices.push_back(i * shortest + std::min(i, longer) + number);
+  for (int64_t i = 0; i < (batch_number < shortest ? stream_count : longer); ++i)
+    indices.push_back(i * shortest + std::min(i, longer) + batch_number);
   return indices;
 }
 

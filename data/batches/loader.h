@@ -34,14 +34,15 @@ struct LoaderOptions {
   bool use_streams = false;
 };
 
-// Returns the indices of the examples in batch `number` if `count` examples are divided into `streams`
-// streams (LoaderOptions::use_streams). If `count` is not a multiple of `streams`, the first streams have one
-// more example than the other streams. In this case, the last batch contains only examples of the first
-// streams.
-std::vector<int64_t> compute_stream_indices(int64_t count, int64_t streams, int64_t number);
+// Returns the indices of the examples in batch `batch_number` if `example_count` examples are divided into
+// `stream_count` streams (LoaderOptions::use_streams). If `example_count` is not a multiple of
+// `stream_count`, the first streams have one more example than the other streams. In this case, the last
+// batch contains only examples of the first streams.
+std::vector<int64_t> compute_stream_indices(int64_t example_count, int64_t stream_count,
+                                            int64_t batch_number);
 
-// Returns the order of an epoch: a uniformly random permutation of 0 .. count - 1 (Fisher-Yates).
-std::vector<int64_t> shuffle_epoch(uint64_t seed, int64_t epoch, int64_t count);
+// Returns the order of an epoch: a uniformly random permutation of 0 .. example_count - 1 (Fisher-Yates).
+std::vector<int64_t> shuffle_epoch(uint64_t seed, int64_t epoch, int64_t example_count);
 
 // The mapping from steps to batches. Thread-safe.
 class Loader {

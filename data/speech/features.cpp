@@ -90,14 +90,14 @@ Tensor add_deltas(const Tensor& features, int64_t order, int64_t window) {
 
 DeltaStream::DeltaStream(int64_t order, int64_t window) : filters_(make_delta_filters(order, window)) {}
 
-Tensor DeltaStream::push(const Tensor& features, bool last) {
+Tensor DeltaStream::push(const Tensor& features, bool is_last) {
   check_features("DeltaStream", features);
   if (dims_ == 0) dims_ = features.size(1);
   check(features.size(1) == dims_, "DeltaStream", "expected ", dims_, " dims, found ", features.shape());
   buffer_.insert(buffer_.end(), features.data<float>(), features.data<float>() + features.numel());
   const int64_t count = first_ + static_cast<int64_t>(buffer_.size()) / dims_;
   const auto reach = static_cast<int64_t>(filters_.back().size() / 2);
-  const int64_t end = last ? count : std::max(next_, count - reach);
+  const int64_t end = is_last ? count : std::max(next_, count - reach);
   const Tensor result = compute_deltas({buffer_.data(), first_, count, dims_}, next_, end, filters_);
   next_ = end;
   if (const int64_t drop = next_ - reach - first_; drop > 0) {
@@ -140,7 +140,8 @@ void FeatureStatistics::add(const FeatureStatistics& other) {
   }
 }
 
-void normalize_features(const Tensor& features, const FeatureStatistics& statistics, bool variance) {
+void normalize_features(const Tensor& features, const FeatureStatistics& statistics,
+                        bool normalize_variance) {
   check_features("normalize", features);
   const auto dims = static_cast<size_t>(features.size(1));
   check(statistics.sums.size() == dims && statistics.frames > 0, "normalize", "statistics of ",
@@ -151,7 +152,8 @@ void normalize_features(const Tensor& features, const FeatureStatistics& statist
     const double mean = statistics.sums[d] / statistics.frames;
     const double spread = statistics.squares[d] / statistics.frames - mean * mean;
     means[d] = static_cast<float>(mean);
-    if (variance) scales[d] = spread < kMinVariance ? 0.0f : static_cast<float>(1 / std::sqrt(spread));
+    if (normalize_variance)
+      scales[d] = spread < kMinVariance ? 0.0f : static_cast<float>(1 / std::sqrt(spread));
   }
   float* row = features.data<float>();
   for (int64_t t = 0; t < features.size(0); ++t, row += dims)

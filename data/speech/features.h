@@ -23,9 +23,9 @@ class DeltaStream {
  public:
   explicit DeltaStream(int64_t order, int64_t window = 2);
 
-  // Appends features. Returns the frames that become complete, which may be none. If `last` is true, returns
-  // all remaining frames.
-  Tensor push(const Tensor& features, bool last = false);
+  // Appends features. Returns the frames that become complete, which may be none. If `is_last` is true,
+  // returns all remaining frames.
+  Tensor push(const Tensor& features, bool is_last = false);
 
  private:
   std::vector<std::vector<float>> filters_;  // filters of the derivatives, indexed by order
@@ -44,9 +44,9 @@ struct FeatureStatistics {
   bool operator==(const FeatureStatistics&) const = default;
 };
 
-// Subtracts the mean and, if `variance` is true, divides by the standard deviation, in place. `statistics`
-// belong to the utterance, its speaker or the training set. A constant dimension becomes 0.
-void normalize_features(const Tensor& features, const FeatureStatistics& statistics, bool variance);
+// Subtracts the mean and, if `normalize_variance` is true, divides by the standard deviation, in place.
+// `statistics` belong to the utterance, its speaker or the training set. A constant dimension becomes 0.
+void normalize_features(const Tensor& features, const FeatureStatistics& statistics, bool normalize_variance);
 
 // Returns the index of the first frame with a value that is not finite, or -1 if there is none.
 int64_t find_non_finite_frame(const Tensor& features);

@@ -267,9 +267,9 @@ bool is_kaldi_directory(const fs::path& folder) {
   return false;
 }
 
-Faults find_kaldi_faults(const fs::path& folder, bool contents, bool allow_commands) {
+Faults find_kaldi_faults(const fs::path& folder, bool check_contents, bool allow_commands) {
   ContentCheck content_check;
-  return find_problems(folder, contents ? &content_check : nullptr, allow_commands);
+  return find_problems(folder, check_contents ? &content_check : nullptr, allow_commands);
 }
 
 Faults find_kaldi_faults(const fs::path& folder, ContentCheck& content_check, bool allow_commands) {

@@ -23,9 +23,9 @@ bool is_kaldi_directory(const std::filesystem::path& folder);
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
 // Returns all faults of the directory, including faults of single utterances. Commands are faults unless
-// `allow_commands` is true. If `contents` is true, also computes the features of all utterances whose files
-// exist.
-Faults find_kaldi_faults(const std::filesystem::path& folder, bool contents = true,
+// `allow_commands` is true. If `check_contents` is true, also computes the features of all utterances whose
+// files exist.
+Faults find_kaldi_faults(const std::filesystem::path& folder, bool check_contents = true,
                          bool allow_commands = false);
 
 // Returns all faults of the directory and of its recordings and features. `content_check` also checks that

@@ -109,8 +109,8 @@ OptionValues AttentionKind::replace_defaults(
     const std::vector<std::pair<std::string, OptionValue>>& replaced) const {
   OptionValues result = default_options();
   for (const auto& [option, value] : replaced) {
-    const auto found = result.all().find(option);
-    if (found == result.all().end()) throw OptionError(option, "unknown option");
+    const auto found = result.values_by_name().find(option);
+    if (found == result.values_by_name().end()) throw OptionError(option, "unknown option");
     if (found->second.index() != value.index()) throw OptionError(option, "wrong type");
     result.set(option, value);
   }

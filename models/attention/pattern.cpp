@@ -82,7 +82,8 @@ int64_t find_first_equal_layer(const AttentionPattern& pattern, int64_t layer) {
   const AttentionLayerChoice& choice = find_layer_choice(pattern, layer);
   int64_t first = 0;
   for (const AttentionLayerChoice* other = &pattern.front();
-       other->kind != choice.kind || other->options.all() != choice.options.all(); ++other)
+       other->kind != choice.kind || other->options.values_by_name() != choice.options.values_by_name();
+       ++other)
     ++first;
   return first;
 }

@@ -51,7 +51,7 @@ Tensor Subsampling::forward(const Tensor& x, const Tensor& frame_lengths) const 
   return y;
 }
 
-Tensor Subsampling::steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const {
+Tensor Subsampling::count_steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const {
   return count_subsampled_frames(validate_lengths("speech model", "length", frame_lengths, batch, frames),
                                  options_.factor);
 }

@@ -34,7 +34,7 @@ class Subsampling final : public Module {
   // output_width). Drops the last frames if they do not fill a step.
   Tensor forward(const Tensor& x, const Tensor& frame_lengths) const;
   // Returns the number of steps of each utterance, (batch,) int64. Throws ShapeError for invalid lengths.
-  Tensor steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const;
+  Tensor count_steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const;
 
   const SubsamplingOptions& options() const { return options_; }
 

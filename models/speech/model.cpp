@@ -76,7 +76,7 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
                                   const ForwardContext& context) const {
   check(features.rank() == 3 && features.size(2) == options_.features, "speech model", "features ",
         features.shape(), " must be (batch, frames, ", options_.features, ")");
-  const Tensor lengths = subsampling.steps(frame_lengths, features.size(0), features.size(1));
+  const Tensor lengths = subsampling.count_steps(frame_lengths, features.size(0), features.size(1));
   const DType dtype = head.weight.dtype();
   const Tensor converted = features.dtype() == dtype ? features : features.to(dtype);
   const Tensor x = subsampling.forward(converted.to(head.weight.device()), frame_lengths);
@@ -100,8 +100,8 @@ CtcLoss SpeechModel::loss(const CtcBatch& batch, const ForwardContext& context) 
 int64_t SpeechModel::compute_loss_divisor(const CtcBatch& batch) const {
   const std::vector<double> lengths = batch.frame_lengths.to_vector();
   const double longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
-  const Tensor steps =
-      subsampling.steps(batch.frame_lengths, batch.frame_lengths.size(0), static_cast<int64_t>(longest));
+  const Tensor steps = subsampling.count_steps(batch.frame_lengths, batch.frame_lengths.size(0),
+                                               static_cast<int64_t>(longest));
   return ctc_loss_divisor(steps, batch.labels, batch.label_lengths, options_.reduction);
 }
 

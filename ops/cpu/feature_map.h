@@ -45,11 +45,11 @@ template <class T, class F>
     }
 }
 
-// Computes panels = phi(x), padded with zeros to whole vectors. The panels of a head have panel_size(dim)
-// elements.
+// Computes panels = phi(x), padded with zeros to whole vectors. The panels of a head have
+// compute_panel_size(dim) elements.
 template <class S, class T>
 void map_features(FeatureMap map, TokenRows<const S> x, int64_t count, T* panels) {
-  const int64_t size = panel_size<T>(x.dim);
+  const int64_t size = compute_panel_size<T>(x.dim);
   visit_feature_map(map, [=](auto phi) {
     for_each_vector(
         x, count,
@@ -64,7 +64,7 @@ void map_features(FeatureMap map, TokenRows<const S> x, int64_t count, T* panels
 template <class S, class T>
 void compute_feature_gradients(FeatureMap map, const T* features, const T* g, int64_t count,
                                TokenRows<S> gx) {
-  const int64_t size = panel_size<T>(gx.dim);
+  const int64_t size = compute_panel_size<T>(gx.dim);
   visit_feature_map(map, [=](auto phi) {
     for_each_vector(
         gx,

@@ -60,8 +60,9 @@ class HeadGroup {
       const int64_t stride = (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T>;
       return PerHead<T>{arena.allocate<T>(group_ * stride), stride};
     };
-    for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_}) *panel = take(panel_size<T>(s_.dim));
-    for (PerHead<T>* panel : {&values_, &dn_, &result_}) *panel = take(panel_size<T>(s_.value_dim));
+    for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_})
+      *panel = take(compute_panel_size<T>(s_.dim));
+    for (PerHead<T>* panel : {&values_, &dn_, &result_}) *panel = take(compute_panel_size<T>(s_.value_dim));
     for (PerHead<T>* row : {&inverse_, &ones_}) *row = take(kChunkTokens);
     dd_ = take(s_.query_length);
     partial_dots_ = take(kChunkTokens * kLanes<T>);
@@ -160,7 +161,7 @@ class HeadGroup {
   TokenRows<U> rows(AttentionRows<U> tensor, Chunk c, int64_t dim) const {
     return {tensor.row(batch_, c.begin, head_), tensor.length_stride, tensor.head_stride, heads_, dim};
   }
-  static void clear(T* panel, int64_t elements) { std::fill_n(panel, panel_size<T>(elements), T{0}); }
+  static void clear(T* panel, int64_t elements) { std::fill_n(panel, compute_panel_size<T>(elements), T{0}); }
 
   // Returns the number of valid keys of a chunk. The features of masked keys are zero.
   int64_t valid(Chunk c) const { return std::clamp<int64_t>(valid_keys_ - c.begin, 0, c.count); }
@@ -205,7 +206,7 @@ class HeadGroup {
     for (int64_t i = 0; i < s_.dim; i += kLanes<T>) {
       Vector<T> z = load(key_sum_[h] + i);
       for (int64_t t = 0; t < c.count; ++t) {
-        const int64_t at = panel_index<T>(t, i);
+        const int64_t at = compute_panel_index<T>(t, i);
         if constexpr (kUpdate) z += load(keys_[h] + at);
         if constexpr (kRead)
           store(dots + t * kLanes<T>, load(dots + t * kLanes<T>) + load(queries_[h] + at) * z);
@@ -225,7 +226,7 @@ class HeadGroup {
     std::fill_n(dots, c.count * kLanes<T>, T{0});
     for (int64_t i = 0; i < s_.dim; i += kLanes<T>)
       for (int64_t t = 0; t < c.count; ++t) {
-        const int64_t at = panel_index<T>(t, i);
+        const int64_t at = compute_panel_index<T>(t, i);
         store(dots + t * kLanes<T>,
               load(dots + t * kLanes<T>) + load(queries_[h] + at) * load(features_gradient_[h] + at));
       }

@@ -26,13 +26,13 @@ inline constexpr int64_t kPanel = 2 * kLanes<T>;
 
 // Returns the number of elements in the panels of a chunk.
 template <class T>
-constexpr int64_t panel_size(int64_t elements) {
+constexpr int64_t compute_panel_size(int64_t elements) {
   return (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T> * kChunkTokens;
 }
 // Returns the index of an element of a token in the panels of a chunk. A vector of elements is contiguous if
 // its first element is a multiple of the vector length.
 template <class T>
-constexpr int64_t panel_index(int64_t token, int64_t element) {
+constexpr int64_t compute_panel_index(int64_t token, int64_t element) {
   return element / kPanel<T> * kPanel<T> * kChunkTokens + token * kPanel<T> + element % kPanel<T>;
 }
 
@@ -89,7 +89,7 @@ void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOpe
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
   const int64_t first = kStep > 0 ? 0 : count - 1;
   for (int64_t row = 0; row < rows;) {
-    const int64_t left = panel_index<T>(first, row), right = panel_index<T>(first, column);
+    const int64_t left = compute_panel_index<T>(first, row), right = compute_panel_index<T>(first, column);
     const ScanOperands<T> at{kUpdate ? o.a + left : nullptr, kUpdate ? o.b + right : nullptr,
                              kRead ? o.c + left : nullptr, kRead ? o.out + right : nullptr};
     T* const tile = state + row * width + column;
@@ -124,7 +124,7 @@ void scan_row(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
   const int64_t width = round_up_to_vector<T>(columns), first = kStep > 0 ? 0 : count - 1;
   for (int64_t column = 0; column < width; column += kPanel<T>) {
-    const int64_t right = panel_index<T>(first, column);
+    const int64_t right = compute_panel_index<T>(first, column);
     const ScanOperands<T> at{kUpdate ? o.a + first : nullptr, kUpdate ? o.b + right : nullptr,
                              kRead ? o.c + first : nullptr, kRead ? o.out + right : nullptr};
     if (column + kPanel<T> <= width)

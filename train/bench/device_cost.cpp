@@ -53,14 +53,15 @@ Device find_cuda_device() {
   return kCpu;
 }
 
-void visit_training_step(const ModelChoice& choice, Device device, const StepVisitor& count) {
+void visit_training_step(const ModelChoice& choice, Device device, const StepVisitor& visitor) {
   require_cuda_device(device);
   TrainingStep step(choice, device);
   step.run_without_graph();
-  count([&] { step.run_without_graph(); }, step.model());
+  visitor([&] { step.run_without_graph(); }, step.model());
 }
 
-void visit_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const StepVisitor& count) {
+void visit_decoding_step(const ModelChoice& choice, int64_t batch, Device device,
+                         const StepVisitor& visitor) {
   require_cuda_device(device);
   const NoGrad no_grad;
   AutoregressiveModel model(choice.model);
@@ -75,7 +76,7 @@ void visit_decoding_step(const ModelChoice& choice, int64_t batch, Device device
     advance_tokens(columns, position + 1, 1, tokens);
   };
   step(0);
-  count([&] { step(1); }, model);
+  visitor([&] { step(1); }, model);
 }
 
 DeviceWork count_training_step_work(const ModelChoice& choice, Device device, int64_t memory_bytes) {

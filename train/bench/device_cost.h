@@ -63,9 +63,9 @@ class WorkCounter {
 // Runs the launches of a step, which is the second training step or the decoding of the second token of every
 // sequence of a batch. The first step has run before, because it does work that only the first step requires.
 using StepVisitor = std::function<void(const std::function<void()>& step, const Module& model)>;
-// Prepare a step and call `count` with it. Throw DeviceError if the device is the CPU.
-void visit_training_step(const ModelChoice& choice, Device device, const StepVisitor& count);
-void visit_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const StepVisitor& count);
+// Prepare a step and call `visitor` with it. Throw DeviceError if the device is the CPU.
+void visit_training_step(const ModelChoice& choice, Device device, const StepVisitor& visitor);
+void visit_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const StepVisitor& visitor);
 
 // count_training_step_work() returns the work of the second training step. count_decoding_step_work() returns
 // the work of decoding the second token of every sequence of a batch. The results exclude work that only the

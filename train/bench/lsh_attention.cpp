@@ -125,7 +125,8 @@ Report LshMeasurement::report(const Attention& attention, const ChunkProducts& c
 std::unique_ptr<Attention> make_attention(const BenchmarkArguments& arguments) {
   const AttentionKind& kind = find_attention_kind("lsh");
   OptionValues values(kind.options);
-  for (const OptionSpec& spec : kind.options) values.set(spec.name, arguments.options.all().at(spec.name));
+  for (const OptionSpec& spec : kind.options)
+    values.set(spec.name, arguments.options.values_by_name().at(spec.name));
   return kind.make(values, {});
 }
 

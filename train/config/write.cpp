@@ -23,7 +23,7 @@ std::map<std::string, OptionValue> list_attention_entries(const Config& config) 
   std::map<std::string, OptionValue> entries;
   if (!uses_attention(config)) return entries;
   for (const auto& [kind, options] : config.attention)
-    for (const auto& [option, value] : options.all())
+    for (const auto& [option, value] : options.values_by_name())
       entries[std::string(kAttentionTable) + (has_several_kinds(config) ? kind + "." : "") + option] = value;
   return entries;
 }
@@ -34,7 +34,7 @@ std::string format_attention_tables(const Config& config) {
   std::string text;
   for (const auto& [kind, options] : config.attention) {
     text += has_several_kinds(config) ? "\n[attention." + kind + "]\n" : "\n[attention]\n";
-    for (const auto& [option, value] : options.all())
+    for (const auto& [option, value] : options.values_by_name())
       text += option + " = " + format_option_value(value) + "\n";
   }
   return text;

@@ -92,11 +92,11 @@ bool run_on_first_process(Communicator& processes, const std::function<bool()>& 
   return outcome.front() == '1';
 }
 
-void require_divisible(const std::string& name, int64_t batch, const Communicator& processes) {
+void require_divisible(const std::string& name, int64_t batch_size, const Communicator& processes) {
   const int64_t size = processes.size();
-  if (batch % size == 0) return;
-  const int64_t below = batch / size * size, above = below + size;
-  throw ConfigError(concat_text(name, " = ", batch, " cannot be divided by ", size,
+  if (batch_size % size == 0) return;
+  const int64_t below = batch_size / size * size, above = below + size;
+  throw ConfigError(concat_text(name, " = ", batch_size, " cannot be divided by ", size,
                                 " processes; the nearest ", below > 0 ? "sizes are " : "size is ",
                                 below > 0 ? concat_text(below, " and ") : "", above));
 }

@@ -8,7 +8,7 @@ namespace tapeformer {
 
 GradientReducer::GradientReducer(Communicator& processes, std::vector<Tensor> parameters,
                                  const ReducerOptions& options)
-    : processes_(processes) {
+    : communicator_(processes) {
   for (Tensor& parameter : parameters) {
     slot_by_id_[parameter.id()] = slots_.size();
     slots_.push_back({.parameter = std::move(parameter), .sum = {}, .send_buffer = {}});
@@ -56,7 +56,7 @@ void GradientReducer::begin_step() {
 }
 
 // Copies the gradient of a parameter to the send buffer of its bucket. Writes zeros if there is no gradient.
-void GradientReducer::fill(const Slot& slot) {
+void GradientReducer::fill_slot(const Slot& slot) {
   if (const Tensor g = gradient(slot.parameter); g.defined())
     slot.send_buffer.copy_from(g);
   else
@@ -67,7 +67,7 @@ void GradientReducer::mark_complete(const Tensor& parameter) {
   const auto found = slot_by_id_.find(parameter.id());
   if (found == slot_by_id_.end()) return;  // the leaf is not a trained parameter
   Slot& slot = slots_[found->second];
-  fill(slot);
+  fill_slot(slot);
   slot.complete = true;
   --buckets_[slot.bucket].incomplete_count;
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].incomplete_count == 0)
@@ -75,7 +75,7 @@ void GradientReducer::mark_complete(const Tensor& parameter) {
 }
 
 void GradientReducer::start_complete_buckets() {
-  processes_.start_all_reduce(buckets_[next_bucket_++].send_buffer);
+  communicator_.start_all_reduce(buckets_[next_bucket_++].send_buffer);
 }
 
 // Sets Slot::has_gradient.
@@ -83,17 +83,17 @@ void GradientReducer::exchange_gradient_flags() {
   const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
   for (size_t i = 0; i < slots_.size(); ++i)
     counts.data<int64_t>()[i] = gradient(slots_[i].parameter).defined();
-  processes_.all_reduce(counts);
+  communicator_.all_reduce(counts);
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i].has_gradient = counts.data<int64_t>()[i] > 0;
   are_gradient_flags_known_ = true;
 }
 
 void GradientReducer::finish_step(const std::vector<Tensor>& additional) {
   for (const Slot& slot : slots_)
-    if (!slot.complete) fill(slot);
+    if (!slot.complete) fill_slot(slot);
   while (next_bucket_ < buckets_.size()) start_complete_buckets();
-  for (const Tensor& values : additional) processes_.start_all_reduce(values);
-  processes_.wait();
+  for (const Tensor& values : additional) communicator_.start_all_reduce(values);
+  communicator_.wait();
   // A parameter may get its first gradient in a later step, for example if a memory is empty at first. On
   // devices, a captured graph repeats one step, so the same parameters have gradients in all steps.
   if (!are_gradient_flags_known_ || is_on_cpu()) exchange_gradient_flags();

@@ -58,12 +58,12 @@ class GradientReducer {
     size_t incomplete_count = 0;  // number of parameters without a complete gradient
   };
   void add_bucket(const std::vector<size_t>& slots, const ReducerOptions& options);
-  static void fill(const Slot& slot);
+  static void fill_slot(const Slot& slot);
   void start_complete_buckets();
   void exchange_gradient_flags();
   bool is_on_cpu() const { return slots_.empty() || slots_.front().parameter.device().is_cpu(); }
 
-  Communicator& processes_;
+  Communicator& communicator_;
   std::vector<Slot> slots_;
   std::unordered_map<const void*, size_t> slot_by_id_;  // index in slots_ by Tensor::id()
   std::vector<Bucket> buckets_;

@@ -129,11 +129,11 @@ void require_pmix(const LaunchInfo& launch, const EnvironmentLookup& environment
                                   " without PMIx, which Open MPI needs; ", kStartWithPmix));
 }
 
-void check_mpi_world(const LaunchInfo& launch, int rank, int size) {
-  if (size == launch.size && rank == launch.rank) return;
+void check_mpi_world(const LaunchInfo& launch, int rank, int process_count) {
+  if (process_count == launch.size && rank == launch.rank) return;
   throw ConfigError(concat_text(
       "the environment variables of ", launch.launcher_name, " describe process ", launch.rank, " of ",
-      launch.size, ", but MPI reports process ", rank, " of ", size, "; ",
+      launch.size, ", but MPI reports process ", rank, " of ", process_count, "; ",
       launch.launcher_name == "srun" ? kStartWithPmix
                                      : "use the launcher of the MPI library that the program was built with",
       describe_variables_to_unset(launch)));

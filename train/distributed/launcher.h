@@ -44,6 +44,6 @@ std::string describe_unused_tasks(const LaunchInfo& launch, const EnvironmentLoo
 void require_pmix(const LaunchInfo& launch, const EnvironmentLookup& environment);
 
 // Throws ConfigError if the rank or the number of processes that MPI reports differs from `launch`.
-void check_mpi_world(const LaunchInfo& launch, int rank, int size);
+void check_mpi_world(const LaunchInfo& launch, int rank, int process_count);
 
 }  // namespace tapeformer

@@ -181,27 +181,28 @@ void MpiCommunicator::barrier() {
   run([] { wait_for_processes(MPI_COMM_WORLD); });
 }
 
-bool MpiCommunicator::all_reduce_within(const Tensor& values, double seconds, std::string& problem) {
+bool MpiCommunicator::all_reduce_within(const Tensor& values, double timeout_seconds,
+                                        std::string& error_message) {
   struct Timeout {};
   const auto start = std::chrono::steady_clock::now();
   worker_->enqueue([values] { reduce_in(get_mpi_state().shutdown, values); });
   try {
     worker_->wait([&] {
-      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
+      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > timeout_seconds)
         throw Timeout{};
       if (wait_check_) wait_check_();
     });
     return true;
   } catch (const Timeout&) {
   } catch (const std::runtime_error& error) {
-    problem = error.what();
+    error_message = error.what();
   }
   return false;
 }
 
-void MpiCommunicator::abort(int code) {
-  MPI_Abort(MPI_COMM_WORLD, code);
-  _exit(code);
+void MpiCommunicator::abort(int exit_status) {
+  MPI_Abort(MPI_COMM_WORLD, exit_status);
+  _exit(exit_status);
 }
 
 }  // namespace tapeformer

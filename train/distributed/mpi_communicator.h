@@ -34,12 +34,13 @@ class MpiCommunicator final : public Communicator {
   void set_wait_check(std::function<void()> check) { wait_check_ = std::move(check); }
 
   // Sums `values`, which must be in host memory, over all processes. Returns true if all processes call the
-  // function within `seconds`. Otherwise returns false. If a process has ended or MPI reports another error,
-  // sets `problem` to the message and returns false. After a result of false, only abort() may be called.
-  // Uses a separate MPI communicator, so that MPI does not match the call with another collective function.
-  bool all_reduce_within(const Tensor& values, double seconds, std::string& problem);
+  // function within `timeout_seconds`. Otherwise returns false. If a process has ended or MPI reports another
+  // error, sets `error_message` to the message and returns false. After a result of false, only abort() may
+  // be called. Uses a separate MPI communicator, so that MPI does not match the call with another collective
+  // function.
+  bool all_reduce_within(const Tensor& values, double timeout_seconds, std::string& error_message);
   // Ends all processes of the run with an exit status.
-  [[noreturn]] void abort(int code);
+  [[noreturn]] void abort(int exit_status);
 
  private:
   MpiCommunicator(int rank, int size, std::unique_ptr<Worker> worker);

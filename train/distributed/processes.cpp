@@ -186,10 +186,10 @@ void require_single_process(const std::string& what) {
 }
 
 #ifdef TAPEFORMER_MPI
-int leave_processes(int code, const std::string& error, PrintError print) {
+int leave_processes(int exit_status, const std::string& error, PrintError print) {
   if (!mpi_communicator) {
     if (print && !error.empty()) print(error);
-    return code;
+    return exit_status;
   }
   MpiCommunicator& processes = *mpi_communicator;
   const int size = processes.size(), rank = processes.rank();
@@ -198,12 +198,12 @@ int leave_processes(int code, const std::string& error, PrintError print) {
   const Tensor ends = Tensor::zeros({2, size}, DType::int64);
   int64_t* const codes = ends.data<int64_t>();
   int64_t* const errors = codes + size;
-  codes[rank] = code;
+  codes[rank] = exit_status;
   errors[rank] = static_cast<int64_t>(std::hash<std::string>{}(error) >> 1);
   std::string failure;
   if (!processes.all_reduce_within(ends, error.empty() ? kForever : kShutdownSeconds, failure)) {
     if (print) print(error.empty() ? concat_text("process ", rank, ": ", failure) : own);
-    processes.abort(code == 0 ? kAbortStatus : code);
+    processes.abort(exit_status == 0 ? kAbortStatus : exit_status);
   }
   const auto worst = static_cast<int>(*std::max_element(codes, codes + size));
   // After the first process ends with an error, mpirun sends SIGTERM to the processes that are still ending.
@@ -211,12 +211,12 @@ int leave_processes(int code, const std::string& error, PrintError print) {
   if (print && !error.empty() && (rank == 0 || errors[rank] != errors[0])) print(rank == 0 ? error : own);
   mpi_communicator = nullptr;
   this_run->communicator.reset();
-  return code != 0 ? code : worst;
+  return exit_status != 0 ? exit_status : worst;
 }
 #else
-int leave_processes(int code, const std::string& error, PrintError print) {
+int leave_processes(int exit_status, const std::string& error, PrintError print) {
   if (print && !error.empty()) print(error);
-  return code;
+  return exit_status;
 }
 #endif
 

@@ -48,7 +48,7 @@ std::shared_ptr<Communicator> make_communicator(const Processes& processes, Devi
 // another process has ended. In this case, it prints a message and aborts the run. If `print` is null,
 // nothing is printed.
 using PrintError = void (*)(const std::string& error);
-int leave_processes(int code, const std::string& error = "", PrintError print = nullptr);
+int leave_processes(int exit_status, const std::string& error = "", PrintError print = nullptr);
 
 // Throws ConfigError if mpirun or srun started several processes. `command` names the command in the message.
 void require_single_process(const std::string& command);

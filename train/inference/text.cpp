@@ -66,21 +66,21 @@ std::vector<double> compute_token_nats(const AutoregressiveModel& model, std::sp
   return nats;
 }
 
-Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDataset& dataset, int64_t streams,
-                              int64_t limit, const StopCheck& stop) {
+Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDataset& dataset,
+                              int64_t stream_count, int64_t limit, const StopCheck& stop) {
   const auto start = std::chrono::steady_clock::now();
   const TokenSequence& text = dataset.tokens();
-  streams = std::min(streams, text.size() - 1);
-  int64_t length = (text.size() - 1) / streams;
+  stream_count = std::min(stream_count, text.size() - 1);
+  int64_t length = (text.size() - 1) / stream_count;
   if (limit > 0) length = std::min(length, limit);
   check_carried(model, length);
   const NoGrad no_grad;
-  Decoder decoder(model, streams, length);
-  Evaluation result{.split = dataset.info().split, .example_count = streams, .text_score = TextScore()};
+  Decoder decoder(model, stream_count, length);
+  Evaluation result{.split = dataset.info().split, .example_count = stream_count, .text_score = TextScore()};
   const auto read = [&](int64_t t) {
-    Tensor tokens = Tensor::empty({streams}, DType::int64);
-    for (int64_t s = 0; s < streams; ++s)
-      text.read(s * ((text.size() - 1) / streams) + t, 1, tokens.data<int64_t>() + s);
+    Tensor tokens = Tensor::empty({stream_count}, DType::int64);
+    for (int64_t s = 0; s < stream_count; ++s)
+      text.read(s * ((text.size() - 1) / stream_count) + t, 1, tokens.data<int64_t>() + s);
     return tokens;
   };
   const Device device = model.predictor.weight.device();
@@ -92,7 +92,7 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
     tokens = read(t + 1);
     const double nats = cross_entropy(logits, tokens.to(device)).item();
     if (!std::isfinite(nats)) throw DivergedError("the logits of the model are not finite numbers");
-    result.text_score->nats += nats * static_cast<double>(streams);
+    result.text_score->nats += nats * static_cast<double>(stream_count);
     const auto best = argmax(logits).to_vector(), expected = tokens.to_vector();
     for (size_t i = 0; i < best.size(); ++i) correct += best[i] == expected[i];
     for (const double token : expected)

@@ -58,10 +58,11 @@ bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const
   return true;
 }
 
-void CheckpointWriter::record_evaluation(const TrainingState& state, bool best, const WarningFunction& warn) {
+void CheckpointWriter::record_evaluation(const TrainingState& state, bool is_best,
+                                         const WarningFunction& warn) {
   try {
     replace_checkpoint_state(run_dir_, state);
-    if (!best) return;
+    if (!is_best) return;
     mark_best_checkpoint(run_dir_, state.step);
     prune_old_checkpoints();
   } catch (const CheckpointError& error) {

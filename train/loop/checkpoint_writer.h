@@ -32,10 +32,10 @@ class CheckpointWriter {
   // intact.
   bool save(const TrainingState& state, bool must_succeed, const WarningFunction& warn);
 
-  // Writes `state`, which contains a new evaluation, to the saved checkpoint of `state.step`. If `best` is
+  // Writes `state`, which contains a new evaluation, to the saved checkpoint of `state.step`. If `is_best` is
   // true, points the link `best` to this checkpoint. If writing fails, calls `warn`, and a resumed run
   // evaluates again.
-  void record_evaluation(const TrainingState& state, bool best, const WarningFunction& warn);
+  void record_evaluation(const TrainingState& state, bool is_best, const WarningFunction& warn);
 
  private:
   void prune_old_checkpoints() const;

@@ -35,7 +35,7 @@ RunConfig make_process_settings(const RunConfig& run, const Processes& processes
 }
 
 std::vector<std::string> list_oversubscription_warnings(const std::vector<ProcessLocation>& locations,
-                                                        const std::vector<int64_t>& threads) {
+                                                        const std::vector<int64_t>& thread_counts) {
   struct Load {
     int64_t processes = 0, threads = 0;
     std::set<int> processors;
@@ -44,7 +44,7 @@ std::vector<std::string> list_oversubscription_warnings(const std::vector<Proces
   for (size_t rank = 0; rank < locations.size(); ++rank) {
     Load& load = loads[locations[rank].host];
     ++load.processes;
-    load.threads += threads[rank];
+    load.threads += thread_counts[rank];
     load.processors.insert(locations[rank].processors.begin(), locations[rank].processors.end());
   }
   std::vector<std::string> texts;

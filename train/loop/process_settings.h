@@ -17,9 +17,9 @@ namespace tapeformer {
 RunConfig make_process_settings(const RunConfig& run, const Processes& processes);
 
 // Returns a warning for each host on which the processes have more threads in total than processors that they
-// may use. `threads` holds the number of threads of each process, ordered by rank.
+// may use. `thread_counts` holds the number of threads of each process, ordered by rank.
 std::vector<std::string> list_oversubscription_warnings(const std::vector<ProcessLocation>& locations,
-                                                        const std::vector<int64_t>& threads);
+                                                        const std::vector<int64_t>& thread_counts);
 
 // Logs the number of processes, their numbers of threads, and the warnings of
 // list_oversubscription_warnings(). In a run with one process, logs only describe_unused_tasks(). All

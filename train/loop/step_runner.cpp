@@ -17,13 +17,13 @@ StepRunner::StepRunner(const Config& config, Device device, const RunState& stat
       task_(task),
       optimizer_(optimizer),
       schedule_(schedule),
-      processes_(processes) {
-  const bool several = processes_.size() > 1;
+      communicator_(processes) {
+  const bool several = communicator_.size() > 1;
   if (several)
     reducer_ = std::make_unique<GradientReducer>(
-        processes_, strip_names(task_.model().parameters()),
+        communicator_, strip_names(task_.model().parameters()),
         ReducerOptions{.use_bfloat16 = config_.train.reduce_dtype == "bfloat16"});
-  const bool captures = config_.run.cuda_graphs && (!several || processes_.is_stream_ordered());
+  const bool captures = config_.run.cuda_graphs && (!several || communicator_.is_stream_ordered());
   if (!device_.is_cpu() && captures)
     graphs_ = std::make_unique<StepGraphs>(device_, config_.train.accumulate);
 }
@@ -117,7 +117,7 @@ StepOutputs StepRunner::launch(bool with_dropout) {
       // On the CPU, the losses are known before backward. The reduction of the status starts here, so that
       // the step waits only once, for the status and the gradients together.
       if (device_.is_cpu())
-        processes_.start_all_reduce(status_.emplace(make_status(outputs)).status_matrix());
+        communicator_.start_all_reduce(status_.emplace(make_status(outputs)).status_matrix());
     }
     if (!empty) run_backward(has_terms ? add(batch.loss, terms.sum()) : batch.loss, micro_batch);
   }
@@ -131,7 +131,7 @@ StepStatus StepRunner::make_status(const StepOutputs& outputs) const {
   std::vector<double> losses, terms;
   for (const Tensor& loss : outputs.losses) losses.push_back(loss.item());
   for (const Tensor& term : outputs.terms) terms.push_back(term.defined() ? term.item() : 0);
-  return {processes_, losses, terms, loss_weights_, outputs.token_count, stop_};
+  return {communicator_, losses, terms, loss_weights_, outputs.token_count, stop_};
 }
 
 StepResult StepRunner::run(const StopRequest& stop) {
@@ -180,8 +180,8 @@ void StepRunner::read_pending_step(const PendingStep& pending) {
     std::vector<double> losses, terms;
     for (const Readback& loss : pending.losses) losses.push_back(loss.value());
     for (const auto& term : pending.terms) terms.push_back(term ? term->value() : 0);
-    status.emplace(processes_, losses, terms, pending.loss_weights, pending.token_count, pending.stop);
-    processes_.all_reduce(status->status_matrix());
+    status.emplace(communicator_, losses, terms, pending.loss_weights, pending.token_count, pending.stop);
+    communicator_.all_reduce(status->status_matrix());
   }
   if (const auto bad = status->find_non_finite_loss()) {
     std::string examples = task_.describe_examples(pending.step * config_.train.accumulate + bad->batch);

@@ -85,7 +85,7 @@ class StepRunner {
   Task& task_;
   Optimizer& optimizer_;
   const Schedule& schedule_;
-  Communicator& processes_;
+  Communicator& communicator_;
   std::unique_ptr<GradientReducer> reducer_;  // null in a run with one process
   std::unique_ptr<StepGraphs> graphs_;
   bool are_batches_prepared_ = false;

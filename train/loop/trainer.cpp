@@ -47,8 +47,8 @@ Trainer::Trainer(Config config, TrainerOptions options)
   require_utf8(config_, options_.run_dir.string());
   device_ = prepare_device(make_process_settings(config_.run, options_.processes));
   log_processes(options_.processes);
-  processes_ = make_communicator(options_.processes, device_);
-  task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *processes_);
+  communicator_ = make_communicator(options_.processes, device_);
+  task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *communicator_);
   if (hosts.size() > 1) require_same_settings(hosts, {{"data", task_->compute_data_digest()}});
   run_on_first_process(hosts, [&] {
     const bool resumes = options_.resume && !list_checkpoint_steps(options_.run_dir.string()).empty();
@@ -60,7 +60,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, state_.total_steps);
   step_runner_ =
-      std::make_unique<StepRunner>(config_, device_, state_, *task_, *optimizer_, *schedule_, *processes_);
+      std::make_unique<StepRunner>(config_, device_, state_, *task_, *optimizer_, *schedule_, *communicator_);
   checkpoint_writer_ = std::make_unique<CheckpointWriter>(options_.run_dir, config_, *task_, *optimizer_);
 }
 
@@ -75,7 +75,7 @@ void Trainer::restore(const TrainingState& state) {
   schedule_->state = state.schedule_state;
 }
 
-TrainingState Trainer::state() const {
+TrainingState Trainer::make_state() const {
   TrainingState state{.step = state_.step,
                       .evaluated_step = state_.evaluated_step,
                       .optimizer_steps = optimizer_->step_count(),
@@ -98,7 +98,7 @@ CheckpointWriter::WarningFunction Trainer::make_warning_function() {
   return [this](const std::string& text) { run_log_->warn(text); };
 }
 
-void Trainer::report(const StepResult& step) {
+void Trainer::report_step(const StepResult& step) {
   const bool last = state_.step == state_.total_steps, logged = is_due(config_.train.log_every) || last;
   if (logged || device_.is_cpu() || !step_runner_->last_loss()) step_runner_->read_losses(state_.step);
   const double loss = *step_runner_->last_loss();
@@ -154,7 +154,7 @@ bool Trainer::evaluate(const StopSignals& signals) {
                                           task_->count_evaluation_examples(), " examples"));
       has_message = true;
     }
-    return is_true_on_any_process(*processes_, signals.requested_signal() != 0);
+    return is_true_on_any_process(*communicator_, signals.requested_signal() != 0);
   };
   try {
     evaluation = task_->evaluate(before_batch);
@@ -177,35 +177,36 @@ bool Trainer::evaluate(const StopSignals& signals) {
 // Checks that all losses, weights and optimizer states are finite, and saves a checkpoint. If saving fails
 // and `must_succeed` is true, throws an exception on all processes. If saving fails and `must_succeed` is
 // false, logs a warning.
-void Trainer::save(bool must_succeed) {
+void Trainer::save_checkpoint(bool must_succeed) {
   step_runner_->read_losses(state_.step);
   check_weights(task_->model().parameters(), state_);
   check_weights(optimizer_->state(), state_);
-  const bool saved = run_on_first_process(
-      *processes_, [&] { return checkpoint_writer_->save(state(), must_succeed, make_warning_function()); });
+  const bool saved = run_on_first_process(*communicator_, [&] {
+    return checkpoint_writer_->save(make_state(), must_succeed, make_warning_function());
+  });
   if (saved) state_.saved_step = state_.step;
 }
 
-bool Trainer::finish_step(bool last, const StopSignals& signals) {
-  const bool evaluates = (is_evaluation_due() || last) && state_.evaluated_step != state_.step;
-  const bool saves = evaluates || last || is_due(config_.train.checkpoint_every);
+bool Trainer::finish_step(bool is_last_step, const StopSignals& signals) {
+  const bool evaluates = (is_evaluation_due() || is_last_step) && state_.evaluated_step != state_.step;
+  const bool saves = evaluates || is_last_step || is_due(config_.train.checkpoint_every);
   if (saves) check_replicas();
-  if (saves && state_.saved_step != state_.step) save(last);
+  if (saves && state_.saved_step != state_.step) save_checkpoint(is_last_step);
   if (!evaluates) return true;
   if (!evaluate(signals)) return false;
   const bool best = last_evaluation_->criterion < state_.best_loss;
   if (best) state_.best_loss = last_evaluation_->criterion;
-  if (state_.saved_step == state_.step && processes_->is_first())
-    checkpoint_writer_->record_evaluation(state(), best, make_warning_function());
+  if (state_.saved_step == state_.step && communicator_->is_first())
+    checkpoint_writer_->record_evaluation(make_state(), best, make_warning_function());
   return true;
 }
 
 void Trainer::check_replicas() {
-  require_equal_tensors(*processes_, task_->model().saved_tensors(), state_.step);
+  require_equal_tensors(*communicator_, task_->model().saved_tensors(), state_.step);
 }
 
 StopRequest Trainer::make_stop_request(const StopSignals& signals) const {
-  if (processes_->size() > 1) return step_runner_->agreed_stop();
+  if (communicator_->size() > 1) return step_runner_->agreed_stop();
   return {signals.requested_signal(), is_time_up()};
 }
 
@@ -217,7 +218,7 @@ void Trainer::train_step(const StopSignals& signals) {
   epoch_clock_.add(seconds, cpu_seconds);
   state_.seconds += seconds;
   interval_seconds_ += seconds;
-  report(step);
+  report_step(step);
   report_epoch();
   if (is_due(kReplicaInterval)) check_replicas();
 }
@@ -234,17 +235,17 @@ std::string Trainer::open_run(const RunDirectory& directory) {
   return saved ? to_json(*saved) : "";
 }
 
-void Trainer::start(std::optional<RunDirectory>& directory) {
+void Trainer::start_run(std::optional<RunDirectory>& directory) {
   std::string state;
-  run_on_first_process(*processes_, [&] {
+  run_on_first_process(*communicator_, [&] {
     directory.emplace(options_.run_dir);
     state = open_run(*directory);
     return true;
   });
-  if (processes_->size() == 1) return;
-  state = broadcast_text(*processes_, state);
-  broadcast_tensors(*processes_, task_->model().saved_tensors());
-  broadcast_tensors(*processes_, optimizer_->state());
+  if (communicator_->size() == 1) return;
+  state = broadcast_text(*communicator_, state);
+  broadcast_tensors(*communicator_, task_->model().saved_tensors());
+  broadcast_tensors(*communicator_, optimizer_->state());
   if (directory) return;
   if (!state.empty()) {
     const TrainingState shared = parse_training_state(state, "state of process 0");
@@ -256,14 +257,14 @@ void Trainer::start(std::optional<RunDirectory>& directory) {
 
 TrainResult Trainer::run() {
   std::optional<RunDirectory> directory;
-  start(directory);
+  start_run(directory);
   const auto timed_products = start_product_timing(config_.run, device_, options_.run_dir,
-                                                   "product-algorithms.txt", processes_->rank());
+                                                   "product-algorithms.txt", communicator_->rank());
   const StopSignals signals;
   TrainResult result;
   const auto finish = [&](bool last) {
     if (!finish_step(last, signals))
-      result.stop_signal = agree_on_signal(*processes_, signals.requested_signal());
+      result.stop_signal = agree_on_signal(*communicator_, signals.requested_signal());
   };
   result.is_time_up = is_time_up();
   // If the previous run ended after the checkpoint of a step but before the evaluation of this step,
@@ -280,7 +281,7 @@ TrainResult Trainer::run() {
     finish(state_.step == state_.total_steps || result.is_time_up);
   }
   if (result.stop_signal) check_replicas();
-  if (result.stop_signal && state_.saved_step != state_.step) save(true);
+  if (result.stop_signal && state_.saved_step != state_.step) save_checkpoint(true);
   run_log_->flush();
   run_log_->finish();
   result.step = state_.step;

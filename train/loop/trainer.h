@@ -90,19 +90,19 @@ class Trainer {
   // On process 0, sets `directory` and calls open_run(). Copies the weights, the optimizer state and the
   // TrainingState of process 0 to all processes. If process 0 cannot open the run, throws an exception on all
   // processes.
-  void start(std::optional<RunDirectory>& directory);
+  void start_run(std::optional<RunDirectory>& directory);
   void restore(const TrainingState& state);
-  TrainingState state() const;
+  TrainingState make_state() const;
   // Runs a step and reports the results of the step.
   void train_step(const StopSignals& signals);
-  void report(const StepResult& step);
+  void report_step(const StepResult& step);
   void report_epoch();
   // Saves a checkpoint if one is due after the current step, and evaluates if an evaluation is due. The
   // checkpoint comes first, so that a signal or a crash during the evaluation loses no step. Returns false if
   // a signal interrupted the evaluation.
-  bool finish_step(bool last, const StopSignals& signals);
+  bool finish_step(bool is_last_step, const StopSignals& signals);
   bool evaluate(const StopSignals& signals);
-  void save(bool must_succeed);
+  void save_checkpoint(bool must_succeed);
   // Throws std::runtime_error if the weights of the processes differ.
   void check_replicas();
   // Returns the request to stop after the current step, equal on all processes.
@@ -121,7 +121,7 @@ class Trainer {
   Config config_;
   Device device_;
   TrainerOptions options_;
-  std::shared_ptr<Communicator> processes_;
+  std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Task> task_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Schedule> schedule_;

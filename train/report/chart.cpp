@@ -285,8 +285,8 @@ std::string to_svg(const Chart& chart) {
   return svg + "</svg>\n";
 }
 
-void write_chart(const std::filesystem::path& stem, const Chart& chart) {
-  const std::string svg = stem.string() + ".svg", pdf = stem.string() + ".pdf";
+void write_chart(const std::filesystem::path& path_stem, const Chart& chart) {
+  const std::string svg = path_stem.string() + ".svg", pdf = path_stem.string() + ".pdf";
   replace_file(svg, to_svg(chart));
   try {
     replace_file(pdf, CommandOutput(Words{"rsvg-convert", "--format=pdf", svg}, {.max_seconds = 60}).text());

@@ -40,7 +40,7 @@ struct Chart {
 // series has errors, but not one for each point.
 std::string to_svg(const Chart& chart);
 
-// Writes `stem`.svg and, if the program rsvg-convert is installed, `stem`.pdf. Throws FileError.
-void write_chart(const std::filesystem::path& stem, const Chart& chart);
+// Writes `path_stem`.svg and, if the program rsvg-convert is installed, `path_stem`.pdf. Throws FileError.
+void write_chart(const std::filesystem::path& path_stem, const Chart& chart);
 
 }  // namespace tapeformer

@@ -29,7 +29,7 @@ std::string digest_of(const Dataset& set) {
 
 DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Communicator& processes,
                          LossCount loss_divisor)
-    : processes_(processes), count_loss_items_(std::move(loss_divisor)) {
+    : communicator_(processes), count_loss_items_(std::move(loss_divisor)) {
   require_divisible("data.batch_size", config.data.batch_size, processes);
   check_evaluation_files(config);
   const auto training_set =
@@ -63,7 +63,7 @@ Batch DatasetTask::next_batch(int64_t number, int64_t slot) {
 DatasetTask::SlicedBatch DatasetTask::load(int64_t number) const {
   const std::vector<int64_t> indices = loader_->indices_at(number);
   const auto count = static_cast<int64_t>(indices.size());
-  const auto [first, last] = compute_slice_range(count, processes_.rank(), processes_.size());
+  const auto [first, last] = compute_slice_range(count, communicator_.rank(), communicator_.size());
   const Batch batch = loader_->dataset().batch(
       std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));
   BatchSlice slice{.first_example = first, .example_count = last - first};

@@ -42,7 +42,7 @@ class DatasetTask : public Task {
   const Dataset& evaluation_set() const { return *evaluation_set_; }
   int64_t evaluation_batch_size() const { return evaluation_batch_size_; }
   int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
-  Communicator& processes() const { return processes_; }
+  Communicator& processes() const { return communicator_; }
   // Returns the slice of the next batch that this process computes, in host memory, for fetch_batch().
   Batch next_batch(int64_t number, int64_t slot);
 
@@ -53,7 +53,7 @@ class DatasetTask : public Task {
   };
   SlicedBatch load(int64_t number) const;
 
-  Communicator& processes_;
+  Communicator& communicator_;
   LossCount count_loss_items_;
   std::shared_ptr<const Dataset> evaluation_set_;
   std::shared_ptr<const Loader> loader_;

@@ -139,7 +139,7 @@ TEST_CASE("a file or --set that changes the attention kind drops the options of 
   CHECK(load(path).attention.at("lsh").get<int64_t>("rounds") == 4);
   CHECK(!load(path).attention.contains("linear"));
   CHECK(load(path, {"model.attention=linear"}).attention.at("linear").get<int64_t>("chunk") == 8);
-  CHECK(load(path, {"model.attention=softmax"}).attention.at("softmax").all().empty());
+  CHECK(load(path, {"model.attention=softmax"}).attention.at("softmax").values_by_name().empty());
 }
 
 TEST_CASE("a file with options of attention may take the kind from the file that extends it") {

@@ -212,7 +212,7 @@ TEST_CASE("settings that several configs share are ignored where they have no ef
   CHECK(load_with(path, {"model.heads=2", "model.hidden=4", "attention.rounds=3"}, shared).model.hidden == 4);
   CHECK_THROWS_AS(load_with(path, {"model.hiden=4"}, shared), ConfigError);
   const auto softmax = folder.write("b.toml", kImages + "[model]\nattention = \"softmax\"\n");
-  CHECK(load_with(softmax, {"attention.rounds=3"}, shared).attention.at("softmax").all().empty());
+  CHECK(load_with(softmax, {"attention.rounds=3"}, shared).attention.at("softmax").values_by_name().empty());
   CHECK_THROWS_AS(load_with(softmax, {"attention.ronds=3"}, shared), ConfigError);
   CHECK(explain_unused_key(load_with(softmax), "attention.rounds", make_test_catalogue()) ==
         "attention kind \"softmax\" has no such key");

@@ -17,18 +17,18 @@ const std::vector<std::vector<int64_t>>& SpeechBatchPlan::plan_epoch(int64_t epo
 }
 
 int64_t SpeechBatchPlan::find_first_batch(int64_t epoch) const {
-  while (static_cast<int64_t>(first_batches_of_epochs_.size()) <= epoch)
-    first_batches_of_epochs_.push_back(
-        first_batches_of_epochs_.back() +
-        static_cast<int64_t>(plan_epoch(static_cast<int64_t>(first_batches_of_epochs_.size()) - 1).size()));
-  return first_batches_of_epochs_[static_cast<size_t>(epoch)];
+  while (static_cast<int64_t>(epoch_first_batches_.size()) <= epoch)
+    epoch_first_batches_.push_back(
+        epoch_first_batches_.back() +
+        static_cast<int64_t>(plan_epoch(static_cast<int64_t>(epoch_first_batches_.size()) - 1).size()));
+  return epoch_first_batches_[static_cast<size_t>(epoch)];
 }
 
 int64_t SpeechBatchPlan::count_complete_epochs(int64_t batches) const {
-  while (first_batches_of_epochs_.back() <= batches)
-    find_first_batch(static_cast<int64_t>(first_batches_of_epochs_.size()));
-  return std::upper_bound(first_batches_of_epochs_.begin(), first_batches_of_epochs_.end(), batches) -
-         first_batches_of_epochs_.begin() - 1;
+  while (epoch_first_batches_.back() <= batches)
+    find_first_batch(static_cast<int64_t>(epoch_first_batches_.size()));
+  return std::upper_bound(epoch_first_batches_.begin(), epoch_first_batches_.end(), batches) -
+         epoch_first_batches_.begin() - 1;
 }
 
 double SpeechBatchPlan::count_batches(double epochs) const {

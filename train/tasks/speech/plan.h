@@ -32,8 +32,7 @@ class SpeechBatchPlan {
 
   std::vector<int64_t> frame_counts_;
   BatchPlanOptions options_;
-  mutable std::vector<int64_t> first_batches_of_epochs_ = {
-      0};  // number of the first batch of each planned epoch
+  mutable std::vector<int64_t> epoch_first_batches_ = {0};  // number of the first batch of each planned epoch
   mutable int64_t cached_epoch_ = -1;
   mutable std::vector<std::vector<int64_t>> cached_batches_;
 };

@@ -90,7 +90,7 @@ struct SlicedUtterances {
 class SpeechTask final : public Task {
  public:
   SpeechTask(const Config& config, const DataAccess& data, Device device, Communicator& processes)
-      : processes_(processes),
+      : communicator_(processes),
         training_(make_speech_part(config, "train", data, nullptr)),
         description_(describe_speech_part(training_)),
         evaluated_(
@@ -150,7 +150,7 @@ class SpeechTask final : public Task {
   }
 
   TaskEvaluation evaluate(const StopCheck& stop) const override {
-    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop, processes_);
+    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop, communicator_);
     const PhoneScore& s = e.score;
     const MetricRecord figures{{"per", s.error_rate()},
                                {"substitutions", s.substitution_count},
@@ -185,7 +185,7 @@ class SpeechTask final : public Task {
     const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
     const std::vector<int64_t> indices = indices_at(plan, number);
     const auto count = static_cast<int64_t>(indices.size());
-    const auto [first, last] = compute_slice_range(count, processes_.rank(), processes_.size());
+    const auto [first, last] = compute_slice_range(count, communicator_.rank(), communicator_.size());
     const auto own =
         std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
     int64_t frames = 0;
@@ -207,7 +207,7 @@ class SpeechTask final : public Task {
     return indices;
   }
 
-  Communicator& processes_;
+  Communicator& communicator_;
   SpeechPart training_;
   SpeechDescription description_;
   SpeechPart evaluated_;
