@@ -233,7 +233,7 @@ thread_local GrowingMemory left_memory, right_memory;
 }  // namespace
 
 bool is_available() {
-  constexpr ExtensionSet kNeeded = extensions("amx_tile amx_bf16");
+  constexpr ExtensionSet kNeeded = make_extension_set("amx_tile amx_bf16");
   // The values of ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA in Linux.
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   static const bool has_amx = (kNeeded & ~detect_processor_extensions()) == 0 &&

@@ -35,20 +35,20 @@ std::string flags_of_kernel() {
 TEST_CASE("find_highest_level() returns a level only if the set contains all extensions of the level") {
   CHECK(std::string(find_highest_level(0).name) == "x86-64");
   CHECK(std::string(find_highest_level(kV3).name) == "x86-64-v3");
-  CHECK(std::string(find_highest_level(kV3 & ~extensions("fma")).name) == "x86-64-v2");
-  CHECK(std::string(find_highest_level(kV4 | extensions("amx_bf16")).name) == "x86-64-v4");
-  CHECK(std::string(find_highest_level(kV4 & ~extensions("avx512vl")).name) == "x86-64-v3");
-  CHECK(format_extensions(extensions("avx2 fma")) == "fma avx2");
+  CHECK(std::string(find_highest_level(kV3 & ~make_extension_set("fma")).name) == "x86-64-v2");
+  CHECK(std::string(find_highest_level(kV4 | make_extension_set("amx_bf16")).name) == "x86-64-v4");
+  CHECK(std::string(find_highest_level(kV4 & ~make_extension_set("avx512vl")).name) == "x86-64-v3");
+  CHECK(format_extensions(make_extension_set("avx2 fma")) == "fma avx2");
   CHECK(format_extensions(0) == "");
 }
 
 TEST_CASE(
     "the message for missing extensions names the required level, the missing extensions and a remedy") {
   CHECK(
-      missing_text(kV3, extensions("sse3 ssse3 sse4.1 sse4.2 popcnt avx")) ==
+      missing_text(kV3, make_extension_set("sse3 ssse3 sse4.1 sse4.2 popcnt avx")) ==
       "error: this program is compiled for a processor with x86-64-v3, and this processor lacks movbe lzcnt "
       "bmi1 bmi2 f16c fma avx2; compile the program on this computer, or with -DTAPEFORMER_ARCH=x86-64-v2\n");
-  CHECK(missing_text(kV4 | extensions("avx512_bf16 avx_vnni"), kV4) ==
+  CHECK(missing_text(kV4 | make_extension_set("avx512_bf16 avx_vnni"), kV4) ==
         "error: this program is compiled for a processor with x86-64-v4 and avx_vnni avx512_bf16, and this "
         "processor lacks avx_vnni avx512_bf16; compile the program on this computer, or "
         "with -DTAPEFORMER_ARCH=x86-64-v4\n");
@@ -80,16 +80,16 @@ TEST_CASE("the program runs on this processor and names the instruction set of i
   CHECK((cpu::kCompiledExtensions & ~detect_processor_extensions()) == 0);
   ExtensionSet expected = 0;
 #ifdef __AVX2__
-  expected |= extensions("avx2");
+  expected |= make_extension_set("avx2");
 #endif
 #ifdef __FMA__
-  expected |= extensions("fma");
+  expected |= make_extension_set("fma");
 #endif
 #ifdef __AVX512F__
-  expected |= extensions("avx512f");
+  expected |= make_extension_set("avx512f");
 #endif
 #ifdef __AVX512BF16__
-  expected |= extensions("avx512_bf16");
+  expected |= make_extension_set("avx512_bf16");
 #endif
   CHECK((cpu::kCompiledExtensions & expected) == expected);
 }
