@@ -103,7 +103,7 @@ TEST_CASE("tile products of BFloat16 equal plain sums for all sizes, and padding
 }
 
 TEST_CASE("products in cache blocks equal plain sums for all sizes") {
-  const int64_t block = cpu::kBlockRows, part = cpu::kPartDepth;
+  const int64_t block = cpu::kBlockRows, part = cpu::kPanelBlockDepth;
   for (const int64_t rows : {int64_t{1}, int64_t{5}, int64_t{6}, int64_t{7}, block, block + 1})
     for (const int64_t columns : {1, 8, 15, 16, 33})
       for (const int64_t depth : {int64_t{1}, int64_t{7}, int64_t{8}, int64_t{30}, part, part + 13})

@@ -67,7 +67,7 @@ DryRunResult run_counted_dry_run(const Config& config, const TrainerOptions& opt
     const WorkCounter counter(choose_device(config.run.device).device, model.memory_bytes);
     return Trainer(config, options).dry_run([&](const std::function<void()>& step) {
       double seconds = 0;
-      for (const cuda::WorkRecord& record : counter.work_of(step).records)
+      for (const cuda::WorkRecord& record : counter.count_work(step).records)
         seconds += estimate_seconds(record, model);
       return seconds;
     });
