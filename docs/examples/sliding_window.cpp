@@ -1,13 +1,13 @@
 // The command line of Tapeformer with one more attention kind, "sliding_window". Each token attends to itself
-// and to the window - 1 tokens before it. Each head learns the scale of its scores.
-// docs/adding-an-attention-kind.md explains this file.
+// and to the window - 1 tokens before it, and to as many tokens after it if the model is not causal. Each
+// head learns the scale of its scores. docs/adding-an-attention-kind.md explains this file.
 //
 // Usage: sliding_window train sliding_window.toml
 #include <tapeformer/tapeformer.h>
 #include <tapeformer/train/cli/run.h>
 
-#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <memory>
@@ -22,26 +22,30 @@ class SlidingWindow : public Attention {
   }
 
   // Returns the attention of q, k, v (batch, length, heads, dim).
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask&,
-                 const ForwardContext&, const std::string&) const override {
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string&) const override {
     const auto heads_first = [](const Tensor& x) { return permute(x, {0, 2, 1, 3}); };
     const Tensor scores = mul(matmul(heads_first(q), heads_first(k), {.transpose_b = true}), scale_);
-    const Tensor weights = softmax(add(scores, mask(q)));  // (batch, heads, length, length)
+    const Tensor masked = add(scores, score_mask(q, mask.causal, context.is_prefix));
+    const Tensor weights = softmax(masked);  // (batch, heads, length, length)
     return contiguous(heads_first(matmul(weights, heads_first(v))));
   }
 
  private:
   // Returns 0 where a query attends to a key and -inf elsewhere, (length, length). A CUDA graph cannot copy
-  // from the CPU, so the mask is made in the first step, before the capture, and kept for the replays.
-  const Tensor& mask(const Tensor& q) const {
+  // from the CPU, so the first step, which runs before the capture, makes the mask and keeps it for replays.
+  // Prefixes in generation have many lengths and no graphs, so their masks are not kept.
+  Tensor score_mask(const Tensor& q, bool causal, bool is_prefix) const {
     const int64_t length = q.size(1);
-    Tensor& mask = masks_[length];
+    Tensor mask = is_prefix ? Tensor() : masks_[length];
     if (mask.defined() && mask.dtype() == q.dtype() && mask.device() == q.device()) return mask;
     const Tensor values = Tensor::full({length, length}, -std::numeric_limits<double>::infinity());
     for (int64_t i = 0; i < length; ++i)
-      for (int64_t j = std::max<int64_t>(i - window_ + 1, 0); j <= i; ++j)
-        values.data<float>()[i * length + j] = 0;
-    return mask = values.to(q.dtype()).to(q.device());
+      for (int64_t j = 0; j < length; ++j)
+        if (std::abs(i - j) < window_ && (j <= i || !causal)) values.data<float>()[i * length + j] = 0;
+    mask = values.to(q.dtype()).to(q.device());
+    if (!is_prefix) masks_[length] = mask;
+    return mask;
   }
 
   int64_t window_;

@@ -97,7 +97,9 @@ double count_attention_flops(const AutoregressiveOptions& model, int64_t length)
   for (int64_t layer = 0; layer < e.layers; ++layer) {
     const AttentionLayerChoice& choice = find_layer_choice(e.attention, layer);
     const AttentionKind& kind = find_attention_kind(choice.kind);
-    if (!kind.count_multiply_adds) throw ConfigError("attention kind \"" + kind.name + "\" declares no cost");
+    if (!kind.count_multiply_adds)
+      throw ConfigError("attention kind \"" + kind.name +
+                        "\" declares no cost (AttentionKind::count_multiply_adds)");
     multiply_adds += kind.count_multiply_adds(choice.options, {length, e.head_dim});
   }
   return 2 * multiply_adds * static_cast<double>(e.heads);

@@ -42,6 +42,10 @@ Words make_arguments(const Words& command, const ReproductionOptions& options, c
   return words;
 }
 
+std::string make_start_message(const std::string& name, const std::filesystem::path& log) {
+  return concat_text("running ", name, "; its log is ", log.string());
+}
+
 }  // namespace
 
 std::string make_run_name(const Row& row, int64_t seed) {
@@ -62,6 +66,7 @@ Job make_training_job(const ReproductionOptions& options, const CommandContext& 
           .arguments = {"train", make_config_path(context, trial).string(), "--run-dir", trial.run_dir},
           .output_path = context.log_folder / (name + ".out"),
           .log_path = context.log_folder / (name + ".log")};
+  job.start_message = dry_run ? "estimating " + trial.row.name : make_start_message(name, job.log_path);
   job.arguments.emplace_back(dry_run ? "--dry-run" : "--resume");
   add_common_options(options, context, job.arguments);
   return job;
@@ -76,10 +81,12 @@ MeasurementResults run_measurement(const Measurement& measurement, const Reprodu
       measurement.make_trial_commands ? measurement.make_trial_commands(trial) : measurement.commands;
   std::vector<Json> outputs;
   for (size_t i = 0; i < commands.size(); ++i) {
+    const std::filesystem::path log = context.log_folder / concat_text(name, ".", i, ".log");
     const Job job{.name = name,
                   .arguments = make_arguments(commands[i], options, context, trial),
                   .output_path = context.log_folder / concat_text(name, ".", i, ".out"),
-                  .log_path = context.log_folder / concat_text(name, ".", i, ".log")};
+                  .log_path = log,
+                  .start_message = make_start_message(name, log)};
     JobResult result;
     run_jobs(
         {job}, 1, options.quiet, [&signals] { return signals.requested_signal(); },

@@ -1,6 +1,9 @@
 // The estimates of --dry-run: the time, memory and disk space that the trainings and measurements of a table
-// need. To measure its speed, each model is trained for a few steps. All files are temporary.
+// need. To measure its speed, each model is trained for a few steps, with as many models at the same time as
+// in the real run. All files are temporary.
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "core/errors.h"
 #include "core/system/files.h"
@@ -53,40 +56,60 @@ double estimate_measuring_seconds(const Table& table, const Trial& trial, double
   return seconds;
 }
 
-Report estimate_row(const Table& table, const ReproductionOptions& options, const CommandContext& context,
-                    const Row& row, const StopSignals& signals) {
-  const Trial trial = make_trial(options, context, row, options.seeds.front());
-  const Job job = make_training_job(options, context, trial, true);
-  JobResult result;
-  run_jobs(
-      {job}, 1, options.quiet, [&signals] { return signals.requested_signal(); },
-      [&](size_t, const JobResult& ended) { result = ended; });
-  if (signals.requested_signal() != 0) throw Stopped();
-  if (result.exit_status != 0) throw CommandFailed(row.name + ": " + result.error, result.exit_status);
-  const Json output = read_job_output(job);
-  const auto seeds = static_cast<int64_t>(options.seeds.size());
-  const double training = output.value("estimated_seconds", 0.0) * static_cast<double>(seeds);
-  const double measuring =
-      estimate_measuring_seconds(table, trial, output.value("seconds_per_step", 0.0), seeds);
+// The estimates of a row for all seeds.
+struct RowEstimate {
+  double training_seconds = 0;  // sum over the seeds
+  double measuring_seconds = 0;
+  int64_t disk_bytes = 0;
+  Report report;
+};
+
+// Returns the estimates of a row from the output of `train --dry-run`.
+RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& output, int64_t seeds) {
   const auto parameters = output.value("parameters", int64_t{0});
-  return Report()
-      .add("row", row.name)
+  RowEstimate estimate;
+  estimate.training_seconds = output.value("estimated_seconds", 0.0) * static_cast<double>(seeds);
+  estimate.measuring_seconds =
+      estimate_measuring_seconds(table, trial, output.value("seconds_per_step", 0.0), seeds);
+  estimate.disk_bytes = run_bytes(trial.config, parameters) * seeds;
+  estimate.report.add("row", trial.row.name)
       .add("parameters", parameters)
       .add("steps", output.value("steps", int64_t{0}))
-      .add("training_seconds", training)
-      .add("measuring_seconds", measuring)
+      .add("training_seconds", estimate.training_seconds)
+      .add("measuring_seconds", estimate.measuring_seconds)
       .add("memory_bytes", output.value("memory_bytes", int64_t{0}))
-      .add("disk_bytes", run_bytes(trial.config, parameters) * seeds)
+      .add("disk_bytes", estimate.disk_bytes)
       .add("device_model", output.value("device_model", std::string()));
+  return estimate;
 }
 
-double read_number_field(const Report& row, const std::string& name) {
-  for (const auto& [field, value] : row.fields())
-    if (field == name) {
-      if (const auto* number = std::get_if<double>(&value)) return *number;
-      if (const auto* number = std::get_if<int64_t>(&value)) return static_cast<double>(*number);
-    }
-  return 0;
+// Runs `train --dry-run` for the first seed of each trained row, with at most `parallel` rows at the same
+// time.
+std::vector<RowEstimate> estimate_rows(const Table& table, const ReproductionOptions& options,
+                                       const std::vector<Row>& rows, int64_t parallel) {
+  const StopSignals signals;
+  const ScratchFolder scratch;
+  const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs",
+                               std::max<int64_t>(get_thread_count() / parallel, 1), options.device_name()};
+  std::vector<Trial> trials;
+  std::vector<Job> jobs;
+  for (const Row& row : rows) {
+    if (!row.is_trained) continue;
+    trials.push_back(make_trial(options, context, row, options.seeds.front()));
+    jobs.push_back(make_training_job(options, context, trials.back(), true));
+  }
+  std::vector<JobResult> results(jobs.size());
+  run_jobs(
+      jobs, parallel, true, [&signals] { return signals.requested_signal(); },
+      [&](size_t i, const JobResult& ended) { results[i] = ended; });
+  if (signals.requested_signal() != 0) throw Stopped();
+  std::vector<RowEstimate> estimates;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (results[i].exit_status != 0)
+      throw CommandFailed(trials[i].row.name + ": " + results[i].error, results[i].exit_status);
+    estimates.push_back(estimate_row(table, trials[i], read_job_output(jobs[i]), std::ssize(options.seeds)));
+  }
+  return estimates;
 }
 
 }  // namespace
@@ -104,22 +127,20 @@ Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions
              "none: the rows train no models, and the time of their measurements is not estimated")
         .add("rows", list);
   }
-  const StopSignals signals;
-  const ScratchFolder scratch;
-  const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs", get_thread_count(),
-                               options.device_name()};
+  const int64_t parallel = std::clamp<int64_t>(options.jobs, 1, std::ssize(rows));
+  double seconds = 0;
+  int64_t disk = 0;
   std::vector<Report> list;
-  for (const Row& row : rows)
-    if (row.is_trained) list.push_back(estimate_row(table, options, context, row, signals));
-  double seconds = 0, disk = 0;
-  for (const Report& row : list) {
-    seconds += read_number_field(row, "training_seconds") + read_number_field(row, "measuring_seconds");
-    disk += read_number_field(row, "disk_bytes");
+  for (const RowEstimate& estimate : estimate_rows(table, options, rows, parallel)) {
+    seconds += estimate.training_seconds / static_cast<double>(parallel) + estimate.measuring_seconds;
+    disk += estimate.disk_bytes;
+    list.push_back(estimate.report);
   }
   return report.add("trainings", static_cast<int64_t>(list.size() * options.seeds.size()))
+      .add("jobs", parallel)
       .add("seconds", seconds)
       .add("hours", seconds / 3600)
-      .add("disk_bytes", static_cast<int64_t>(disk))
+      .add("disk_bytes", disk)
       .add("rows", list);
 }
 

@@ -149,7 +149,7 @@ void run_jobs(const std::vector<Job>& jobs, int64_t max_parallel, bool quiet,
       running.terminate();
     }
     if (!stopping && next < jobs.size() && running.size() < static_cast<size_t>(max_parallel)) {
-      log_info("running ", jobs[next].name, "; its log is ", jobs[next].log_path.string());
+      log_info(jobs[next].start_message);
       running.add(next++);
       continue;
     }

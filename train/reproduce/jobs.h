@@ -14,6 +14,7 @@ struct Job {
   std::string name;                             // name in progress messages
   std::vector<std::string> arguments;           // arguments of the program
   std::filesystem::path output_path, log_path;  // files for standard output and standard error
+  std::string start_message = {};               // logged when the job starts
 };
 
 struct JobResult {

@@ -172,19 +172,22 @@ TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and
 
 TEST_CASE("reproduce --dry-run estimates every row and writes nothing") {
   const TempDir dir;
-  const auto ran = run_program(
-      reproduce_command("copy-convergence", dir / "out", kTinyCopy, {"--dry-run", "--seeds", "1,2"}));
+  const auto ran = run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy,
+                                                 {"--dry-run", "--seeds", "1,2", "--jobs", "2"}));
   CAPTURE(ran.err);
   const auto report = parse_json_output(ran);
   REQUIRE(report["rows"].size() == 4);
+  double seconds = 0;
   for (const auto& row : report["rows"]) {
     CHECK(row["steps"] == 4);
     for (const char* field :
          {"parameters", "training_seconds", "measuring_seconds", "memory_bytes", "disk_bytes"})
       CHECK(row[field].get<double>() > 0);
+    seconds += row["training_seconds"].get<double>() / 2 + row["measuring_seconds"].get<double>();
   }
   CHECK(report["trainings"] == 8);
-  CHECK(report["seconds"].get<double>() > 0);
+  CHECK(report["jobs"] == 2);
+  CHECK(report["seconds"].get<double>() == doctest::Approx(seconds));
   CHECK(!fs::exists(dir / "out"));
 }
 
