@@ -38,9 +38,9 @@ DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t
   visit_stored("DecodingLinear", operand_dtype(weight), [&]<class O>(O) {
     using T = Compute<O>;
     const auto prepared = std::make_shared<const cpu::DecodingWeight<O>>(shape, weight.data<T>());
-    prepared_ = [prepared, bias](const Tensor& x, Activation activation, const Tensor& pre,
+    prepared_ = [prepared, bias](const Tensor& x, Activation activation, const Tensor& preactivation,
                                  const Tensor& out) {
-      prepared->multiply(x.size(0), x.data<T>(), bias.data<T>(), activation, data_or_null<T>(pre),
+      prepared->multiply(x.size(0), x.data<T>(), bias.data<T>(), activation, data_or_null<T>(preactivation),
                          out.data<T>());
     };
   });
@@ -52,14 +52,14 @@ void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& 
   check(x.size(1) == shape.in && out.shape() == Shape{shape.rows, shape.out}, "DecodingLinear", "input ",
         x.shape(), " and out ", out.shape(), " do not match weight ", weight_.shape());
   check(activation != Activation::gelu || scratch.defined(), "DecodingLinear", "gelu needs scratch memory");
-  const Tensor pre = activation == Activation::gelu ? scratch : Tensor{};
-  if (prepared_) return prepared_(x, activation, pre, out);
+  const Tensor preactivation = activation == Activation::gelu ? scratch : Tensor{};
+  if (prepared_) return prepared_(x, activation, preactivation, out);
   const RoundedWeights::Scope scope(rounded_);
   dispatch_floating("DecodingLinear", x, [&]<class X>(auto backend) {
     using T = Compute<X>;
     const auto multiply = [&]<class Y>(Y) {
       linear_forward<X, Y>(backend, shape, x.data<X>(), weight_.data<T>(), bias_.data<T>(), activation,
-                           DropoutMask{}, data_or_null<Y>(pre), out.data<Y>());
+                           DropoutMask{}, data_or_null<Y>(preactivation), out.data<Y>());
     };
     if (out.dtype() == x.dtype())
       multiply(X{});

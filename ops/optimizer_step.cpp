@@ -46,8 +46,9 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rul
   const Tensor norm = Tensor::empty({}, DType::float64, device);
   dispatch(kOp, slots[0].parameter, [&]<class T>(auto backend) {
     const std::vector<ParameterArrays<T>> list = arrays_of<T>(slots);
-    squared_norms(backend, list.data(), count, squares.data<double>());
-    clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(), norm.data<double>());
+    compute_squared_norms(backend, list.data(), count, squares.data<double>());
+    compute_clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
+                        norm.data<double>());
     optimizer_step(backend, rule_in(rule), list.data(), count, scales.data<double>(), clipping.max_value);
   });
   return norm;
@@ -64,7 +65,7 @@ void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& square
   dispatch(kNorms, tensors[0], [&]<class T>(auto backend) {
     std::vector<ParameterArrays<T>> list;
     for (const Tensor& x : contiguous) list.push_back({nullptr, x.data<T>(), nullptr, nullptr, x.numel()});
-    squared_norms(backend, list.data(), count, squares.data<double>());
+    compute_squared_norms(backend, list.data(), count, squares.data<double>());
   });
 }
 
@@ -74,8 +75,8 @@ GradientScales compute_gradient_scales(const std::vector<Tensor>& gradients, con
   const Tensor norm = Tensor::zeros({}, DType::float64, squares.device());
   if (count > 0)
     dispatch("compute_gradient_scales", squares, [&]<class T>(auto backend) {
-      clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
-                  norm.data<double>());
+      compute_clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
+                          norm.data<double>());
     });
   return {scales, norm};
 }

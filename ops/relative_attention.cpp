@@ -107,8 +107,9 @@ void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, 
                                        attention_rows<const T>(v),   bias.content_bias.data<T>(),
                                        bias.position_bias.data<T>(), bias.distances.data<T>()};
     const auto ring = [&](const Tensor& newest, const Tensor& compressed) {
-      return RelativeRing<T>{attention_rows<T>(newest),
-                             compressed.defined() ? attention_rows<T>(compressed) : AttentionRows<T>()};
+      return RelativeRingBuffers<T>{attention_rows<T>(newest), compressed.defined()
+                                                                   ? attention_rows<T>(compressed)
+                                                                   : AttentionRows<T>()};
     };
     relative_attention_step(backend, shape, inputs, ring(cache.keys, cache.compressed_keys),
                             ring(cache.values, cache.compressed_values), cache.scores.data<T>(),

@@ -80,7 +80,7 @@ Tensor additive_mask(const Tensor& key_lengths, const SoftmaxAttentionOptions& o
   double* element = mask.data<double>();
   for (int64_t n = 0; n < batch; ++n)
     for (int64_t h = 0; h < heads; ++h) {
-      const AttendedKeys attended{pattern.of_head(h), q.size(1), k.size(1),
+      const AttendedKeys attended{pattern.pattern_of_head(h), q.size(1), k.size(1),
                                   key_lengths.defined() ? key_lengths.data<int64_t>()[n] : k.size(1),
                                   options.causal};
       for (int64_t i = 0; i < q.size(1); ++i)
@@ -174,7 +174,7 @@ bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
   rest.dilated = {};
   const int64_t step = pattern.dilated.step;
   return options.dropout == 0 && !options.key_blocks.defined() && !pattern.alternate_heads &&
-         rest.is_window() && WindowKeys{pattern.window}.is_empty() && step > 0 && step < q.size(1) &&
+         rest.has_only_window() && WindowKeys{pattern.window}.is_empty() && step > 0 && step < q.size(1) &&
          pattern.dilated.before >= KeyWindow::kUnlimited &&
          (options.causal || pattern.dilated.after >= KeyWindow::kUnlimited);
 }
@@ -204,7 +204,7 @@ bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   KeyPattern rest = pattern;
   rest.dilated = {};
   return options.causal && !options.key_lengths.defined() && options.dropout == 0 &&
-         !options.key_blocks.defined() && rest.is_window() && pattern.window.block == 1 &&
+         !options.key_blocks.defined() && rest.has_only_window() && pattern.window.block == 1 &&
          pattern.window.before < pattern.dilated.step && pattern.dilated.step < q.size(1) &&
          pattern.dilated.before >= KeyWindow::kUnlimited && (!pattern.alternate_heads || q.size(2) % 2 == 0);
 }
@@ -266,7 +266,7 @@ Tensor strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   if (options.pattern.alternate_heads) {
     const auto part = [&](int64_t head) {
       SoftmaxAttentionOptions own = options;
-      own.pattern = options.pattern.of_head(head);
+      own.pattern = options.pattern.pattern_of_head(head);
       own.pattern.alternate_heads = false;
       return softmax_attention(every_second_head(q, head), every_second_head(k, head),
                                every_second_head(v, head), own);

@@ -16,9 +16,10 @@ inline constexpr int64_t kFewRows = 4;                     // maximum number of 
 inline constexpr int64_t kMinProductsPerThread = 1 << 17;  // minimum number of multiplications per thread
 
 // Applies bias, activation and dropout to one row of n elements. `bias` and `multipliers` (of dropout) may be
-// null. For gelu, writes the input of the activation to `pre`.
+// null. For gelu, writes the input of the activation to `preactivation`.
 template <class T, class Y>
-void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n) {
+void finish_row(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
+                int64_t n) {
   if (bias) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] += bias[i];
@@ -27,7 +28,7 @@ void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* mul
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? T{0} : y[i];  // propagates NaN
   } else if (activation == Activation::gelu) {
-    convert_row(y, n, pre);
+    convert_row(y, n, preactivation);
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = Gelu::value<VectorMath>(y[i]);
   }
@@ -40,10 +41,10 @@ void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* mul
 // Computes the result of finish_row() and writes it to `target`, which may have another type. May overwrite
 // y.
 template <class T, class Y>
-void finish_row_into(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n,
-                     Y* target) {
+void finish_row_into(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
+                     int64_t n, Y* target) {
   if (activation == Activation::gelu || multipliers) {
-    finish_row(y, bias, activation, pre, multipliers, n);
+    finish_row(y, bias, activation, preactivation, multipliers, n);
     return convert_row(y, n, target);
   }
   const bool relu = activation == Activation::relu;

@@ -28,7 +28,7 @@ __device__ double smallest_kept(const T* logits, const ClassScore& score) {
     double sum = 0;
     for (int64_t c = lane; c < score.classes; c += kWarp)
       if (const auto logit = static_cast<double>(logits[c]); logit >= from)
-        sum += weighted ? score.weight(logit, largest) : 1;
+        sum += weighted ? score.softmax_weight(logit, largest) : 1;
     return warp_reduce<Plus>(sum);
   };
   const auto bisect = [&](double kept, bool weighted, double wanted) {
@@ -51,17 +51,17 @@ __device__ double smallest_kept(const T* logits, const ClassScore& score) {
 
 // Samples one row per warp. Each lane handles every 32nd class.
 template <class T, class Index>
-__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, bool restricts,
+__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, bool is_restricted,
                               GraphRandomStream stream, Index* out) {
   const int64_t row = first_element() / kWarp;
   if (row >= rows) return;  // all lanes of a warp return together
   score.stream = stream.now();
   const int64_t classes = score.classes;
-  const double smallest = restricts ? smallest_kept(logits + row * classes, score) : -INFINITY;
+  const double smallest = is_restricted ? smallest_kept(logits + row * classes, score) : -INFINITY;
   int64_t best = classes;
   double best_score = -INFINITY;
   for (int64_t c = threadIdx.x % kWarp; c < classes; c += kWarp) {
-    const double own = score.noisy_logit(row, c, logits[row * classes + c], smallest);
+    const double own = score.compute_score(row, c, logits[row * classes + c], smallest);
     if (!(own > best_score)) continue;
     best_score = own;
     best = c;
@@ -96,7 +96,7 @@ void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& sc
   constexpr int64_t kRowsPerBlock = 2;  // small blocks, because there are few rows
   launch(sample_kernel<T, Index>,
          over_rows((rows + kRowsPerBlock - 1) / kRowsPerBlock, static_cast<int>(kRowsPerBlock) * kWarp), rows,
-         logits, score, score.restricts(), GraphRandomStream(score.stream), out);
+         logits, score, score.is_restricted(), GraphRandomStream(score.stream), out);
 }
 
 void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,

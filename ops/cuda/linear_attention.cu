@@ -421,7 +421,8 @@ void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionR
                               Compute<S>* inverse_denominators) {
   scan_segments<TilesFor<S>, Scan::result>(
       LinearInputs<S>{s, q, k, v, {}, {}, nullptr, nullptr},
-      {.out = contiguous_rows(out, s.query_length, s.heads, s.value_dim), .inverse = inverse_denominators});
+      {.out = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
+       .inverse = inverse_denominators});
 }
 
 template <class S>
@@ -432,9 +433,14 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
   // ChunkScan::store_query_gradient() explains the use of SplitTensorTiles.
   using Exact = std::conditional_t<std::is_same_v<S, BFloat16>, SplitTensorTiles, PlainTiles<S>>;
   const Scratch<Compute<S>> dd(s.batch * s.heads * s.query_length);
-  const LinearInputs<S> in{
-      s,        q, k, v, g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), inverse_denominators,
-      dd.data()};
+  const LinearInputs<S> in{s,
+                           q,
+                           k,
+                           v,
+                           g,
+                           make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
+                           inverse_denominators,
+                           dd.data()};
   scan_segments<Exact, Scan::query_gradient>(in, {.gq = gradients.gq});
   if (!gradients.gk.data && !gradients.gv.data) return;
   scan_segments<TilesFor<S>, Scan::key_value_gradients>(in, {.gk = gradients.gk, .gv = gradients.gv});

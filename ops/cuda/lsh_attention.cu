@@ -167,7 +167,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
     }
   }
 
-  const AttentionRows<T> target = contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
+  const AttentionRows<T> target = make_contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
   const bool first = round == 0, last = round == in.s.rounds - 1;
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores::kRowsEach; ++i) {
@@ -175,10 +175,11 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
     const bool exists = slot < own.count;
     const int32_t position = exists ? own.positions[slot] : 0;
     const RoundUpdate<T> update =
-        in.s.mean ? mean_update(rows[i], in.s.rounds, first)
-                  : update_running<Scores>(rows[i], exists ? running + position : nullptr, first, last);
+        in.s.average_rounds
+            ? mean_update(rows[i], in.s.rounds, first)
+            : update_running<Scores>(rows[i], exists ? running + position : nullptr, first, last);
     if (!exists) continue;
-    if (column == 0 && Scores::first_of_row() && (in.s.mean || last))
+    if (column == 0 && Scores::first_of_row() && (in.s.average_rounds || last))
       log_sums[block.log_sum_index(round, position)] = update.log_sum;
     T* const row = target.row(block.example, position, block.head);
 #pragma unroll(kUnrolled <T>)
@@ -186,9 +187,9 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
       const int64_t m = column + result.column(j);
       if (m >= in.s.value_dim) continue;
       const T value = update.alone ? block.v_at(position, m) : result.elements[i][j];
-      row[m] = first                        ? update.add * value
-               : update.alone && !in.s.mean ? value
-                                            : update.keep * row[m] + update.add * value;
+      row[m] = first                                  ? update.add * value
+               : update.alone && !in.s.average_rounds ? value
+                                                      : update.keep * row[m] + update.add * value;
     }
   }
 }
@@ -230,8 +231,8 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   const Scratch<T> factors(s.batch * s.heads * s.length);
   const LshResult<S> result(out, s.batch * s.length * s.heads * s.value_dim);
   lsh_factors(s, q, factors.data());
-  lsh_clear_masked(s, contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
-  const int64_t rows = s.batch * s.heads * s.log_sum_rounds() * s.length;
+  lsh_clear_masked(s, make_contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
+  const int64_t rows = s.batch * s.heads * s.log_sum_round_count() * s.length;
   launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
   const LshMultipliers<T> multipliers(s);
   const LshInputs<S> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr, multipliers.data()};

@@ -34,7 +34,7 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRo
   if (group < groups)
     for (int64_t m = thread % columns; m < s.value_dim; m += columns) results[group * s.value_dim + m] = 0;
   T maximum = -kInfinity, sum = 0;
-  const AttendedKeys attended{s.pattern.of_head(head), length, length, length, true};
+  const AttendedKeys attended{s.pattern.pattern_of_head(head), length, length, length, true};
   int64_t count = 0;
   for (PositionRun run = attended.keys(length - 1, length, 0); !run.is_empty();
        run = attended.keys(length - 1, length, run.begin + count)) {

@@ -23,7 +23,7 @@ KeyPattern head_pattern(const PatternCase& c, int64_t head) {
     const int64_t rows = c.key_blocks.size(1), width = c.key_blocks.size(2);
     pattern.table = {c.key_blocks.data<int32_t>(), pattern.table.block, rows, width, rows * width};
   }
-  return pattern.of_head(head);
+  return pattern.pattern_of_head(head);
 }
 
 // Returns whether the runs that next(position) returns contain each position in [begin, end) for which

@@ -93,7 +93,7 @@ int run_info(const Arguments& arguments) {
       .add("blas_kernels", blas.kernels)
       .add("blas_threading", blas.threading)
       .add("cpu_products", cpu_product_library())
-      .add("cpu_bfloat16_products", has_bfloat16_products(kCpu))
+      .add("cpu_bfloat16_products", uses_bfloat16_instructions(kCpu))
       .add("threads", thread_count())
       .add("processes", get_join_error().empty() ? std::to_string(join_processes().communicator->size())
                                                  : "1; other processes cannot be joined: " + get_join_error())

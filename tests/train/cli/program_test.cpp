@@ -254,7 +254,7 @@ TEST_CASE("info prints versions and devices") {
   CHECK((contains(info["compiler"], "g++") || contains(info["compiler"], "clang")));
   CHECK(contains(info["blas"], "OpenBLAS"));
   CHECK(info["cpu_products"] == tapeformer::cpu_product_library());
-  CHECK(info["cpu_bfloat16_products"] == tapeformer::has_bfloat16_products(tapeformer::kCpu));
+  CHECK(info["cpu_bfloat16_products"] == tapeformer::uses_bfloat16_instructions(tapeformer::kCpu));
   CHECK(info["threads"] == 1);
   CHECK(info["devices"][0] == "cpu");
   CHECK(info["vector_bytes"].get<int>() >= 32);
