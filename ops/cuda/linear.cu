@@ -53,7 +53,7 @@ __global__ void finish_kernel(Finish<Y> f) {
     for (int v = 0; v < V; ++v) values[v] += bias[v];
     if constexpr (activation == Activation::gelu)
       if (f.bias) store_group<V>(f.preactivation + at, values);
-    f.dropout.template fill<V>(at, multipliers);
+    f.dropout.template fill_multipliers<V>(at, multipliers);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       if constexpr (activation == Activation::gelu)
@@ -94,7 +94,7 @@ __global__ void start_kernel(Start<Y, Operand> s) {
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] = other[v] <= 0 ? T{0} : values[v] * s.dropout.scale;
       } else {
-        s.dropout.template fill<V>(at, other);
+        s.dropout.template fill_multipliers<V>(at, other);
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] *= other[v];
       }
@@ -286,7 +286,7 @@ void finish(const LinearShape& shape, const Compute<Y>* bias, Activation activat
   const int64_t updated = in_place ? rows * out * static_cast<int64_t>(sizeof(Y)) : 0;
   with_constants<T>(packs, activation, [&](auto group, auto function) {
     launch(finish_kernel<Y, group(), function()>,
-           over_columns(out / group(), parts_of(rows)).updating(updated), f);
+           over_columns(out / group(), parts_of(rows)).with_updated_bytes(updated), f);
   });
 }
 

@@ -333,9 +333,9 @@ Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length,
   const int64_t tokens = in.s.batch * in.s.heads * length;
   const int64_t elements = tokens * (features * in.s.dim + values * in.s.value_dim);
   return shape
-      .moving(elements * static_cast<int64_t>(sizeof(S)) +
-              (tokens * scalars + states * in.state_size()) * static_cast<int64_t>(sizeof(Compute<S>)))
-      .template multiplying<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
+      .with_bytes(elements * static_cast<int64_t>(sizeof(S)) +
+                  (tokens * scalars + states * in.state_size()) * static_cast<int64_t>(sizeof(Compute<S>)))
+      .template with_flop<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
 }
 
 // Returns the segments of a head with `length` tokens, without states. There are enough segments to occupy a

@@ -91,8 +91,8 @@ bool launch_warp_step(const LinearAttentionShape& s, AttentionRows<const float> 
     return false;
   Launch shape = over_warp_rows(s.batch * s.heads, std::numeric_limits<int32_t>::max());
   shape.shared_bytes = static_cast<size_t>(kRowsPerBlock * 2 * s.dim) * sizeof(float);
-  launch(warp_step_kernel<O>, shape.updating(state_bytes), s, q, k, v, static_cast<int>(lanes), kv, key_sum,
-         out);
+  launch(warp_step_kernel<O>, shape.with_updated_bytes(state_bytes), s, q, k, v, static_cast<int>(lanes), kv,
+         key_sum, out);
   return true;
 }
 
@@ -155,8 +155,8 @@ void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows
     if (launch_warp_step(s, q, k, v, kv, key_sum, out, state)) return;
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepThreads);
   const size_t shared = static_cast<size_t>(2 * s.dim + kStepThreads) * sizeof(T);
-  launch(step_kernel<T, O>, over_rows(s.batch * s.heads, kStepThreads, shared).updating(state), s, q, k, v,
-         columns, kv, key_sum, out);
+  launch(step_kernel<T, O>, over_rows(s.batch * s.heads, kStepThreads, shared).with_updated_bytes(state), s,
+         q, k, v, columns, kv, key_sum, out);
 }
 
 template <class T, class O>

@@ -124,10 +124,10 @@ void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t coun
   for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
     const int64_t chunks = part.first_chunk[part.count];
     const Scratch<double> partial(chunks);
-    launch(squares_kernel<T>, over_rows(chunks).moving(elements_of(part) * kElementBytes<T>), part,
+    launch(squares_kernel<T>, over_rows(chunks).with_bytes(elements_of(part) * kElementBytes<T>), part,
            partial.data());
     const auto partial_bytes = chunks * static_cast<int64_t>(sizeof(double));
-    launch(collect_squares_kernel<T>, over_rows(part.count, kThreads / 2).moving(partial_bytes), part,
+    launch(collect_squares_kernel<T>, over_rows(part.count, kThreads / 2).with_bytes(partial_bytes), part,
            partial.data(), squares + first);
   });
 }
@@ -143,16 +143,17 @@ void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* lis
   for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
     const int accesses =
         part.arrays[0].second_moment ? 7 : 5;  // number of array reads and writes per element
-    launch(update_kernel<T>,
-           over_rows(part.first_chunk[part.count]).moving(accesses * elements_of(part) * kElementBytes<T>),
-           rule, part, scales + first, static_cast<T>(max_value));
+    launch(
+        update_kernel<T>,
+        over_rows(part.first_chunk[part.count]).with_bytes(accesses * elements_of(part) * kElementBytes<T>),
+        rule, part, scales + first, static_cast<T>(max_value));
   });
 }
 
 template <class T>
 void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
-  launch(average_kernel<T>, over_elements(n).moving(3 * n * static_cast<int64_t>(sizeof(T))), average, value,
-         rule, n);
+  launch(average_kernel<T>, over_elements(n).with_bytes(3 * n * static_cast<int64_t>(sizeof(T))), average,
+         value, rule, n);
 }
 
 template <class T>

@@ -31,7 +31,7 @@ __global__ void round_kernel(ArrayList<RoundedArray> list) {
 void round_arrays(Backend, const RoundedArray* list, int64_t count) {
   for_lists("round_arrays", list, count, [&](const ArrayList<RoundedArray>& part, int64_t) {
     const auto bytes = static_cast<int64_t>(sizeof(float) + sizeof(BFloat16));
-    launch(round_kernel, over_rows(part.first_chunk[part.count]).moving(bytes * elements_of(part)), part);
+    launch(round_kernel, over_rows(part.first_chunk[part.count]).with_bytes(bytes * elements_of(part)), part);
   });
 }
 

@@ -253,7 +253,7 @@ Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles, 
   const double pairs =
       static_cast<double>(s.batch * s.heads * s.query_length * s.key_length) * (s.causal ? 0.5 : 1.0);
   return over_tiles(s.batch * s.heads * blocks, tiles, Stream::kThreads, Stream::kBytes)
-      .template multiplying<S>(2 * pairs * static_cast<double>(multiply_adds));
+      .template with_flop<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
 
 // Returns whether a TensorStream can read the operands.

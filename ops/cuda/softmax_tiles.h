@@ -165,7 +165,7 @@ class TileMasks {
          part += static_cast<int>(blockDim.x)) {
       const int row = part / kGroups, group = part % kGroups;
       const int64_t begin = first + row * keys;
-      next.kept[row][group] = dropout_.kept(begin / 8 + group);
+      next.kept[row][group] = dropout_.keep_bits(begin / 8 + group);
       if (group == 0) next.kept[row][kGroups] = static_cast<uint8_t>(begin % 8);
     }
   }

@@ -57,8 +57,8 @@ struct TensorMemory {
 // Returns a pair of bfloat16 numbers. If `part` is 0, they are `first` and `second` rounded; if `part` is 1,
 // they are the rounded remainders.
 __device__ inline uint32_t bfloat16_part(float first, float second, int part) {
-  const uint32_t pair = bfloat16_pair(first, second);
-  return part == 0 ? pair : bfloat16_pair(first - first_of_pair(pair), second - second_of_pair(pair));
+  const uint32_t pair = pack_bfloat16_pair(first, second);
+  return part == 0 ? pair : pack_bfloat16_pair(first - unpack_first(pair), second - unpack_second(pair));
 }
 __device__ inline uint32_t bfloat16_part(BFloat16 first, BFloat16 second, int part) {
   return part == 0 ? uint32_t{second.bits} << 16 | first.bits : 0;
@@ -212,7 +212,7 @@ __device__ void add_products(TensorTile<kRows, kColumns>& tile, const TensorMemo
       float sum = 0;
       for (int part = 0; part < kParts; ++part) {
         const uint32_t pair = memory.left[part * LeftLayout::kPartStride + LeftLayout::offset(line, at)];
-        sum += at % 2 ? second_of_pair(pair) : first_of_pair(pair);
+        sum += at % 2 ? unpack_second(pair) : unpack_first(pair);
       }
       return sum;
     });

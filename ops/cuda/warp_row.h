@@ -49,7 +49,7 @@ struct WarpRow {
       const int c = column(group);
       if (c >= dim) continue;
       T factor[V];
-      factors.template fill<V>(first + c, factor);
+      factors.template fill_multipliers<V>(first + c, factor);
 #pragma unroll(kUnrolled <T>)
       for (int v = 0; v < V; ++v) values[group * V + v] *= factor[v];
     }

@@ -171,7 +171,7 @@ void check_device_buckets(const HashCase& c, const HashValues& values, const Ten
   const BucketDifferences differences = compare_buckets(c, values, expected, found);
   CHECK(differences.errors == 0);
   bool emulated = false;
-  if constexpr (kHasCuda) emulated = cuda::emulated();
+  if constexpr (kHasCuda) emulated = cuda::is_emulated();
   CHECK(differences.near_ties <= (emulated ? 0 : 1 + expected.numel() / 1000));
 }
 

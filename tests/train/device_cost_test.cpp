@@ -63,7 +63,7 @@ bool exceeds(const DeviceWork& work, const Budget& budget) {
 // cannot, prints a message.
 bool counts_without_device() {
   if constexpr (kHasCuda)
-    if (cuda::emulated()) return true;
+    if (cuda::is_emulated()) return true;
   MESSAGE("skipped: this build has no emulation of CUDA");
   return false;
 }

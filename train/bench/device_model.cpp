@@ -74,7 +74,7 @@ const DeviceModel& device_model(const std::string& name) {
 
 int64_t product_blocks(const cuda::ProductShape& p, const DeviceModel& device) {
   const int64_t tiles = p.count * divided_up(p.m, kTile) * divided_up(p.n, kTile);
-  if (!p.splits || tiles >= device.multiprocessors) return tiles;
+  if (!p.can_split_k || tiles >= device.multiprocessors) return tiles;
   const int64_t parts = std::min(divided_up(device.multiprocessors, std::max<int64_t>(tiles, 1)),
                                  std::max<int64_t>(p.k / kLeastDepth, 1));
   return tiles * parts;

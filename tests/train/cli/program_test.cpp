@@ -268,7 +268,7 @@ TEST_CASE("info counts timed and unfused products of a CUDA device that the comm
   CHECK_FALSE(
       parse_json_output(run_program({"info", "--json", "--device", "cpu"})).contains("timed_products"));
   if constexpr (tapeformer::kHasCuda) {
-    if (!tapeformer::cuda::emulated()) return;
+    if (!tapeformer::cuda::is_emulated()) return;
     const auto info = parse_json_output(run_program({"info", "--json", "--device", "cuda-emulated"}));
     CHECK(info["timed_products"] == 4);
     CHECK(info["failed_product_algorithms"] == 0);
