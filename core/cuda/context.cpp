@@ -39,8 +39,8 @@ Context* make_context(int index) {
   Owned<cublasLtHandle_t, DestroyBlasLt> owned_blas_lt(blas_lt);
   void* workspace = nullptr;
   if (!is_emulated()) {
-    check_status(cudaMalloc(&workspace, kBlasWorkspace));
-    check_status(cublasSetWorkspace(blas, workspace, kBlasWorkspace));
+    check_status(cudaMalloc(&workspace, kBlasWorkspaceBytes));
+    check_status(cublasSetWorkspace(blas, workspace, kBlasWorkspaceBytes));
   }
   constexpr size_t kArrivalBytes = kMaxArrivalCounters * sizeof(unsigned);
   void* arrival_counters = nullptr;

@@ -9,7 +9,8 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kBlasWorkspace = 32 << 20;  // in bytes; the size that NVIDIA recommends for Hopper
+inline constexpr int64_t kBlasWorkspaceBytes = 32
+                                               << 20;  // in bytes; the size that NVIDIA recommends for Hopper
 inline constexpr int64_t kMaxArrivalCounters = 1 << 12;
 
 struct Context {
@@ -17,7 +18,7 @@ struct Context {
   cudaStream_t stream{};
   cublasHandle_t blas{};
   cublasLtHandle_t blas_lt{};
-  void* blas_workspace = nullptr;  // kBlasWorkspace bytes, which both handles use; null in the emulation
+  void* blas_workspace = nullptr;  // kBlasWorkspaceBytes bytes, which both handles use; null in the emulation
   // kMaxArrivalCounters counters in device memory, with which kernels count finished blocks. Each kernel
   // leaves the counters at 0.
   unsigned* arrival_counters = nullptr;

@@ -24,7 +24,7 @@ std::string toolkit_version() {
 
 namespace {
 
-std::string version_text(int version) {
+std::string format_version(int version) {
   return version == 0 ? "none" : concat_text(version / 1000, ".", version % 1000 / 10);
 }
 
@@ -36,10 +36,10 @@ bool is_emulated() {
 std::string driver_version() {
   int version = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess) clear_error();
-  return version_text(version);
+  return format_version(version);
 }
 std::string toolkit_version() {
-  return version_text(CUDART_VERSION);
+  return format_version(CUDART_VERSION);
 }
 
 #endif

@@ -61,17 +61,17 @@ struct Launch {
   }
 };
 
-inline constexpr int kThreads = 256;  // default number of threads per block
+inline constexpr int kDefaultBlockSize = 256;  // default number of threads per block
 
 // Returns a launch for a kernel with a grid-stride loop over n elements (first_element(), element_stride()).
 inline Launch over_elements(int64_t n, SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxBlocks = 8192;  // enough blocks for full occupancy of any device
-  const int64_t blocks = std::min<int64_t>((n + kThreads - 1) / kThreads, kMaxBlocks);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, where};
+  const int64_t blocks = std::min<int64_t>((n + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kDefaultBlockSize), 0, where};
 }
 
 // Returns a launch with one block per row. blockIdx.x is the index of the row.
-inline Launch over_rows(int64_t n, int threads = kThreads, size_t shared = 0,
+inline Launch over_rows(int64_t n, int threads = kDefaultBlockSize, size_t shared = 0,
                         SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxWidth = 2147483647;
   check(n <= kMaxWidth, "launch", n, " rows exceed the maximum number of blocks of a grid");

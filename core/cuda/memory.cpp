@@ -39,7 +39,7 @@ class DeviceMemory final : public SystemMemory {
 CachingAllocator& allocator(int index) {
   static auto& allocators = *new PerDevice<CachingAllocator>;
   return allocators.get(index, [&] {
-    return new CachingAllocator(list_devices().at(static_cast<size_t>(index)).memory,
+    return new CachingAllocator(list_devices().at(static_cast<size_t>(index)).memory_bytes,
                                 *new DeviceMemory(index));
   });
 }

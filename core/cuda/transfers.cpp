@@ -32,19 +32,19 @@ void log_copy(int64_t bytes, SourceLocation where = SourceLocation::current()) {
 struct Slot {
   int device;
   std::unique_ptr<PinnedBuffer> memory;
-  cudaEvent_t done{};
+  cudaEvent_t copy_done{};
 
   explicit Slot(int64_t bytes) : device(context().device), memory(std::make_unique<PinnedBuffer>(bytes)) {
-    check_status(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+    check_status(cudaEventCreateWithFlags(&copy_done, cudaEventDisableTiming));
   }
   // Starts a copy in the stream of current_device, and records the event after the copy.
   void copy(void* to, const void* from, int64_t bytes) const {
     log_copy(bytes);
     check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, context().stream));
-    check_status(cudaEventRecord(done, context().stream));
+    check_status(cudaEventRecord(copy_done, context().stream));
   }
   // Waits for the last copy.
-  void wait() const { check_status(cudaEventSynchronize(done)); }
+  void wait() const { check_status(cudaEventSynchronize(copy_done)); }
 };
 
 namespace {
@@ -72,7 +72,7 @@ DeviceSlots& get_slots(int device) {
 
 std::atomic<int64_t> wait_count{0};
 
-void wait_for(cudaStream_t stream) {
+void synchronize_stream(cudaStream_t stream) {
   refuse_in_graph("waits for the device");
   ++wait_count;
   check_status(cudaStreamSynchronize(stream));
@@ -110,11 +110,11 @@ HostCopy::~HostCopy() {
   get_slots(slot_->device).free_slots.push_back(slot_);
 }
 
-struct Events {
+struct EventPair {
   cudaEvent_t start{}, end{};
 };
 
-EventTimer::EventTimer() : events_(new Events) {
+EventTimer::EventTimer() : events_(new EventPair) {
   refuse_in_graph("measures time");
   check_status(cudaEventCreateWithFlags(&events_->start, cudaEventDefault));
   check_status(cudaEventCreateWithFlags(&events_->end, cudaEventDefault));
@@ -146,7 +146,7 @@ int64_t host_wait_count() {
 
 void synchronize(Device device) {
   const DeviceScope scope(device);
-  wait_for(context().stream);
+  synchronize_stream(context().stream);
 }
 
 void fill_zero(void* data, int64_t bytes) {
@@ -173,7 +173,7 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);
   log_copy(to_device.is_cpu() ? bytes : 2 * bytes);
   check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));
-  if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device)) wait_for(stream);
+  if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device)) synchronize_stream(stream);
 }
 
 }  // namespace tapeformer::cuda

@@ -46,7 +46,7 @@ class EventTimer {
   double seconds() const;
 
  private:
-  struct Events* events_;
+  struct EventPair* events_;
 };
 
 // Waits until the device has finished all launched work.

@@ -67,7 +67,7 @@ int64_t sort_unique(std::vector<T>& values) {
 AccessRecorder::AccessRecorder(int thread_count, const void* shared, size_t shared_bytes)
     : dynamic_shared_{to_integer(shared), to_integer(shared) + shared_bytes},
       static_shared_{get_thread_module().begin, get_thread_module().end},
-      global_(global_memory()),
+      global_blocks_(global_memory()),
       accesses_(static_cast<size_t>(thread_count)) {}
 
 AccessRecorder::Space AccessRecorder::find_space(uint64_t address) const {
@@ -79,9 +79,10 @@ AccessRecorder::Space AccessRecorder::find_space(uint64_t address) const {
     return Space::shared;
   }
   const auto after =
-      std::upper_bound(global_.begin(), global_.end(), address,
+      std::upper_bound(global_blocks_.begin(), global_blocks_.end(), address,
                        [](uint64_t at, const AddressRange& block) { return at < block.begin; });
-  return after != global_.begin() && std::prev(after)->contains(address) ? Space::global : Space::other;
+  return after != global_blocks_.begin() && std::prev(after)->contains(address) ? Space::global
+                                                                                : Space::other;
 }
 
 void AccessRecorder::add(const void* from, const void* address, size_t bytes, bool writes) {
@@ -123,7 +124,7 @@ void AccessRecorder::count_warp(size_t first_thread, size_t end_thread) {
 
 void AccessRecorder::add_to_request(const Access& access) {
   const bool shared = access.space == Space::shared;
-  const auto [found, is_new] = index_.try_emplace(2 * access.from + shared, instructions_.size());
+  const auto [found, is_new] = instruction_index_.try_emplace(2 * access.from + shared, instructions_.size());
   if (is_new) instructions_.emplace_back().from = access.from;
   Instruction& instruction = instructions_[found->second];
   if (instruction.repetition == 0) lane_instructions_.push_back(found->second);
@@ -148,7 +149,7 @@ void AccessRecorder::count_requests(Instruction& instruction) {
 
 void AccessRecorder::count_global(const Request& request, AccessCounts& counts) {
   constexpr uint64_t kBytes = kSectorBytes;
-  std::vector<uint64_t>& sectors = sorted_;
+  std::vector<uint64_t>& sectors = sorted_scratch_;
   sectors.clear();
   std::array<uint64_t, kLanes> addresses;
   for (size_t lane = 0; lane < request.lane_count; ++lane) {
@@ -176,7 +177,7 @@ void AccessRecorder::count_shared(const Request& request, AccessCounts& counts) 
   const size_t width = std::max<size_t>(request.lanes[0].width, kBankBytes),
                step = kLanes * kBankBytes / width;
   for (size_t first = 0; first < request.lane_count; first += step) {
-    std::vector<uint64_t>& words = sorted_;
+    std::vector<uint64_t>& words = sorted_scratch_;
     words.clear();
     for (size_t lane = first; lane < std::min(first + step, request.lane_count); ++lane)
       for (uint64_t at = 0; at < width; at += kBankBytes)

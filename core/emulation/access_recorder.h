@@ -73,14 +73,14 @@ class AccessRecorder {
 
   int thread_ = 0;
   AddressRange dynamic_shared_, static_shared_;
-  std::vector<AddressRange> global_;           // allocated blocks of global memory, sorted by address
+  std::vector<AddressRange> global_blocks_;    // allocated blocks of global memory, sorted by address
   std::vector<std::vector<Access>> accesses_;  // accesses of the block by thread
   // Index in instructions_ by return address and memory space.
-  std::unordered_map<uint64_t, size_t> index_;
+  std::unordered_map<uint64_t, size_t> instruction_index_;
   std::vector<Instruction> instructions_;
   std::vector<size_t>
-      lane_instructions_;         // indices of the instructions of the current lane since the last barrier
-  std::vector<uint64_t> sorted_;  // workspace: the sectors or words of a request
+      lane_instructions_;  // indices of the instructions of the current lane since the last barrier
+  std::vector<uint64_t> sorted_scratch_;  // workspace: the sectors or words of a request
 };
 
 // The recorder of the block that this CPU thread runs; null if accesses are not counted.

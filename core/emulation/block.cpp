@@ -35,16 +35,16 @@ constexpr size_t kStackBytes = 128 << 10;
 
 // leave_stack() and enter_stack() tell the address sanitizer that this CPU thread changes from the stack of
 // one fiber to the stack of another fiber.
-void leave_stack([[maybe_unused]] void** kept, [[maybe_unused]] const void* bottom,
+void leave_stack([[maybe_unused]] void** sanitizer_state, [[maybe_unused]] const void* bottom,
                  [[maybe_unused]] size_t bytes) {
 #ifdef __SANITIZE_ADDRESS__
-  __sanitizer_start_switch_fiber(kept, bottom, bytes);
+  __sanitizer_start_switch_fiber(sanitizer_state, bottom, bytes);
 #endif
 }
-void enter_stack([[maybe_unused]] void* kept, [[maybe_unused]] const void** left,
+void enter_stack([[maybe_unused]] void* sanitizer_state, [[maybe_unused]] const void** left,
                  [[maybe_unused]] size_t* left_bytes) {
 #ifdef __SANITIZE_ADDRESS__
-  __sanitizer_finish_switch_fiber(kept, left, left_bytes);
+  __sanitizer_finish_switch_fiber(sanitizer_state, left, left_bytes);
 #endif
 }
 
@@ -52,12 +52,12 @@ void enter_stack([[maybe_unused]] void* kept, [[maybe_unused]] const void** left
 class StackPool {
  public:
   ~StackPool() {
-    for (stack_context& stack : free_) system_.deallocate(stack);
+    for (stack_context& stack : free_stacks_) system_.deallocate(stack);
   }
   stack_context allocate() {
-    if (free_.empty()) return system_.allocate();
-    const stack_context stack = free_.back();
-    free_.pop_back();
+    if (free_stacks_.empty()) return system_.allocate();
+    const stack_context stack = free_stacks_.back();
+    free_stacks_.pop_back();
 #ifdef __SANITIZE_ADDRESS__
     // The last stack frames of a finished fiber never returned, so the sanitizer still rejects accesses to
     // them.
@@ -66,25 +66,25 @@ class StackPool {
     return stack;
   }
   void deallocate(stack_context& stack) {
-    free_.push_back(stack);
+    free_stacks_.push_back(stack);
   }
 
  private:
   boost::context::protected_fixedsize_stack system_{kStackBytes};
-  std::vector<stack_context> free_;
+  std::vector<stack_context> free_stacks_;
 };
 
-thread_local StackPool stacks;
+thread_local StackPool stack_pool;
 
 // A stack allocator for boost::context. It takes the stack from StackPool and also stores the stack in
 // *taken.
 struct PooledStack {
   stack_context* taken;
   stack_context allocate() {
-    *taken = stacks.allocate();
+    *taken = stack_pool.allocate();
     return *taken;
   }
-  void deallocate(stack_context& stack) { stacks.deallocate(stack); }
+  void deallocate(stack_context& stack) { stack_pool.deallocate(stack); }
 };
 
 // A barrier that threads use repeatedly. `generation` increases each time that all threads have arrived.
@@ -103,7 +103,7 @@ struct WarpGroup {
 };
 
 struct Warp {
-  uint32_t alive = 0;                              // bit mask of the lanes that have not left the kernel
+  uint32_t alive_lanes = 0;                        // bit mask of the lanes that have not left the kernel
   std::vector<std::unique_ptr<WarpGroup>> groups;  // one group per mask that the kernel has used
 };
 
@@ -115,7 +115,7 @@ struct Fiber {
   bool is_done = false;
   const Barrier* awaited_barrier = nullptr;  // null if the thread does not wait
   uint64_t generation = 0;                   // generation of the awaited barrier in which the thread waits
-  void* kept = nullptr;  // state of the stack in the address sanitizer, while the fiber waits
+  void* sanitizer_state = nullptr;  // state of the stack in the address sanitizer, while the fiber waits
 
   bool can_run() const { return !is_done && (!awaited_barrier || awaited_barrier->generation != generation); }
   const void* bottom() const { return static_cast<char*>(stack.sp) - stack.size; }
@@ -165,7 +165,9 @@ class Block {
   // Counts the arrival of a thread at the barrier. If all threads have arrived, begins the next generation
   // and returns true.
   static bool arrive(Barrier& barrier, int expected_count);
-  static int count_participants(const Warp& warp, uint32_t mask) { return std::popcount(warp.alive & mask); }
+  static int count_participants(const Warp& warp, uint32_t mask) {
+    return std::popcount(warp.alive_lanes & mask);
+  }
 
   dim3 size_;
   int thread_count_;
@@ -179,7 +181,7 @@ class Block {
   int next_thread_ = 0, finished_count_ = 0;
   bool is_reversed_ = false;
   std::exception_ptr failure_;
-  void* scheduler_kept_ = nullptr;
+  void* scheduler_sanitizer_state_ = nullptr;
   const void* scheduler_bottom_ = nullptr;
   size_t scheduler_bytes_ = 0;
 };
@@ -259,18 +261,18 @@ void Block::start_fiber() {
 void Block::resume(Fiber& fiber) {
   current_ = &fiber;
   fiber.awaited_barrier = nullptr;
-  leave_stack(&scheduler_kept_, fiber.bottom(), fiber.stack.size);
+  leave_stack(&scheduler_sanitizer_state_, fiber.bottom(), fiber.stack.size);
   fiber.context = std::move(fiber.context).resume();
-  enter_stack(scheduler_kept_, nullptr, nullptr);
+  enter_stack(scheduler_sanitizer_state_, nullptr, nullptr);
 }
 
 void Block::wait(const Barrier& barrier) {
   Fiber& fiber = *current_;
   fiber.awaited_barrier = &barrier;
   fiber.generation = barrier.generation;
-  leave_stack(&fiber.kept, scheduler_bottom_, scheduler_bytes_);
+  leave_stack(&fiber.sanitizer_state, scheduler_bottom_, scheduler_bytes_);
   fiber.scheduler = std::move(fiber.scheduler).resume();
-  enter_stack(fiber.kept, &scheduler_bottom_, &scheduler_bytes_);
+  enter_stack(fiber.sanitizer_state, &scheduler_bottom_, &scheduler_bytes_);
   if (failure_) throw Aborted{};
   select(fiber);
 }
@@ -300,9 +302,9 @@ const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes
   }
   WarpGroup& group = **found;
   LaneValues& values = group.values[group.barrier.generation % 2];
-  if (group.barrier.arrived == 0) values.present = 0;
+  if (group.barrier.arrived == 0) values.present_lanes = 0;
   if (bytes > 0) std::memcpy(values.bytes[lane()], value, bytes);
-  values.present |= 1u << lane();
+  values.present_lanes |= 1u << lane();
   if (!arrive(group.barrier, count_participants(warp, mask))) wait(group.barrier);
   return values;
 }
@@ -314,7 +316,7 @@ const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes
 void Block::finish_thread(int thread) {
   ++finished_count_;
   Warp& warp = warps_[static_cast<size_t>(thread / 32)];
-  warp.alive &= ~(1u << (thread % 32));
+  warp.alive_lanes &= ~(1u << (thread % 32));
   for (const auto& group : warp.groups) {
     Barrier& barrier = group->barrier;
     if (barrier.arrived > 0 && barrier.arrived == count_participants(warp, group->mask)) {
@@ -333,7 +335,7 @@ void Block::run(bool is_reversed) {
   warps_.clear();
   warps_.resize(static_cast<size_t>((thread_count_ + 31) / 32));
   for (int thread = 0; thread < thread_count_; ++thread)
-    warps_[static_cast<size_t>(thread / 32)].alive |= 1u << (thread % 32);
+    warps_[static_cast<size_t>(thread / 32)].alive_lanes |= 1u << (thread % 32);
   // The bytes 0xFF are NaN in each floating-point type, so that reads of uninitialized memory change the
   // results.
   if (shared_bytes_ > 0) std::memset(shared_.get(), 0xFF, shared_bytes_);

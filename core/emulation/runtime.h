@@ -77,7 +77,7 @@ inline constexpr size_t kMaxLaneValueBytes = 32;
 // The values that the lanes of a warp have passed to one warp operation, such as a shuffle or a vote.
 struct LaneValues {
   alignas(16) unsigned char bytes[32][kMaxLaneValueBytes];
-  uint32_t present = 0;  // bit mask of the participating lanes
+  uint32_t present_lanes = 0;  // bit mask of the participating lanes
 };
 // Passes a value of `bytes` bytes to the other lanes of `mask`, waits until all lanes of the mask have passed
 // a value, and returns all values. The reference is valid until the next exchange() of this lane.
@@ -92,7 +92,7 @@ template <class T>
 T read_lane_value(uint32_t mask, T value, int source) {
   static_assert(sizeof(T) <= kMaxLaneValueBytes);
   const LaneValues& lanes = exchange(mask, &value, sizeof(T));
-  if (!((lanes.present >> source) & 1)) throw_absent_lane(source);
+  if (!((lanes.present_lanes >> source) & 1)) throw_absent_lane(source);
   T result;
   std::memcpy(&result, lanes.bytes[source], sizeof(T));
   return result;
@@ -136,7 +136,7 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
   for (int lane = 0; lane < 32; ++lane) {
     int value;
     std::memcpy(&value, lanes.bytes[lane], sizeof(value));
-    if (((lanes.present >> lane) & 1) && value) result |= 1u << lane;
+    if (((lanes.present_lanes >> lane) & 1) && value) result |= 1u << lane;
   }
   return result;
 }

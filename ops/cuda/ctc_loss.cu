@@ -221,7 +221,7 @@ void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* fr
   row_logsumexp(Backend{}, logits, normalizers.data(), frames, shape.classes);
   const int64_t threads = std::min((row + kWarp - 1) / kWarp * kWarp, kMaxThreads);
   launch(paths_kernel<T>, over_rows(shape.batch, static_cast<int>(threads)), batch);
-  if (gradient) launch(gradient_kernel<T>, over_rows(frames, kThreads / 2), batch);
+  if (gradient) launch(gradient_kernel<T>, over_rows(frames, kDefaultBlockSize / 2), batch);
 }
 
 template <class T>

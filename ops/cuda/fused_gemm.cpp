@@ -75,7 +75,7 @@ std::vector<Algorithm> offered_algorithms(const Plan& plan) {
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     check_status(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof(value)));
   };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kBlasWorkspace));
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kBlasWorkspaceBytes));
   // Partial sums are added in float32 and in a fixed order. Other reduction schemes round partial sums to the
   // type of the result, or add them in the order in which blocks finish.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
@@ -101,7 +101,7 @@ bool multiply(const Plan& plan, const Algorithm& algorithm, const Arrays& arrays
   const cublasStatus_t status =
       cublasLtMatmul(context().blas_lt, plan.matmul.get(), &arrays.alpha, arrays.b, plan.a.get(), arrays.a,
                      plan.b.get(), &none, arrays.c, plan.c.get(), arrays.c, plan.c.get(), &algorithm,
-                     context().blas_workspace, kBlasWorkspace, context().stream);
+                     context().blas_workspace, kBlasWorkspaceBytes, context().stream);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH) return false;
   check_status(status);
   return true;
@@ -175,7 +175,7 @@ void restore_choice(Plan& plan, const std::string& saved) {
       sized &&
       cublasLtMatmulAlgoCheck(context().blas_lt, plan.matmul.get(), plan.a.get(), plan.b.get(), plan.c.get(),
                               plan.c.get(), &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
-      result.workspaceSize <= static_cast<size_t>(kBlasWorkspace);
+      result.workspaceSize <= static_cast<size_t>(kBlasWorkspaceBytes);
   if (accepted) put_first(plan, algorithm);
   add_product_counts({.reused_choices = accepted ? 1 : 0, .failed_algorithms = accepted ? 0 : 1});
 }

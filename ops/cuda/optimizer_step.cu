@@ -127,8 +127,8 @@ void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t coun
     launch(squares_kernel<T>, over_rows(chunks).with_bytes(elements_of(part) * kElementBytes<T>), part,
            partial.data());
     const auto partial_bytes = chunks * static_cast<int64_t>(sizeof(double));
-    launch(collect_squares_kernel<T>, over_rows(part.count, kThreads / 2).with_bytes(partial_bytes), part,
-           partial.data(), squares + first);
+    launch(collect_squares_kernel<T>, over_rows(part.count, kDefaultBlockSize / 2).with_bytes(partial_bytes),
+           part, partial.data(), squares + first);
   });
 }
 

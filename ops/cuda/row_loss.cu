@@ -49,8 +49,8 @@ __global__ void multiply_by_kernel(const T* x, const T* factor, T* y, int64_t n)
 }
 
 Launch over_partials(int64_t rows, SourceLocation where = SourceLocation::current()) {
-  const int64_t blocks = std::min((rows + kThreads - 1) / kThreads, kMaxPartials);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, where};
+  const int64_t blocks = std::min((rows + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxPartials);
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kDefaultBlockSize), 0, where};
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ struct PositionRun {
 struct WindowKeys {
   KeyWindow window;
 
-  TAPEFORMER_HOST_DEVICE bool is_empty() const { return window.span() + window.after <= 0; }
+  TAPEFORMER_HOST_DEVICE bool is_empty() const { return window.max_causal_key_count() + window.after <= 0; }
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     if (is_empty()) return {};
     return PositionRun::clip(window.begin(first), window.end(end - 1), from);
@@ -177,7 +177,9 @@ struct KeyPattern {
   bool alternate_heads = false;
 
   // Returns a window that contains no keys.
-  TAPEFORMER_HOST_DEVICE static KeyWindow no_window() { return {.block = 1, .before = 0, .after = -1}; }
+  TAPEFORMER_HOST_DEVICE static KeyWindow make_empty_window() {
+    return {.block = 1, .before = 0, .after = -1};
+  }
 
   TAPEFORMER_HOST_DEVICE bool is_limited() const { return window.is_limited(); }
   // Returns whether all sets except the window are empty.
@@ -189,13 +191,15 @@ struct KeyPattern {
   bool differs_by_head() const { return alternate_heads || table.head_stride > 0; }
   // Returns the maximum number of keys from the first key of a query in causal attention to the key at the
   // position of the query. Returns kEnd if there is no maximum.
-  int64_t span() const { return has_only_window() ? window.span() : PositionRun::kEnd; }
+  int64_t max_causal_key_count() const {
+    return has_only_window() ? window.max_causal_key_count() : PositionRun::kEnd;
+  }
 
   // Returns the pattern of one head, in which alternate_heads and head_stride are already applied.
   TAPEFORMER_HOST_DEVICE KeyPattern pattern_of_head(int64_t head) const {
     KeyPattern pattern = *this;
     if (alternate_heads && head % 2 == 0) pattern = KeyPattern{window};
-    if (alternate_heads && head % 2 == 1) pattern.window = no_window();
+    if (alternate_heads && head % 2 == 1) pattern.window = make_empty_window();
     if (pattern.table.blocks) pattern.table.blocks += head * table.head_stride;
     return pattern;
   }

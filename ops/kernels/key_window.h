@@ -17,7 +17,7 @@ struct KeyWindow {
   TAPEFORMER_HOST_DEVICE bool is_limited() const { return before < kUnlimited || after < kUnlimited; }
   // Returns the maximum number of keys from the first key of a window to the key at the position of the
   // query.
-  TAPEFORMER_HOST_DEVICE int64_t span() const { return before + block; }
+  TAPEFORMER_HOST_DEVICE int64_t max_causal_key_count() const { return before + block; }
 
   // begin() returns the first key of the window of a query, which is at least 0. end() returns the key after
   // the last key of the window, which may exceed the number of keys.

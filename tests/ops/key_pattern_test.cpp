@@ -183,7 +183,7 @@ TEST_CASE("invalid patterns and tables of key blocks are errors") {
   const auto run = [&](const SoftmaxAttentionOptions& options) {
     softmax_attention(in.q, in.k, in.v, options);
   };
-  const KeyWindow none = KeyPattern::no_window();
+  const KeyWindow none = KeyPattern::make_empty_window();
   CHECK_THROWS_WITH_AS(run({.pattern = {.window = none, .periodic = {2, 3}}}),
                        doctest::Contains("the pattern has step 0, period 2, count 3"), ShapeError);
   CHECK_THROWS_WITH_AS(

@@ -26,10 +26,10 @@ CudaReport make_cuda_report() {
     for (const cuda::DeviceInfo& device : cuda::list_devices()) {
       const int index = static_cast<int>(report.devices.size()) - 1;
       const std::string problem = cuda::find_device_problem(index);
-      report.devices.push_back(
-          concat_text(cuda::is_emulated() ? "cuda-emulated" : "cuda:" + std::to_string(index), ": ",
-                      device.name, ", compute capability ", device.major, ".", device.minor, ", ",
-                      device.memory >> 20, " MiB", problem.empty() ? "" : "; cannot be used: " + problem));
+      report.devices.push_back(concat_text(
+          cuda::is_emulated() ? "cuda-emulated" : "cuda:" + std::to_string(index), ": ", device.name,
+          ", compute capability ", device.major, ".", device.minor, ", ", device.memory_bytes >> 20, " MiB",
+          problem.empty() ? "" : "; cannot be used: " + problem));
     }
   }
   return report;
