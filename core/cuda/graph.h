@@ -16,6 +16,7 @@
 
 namespace tapeformer::cuda {
 
+// A recorded CUDA graph of one device.
 class Graph {
  public:
   // Calls `work` and records its launches without running them. Each launch of the graph advances the step
