@@ -26,7 +26,7 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int kWarp = 32;
+inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
 // first_element() and element_stride() return the start and the step of a grid-stride loop over n elements:
@@ -130,7 +130,7 @@ struct Maximum {
 // function.
 template <class Operation, class T>
 __device__ T warp_reduce(T value) {
-  for (int bits = kWarp / 2; bits > 0; bits /= 2)
+  for (int bits = kWarpSize / 2; bits > 0; bits /= 2)
     value = Operation::apply(value, __shfl_xor_sync(kAllLanes, value, bits));
   return value;
 }
@@ -140,11 +140,11 @@ __device__ T warp_reduce(T value) {
 // call the function.
 template <class Operation, class T>
 __device__ T block_reduce(T value) {
-  __shared__ T warp_values[kWarp];
+  __shared__ T warp_values[kWarpSize];
   value = warp_reduce<Operation>(value);
-  const int warps = static_cast<int>(blockDim.x) / kWarp, thread = static_cast<int>(threadIdx.x);
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize, thread = static_cast<int>(threadIdx.x);
   __syncthreads();  // waits until all threads have read warp_values in the previous call
-  if (thread % kWarp == 0) warp_values[thread / kWarp] = value;
+  if (thread % kWarpSize == 0) warp_values[thread / kWarpSize] = value;
   __syncthreads();
   value = warp_values[0];
   for (int warp = 1; warp < warps; ++warp) value = Operation::apply(value, warp_values[warp]);

@@ -64,11 +64,11 @@ struct Utterance {
 // call suffices. The barrier also makes the rows of the current frame visible to the other threads.
 template <class T>
 __device__ T alternating_block_max(T value, int64_t turn) {
-  __shared__ T warp_values[2][kWarp];
+  __shared__ T warp_values[2][kWarpSize];
   T* const own = warp_values[turn % 2];
-  const int warps = static_cast<int>(blockDim.x) / kWarp, thread = static_cast<int>(threadIdx.x);
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize, thread = static_cast<int>(threadIdx.x);
   value = warp_reduce<Maximum>(value);
-  if (thread % kWarp == 0) own[thread / kWarp] = value;
+  if (thread % kWarpSize == 0) own[thread / kWarpSize] = value;
   __syncthreads();
   value = own[0];
   for (int warp = 1; warp < warps; ++warp) value = Maximum::apply(value, own[warp]);
@@ -219,7 +219,7 @@ void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* fr
       scale,       losses,      gradient,      row,    kept,          alpha.data(),  beta.data(),
       next.data(), first.data()};
   row_logsumexp(Backend{}, logits, normalizers.data(), frames, shape.classes);
-  const int64_t threads = std::min((row + kWarp - 1) / kWarp * kWarp, kMaxThreads);
+  const int64_t threads = std::min((row + kWarpSize - 1) / kWarpSize * kWarpSize, kMaxThreads);
   launch(paths_kernel<T>, over_rows(shape.batch, static_cast<int>(threads)), batch);
   if (gradient) launch(gradient_kernel<T>, over_rows(frames, kDefaultBlockSize / 2), batch);
 }

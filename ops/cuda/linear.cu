@@ -19,7 +19,7 @@ namespace {
 // of 32 x 8 threads on (rows, out) arrays. A thread handles V adjacent columns of every row_stride()-th row.
 template <int V>
 __device__ int64_t column_of_thread() {
-  return (int64_t{blockIdx.x} * kWarp + threadIdx.x) * V;
+  return (int64_t{blockIdx.x} * kWarpSize + threadIdx.x) * V;
 }
 __device__ int64_t first_row() {
   return int64_t{blockIdx.y} * kRowsPerBlock + threadIdx.y;
@@ -81,7 +81,7 @@ struct Start {
 template <class Y, class Operand, int V, Activation activation>
 __global__ void start_kernel(Start<Y, Operand> s) {
   using T = Compute<Y>;
-  __shared__ T group_values[kRowsPerBlock][kWarp * V];
+  __shared__ T group_values[kRowsPerBlock][kWarpSize * V];
   const int64_t column = column_of_thread<V>();
   T sums[V] = {};
   if (column < s.out)
@@ -109,16 +109,16 @@ __global__ void start_kernel(Start<Y, Operand> s) {
     }
   if (!s.sums.partial) return;  // the condition is equal for all threads of the block
 #pragma unroll
-  for (int v = 0; v < V; ++v) group_values[threadIdx.y][v * kWarp + threadIdx.x] = sums[v];
+  for (int v = 0; v < V; ++v) group_values[threadIdx.y][v * kWarpSize + threadIdx.x] = sums[v];
   __syncthreads();
   if (threadIdx.y == 0 && column < s.out) {
 #pragma unroll
     for (int v = 0; v < V; ++v)
       for (int group = 1; group < kRowsPerBlock; ++group)
-        sums[v] += group_values[group][v * kWarp + threadIdx.x];
+        sums[v] += group_values[group][v * kWarpSize + threadIdx.x];
     store_group<V>(s.sums.partial + int64_t{blockIdx.y} * s.out + column, sums);
   }
-  const int64_t begin = int64_t{blockIdx.x} * kWarp * V, end = begin + kWarp * V;
+  const int64_t begin = int64_t{blockIdx.x} * kWarpSize * V, end = begin + kWarpSize * V;
   collect_columns(s.sums, int64_t{blockIdx.y}, int64_t{blockIdx.x}, begin, end < s.out ? end : s.out);
 }
 
@@ -184,8 +184,8 @@ void with_constants(bool packs, Activation activation, F&& f) {
 }
 
 Launch over_columns(int64_t columns, int64_t parts, SourceLocation where = SourceLocation::current()) {
-  return {dim3(static_cast<unsigned>((columns + kWarp - 1) / kWarp), static_cast<unsigned>(parts)),
-          dim3(kWarp, kRowsPerBlock), 0, where};
+  return {dim3(static_cast<unsigned>((columns + kWarpSize - 1) / kWarpSize), static_cast<unsigned>(parts)),
+          dim3(kWarpSize, kRowsPerBlock), 0, where};
 }
 
 // Returns the number of parts of the rows, which is at least 1, so that sums over no rows are written too.

@@ -160,7 +160,7 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
   const Mixture<T> m{
       rows,     static_cast<int>(mixtures),   static_cast<int>(levels), parameters, targets, scale, nll,
       gradient, static_cast<int>(block_rows), static_cast<int>(stride)};
-  const auto threads = static_cast<unsigned>((block_rows + kWarp - 1) / kWarp * kWarp);
+  const auto threads = static_cast<unsigned>((block_rows + kWarpSize - 1) / kWarpSize * kWarpSize);
   const Launch shape(dim3(static_cast<unsigned>((rows + block_rows - 1) / block_rows)), dim3(threads),
                      static_cast<size_t>(block_rows * bytes));
   if (gradient)

@@ -14,12 +14,12 @@ constexpr T kInfinity = std::numeric_limits<T>::infinity();
 // Computes the factors of the keys, with one warp per row.
 template <class S, class T = Compute<S>>
 __global__ void factors_kernel(LshAttentionShape s, AttentionRows<const S> q, int64_t count, T* factors) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  for (int64_t i = first_element() / kWarpSize; i < count; i += element_stride() / kWarpSize) {
     const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
     const S* const row = q.row(example, position, head);
     T square = 0;
-    for (int64_t d = lane; d < s.dim; d += kWarp) {
+    for (int64_t d = lane; d < s.dim; d += kWarpSize) {
       const T element = convert_element<T>(row[d]);
       square += element * element;
     }
@@ -199,7 +199,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
 template <class S>
 void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* factors) {
   const int64_t count = s.batch * s.heads * s.length;
-  launch(factors_kernel<S>, over_elements(count * kWarp), s, q, count, factors);
+  launch(factors_kernel<S>, over_elements(count * kWarpSize), s, q, count, factors);
 }
 
 template <class T>

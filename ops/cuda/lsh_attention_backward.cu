@@ -208,19 +208,19 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
 // n, and gk includes the factor scale / n.
 template <class S, class T = Compute<S>>
 __global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq, int64_t count) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const LshAttentionShape& s = in.s;
-  for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
+  for (int64_t i = first_element() / kWarpSize; i < count; i += element_stride() / kWarpSize) {
     const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
     if (position >= lsh_valid_length(s, example)) continue;
     const S* const q = in.q.row(example, position, head);
     const T* const row = gk + i * s.dim;
     T product = 0;
-    for (int64_t d = lane; d < s.dim; d += kWarp) product += convert_element<T>(q[d]) * row[d];
+    for (int64_t d = lane; d < s.dim; d += kWarpSize) product += convert_element<T>(q[d]) * row[d];
     const T inverse = in.factors[i] / static_cast<T>(s.scale);
     const T along = inverse * inverse * warp_reduce<Plus>(product);
     T* const target = gq.row(example, position, head);
-    for (int64_t d = lane; d < s.dim; d += kWarp) target[d] += row[d] - along * convert_element<T>(q[d]);
+    for (int64_t d = lane; d < s.dim; d += kWarpSize) target[d] += row[d] - along * convert_element<T>(q[d]);
   }
 }
 
@@ -258,7 +258,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
       launch(key_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(widest, kWidth)), in, grid,
              round, gk.data(), to_v.data());
   });
-  launch(add_key_gradient_kernel<S>, over_elements(rows * kWarp), in, gk.data(), q_rows, rows);
+  launch(add_key_gradient_kernel<S>, over_elements(rows * kWarpSize), in, gk.data(), q_rows, rows);
   to_q.finish();
   to_v.finish();
 }

@@ -45,14 +45,14 @@ __global__ void relative_step_kernel(RelativeStepShape s, GraphStep newest, Rela
   }
   __syncthreads();
   T maximum = -std::numeric_limits<T>::infinity();
-  for (int64_t j = thread / kWarp; j < count; j += kStepThreads / kWarp) {
+  for (int64_t j = thread / kWarpSize; j < count; j += kStepThreads / kWarpSize) {
     const T* const key = keys.row(s, query, j, example, head);
     const T* const distance = in.distances + (j * s.heads + head) * s.dim;
     T product = 0;
-    for (int64_t d = thread % kWarp; d < s.dim; d += kWarp)
+    for (int64_t d = thread % kWarpSize; d < s.dim; d += kWarpSize)
       product += (q[d] + u[d]) * key[d] + (q[d] + w[d]) * distance[d];
     const T score = static_cast<T>(s.scale) * warp_reduce<Plus>(product);
-    if (thread % kWarp == 0) scores[j] = score;
+    if (thread % kWarpSize == 0) scores[j] = score;
     if (maximum < score) maximum = score;
   }
   maximum = block_max(maximum);

@@ -11,7 +11,7 @@
 namespace tapeformer::cuda {
 
 inline constexpr int kTensorWarps = 4;
-inline constexpr int kTensorThreads = kTensorWarps * kWarp;
+inline constexpr int kTensorThreads = kTensorWarps * kWarpSize;
 // Stride of a line of a slice with kElements bfloat16 numbers, in pairs. The padding of four pairs keeps
 // lines aligned for load_matrices() and avoids bank conflicts when matrices are loaded.
 template <int kElements>
@@ -33,7 +33,7 @@ struct SliceLayout {
   // LeftFragment if kIsLeft is true, otherwise of two RightFragments.
   template <bool kIsLeft>
   __device__ static void load(const uint32_t* slice, int index, int first, uint32_t (&pairs)[4]) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     // The second matrix follows the first in the next 8 lines, or in the next 8 elements of the same lines.
     constexpr bool kNextLines = kIsLeft == kAlongDepth;
     const int line = kNextLines ? lane % 16 : lane % 8 + lane / 16 * 8;
@@ -83,8 +83,8 @@ struct TensorTile {
   static_assert(kRows % 16 == 0 && kTensorWarps % kWarpRows == 0 && kColumns % (8 * kWarpColumns) == 0);
   float elements[kRowsEach][kColumnsEach] = {};
 
-  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
-  __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarp; }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
   __device__ static int row(int i) { return warp() % kWarpRows * 16 + lane() / 4 + 8 * i; }
   __device__ static int column(int j) { return first_column() + j / 2 * 8 + lane() % 4 * 2 + j % 2; }
   __device__ static constexpr int column_offset(int j) { return j / 2 * 8 + j % 2; }
