@@ -49,9 +49,9 @@ struct Slot {
 
 namespace {
 
-constexpr size_t kMaxStages =
-    16;  // number of staging buffers per device, for the copies of about two training steps
-constexpr int64_t kMinStageBytes = 64 << 10;  // in bytes
+// Number of staging buffers per device, enough for the copies of about two training steps.
+constexpr size_t kMaxStages = 16;
+constexpr int64_t kMinStageBytes = 64 << 10;  // minimum size of a staging buffer
 
 // The slots of one device.
 struct DeviceSlots {

@@ -67,7 +67,7 @@ int64_t sort_unique(std::vector<T>& values) {
 AccessRecorder::AccessRecorder(int thread_count, const void* shared, size_t shared_bytes)
     : dynamic_shared_{to_integer(shared), to_integer(shared) + shared_bytes},
       static_shared_{get_thread_module().begin, get_thread_module().end},
-      global_blocks_(global_memory()),
+      global_blocks_(list_global_memory()),
       accesses_(static_cast<size_t>(thread_count)) {}
 
 AccessRecorder::Space AccessRecorder::find_space(uint64_t address) const {

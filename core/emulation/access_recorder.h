@@ -52,8 +52,8 @@ class AccessRecorder {
   struct Instruction {
     uint64_t from = 0;      // return address of the hook
     size_t repetition = 0;  // number of accesses by the current lane since the last barrier
-    std::vector<Request>
-        requests;  // the first request_count elements are the requests since the last barrier
+    // The first request_count elements are the requests since the last barrier.
+    std::vector<Request> requests;
     size_t request_count = 0;
     AccessCounts counts = {};
   };
@@ -78,8 +78,8 @@ class AccessRecorder {
   // Index in instructions_ by return address and memory space.
   std::unordered_map<uint64_t, size_t> instruction_index_;
   std::vector<Instruction> instructions_;
-  std::vector<size_t>
-      lane_instructions_;  // indices of the instructions of the current lane since the last barrier
+  // Indices of the instructions of the current lane since the last barrier.
+  std::vector<size_t> lane_instructions_;
   std::vector<uint64_t> sorted_scratch_;  // workspace: the sectors or words of a request
 };
 

@@ -29,7 +29,7 @@ void forget_global_memory(const void* block) {
   block_table().ends.erase(reinterpret_cast<uint64_t>(block));
 }
 
-std::vector<AddressRange> global_memory() {
+std::vector<AddressRange> list_global_memory() {
   const std::scoped_lock lock(block_table().mutex);
   std::vector<AddressRange> ranges;
   for (const auto& [begin, end] : block_table().ends) ranges.push_back({begin, end});

@@ -18,6 +18,6 @@ struct AddressRange {
 void record_global_memory(const void* block, size_t bytes);
 void forget_global_memory(const void* block);
 // Returns all blocks of the table, sorted by address.
-std::vector<AddressRange> global_memory();
+std::vector<AddressRange> list_global_memory();
 
 }  // namespace tapeformer::cuda::emulation

@@ -26,8 +26,8 @@ struct RelativeScoresShape {
 struct RelativeStepShape {
   int64_t batch, heads, dim;
   int64_t capacity;  // number of tokens in the ring buffers
-  int64_t
-      length;  // number of tokens including the query; each replay of a CUDA graph advances it (GraphStep)
+  // Number of tokens including the query. Each replay of a CUDA graph advances this number (GraphStep).
+  int64_t length;
   KeyWindow window;
   int64_t rate, max_compressed;
   int64_t compressed_capacity;  // number of compressed rows in the ring buffers

@@ -45,9 +45,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes the attention of one token per sequence at position key_length - 1. On CUDA, each replay of a
     // graph advances this position (GraphStep). `keys` and `values` are the cache: ring buffers of `capacity`
     // rows, where position p is in row p % capacity. The kernel first writes `key` and `value` to the row of
-    // the token. The query attends to the keys of its pattern up to its own position, which must be among the
-    // last `capacity` positions. q, key, value and out have length 1. The kernel ignores query_length,
-    // causal, key_lengths and dropout of the shape, and allocates no memory.
+    // the token. The query attends to the keys of its pattern up to its own position. These keys must be
+    // among the last `capacity` positions. q, key, value and out have length 1. The kernel ignores
+    // query_length, causal, key_lengths and dropout of the shape, and allocates no memory.
     template <class T>
     void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> key, AttentionRows<const T> value,

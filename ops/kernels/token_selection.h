@@ -14,8 +14,8 @@ namespace tapeformer {
 // selected token. A token may be in several clusters.
 struct TokenSelection {
   int64_t batch = 0, length = 0, heads = 0, clusters = 0, count = 0, dim = 0;
-  const int64_t* positions =
-      nullptr;  // (batch, heads, clusters, count), in increasing order within a cluster
+  // (batch, heads, clusters, count), in increasing order within a cluster.
+  const int64_t* positions = nullptr;
 
   // Returns the index of `token` in a cluster, or -1 if the cluster does not contain the token. `batch_head`
   // is example * heads + head.
