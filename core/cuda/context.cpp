@@ -45,9 +45,9 @@ Context* make_context(int index) {
   constexpr size_t kArrivalBytes = kMaxArrivalCounters * sizeof(unsigned);
   void* arrival_counters = nullptr;
   check_status(cudaMalloc(&arrival_counters, kArrivalBytes));
+  // SkippedWork skips cudaMemsetAsync, so the emulation sets the counters directly.
   if (is_emulated())
-    std::memset(arrival_counters, 0,
-                kArrivalBytes);  // a direct call, because SkippedWork skips cudaMemsetAsync
+    std::memset(arrival_counters, 0, kArrivalBytes);
   else
     check_status(cudaMemsetAsync(arrival_counters, 0, kArrivalBytes, stream));
   owned_stream.release();

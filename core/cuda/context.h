@@ -9,8 +9,8 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kBlasWorkspaceBytes = 32
-                                               << 20;  // in bytes; the size that NVIDIA recommends for Hopper
+// Size of the workspace of cuBLAS, as NVIDIA recommends for Hopper.
+inline constexpr int64_t kBlasWorkspaceBytes = 32 << 20;
 inline constexpr int64_t kMaxArrivalCounters = 1 << 12;
 
 struct Context {

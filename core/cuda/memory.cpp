@@ -25,9 +25,8 @@ class DeviceMemory final : public SystemMemory {
     check_status(status);
     return block;
   }
-  void release(void* block) noexcept override {
-    cudaFree(block);
-  }  // cudaFree waits for kernels that use the block
+  // cudaFree waits for kernels that use the block.
+  void release(void* block) noexcept override { cudaFree(block); }
   bool on_host() const override { return is_emulated(); }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 // Returns the smallest logit that top_k and top_p keep. `sorted` is working memory.
 template <class T>
-double smallest_kept(const T* logits, const ClassScore& score, std::vector<double>& sorted) {
+double smallest_kept(const T* logits, const ClassScorer& score, std::vector<double>& sorted) {
   if (!score.is_restricted()) return -INFINITY;
   sorted.assign(logits, logits + score.classes);
   std::replace_if(
@@ -34,7 +34,7 @@ double smallest_kept(const T* logits, const ClassScore& score, std::vector<doubl
 }  // namespace
 
 template <class T, class Index>
-void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out) {
+void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out) {
   constexpr int64_t kMinScores = 1 << 12;  // minimum number of scores per thread
   parallel_for(rows, kMinScores / score.classes + 1, [&](int64_t begin, int64_t end) {
     std::vector<double> sorted;

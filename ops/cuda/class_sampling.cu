@@ -13,7 +13,7 @@ namespace {
 // logit is at least the middle of the range. The number of steps suffices to separate any two doubles in the
 // range.
 template <class T>
-__device__ double smallest_kept(const T* logits, const ClassScore& score) {
+__device__ double smallest_kept(const T* logits, const ClassScorer& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);
   double largest = -INFINITY, opposite = -INFINITY;  // opposite: minus the smallest finite logit
   for (int64_t c = lane; c < score.classes; c += kWarpSize) {
@@ -51,7 +51,7 @@ __device__ double smallest_kept(const T* logits, const ClassScore& score) {
 
 // Samples one row per warp. Each lane handles every 32nd class.
 template <class T, class Index>
-__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, bool is_restricted,
+__global__ void sample_kernel(int64_t rows, const T* logits, ClassScorer score, bool is_restricted,
                               GraphRandomStream stream, Index* out) {
   const int64_t row = first_element() / kWarpSize;
   if (row >= rows) return;  // all lanes of a warp return together
@@ -92,7 +92,7 @@ __global__ void advance_kernel(int64_t batch, GraphStep step, int64_t prefix, ui
 }  // namespace
 
 template <class T, class Index>
-void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out) {
+void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out) {
   constexpr int64_t kRowsPerBlock = 2;  // small blocks, because there are few rows
   launch(sample_kernel<T, Index>,
          over_rows((rows + kRowsPerBlock - 1) / kRowsPerBlock, static_cast<int>(kRowsPerBlock) * kWarpSize),

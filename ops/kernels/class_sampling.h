@@ -9,11 +9,11 @@
 
 namespace tapeformer {
 
-// The scores of the Gumbel-max trick: the class with the maximum score is the sample. The score of a class is
-// logit * inverse_temperature plus Gumbel noise, or -infinity if top_k or top_p excludes the class. If
-// `greedy` is true, the score is the logit. Both backends compute scores in double, so that they sample the
-// same classes.
-struct ClassScore {
+// Computes scores for sampling with the Gumbel-max trick, which selects the class with the maximum score. The
+// score of a class is logit * inverse_temperature plus Gumbel noise, or -infinity if top_k or top_p excludes
+// the class. If `greedy` is true, the score is the logit. Both backends compute scores in double, so that
+// they sample the same classes.
+struct ClassScorer {
   RandomStream stream;
   int64_t first_row;  // row r of the logits uses the random numbers of row first_row + r of the stream
   int64_t classes;
@@ -46,9 +46,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // the first one is written. If all scores are NaN, 0 is written. `logits` is (rows, score.classes). Index
     // is uint8, int32 or int64.
     template <class T, class Index>
-    void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out);
+    void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out);
 
-    // Exchanges the tokens of one position between columns (length, batch), one column per sequence, and
+    // Copies the tokens of one position between columns (length, batch), one column per sequence, and
     // tokens (batch,), the input of the next decoding step. If position < prefix_length, copies row
     // `position` of `columns` to `tokens`. Otherwise copies `tokens` to this row. On CUDA, each replay of a
     // graph advances the position (GraphStep).

@@ -70,9 +70,10 @@ enum class LshWrap { none, round, global };
 struct LshAttentionShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, value_dim = 0, rounds = 0, chunk_length = 0;
   LshWrap wrap = LshWrap::none;
-  bool exact_duplicates = false;  // true: if a key is found n times, each occurrence has the weight 1 / n
-  bool across_buckets = false;    // true: queries also attend to keys of other buckets
-  bool causal = false;            // true: queries do not attend to later positions
+  // true: if a query finds the same key n times, in different rounds, each occurrence has the weight 1 / n.
+  bool exact_duplicates = false;
+  bool across_buckets = false;  // true: queries also attend to keys of other buckets
+  bool causal = false;          // true: queries do not attend to later positions
   // true: the result is the mean over the rounds. false: the weight of a round is its sum of exponentials.
   bool average_rounds = false;
   double scale = 1;                  // multiplier of the scores
