@@ -67,8 +67,7 @@ std::string unsupported_text(const AttentionPattern& pattern, const std::string&
 int64_t max_memory_span(const AttentionPattern& pattern) {
   int64_t longest = 0;
   for (const AttentionChoice& choice : pattern)
-    longest =
-        std::max(longest, find_attention_kind(choice.kind).memory_of(choice.options).max_causal_key_count());
+    longest = std::max(longest, find_attention_kind(choice.kind).memory_of(choice.options).span());
   return longest;
 }
 
