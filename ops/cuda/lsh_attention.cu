@@ -174,7 +174,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
     const int64_t slot = begin + result.row(i);
     const bool exists = slot < own.count;
     const int32_t position = exists ? own.positions[slot] : 0;
-    const RoundUpdate<T> update =
+    const auto update =
         in.s.average_rounds
             ? mean_update(rows[i], in.s.rounds, first)
             : update_running<Scores>(rows[i], exists ? running + position : nullptr, first, last);
