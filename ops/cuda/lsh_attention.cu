@@ -168,18 +168,17 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
   }
 
   const AttentionRows<T> target = make_contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
-  const bool first = round == 0, last = round == in.s.rounds - 1;
+  const bool average = in.s.average_rounds, first = round == 0, last = round == in.s.rounds - 1;
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores::kRowsEach; ++i) {
     const int64_t slot = begin + result.row(i);
     const bool exists = slot < own.count;
     const int32_t position = exists ? own.positions[slot] : 0;
-    const auto update =
-        in.s.average_rounds
-            ? mean_update(rows[i], in.s.rounds, first)
-            : update_running<Scores>(rows[i], exists ? running + position : nullptr, first, last);
+    const RoundUpdate<T> update =
+        average ? mean_update(rows[i], in.s.rounds, first)
+                : update_running<Scores>(rows[i], exists ? running + position : nullptr, first, last);
     if (!exists) continue;
-    if (column == 0 && Scores::first_of_row() && (in.s.average_rounds || last))
+    if (column == 0 && Scores::first_of_row() && (average || last))
       log_sums[block.log_sum_index(round, position)] = update.log_sum;
     T* const row = target.row(block.example, position, block.head);
 #pragma unroll(kUnrolled <T>)
@@ -187,9 +186,9 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
       const int64_t m = column + result.column(j);
       if (m >= in.s.value_dim) continue;
       const T value = update.alone ? block.v_at(position, m) : result.elements[i][j];
-      row[m] = first                                  ? update.add * value
-               : update.alone && !in.s.average_rounds ? value
-                                                      : update.keep * row[m] + update.add * value;
+      row[m] = first                      ? update.add * value
+               : update.alone && !average ? value
+                                          : update.keep * row[m] + update.add * value;
     }
   }
 }
