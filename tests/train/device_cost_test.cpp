@@ -121,10 +121,10 @@ TEST_CASE("the estimated time is the largest of three limits plus the time betwe
                            .product = {.m = 1 << 14, .n = 1 << 14, .k = 64}};
   CHECK(seconds_of_work(product, h200) == doctest::Approx(1e-3 / 0.7 + kLaunch));
   // A result of 256 x 256 has 4 tiles. If k is not divided into parts, only 4 of 132 multiprocessors work.
-  product.product = {.m = 256, .n = 256, .k = 1 << 18, .splits = false};
+  product.product = {.m = 256, .n = 256, .k = 1 << 18, .can_split_k = false};
   CHECK(product_blocks(product.product, h200) == 4);
   CHECK(seconds_of_work(product, h200) == doctest::Approx(33e-3 / 0.7 + kLaunch));
-  product.product.splits = true;
+  product.product.can_split_k = true;
   CHECK(product_blocks(product.product, h200) == 132);
   // The device runs 264 blocks of 1,024 threads at the same time. Twice as many blocks need twice the time.
   cuda::WorkRecord kernel{
