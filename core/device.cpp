@@ -32,17 +32,18 @@ DeviceChoice choose_device(const std::string& text) {
     if (!device.is_cpu()) refuse(text, "this build has no CUDA backend");
     return {kCpu, text == "auto" ? "this build has no CUDA backend" : ""};
   } else {
-    const bool emulated = cuda::emulated();
+    const bool emulated = cuda::is_emulated();
     if (text == "auto") {
       if (emulated) return {kCpu, "this build has no CUDA backend, only its emulation for tests"};
-      if (const std::string problem = cuda::problem_with(0); !problem.empty()) return {kCpu, problem};
-      return {{DeviceType::cuda, 0}, cuda::devices()[0].name};
+      if (const std::string problem = cuda::find_device_problem(0); !problem.empty()) return {kCpu, problem};
+      return {{DeviceType::cuda, 0}, cuda::list_devices()[0].name};
     }
     if (device.is_cpu()) return {device, ""};
     if (emulated != (text == "cuda-emulated"))
       refuse(text, emulated ? "this build has no CUDA backend, only its emulation for tests (cuda-emulated)"
                             : "this build has the CUDA backend itself, not its emulation");
-    if (const std::string problem = cuda::problem_with(device.index); !problem.empty()) refuse(text, problem);
+    if (const std::string problem = cuda::find_device_problem(device.index); !problem.empty())
+      refuse(text, problem);
     return {device, ""};
   }
 }

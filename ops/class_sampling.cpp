@@ -19,13 +19,13 @@ void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t fi
   check(out.shape() == Shape{rows} && out.is_contiguous() && (out.dtype() != DType::uint8 || classes <= 256),
         kOp, "out ", name_of(out.dtype()), " ", out.shape(), " must be int32 or int64 ", Shape{rows},
         ", or uint8 for at most 256 classes, not ", classes);
-  const ClassScore score{stream,
-                         first,
-                         classes,
-                         sampling.greedy,
-                         1 / sampling.temperature,
-                         sampling.top_k < classes ? sampling.top_k : 0,
-                         sampling.top_p};
+  const ClassScorer score{stream,
+                          first,
+                          classes,
+                          sampling.greedy,
+                          1 / sampling.temperature,
+                          sampling.top_k < classes ? sampling.top_k : 0,
+                          sampling.top_p};
   dispatch(kOp, logits, [&]<class T>(auto backend) {
     visit_index_dtype(kOp, out.dtype(), [&](auto index) {
       sample_classes(backend, rows, logits.data<T>(), score, out.data<decltype(index)>());

@@ -84,9 +84,9 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
              get_data_or_null<T>(gradient));
   });
   const Tensor weights = Tensor::full({batch}, scale, x.dtype(), x.device());
-  const Tensor loss = record(kOp, weighted_sum(kOp, losses, weights), {&x}, [gradient](const Tensor& g) {
-    return Gradients{multiply_by_scalar(kOp, gradient, g)};
-  });
+  const Tensor loss =
+      record(kOp, compute_weighted_sum(kOp, losses, weights), {&x},
+             [gradient](const Tensor& g) { return Gradients{multiply_by_scalar(kOp, gradient, g)}; });
   return {loss, losses, batch - feasible.utterances};
 }
 

@@ -38,10 +38,10 @@ DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t
   visit_floating_dtype("DecodingLinear", get_operand_dtype(weight), [&]<class O>(O) {
     using T = Compute<O>;
     const auto prepared = std::make_shared<const cpu::DecodingWeight<O>>(shape, weight.data<T>());
-    cpu_product_ = [prepared, bias](const Tensor& x, Activation activation, const Tensor& pre,
+    cpu_product_ = [prepared, bias](const Tensor& x, Activation activation, const Tensor& preactivation,
                                     const Tensor& out) {
-      prepared->multiply(x.size(0), x.data<T>(), bias.data<T>(), activation, get_data_or_null<T>(pre),
-                         out.data<T>());
+      prepared->multiply(x.size(0), x.data<T>(), bias.data<T>(), activation,
+                         get_data_or_null<T>(preactivation), out.data<T>());
     };
   });
 }
@@ -52,14 +52,14 @@ void DecodingLinear::forward_into(const Tensor& x, Activation activation, const 
   check(x.size(1) == shape.in && out.shape() == Shape{shape.rows, shape.out}, "DecodingLinear", "input ",
         x.shape(), " and out ", out.shape(), " do not match weight ", weight_.shape());
   check(activation != Activation::gelu || scratch.defined(), "DecodingLinear", "gelu needs scratch memory");
-  const Tensor pre = activation == Activation::gelu ? scratch : Tensor{};
-  if (cpu_product_) return cpu_product_(x, activation, pre, out);
+  const Tensor preactivation = activation == Activation::gelu ? scratch : Tensor{};
+  if (cpu_product_) return cpu_product_(x, activation, preactivation, out);
   const RoundedWeights::Scope scope(rounded_);
   dispatch_floating("DecodingLinear", x, [&]<class X>(auto backend) {
     using T = Compute<X>;
     const auto multiply = [&]<class Y>(Y) {
       linear_forward<X, Y>(backend, shape, x.data<X>(), weight_.data<T>(), bias_.data<T>(), activation,
-                           DropoutMask{}, get_data_or_null<Y>(pre), out.data<Y>());
+                           DropoutMask{}, get_data_or_null<Y>(preactivation), out.data<Y>());
     };
     if (out.dtype() == x.dtype())
       multiply(X{});

@@ -44,7 +44,8 @@ class DecodingLinear {
   Tensor weight_, bias_;
   RoundedWeights rounded_;
   // Computes the product if the weight is on the CPU. Empty for other devices.
-  std::function<void(const Tensor& x, Activation, const Tensor& pre, const Tensor& out)> cpu_product_;
+  std::function<void(const Tensor& x, Activation, const Tensor& preactivation, const Tensor& out)>
+      cpu_product_;
 };
 
 // Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined. If `rounded` is defined,

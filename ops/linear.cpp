@@ -48,8 +48,8 @@ struct Product {
   LinearShape shape;
   Activation activation = Activation::none;
   DropoutMask dropout = {};
-  Tensor pre = {};  // input of gelu; undefined for other activations
-  Tensor y = {};    // result of relu; undefined for other activations
+  Tensor preactivation = {};  // input of gelu; undefined for other activations
+  Tensor y = {};              // result of relu; undefined for other activations
 };
 
 // Returns the gradients of x, the weight and the bias. If an element of `needs` is false, this gradient is
@@ -66,7 +66,7 @@ Gradients compute_linear_gradients(const Product& product, const Tensor& gradien
       using T = Compute<X>;
       linear_backward<X, Y>(backend, product.shape, g.data<Y>(), product.x.data<X>(),
                             product.weight.data<T>(), product.activation, product.dropout,
-                            get_data_or_null<Y>(product.pre), get_data_or_null<Y>(product.y),
+                            get_data_or_null<Y>(product.preactivation), get_data_or_null<Y>(product.y),
                             get_data_or_null<X>(gradients[0]), get_data_or_null<T>(gradients[1]),
                             get_data_or_null<T>(gradients[2]));
     });
@@ -83,18 +83,18 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   const LinearShape shape = make_linear_shape(x, weight);
   const Tensor y = Tensor::empty(make_result_shape(x, shape), result_dtype.value_or(x.dtype()), x.device());
   const bool keep_pre = activation == Activation::gelu;
-  const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
+  const Tensor preactivation = keep_pre ? Tensor::empty_like(y) : Tensor{};
   dispatch_floating("linear", x, [&]<class X>(auto backend) {
     visit_result_type<X>(y.dtype(), [&]<class Y>() {
       using T = Compute<X>;
       linear_forward<X, Y>(backend, shape, x.data<X>(), weight.data<T>(), get_data_or_null<T>(bias),
-                           activation, dropout, get_data_or_null<Y>(pre), y.data<Y>());
+                           activation, dropout, get_data_or_null<Y>(preactivation), y.data<Y>());
     });
   });
   std::vector<Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
   return record("linear", y, inputs,
-                [product = Product{detach(x), detach(weight), shape, activation, dropout, pre,
+                [product = Product{detach(x), detach(weight), shape, activation, dropout, preactivation,
                                    activation == Activation::relu ? detach(y) : Tensor{}},
                  count = inputs.size()](const Tensor& gradient, NeededGradients needs) {
                   Gradients gradients = compute_linear_gradients(product, gradient,
@@ -109,12 +109,12 @@ DType get_operand_dtype(const Tensor& x) {
   return rounds ? DType::bfloat16 : x.dtype();
 }
 
-bool has_bfloat16_products(Device device) {
-  return !device.is_cpu() || cpu::has_bfloat16_products();
+bool uses_bfloat16_instructions(Device device) {
+  return !device.is_cpu() || cpu::uses_bfloat16_instructions();
 }
 
 std::string get_cpu_product_library() {
-  return cpu::product_library();
+  return cpu::product_library_name();
 }
 
 Tensor convert_to_operand(const Tensor& x) {

@@ -22,7 +22,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
 DType get_operand_dtype(const Tensor& x);
 // Returns whether products of bfloat16 operands on the device use bfloat16 instructions. On the CPU, this
 // requires AMX, or oneDNN on a processor with AVX512-BF16. Otherwise the operands are converted to float32.
-bool has_bfloat16_products(Device device);
+bool uses_bfloat16_instructions(Device device);
 // Returns the name of the library that computes float32 products of linear layers on the CPU. The name of
 // oneDNN includes its version.
 std::string get_cpu_product_library();

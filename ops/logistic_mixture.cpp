@@ -44,11 +44,12 @@ Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
   const Tensor rows = contiguous(parameters);
   check_mixture_count("logistic_mixture_loss", rows);
   constexpr const char* kOp = "logistic_mixture_loss";
-  const Tensor weights = row_weights(kOp, options.row_mask, rows.size(0), rows.dtype(), rows.device());
+  const Tensor weights =
+      compute_row_weights(kOp, options.row_mask, rows.size(0), rows.dtype(), rows.device());
   const bool wanted = is_recording() && requires_grad(rows);
   const Tensor gradient = wanted ? Tensor::empty_like(rows) : Tensor{};
   const Tensor nll = row_nll(kOp, rows, targets, options.levels, weights, gradient);
-  return record(kOp, weighted_sum(kOp, nll, weights), {&rows}, [gradient](const Tensor& g) {
+  return record(kOp, compute_weighted_sum(kOp, nll, weights), {&rows}, [gradient](const Tensor& g) {
     return Gradients{multiply_by_scalar("logistic_mixture_loss", gradient, g)};
   });
 }

@@ -19,11 +19,11 @@ constexpr int64_t kMaxRounds = 255, kMaxHeads = 1 << 12, kMaxBatch = 1 << 20, kM
 
 // Returns the two even factors of `buckets` with the smallest difference. The cost of the hash is
 // proportional to the sum of the factors.
-LshFactors factorise(int64_t buckets) {
-  check(buckets % 4 == 0, kHash, "more than ", LshHashShape::kOneFactor,
+LshBucketCounts factorise(int64_t buckets) {
+  check(buckets % 4 == 0, kHash, "more than ", LshHashShape::kMaxSingleRotationBuckets,
         " buckets are hashed in two even factors, so their number must be a multiple of 4, not ", buckets,
         "; use ", buckets + 2, " buckets or hyperplanes");
-  LshFactors best{buckets / 2, 2};
+  LshBucketCounts best{buckets / 2, 2};
   for (int64_t second = 2; second * second <= buckets; second += 2)
     if (buckets % second == 0 && buckets / second % 2 == 0) best = {buckets / second, second};
   return best;
@@ -44,14 +44,15 @@ LshHashShape hash_shape(const LshOptions& options) {
   LshHashShape shape;
   shape.rounds = options.rounds;
   shape.chunk_length = options.chunk_length;
-  shape.shared = options.hash == LshOptions::Hash::hyperplanes;
-  shape.shared_examples = options.share_rotations;
+  shape.share_all_rotations = options.hash == LshOptions::Hash::hyperplanes;
+  shape.share_across_examples = options.share_rotations;
   shape.first_example = options.first_example;
-  shape.factorise = !shape.shared;
+  shape.allow_two_rotations = !shape.share_all_rotations;
   if (options.buckets > 0)
-    shape.requested = options.buckets <= LshHashShape::kOneFactor || !shape.factorise
-                          ? LshFactors{options.buckets, 1}
-                          : factorise(options.buckets);
+    shape.requested_buckets =
+        options.buckets <= LshHashShape::kMaxSingleRotationBuckets || !shape.allow_two_rotations
+            ? LshBucketCounts{options.buckets, 1}
+            : factorise(options.buckets);
   return shape;
 }
 
@@ -67,14 +68,14 @@ void check_length(const LshOptions& options, int64_t length) {
 
 // Returns the maximum of each factor over all sequences of at most shape.length positions. A shorter sequence
 // may have a larger factor than a longer sequence.
-LshFactors find_max_factors(const LshHashShape& shape, bool of_any_length) {
-  const LshFactors own = shape.factors(shape.length);
+LshBucketCounts find_max_factors(const LshHashShape& shape, bool of_any_length) {
+  const LshBucketCounts own = shape.bucket_counts(shape.length);
   if (!of_any_length || own.total() == 1) return own;
-  const LshFactors automatic = shape.automatic(shape.length);
+  const LshBucketCounts automatic = shape.default_bucket_counts(shape.length);
   if (automatic.second == 1)
-    return {std::max(shape.requested.first, automatic.first), shape.requested.second};
-  return {std::max({shape.requested.first, automatic.first, LshHashShape::kOneFactor}),
-          std::max(shape.requested.second, automatic.first)};
+    return {std::max(shape.requested_buckets.first, automatic.first), shape.requested_buckets.second};
+  return {std::max({shape.requested_buckets.first, automatic.first, LshHashShape::kMaxSingleRotationBuckets}),
+          std::max(shape.requested_buckets.second, automatic.first)};
 }
 
 LshAttentionShape make_shape(const Tensor& q, const Tensor& v, const LshOptions& options) {
@@ -92,7 +93,7 @@ LshAttentionShape make_shape(const Tensor& q, const Tensor& v, const LshOptions&
                            options.combine == LshOptions::Combine::logsumexp;
   shape.across_buckets = options.across_buckets || shape.length <= options.chunk_length;
   shape.causal = options.causal;
-  shape.mean = options.combine == LshOptions::Combine::mean;
+  shape.average_rounds = options.combine == LshOptions::Combine::mean;
   const auto dim = static_cast<double>(shape.dim);
   shape.scale = options.scale == LshOptions::Scale::rsqrt_dim ? 1 / std::sqrt(dim) : 1;
   shape.epsilon = kEpsilon * dim;
@@ -146,7 +147,7 @@ LshOptions make_lsh_preset(const std::string& name) {
 int64_t count_lsh_buckets(const LshOptions& options, int64_t length) {
   const LshHashShape shape = hash_shape(options);
   check_length(options, length);
-  return shape.factors(length).total();
+  return shape.bucket_counts(length).total();
 }
 
 Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomStream& stream) {
@@ -162,11 +163,12 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   shape.length = q.size(1);
   shape.heads = q.size(2);
   shape.dim = q.size(3);
-  shape.max_factors = find_max_factors(shape, lengths.defined());
+  shape.max_buckets = find_max_factors(shape, lengths.defined());
   check(options.first_example >= 0 && options.first_example + q.size(0) <= kMaxBatch &&
             q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
-            q.size(3) * std::max(shape.max_factors.first, shape.max_factors.second) / 2 <= kMaxRotation,
-        kHash, "q ", q.shape(), " with ", shape.factors(q.size(1)).total(), " buckets is too large to hash");
+            q.size(3) * std::max(shape.max_buckets.first, shape.max_buckets.second) / 2 <= kMaxRotation,
+        kHash, "q ", q.shape(), " with ", shape.bucket_counts(q.size(1)).total(),
+        " buckets is too large to hash");
   const Tensor buckets =
       Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
   dispatch_floating(kHash, q, [&]<class T>(auto backend) {
@@ -198,7 +200,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
           : Tensor::zeros({shape.batch, shape.heads, 1, shape.length}, DType::int32, q.device());
   const Tensor out =
       Tensor::empty({shape.batch, shape.length, shape.heads, shape.value_dim}, q.dtype(), q.device());
-  const Tensor log_sums = Tensor::empty({shape.batch, shape.heads, shape.log_sum_rounds(), shape.length},
+  const Tensor log_sums = Tensor::empty({shape.batch, shape.heads, shape.log_sum_round_count(), shape.length},
                                         compute_dtype(q.dtype()), q.device());
   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
     lsh_attention_forward(backend, add_lengths(shape, lengths), get_attention_rows<const T>(q),

@@ -29,8 +29,8 @@ void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
 
 // Returns pointers to the weights of each direction. Weight w of direction d is at index d * kWeights + w.
 template <class T>
-std::array<LstmDirection<T>, 2> collect_pointers(const std::vector<Tensor>& weights) {
-  std::array<LstmDirection<T>, 2> result{};
+std::array<LstmDirectionWeights<T>, 2> collect_pointers(const std::vector<Tensor>& weights) {
+  std::array<LstmDirectionWeights<T>, 2> result{};
   for (size_t d = 0; d * kWeights < weights.size(); ++d) {
     const Tensor* const own = &weights[d * kWeights];
     result[d] = {own[0].data<T>(), own[1].data<T>(), own[2].data<T>(), own[3].data<T>()};
@@ -55,9 +55,9 @@ void check_arguments(const Tensor& input, const std::vector<LstmWeights>& direct
 // a direction. If both biases require a gradient, share_bias_gradients() then copies the gradient of bias_ih
 // to bias_hh.
 template <class T>
-std::array<LstmGradient<T>, 2> make_gradient_targets(const std::vector<Tensor>& weights,
-                                                     NeededGradients needs, Gradients& gradients) {
-  std::array<LstmGradient<T>, 2> targets{};
+std::array<LstmDirectionGradients<T>, 2> make_gradient_targets(const std::vector<Tensor>& weights,
+                                                               NeededGradients needs, Gradients& gradients) {
+  std::array<LstmDirectionGradients<T>, 2> targets{};
   const auto target = [&](size_t w) -> T* {
     if (!needs[static_cast<int>(1 + w)]) return nullptr;
     gradients[1 + w] = Tensor::empty_like(weights[w]);
@@ -104,21 +104,22 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
     lstm_forward(backend, shape, x.data<T>(), frame_counts, collect_pointers<T>(weights).data(), y.data<T>(),
                  gates.data<T>(), cells.data<T>());
   });
-  return record(
-      kOp, y, inputs, [=, x = detach(x), y = detach(y)](const Tensor& gradient, NeededGradients needs) {
-        const Tensor g = contiguous(gradient);
-        Gradients gradients(1 + weights.size());
-        if (needs[0]) gradients[0] = Tensor::empty_like(x);
-        const int64_t* const counts = host_lengths.data<int64_t>();
-        dispatch(kOp, x, [&]<class T>(auto backend) {
-          const std::array<LstmGradient<T>, 2> targets = make_gradient_targets<T>(weights, needs, gradients);
-          lstm_backward(backend, shape, g.data<T>(), x.data<T>(), counts, collect_pointers<T>(weights).data(),
-                        y.data<T>(), gates.data<T>(), cells.data<T>(), get_data_or_null<T>(gradients[0]),
-                        targets.data());
-        });
-        share_bias_gradients(gradients);
-        return gradients;
-      });
+  return record(kOp, y, inputs,
+                [=, x = detach(x), y = detach(y)](const Tensor& gradient, NeededGradients needs) {
+                  const Tensor g = contiguous(gradient);
+                  Gradients gradients(1 + weights.size());
+                  if (needs[0]) gradients[0] = Tensor::empty_like(x);
+                  const int64_t* const counts = host_lengths.data<int64_t>();
+                  dispatch(kOp, x, [&]<class T>(auto backend) {
+                    const std::array<LstmDirectionGradients<T>, 2> targets =
+                        make_gradient_targets<T>(weights, needs, gradients);
+                    lstm_backward(backend, shape, g.data<T>(), x.data<T>(), counts,
+                                  collect_pointers<T>(weights).data(), y.data<T>(), gates.data<T>(),
+                                  cells.data<T>(), get_data_or_null<T>(gradients[0]), targets.data());
+                  });
+                  share_bias_gradients(gradients);
+                  return gradients;
+                });
 }
 
 }  // namespace tapeformer

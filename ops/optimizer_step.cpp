@@ -48,7 +48,8 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rul
   dispatch(kOp, slots[0].parameter, [&]<class T>(auto backend) {
     const std::vector<ParameterArrays<T>> list = arrays_of<T>(slots);
     compute_squared_norms(backend, list.data(), count, squares.data<double>());
-    clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(), norm.data<double>());
+    compute_clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
+                        norm.data<double>());
     optimizer_step(backend, get_rule(rule), list.data(), count, scales.data<double>(), clipping.max_value);
   });
   return norm;
@@ -75,8 +76,8 @@ GradientScales compute_gradient_scales(const std::vector<Tensor>& gradients, con
   const Tensor norm = Tensor::zeros({}, DType::float64, squares.device());
   if (count > 0)
     dispatch("compute_gradient_scales", squares, [&]<class T>(auto backend) {
-      clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
-                  norm.data<double>());
+      compute_clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
+                          norm.data<double>());
     });
   return {scales, norm};
 }

@@ -42,8 +42,8 @@ void check_step(const RelativeBias& bias, const RelativeCache& cache, const Shap
             cache.scores.shape() == Shape{batch, heads, bias.distances.size(0)},
         kStep, "the cache has ", cache.keys.shape(), ", ", cache.values.shape(), " and ",
         cache.scores.shape(), ", and a token has ", token);
-  check(cache.length < capacity || capacity >= cache.window.span(), kStep, "the cache is full: capacity ",
-        capacity, ", length ", cache.length);
+  check(cache.length < capacity || capacity >= cache.window.max_causal_key_count(), kStep,
+        "the cache is full: capacity ", capacity, ", length ", cache.length);
   check(bias.content_bias.shape() == Shape{heads, dim} && bias.position_bias.shape() == Shape{heads, dim} &&
             bias.distances.rank() == 3 && bias.distances.size(0) >= capacity &&
             bias.distances.size(1) == heads && bias.distances.size(2) == dim &&
@@ -107,8 +107,9 @@ void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, 
                                        get_attention_rows<const T>(v), bias.content_bias.data<T>(),
                                        bias.position_bias.data<T>(),   bias.distances.data<T>()};
     const auto ring = [&](const Tensor& newest, const Tensor& compressed) {
-      return RelativeRing<T>{get_attention_rows<T>(newest),
-                             compressed.defined() ? get_attention_rows<T>(compressed) : AttentionRows<T>()};
+      return RelativeRingBuffers<T>{get_attention_rows<T>(newest), compressed.defined()
+                                                                       ? get_attention_rows<T>(compressed)
+                                                                       : AttentionRows<T>()};
     };
     relative_attention_step(backend, shape, inputs, ring(cache.keys, cache.compressed_keys),
                             ring(cache.values, cache.compressed_values), cache.scores.data<T>(),

@@ -6,22 +6,22 @@
 
 namespace tapeformer {
 
-Tensor row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype, Device device) {
+Tensor compute_row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype, Device device) {
   check(!mask.defined() || (mask.shape() == Shape{rows} && mask.dtype() == DType::uint8), op,
         "the weights of rows must be uint8 ", Shape{rows});
   const Tensor row_mask = mask.defined() ? mask.clone().to(device) : Tensor{};
   const Tensor weights = Tensor::empty({rows}, dtype, device);
   dispatch(op, weights, [&]<class T>(auto backend) {
-    row_weights(backend, get_data_or_null<uint8_t>(row_mask), weights.data<T>(), rows);
+    compute_row_weights(backend, get_data_or_null<uint8_t>(row_mask), weights.data<T>(), rows);
   });
   return weights;
 }
 
-Tensor weighted_sum(const char* op, const Tensor& values, const Tensor& weights) {
+Tensor compute_weighted_sum(const char* op, const Tensor& values, const Tensor& weights) {
   const Tensor total = Tensor::empty({}, values.dtype(), values.device());
   const int64_t rows = values.numel();
   dispatch(op, values, [&]<class T>(auto backend) {
-    weighted_sum(backend, values.data<T>(), weights.data<T>(), total.data<T>(), rows);
+    compute_weighted_sum(backend, values.data<T>(), weights.data<T>(), total.data<T>(), rows);
   });
   return total;
 }

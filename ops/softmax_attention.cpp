@@ -80,7 +80,7 @@ Tensor make_additive_mask(const Tensor& key_lengths, const SoftmaxAttentionOptio
   double* element = mask.data<double>();
   for (int64_t n = 0; n < batch; ++n)
     for (int64_t h = 0; h < heads; ++h) {
-      const AttendedKeys attended{pattern.of_head(h), q.size(1), k.size(1),
+      const AttendedKeys attended{pattern.pattern_of_head(h), q.size(1), k.size(1),
                                   key_lengths.defined() ? key_lengths.data<int64_t>()[n] : k.size(1),
                                   options.causal};
       for (int64_t i = 0; i < q.size(1); ++i)
@@ -174,7 +174,7 @@ bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
   rest.dilated = {};
   const int64_t step = pattern.dilated.step;
   return options.dropout == 0 && !options.key_blocks.defined() && !pattern.alternate_heads &&
-         rest.is_window() && WindowKeys{pattern.window}.is_empty() && step > 0 && step < q.size(1) &&
+         rest.has_only_window() && WindowKeys{pattern.window}.is_empty() && step > 0 && step < q.size(1) &&
          pattern.dilated.before >= KeyWindow::kUnlimited &&
          (options.causal || pattern.dilated.after >= KeyWindow::kUnlimited);
 }
@@ -204,7 +204,7 @@ bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   KeyPattern rest = pattern;
   rest.dilated = {};
   return options.causal && !options.key_lengths.defined() && options.dropout == 0 &&
-         !options.key_blocks.defined() && rest.is_window() && pattern.window.block == 1 &&
+         !options.key_blocks.defined() && rest.has_only_window() && pattern.window.block == 1 &&
          pattern.window.before < pattern.dilated.step && pattern.dilated.step < q.size(1) &&
          pattern.dilated.before >= KeyWindow::kUnlimited && (!pattern.alternate_heads || q.size(2) % 2 == 0);
 }
@@ -266,7 +266,7 @@ Tensor compute_strided_attention(const Tensor& q, const Tensor& k, const Tensor&
   if (options.pattern.alternate_heads) {
     const auto part = [&](int64_t head) {
       SoftmaxAttentionOptions own = options;
-      own.pattern = options.pattern.of_head(head);
+      own.pattern = options.pattern.pattern_of_head(head);
       own.pattern.alternate_heads = false;
       return softmax_attention(select_every_second_head(q, head), select_every_second_head(k, head),
                                select_every_second_head(v, head), own);
@@ -336,8 +336,8 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
             cache.keys.is_contiguous() && cache.values.is_contiguous(),
         kStep, "cache ", name_of(cache.keys.dtype()), " ", cache.keys.shape(), " and ", cache.values.shape(),
         " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
-  check(cache.length < capacity || capacity >= cache.pattern.span(), kStep, "the cache is full: capacity ",
-        capacity, ", length ", cache.length);
+  check(cache.length < capacity || capacity >= cache.pattern.max_causal_key_count(), kStep,
+        "the cache is full: capacity ", capacity, ", length ", cache.length);
   ++cache.length;
   SoftmaxAttentionShape shape;
   shape.batch = batch;

@@ -44,7 +44,7 @@ Tensor plain_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v
                                const SoftmaxAttentionOptions& options = {});
 
 // Keys and values of the previous tokens, in a ring buffer for `capacity` tokens. If the capacity is at least
-// pattern.span(), the cache takes any number of tokens.
+// pattern.max_causal_key_count(), the cache takes any number of tokens.
 struct KeyValueCache {
   Tensor keys;    // (batch, capacity, heads, dim), contiguous
   Tensor values;  // (batch, capacity, heads, value_dim), contiguous

@@ -344,7 +344,7 @@ Device prepare_device(const RunConfig& run) {
   set_thread_count(static_cast<int>(run.threads));
   const Device device = select_and_log_device(run.device);
   if (device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");
-  if (run.precision == "bfloat16" && !has_bfloat16_products(device))
+  if (run.precision == "bfloat16" && !uses_bfloat16_instructions(device))
     log_warning(
         "run.precision = \"bfloat16\" saves memory but no time: this processor or build multiplies in "
         "float32");

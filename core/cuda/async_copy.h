@@ -1,6 +1,7 @@
-// Asynchronous copies from global to shared memory (cp.async of the PTX ISA). A thread starts copies, ends
-// groups of copies with commit(), and waits for groups. The emulation copies when the thread waits, so a
-// kernel that reads before the wait gets the previous contents of shared memory.
+// Asynchronous copies from global to shared memory (cp.async in the PTX ISA). A thread starts copies with
+// copy(), closes the group of started copies with commit(), and waits for groups with wait(). The emulation
+// copies only in wait(). If a kernel reads shared memory too early, it gets the previous contents, as can
+// happen on a device.
 #pragma once
 
 #include <cstring>
@@ -11,15 +12,16 @@
 
 namespace tapeformer::cuda {
 
-// The asynchronous copies of one thread. A thread has at most one object of this type at a time.
+// The asynchronous copies of one thread. A thread may have at most one object of this type.
 class AsyncCopies {
  public:
-  // Starts a copy of 16 bytes. Both addresses are multiples of 16. If `valid` is false, writes zeros and does
-  // not read the source.
-  __device__ void copy(void* shared, const void* global, bool valid);
-  // Ends the current group of copies. A group may be empty.
+  // Starts a copy of 16 bytes. Both addresses must be multiples of 16. If is_valid is false, writes zeros to
+  // `shared` and does not read `global`.
+  __device__ void copy(void* shared, const void* global, bool is_valid);
+  // Closes the current group of copies, which may be empty.
   __device__ void commit();
-  // Waits for all groups except the last kPending ones. Other threads see the copies after a barrier.
+  // Waits until all closed groups are complete, except the last kPending groups. The calling thread sees its
+  // copies after wait(). Other threads of the block see the copies after the next barrier.
   template <int kPending>
   __device__ void wait();
 
@@ -27,18 +29,18 @@ class AsyncCopies {
  private:
   struct Copy {
     void* shared;
-    const void* global;  // null: zeros
+    const void* global;  // source; null: write zeros
   };
-  std::vector<std::vector<Copy>> groups_ = {{}};  // committed groups, and the current group
+  std::vector<std::vector<Copy>> groups_ = {{}};  // closed groups that are incomplete, then the current group
 #endif
 };
 
 #ifdef TAPEFORMER_CUDA_EMULATED
 
-inline void AsyncCopies::copy(void* shared, const void* global, bool valid) {
+inline void AsyncCopies::copy(void* shared, const void* global, bool is_valid) {
   if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % 16 != 0)
     throw std::logic_error("kernel: an asynchronous copy needs addresses that are multiples of 16");
-  groups_.back().push_back({shared, valid ? global : nullptr});
+  groups_.back().push_back({shared, is_valid ? global : nullptr});
 }
 inline void AsyncCopies::commit() {
   groups_.emplace_back();
@@ -57,10 +59,10 @@ void AsyncCopies::wait() {
 
 #else
 
-__device__ inline void AsyncCopies::copy(void* shared, const void* global, bool valid) {
+__device__ inline void AsyncCopies::copy(void* shared, const void* global, bool is_valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
-               "l"(global), "r"(valid ? 16 : 0)
+               "l"(global), "r"(is_valid ? 16 : 0)
                : "memory");
 }
 __device__ inline void AsyncCopies::commit() {

@@ -22,7 +22,7 @@ template <class Handle, class Destroy>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy>;
 
 Context* make_context(int index) {
-  if (const std::string problem = problem_with(index); !problem.empty())
+  if (const std::string problem = find_device_problem(index); !problem.empty())
     throw DeviceError(concat_text("device cuda:", index, " is not available: ", problem));
   check_status(cudaSetDevice(index));
   cudaStream_t stream{};
@@ -32,27 +32,28 @@ Context* make_context(int index) {
   check_status(cublasCreate(&blas));
   Owned<cublasHandle_t, DestroyBlas> owned_blas(blas);
   check_status(cublasSetStream(blas, stream));
-  // Without this mode cuBLAS may round partial sums to bfloat16 if the result is bfloat16.
+  // In the default mode, cuBLAS may round partial sums to bfloat16 if the result is bfloat16.
   check_status(cublasSetMathMode(blas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
   cublasLtHandle_t blas_lt{};
   check_status(cublasLtCreate(&blas_lt));
   Owned<cublasLtHandle_t, DestroyBlasLt> owned_blas_lt(blas_lt);
   void* workspace = nullptr;
-  if (!emulated()) {
-    check_status(cudaMalloc(&workspace, kBlasWorkspace));
-    check_status(cublasSetWorkspace(blas, workspace, kBlasWorkspace));
+  if (!is_emulated()) {
+    check_status(cudaMalloc(&workspace, kBlasWorkspaceBytes));
+    check_status(cublasSetWorkspace(blas, workspace, kBlasWorkspaceBytes));
   }
-  constexpr size_t kArrivalBytes = kArrivals * sizeof(unsigned);
-  void* arrivals = nullptr;
-  check_status(cudaMalloc(&arrivals, kArrivalBytes));
-  if (emulated())
-    std::memset(arrivals, 0, kArrivalBytes);  // also while the emulation skips work
+  constexpr size_t kArrivalBytes = kMaxArrivalCounters * sizeof(unsigned);
+  void* arrival_counters = nullptr;
+  check_status(cudaMalloc(&arrival_counters, kArrivalBytes));
+  // SkippedWork skips cudaMemsetAsync, so the emulation sets the counters directly.
+  if (is_emulated())
+    std::memset(arrival_counters, 0, kArrivalBytes);
   else
-    check_status(cudaMemsetAsync(arrivals, 0, kArrivalBytes, stream));
+    check_status(cudaMemsetAsync(arrival_counters, 0, kArrivalBytes, stream));
   owned_stream.release();
   owned_blas.release();
   owned_blas_lt.release();
-  return new Context{index, stream, blas, blas_lt, workspace, static_cast<unsigned*>(arrivals)};
+  return new Context{index, stream, blas, blas_lt, workspace, static_cast<unsigned*>(arrival_counters)};
 }
 
 Context& mutable_context() {
@@ -80,10 +81,10 @@ void refuse_in_graph(const char* action) {
                                ", which a CUDA graph cannot repeat"));
 }
 
-Recording::Recording(const int64_t* step_offset) {
+GraphRecording::GraphRecording(const int64_t* step_offset) {
   mutable_context().step_offset = step_offset;
 }
-Recording::~Recording() {
+GraphRecording::~GraphRecording() {
   mutable_context().step_offset = nullptr;
 }
 

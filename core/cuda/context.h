@@ -1,5 +1,5 @@
-// State of the CUDA backend for each device: a stream, and handles of cuBLAS and cuBLASLt with their
-// workspace. A context is created on first use and never destroyed.
+// The context of a CUDA device: a stream, handles of cuBLAS and cuBLASLt, and memory that kernels share. The
+// context of a device is created on first use and never destroyed.
 #pragma once
 
 #include <mutex>
@@ -9,46 +9,51 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kBlasWorkspace = 32 << 20;  // bytes; the size that cuBLAS recommends for Hopper
-inline constexpr int64_t kArrivals = 1 << 12;
+// Size of the workspace of cuBLAS, as NVIDIA recommends for Hopper.
+inline constexpr int64_t kBlasWorkspaceBytes = 32 << 20;
+inline constexpr int64_t kMaxArrivalCounters = 1 << 12;
 
 struct Context {
   int device = 0;
   cudaStream_t stream{};
   cublasHandle_t blas{};
   cublasLtHandle_t blas_lt{};
-  void* blas_workspace = nullptr;  // kBlasWorkspace bytes for both handles; null in the emulation
-  // kArrivals counters for kernels that count finished blocks. They are 0 between launches.
-  unsigned* arrivals = nullptr;
+  void* blas_workspace = nullptr;  // kBlasWorkspaceBytes bytes, which both handles use; null in the emulation
+  // kMaxArrivalCounters counters in device memory, with which kernels count finished blocks. Each kernel
+  // leaves the counters at 0.
+  unsigned* arrival_counters = nullptr;
   Precision precision = Precision::float32;
-  // Step counter of the graph that is being recorded (core/cuda/graph.h), otherwise null.
+  // Address in device memory of the step counter of the graph that is being recorded (core/cuda/graph.h).
+  // Null if no graph is being recorded.
   const int64_t* step_offset = nullptr;
 };
 
-// Returns the context of current_device, and makes the device current in the CUDA runtime on this thread.
-// Throws DeviceError if the device cannot be used or current_device is the CPU.
+// Returns the context of current_device, and calls cudaSetDevice for this device if needed. Throws
+// DeviceError if the device cannot be used, or if current_device is the CPU.
 const Context& context();
 
-// Throws GraphError if a graph is being recorded. `action` is part of the message "it ACTION, which a CUDA
-// graph cannot repeat", for example "waits for the device".
+// Throws GraphError if a graph is being recorded. The message is "OP: it ACTION, which a CUDA graph cannot
+// repeat", where ACTION is the parameter `action`, for example "waits for the device".
 void refuse_in_graph(const char* action);
 
-// Marks launches of this thread as part of a graph for a scope. `step_offset` points to device memory with
-// the number of steps since the recording.
-class Recording {
+// Sets Context::step_offset of current_device during the lifetime of the object. Kernels that are launched
+// meanwhile read their step from `step_offset`, the step counter of the graph in device memory.
+class GraphRecording {
  public:
-  explicit Recording(const int64_t* step_offset);
-  ~Recording();
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
+  explicit GraphRecording(const int64_t* step_offset);
+  ~GraphRecording();
+  GraphRecording(const GraphRecording&) = delete;
+  GraphRecording& operator=(const GraphRecording&) = delete;
 };
 
-// One object per device, created on first use and never destroyed. get() is thread-safe.
+// A table with one object of type T per CUDA device. An object is created on first use and never destroyed.
+// get() is thread-safe.
 template <class T>
 class PerDevice {
  public:
-  // Returns the object of a device, or the result of make() on the first call. make() runs inside a
-  // DeviceScope. Throws DeviceError for an index outside [0, kMaxDevices).
+  // Returns the object of a device. The first call for the device creates the object with make(), which
+  // returns a pointer and runs inside a DeviceScope of the device. Throws DeviceError for an index outside
+  // [0, kMaxDevices).
   template <class Make>
   T& get(int index, Make&& make) {
     if (index < 0 || index >= kMaxDevices)

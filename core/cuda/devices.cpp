@@ -10,7 +10,7 @@ namespace tapeformer::cuda {
 
 #ifdef TAPEFORMER_CUDA_EMULATED
 
-bool emulated() {
+bool is_emulated() {
   return true;
 }
 std::string driver_version() {
@@ -24,27 +24,27 @@ std::string toolkit_version() {
 
 namespace {
 
-std::string version_text(int version) {
+std::string format_version(int version) {
   return version == 0 ? "none" : concat_text(version / 1000, ".", version % 1000 / 10);
 }
 
 }  // namespace
 
-bool emulated() {
+bool is_emulated() {
   return false;
 }
 std::string driver_version() {
   int version = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess) clear_error();
-  return version_text(version);
+  return format_version(version);
 }
 std::string toolkit_version() {
-  return version_text(CUDART_VERSION);
+  return format_version(CUDART_VERSION);
 }
 
 #endif
 
-std::vector<DeviceInfo> devices() {
+std::vector<DeviceInfo> list_devices() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
     clear_error();
@@ -60,7 +60,7 @@ std::vector<DeviceInfo> devices() {
   return list;
 }
 
-std::string problem_with(int index) {
+std::string find_device_problem(int index) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) clear_error();
@@ -72,8 +72,8 @@ std::string problem_with(int index) {
     return concat_text("this machine has ", count, " CUDA device", count > 1 ? "s" : "", ", cuda:0",
                        count > 1 ? concat_text(" to cuda:", count - 1) : "");
   try {
-    if (kernels_run_on(index)) return "";
-  } catch (const DeviceError& error) {  // the device may be in use by another process
+    if (can_run_kernels(index)) return "";
+  } catch (const DeviceError& error) {  // for example, if another process has exclusive use of the device
     return error.what();
   }
   cudaDeviceProp properties;

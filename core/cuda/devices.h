@@ -1,6 +1,6 @@
-// The CUDA devices of the computer and the CUDA architectures of this build. This header does not include
-// CUDA's headers. The functions are defined in builds with a CUDA backend (kHasCuda), which includes the
-// emulation.
+// The CUDA devices of the computer, and the CUDA architectures for which the kernels are compiled. This
+// header does not include CUDA's headers. The functions are defined if kHasCuda is true, also in builds that
+// emulate CUDA.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 
 namespace tapeformer::cuda {
 
-// Returns true if the kernels of this build run on the CPU (core/emulation).
-bool emulated();
+// Returns true if this build emulates CUDA, so that its kernels run on the CPU (core/emulation).
+bool is_emulated();
 
 struct DeviceInfo {
   std::string name;
-  int major = 0, minor = 0;  // major and minor number of the compute capability
-  int64_t memory = 0;        // in bytes
+  int major = 0, minor = 0;  // the compute capability is major.minor
+  int64_t memory_bytes = 0;  // size of the device memory in bytes
 };
-// Returns the devices of the computer. The list is empty if there is no driver.
-std::vector<DeviceInfo> devices();
-// Returns the reason why a device cannot be used: no driver, no such device, or no kernels for its
-// architecture. Returns "" if the device can be used.
-std::string problem_with(int index);
-// Return the CUDA versions of the driver and of the toolkit. driver_version() returns "none" if there is no
-// driver.
+// Returns the CUDA devices of the computer, or an empty list if there is no driver.
+std::vector<DeviceInfo> list_devices();
+// Returns the reason why device `index` cannot be used: no driver, no such device, or no kernels for the
+// architecture of the device. Returns "" if the device can be used.
+std::string find_device_problem(int index);
+// driver_version() returns the CUDA version that the driver supports, for example "12.4", or "none" if there
+// is no driver. toolkit_version() returns the version of the CUDA toolkit that compiled this build.
 std::string driver_version();
 std::string toolkit_version();
-// Returns the architectures that the kernels are compiled for, such as "90a" and "100". A name without a
-// suffix, such as "100", includes PTX.
+// Returns the architectures for which the kernels are compiled, such as "90a" and "100". For a name without a
+// suffix, such as "100", the build also includes PTX.
 std::vector<std::string> compiled_architectures();
 
 }  // namespace tapeformer::cuda

@@ -10,8 +10,8 @@ __global__ void advance_kernel(int64_t* step_offset, int64_t steps) {
   *step_offset += steps;
 }
 
-// Captures the launches of the stream. If the recorded work throws, the destructor ends the capture and
-// returns all blocks of the work to the cache.
+// A stream capture on current_device. The constructor begins the capture, and end() ends it. If the recorded
+// work throws, the destructor ends the capture and returns the memory blocks of the work to the shared cache.
 class Capture {
  public:
   explicit Capture(CachingAllocator& memory) : memory_(memory), stream_(context().stream) {
@@ -26,6 +26,7 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
+  // Ends the capture and returns the memory blocks of the recorded work. graph() is valid afterwards.
   CachingAllocator::Cache end() {
     ended_ = true;
     CachingAllocator::Cache cache = memory_.end_separate_cache();
@@ -43,51 +44,50 @@ class Capture {
 
 }  // namespace
 
-struct Graph::Parts {
+struct Graph::Impl {
   Device device;
-  int64_t steps;
-  Scratch<int64_t> step_offset;  // number of steps since the recording; kernels read it
-  int64_t next_offset = 0;       // value of step_offset after all previous launches
+  int64_t steps_per_launch;
+  Scratch<int64_t> step_offset;  // the step counter in device memory, which kernels read
+  int64_t next_offset = 0;       // the value that the step counter has after all previous launches
   CachingAllocator::Cache memory;
-  cudaGraphExec_t ready{};
+  cudaGraphExec_t executable{};
 
-  Parts(Device on, int64_t per_launch) : device(on), steps(per_launch), step_offset(1) {
+  Impl(Device graph_device, int64_t steps) : device(graph_device), steps_per_launch(steps), step_offset(1) {
     fill_zero(step_offset.data(), sizeof(int64_t));
-    // Loads the kernel before the capture.
+    // This launch loads the kernel, because a capture cannot load it.
     cuda::launch(advance_kernel, over_rows(1, 1), step_offset.data(), int64_t{0});
   }
-  ~Parts() {
-    if (ready) cudaGraphExecDestroy(ready);
+  ~Impl() {
+    if (executable) cudaGraphExecDestroy(executable);
     get_device_allocator(device).adopt_cache(std::move(memory));
   }
 };
 
-Graph::Graph(Device device, int64_t steps, const std::function<void()>& work) {
+Graph::Graph(Device device, int64_t steps_per_launch, const std::function<void()>& work) {
   const DeviceScope scope(device, "Graph");
   refuse_in_graph("records a graph");
-  parts_ = std::make_unique<Parts>(device, steps);
+  impl_ = std::make_unique<Impl>(device, steps_per_launch);
   Capture capture(get_device_allocator(device));
   {
-    const Recording recording(parts_->step_offset.data());
+    const GraphRecording recording(impl_->step_offset.data());
     {
-      const DeviceScope host(kCpu, "");
+      const DeviceScope cpu_scope(kCpu, "");
       work();
     }
-    cuda::launch(advance_kernel, over_rows(1, 1), parts_->step_offset.data(), steps);
+    cuda::launch(advance_kernel, over_rows(1, 1), impl_->step_offset.data(), steps_per_launch);
   }
-  parts_->memory = capture.end();
-  check_status(cudaGraphInstantiate(&parts_->ready, capture.graph(), 0));
+  impl_->memory = capture.end();
+  check_status(cudaGraphInstantiate(&impl_->executable, capture.graph(), 0));
 }
 
 Graph::~Graph() = default;
 
 void Graph::launch(int64_t step_offset) {
-  const DeviceScope scope(parts_->device, "Graph");
-  if (step_offset != parts_->next_offset)
-    stage(parts_->step_offset.data(), &step_offset, sizeof(step_offset));
-  parts_->next_offset = step_offset + parts_->steps;
-  check_status(cudaGraphLaunch(parts_->ready, context().stream));
-  if (synchronous()) check_status(cudaStreamSynchronize(context().stream));
+  const DeviceScope scope(impl_->device, "Graph");
+  if (step_offset != impl_->next_offset) stage(impl_->step_offset.data(), &step_offset, sizeof(step_offset));
+  impl_->next_offset = step_offset + impl_->steps_per_launch;
+  check_status(cudaGraphLaunch(impl_->executable, context().stream));
+  if (is_synchronous()) check_status(cudaStreamSynchronize(context().stream));
 }
 
 }  // namespace tapeformer::cuda

@@ -1,10 +1,11 @@
-// CUDA graphs: work that is recorded once and then replayed by one launch, which costs the host about as much
-// as launching one kernel. This header does not include CUDA's headers.
+// CUDA graphs. Launches of kernels are recorded once, and one launch of the graph then replays all of them. A
+// launch of the graph takes about as much CPU time as a launch of one kernel. This header does not include
+// CUDA's headers.
 //
-// The recorded work must launch the same kernels on the same memory every time. It may allocate and release
-// memory. Waiting for the device, copying between host and device, and measuring time throw GraphError with
-// the name of the op. The inputs of a step, such as a batch, are in memory that the caller fills between
-// launches.
+// The recorded work must launch the same kernels on the same memory in each step. It may allocate and release
+// memory. If it waits for the device, copies between host and device, or measures time, a GraphError with the
+// name of the op is thrown. The caller writes the inputs of a step, such as a batch, to the same device
+// memory before each launch.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +16,27 @@
 
 namespace tapeformer::cuda {
 
+// A recorded CUDA graph of one device.
 class Graph {
  public:
   // Calls `work` and records its launches without running them. Each launch of the graph advances the step
-  // counter by `steps`. `work` must have run once before, because the first run loads kernels, plans matrix
-  // products and creates tensors. The emulation throws DeviceError for a kernel that has not run. Tensors
-  // that `work` keeps hold the results of the last launch; keep them for as long as the graph is launched.
-  Graph(Device device, int64_t steps, const std::function<void()>& work);
+  // counter by steps_per_launch. `work` must have run once before, because the first run loads kernels,
+  // selects the algorithms of matrix products and creates tensors. The emulation throws DeviceError for a
+  // kernel that has not run before. A tensor that `work` stores contains the result of the last launch. Such
+  // a tensor must live as long as the graph is launched.
+  Graph(Device device, int64_t steps_per_launch, const std::function<void()>& work);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Launches the graph. Adds `step_offset` to the steps of random streams and to the decoding positions of
-  // the recorded work. The call is asynchronous, in stream order.
+  // Launches the graph asynchronously in the stream of the device. `step_offset` is the number of steps since
+  // the recording. Kernels add it to the steps of random streams and to the decoding positions of the
+  // recording.
   void launch(int64_t step_offset);
 
  private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace tapeformer::cuda

@@ -1,5 +1,5 @@
-// Building blocks of kernels, for .cu files: element loops, block reductions in a fixed order, mathematics,
-// random numbers and vector loads.
+// Device functions that many kernels use: loops over elements, reductions of a warp or a block in a fixed
+// order, elementary functions, random numbers, and loads and stores of several elements. For .cu files only.
 #pragma once
 
 #include <cmath>
@@ -10,9 +10,9 @@
 #include "core/dtype.h"
 #include "core/scratch.h"
 
-// Macros for the explicit instantiations of a file for float and for double. If nvcc compiles a file
-// separately for each type (cmake/TapeformerCuda.cmake), TAPEFORMER_ONLY_FLOAT or TAPEFORMER_ONLY_DOUBLE is
-// defined.
+// TAPEFORMER_FLOAT and TAPEFORMER_DOUBLE enclose the explicit instantiations of a file for float and for
+// double. nvcc compiles some files once per type (cmake/TapeformerCuda.cmake). It then defines
+// TAPEFORMER_ONLY_FLOAT or TAPEFORMER_ONLY_DOUBLE, and the macro of the other type is empty.
 #ifdef TAPEFORMER_ONLY_DOUBLE
 #define TAPEFORMER_FLOAT(...)
 #else
@@ -26,10 +26,10 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int kWarp = 32;
+inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-// Return the start and the step of a loop that divides n elements among the threads of a launch:
+// first_element() and element_stride() return the start and the step of a grid-stride loop over n elements:
 //   for (int64_t i = first_element(); i < n; i += element_stride())
 __device__ inline int64_t first_element() {
   return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -38,7 +38,8 @@ __device__ inline int64_t element_stride() {
   return int64_t{gridDim.x} * blockDim.x;
 }
 
-// Returns the dynamic shared memory of the launch, aligned to 16 bytes.
+// Returns the address of the dynamic shared memory of the block, which is aligned to 16 bytes. The launch
+// sets the size (Launch::shared_bytes).
 template <class T>
 __device__ T* dynamic_shared() {
 #ifdef TAPEFORMER_CUDA_EMULATED
@@ -49,8 +50,8 @@ __device__ T* dynamic_shared() {
 #endif
 }
 
-// Elementary functions with the names of VectorMath (core/cpu/vector_math.h), for function objects that both
-// backends share.
+// Elementary functions with the same names as in VectorMath (core/cpu/vector_math.h), so that both backends
+// can use the same function objects.
 struct DeviceMath {
   template <class T>
   __device__ static T exp(T x) {
@@ -111,6 +112,7 @@ __device__ inline float fast_exp2(float x) {
 #endif
 }
 
+// Operations of warp_reduce() and block_reduce().
 struct Plus {
   template <class T>
   __device__ static T apply(T a, T b) {
@@ -124,23 +126,25 @@ struct Maximum {
   }
 };
 
-// Reduces over the lanes of a whole warp. Every lane gets the result.
+// Returns the reduction of `value` over the 32 lanes of a warp, to every lane. All lanes must call the
+// function.
 template <class Operation, class T>
 __device__ T warp_reduce(T value) {
-  for (int bits = kWarp / 2; bits > 0; bits /= 2)
+  for (int bits = kWarpSize / 2; bits > 0; bits /= 2)
     value = Operation::apply(value, __shfl_xor_sync(kAllLanes, value, bits));
   return value;
 }
 
-// Reduces over a block of whole warps, in an order that depends only on the block size. All threads call the
-// function, and every thread gets the result.
+// Returns the reduction of `value` over the threads of a block, to every thread. The order of the operations
+// depends only on the block size, which must be a multiple of the warp size. All threads of the block must
+// call the function.
 template <class Operation, class T>
 __device__ T block_reduce(T value) {
-  __shared__ T warp_values[kWarp];
+  __shared__ T warp_values[kWarpSize];
   value = warp_reduce<Operation>(value);
-  const int warps = static_cast<int>(blockDim.x) / kWarp, thread = static_cast<int>(threadIdx.x);
-  __syncthreads();  // all threads have read the values of the previous call
-  if (thread % kWarp == 0) warp_values[thread / kWarp] = value;
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize, thread = static_cast<int>(threadIdx.x);
+  __syncthreads();  // waits until all threads have read warp_values in the previous call
+  if (thread % kWarpSize == 0) warp_values[thread / kWarpSize] = value;
   __syncthreads();
   value = warp_values[0];
   for (int warp = 1; warp < warps; ++warp) value = Operation::apply(value, warp_values[warp]);
@@ -155,16 +159,18 @@ __device__ T block_max(T value) {
   return block_reduce<Maximum>(value);
 }
 
-// Unroll factor of loops over the elements of a thread: "#pragma unroll (kUnrolled<T>)". The number is 1 for
-// double, which only tests use, because unrolled double kernels dominate the compile time.
+// The unroll factor of loops over the elements of a thread, as in "#pragma unroll (kUnrolled<T>)". For
+// double, the factor is 1: only tests use double, and unrolled kernels in double would take most of the
+// compile time.
 template <class T, int kTimes = 64>
 inline constexpr int kUnrolled = sizeof(T) > 4 ? 1 : kTimes;
 
-// A step number that advances with each replay of a CUDA graph (core/cuda/graph.h). Construct it on the host
-// and pass it by value. now() returns the step of the current replay.
+// A step number or position that advances with each replay of a CUDA graph (core/cuda/graph.h). The host
+// constructs the object while it launches a kernel, and passes it to the kernel by value.
 class GraphStep {
  public:
   explicit GraphStep(int64_t recorded) : recorded_(recorded), step_offset_(context().step_offset) {}
+  // Returns the step of the current replay. Outside of a graph, returns the step given to the constructor.
   __device__ int64_t now() const { return recorded_ + (step_offset_ ? __ldg(step_offset_) : 0); }
 
  private:
@@ -172,11 +178,12 @@ class GraphStep {
   const int64_t* step_offset_;
 };
 
-// A RandomStream whose step is a GraphStep. now() returns the stream of the current replay.
+// A RandomStream whose step advances with each replay of a CUDA graph, as a GraphStep.
 class GraphRandomStream {
  public:
   explicit GraphRandomStream(const RandomStream& stream)
       : stream_(stream), step_(static_cast<int64_t>(stream.step())) {}
+  // Returns the stream at the step of the current replay.
   __device__ RandomStream now() const { return stream_.at_step(static_cast<uint64_t>(step_.now())); }
 
  private:
@@ -184,59 +191,60 @@ class GraphRandomStream {
   GraphStep step_;
 };
 
-// A DropoutMask for kernels. Construct it on the host and pass it by value.
+// A DropoutMask in the form that kernels use. The host constructs the object and passes it to a kernel by
+// value.
 template <class T>
 struct DropoutFactors {
   GraphRandomStream stream;
-  int64_t offset;
-  uint32_t threshold;
-  T scale;
+  int64_t offset;      // index of element 0 in the stream
+  uint32_t threshold;  // an element is kept if its 16 random bits are at least this number
+  T scale;             // multiplier of kept elements, 1 / (1 - p)
 
   explicit DropoutFactors(const DropoutMask& mask)
       : stream(mask.stream),
         offset(mask.offset),
         threshold(mask.is_active() ? mask.threshold() : 0),
         scale(static_cast<T>(mask.scale())) {}
-  // Returns the multiplier of element i: 0 or 1 / (1 - p).
+  // Returns the multiplier of element i, which is 0 or `scale`.
   __device__ T multiplier(int64_t i) const {
     if (threshold == 0) return scale;
     return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
-  // Returns 8 bits, one per element from 8 * group to 8 * group + 7: 1 if the element is kept. The indices
-  // include `offset`.
-  __device__ uint8_t kept(int64_t group) const {
-    const PhiloxBlock bits = stream.now().block(static_cast<uint64_t>(group));
-    unsigned kept = 0;
+  // Returns the mask of the elements 8 * group to 8 * group + 7 of the stream. Bit j is 1 if element 8 *
+  // group + j is kept. The elements are numbered as in the stream, so the caller adds `offset`.
+  __device__ uint8_t keep_bits(int64_t group) const {
+    const PhiloxBlock random_bits = stream.now().block(static_cast<uint64_t>(group));
+    unsigned mask = 0;
     for (unsigned j = 0; j < 8; ++j)
-      kept |= static_cast<unsigned>((bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
-    return static_cast<uint8_t>(kept);
+      mask |= static_cast<unsigned>((random_bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
+    return static_cast<uint8_t>(mask);
   }
-  // Writes the multipliers of elements i to i + count - 1 to `factors`. Draws once if the elements share a
-  // block of random bits.
-  template <int count>
-  __device__ void fill(int64_t i, T* factors) const {
-    static_assert(count <= 4);
-    uint64_t bits16 = 0;  // 16 bits per element, the first element in the lowest bits
+  // Writes the multipliers of the elements i to i + kCount - 1 to `factors`. Computes one Philox block if it
+  // contains the random bits of all these elements, and otherwise two.
+  template <int kCount>
+  __device__ void fill_multipliers(int64_t i, T* factors) const {
+    static_assert(kCount <= 4);
+    uint64_t bits16 = 0;  // 16 random bits per element; element i has the lowest bits
     if (threshold != 0) {
       const RandomStream now = stream.now();
-#pragma unroll 1  // unrolling would repeat long code for one or two iterations
-      for (int drawn = 0; drawn < count;) {
-        const auto at = static_cast<uint64_t>(offset + i + drawn);
-        const PhiloxBlock bits = now.block(at / 8);
+#pragma unroll 1  // the loop has one or two iterations, and its code is long
+      for (int drawn = 0; drawn < kCount;) {
+        const auto element = static_cast<uint64_t>(offset + i + drawn);
+        const PhiloxBlock bits = now.block(element / 8);
         const uint64_t low = uint64_t{bits[1]} << 32 | bits[0], high = uint64_t{bits[3]} << 32 | bits[2];
-        const int slot = static_cast<int>(at % 8), shift = slot % 4 * 16;
-        const uint64_t part = slot < 4 ? low >> shift | high << 1 << (63 - shift) : high >> shift;
-        bits16 |= part << (16 * drawn);
+        const int slot = static_cast<int>(element % 8), shift = slot % 4 * 16;
+        const uint64_t shifted = slot < 4 ? low >> shift | high << 1 << (63 - shift) : high >> shift;
+        bits16 |= shifted << (16 * drawn);
         drawn += 8 - slot;
       }
     }
 #pragma unroll
-    for (int j = 0; j < count; ++j)
+    for (int j = 0; j < kCount; ++j)
       factors[j] = static_cast<uint16_t>(bits16 >> (16 * j)) >= threshold ? scale : T{0};
   }
 };
 
-// An array of 16 bytes. Pointers must be aligned to 16 bytes.
+// Elements of type T that fill 16 bytes, for 16-byte loads and stores. Addresses must be multiples of 16.
 template <class T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / sizeof(T);
@@ -246,8 +254,9 @@ struct alignas(16) Pack {
   __device__ void store(T* target) const { *reinterpret_cast<Pack*>(target) = *this; }
 };
 
-// V adjacent elements in memory. V is a power of two, and addresses must be multiples of V * sizeof(S).
-// load_group and store_group convert between S, the type in memory, and T, the type in registers.
+// V adjacent elements in memory, which one instruction can load or store. V is a power of two, and addresses
+// must be multiples of V * sizeof(S). load_group() and store_group() convert between S, the type in memory,
+// and T, the type in registers.
 template <int V, class S>
 struct alignas(V * sizeof(S)) Group {
   S values[V];

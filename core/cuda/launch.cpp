@@ -20,7 +20,7 @@ void detail::check_limits(const Launch& launch) {
 void detail::log_launch(const Launch& launch, std::span<const ArgumentBytes> arguments) {
   const dim3 &grid = launch.grid, &block = launch.block;
   const LaunchWork& work = launch.work;
-  const int64_t bytes = work.bytes >= 0 ? work.bytes : bytes_of_arrays(arguments);
+  const int64_t bytes = work.bytes >= 0 ? work.bytes : sum_array_bytes(arguments);
   WorkLog::current()->add({.kind = WorkKind::kernel,
                            .op = {},
                            .where = launch.where,
@@ -34,44 +34,44 @@ void detail::log_launch(const Launch& launch, std::span<const ArgumentBytes> arg
 
 #ifdef TAPEFORMER_CUDA_EMULATED
 
-bool synchronous() {
+bool is_synchronous() {
   return false;
 }
 
-void detail::start(const void* kernel, const Launch& launch, void**) {
+void detail::start_kernel(const void* kernel, const Launch& launch, void**) {
   static auto& mutex = *new std::mutex;
-  static auto& loaded = *new std::set<const void*>;
-  const bool recorded = context().step_offset != nullptr;
+  static auto& loaded_kernels = *new std::set<const void*>;
+  const bool is_recording = context().step_offset != nullptr;
   const std::scoped_lock lock(mutex);
-  if (recorded && !loaded.contains(kernel))
+  if (is_recording && !loaded_kernels.contains(kernel))
     throw DeviceError(concat_text(*current_op ? current_op : "a step", ": the kernel launched at ",
                                   launch.where.file, ":", launch.where.line,
                                   " has not run before the graph that it is recorded in"));
-  loaded.insert(kernel);
+  loaded_kernels.insert(kernel);
 }
 
 #else
 
-bool synchronous() {
-  static const bool wanted = [] {
+bool is_synchronous() {
+  static const bool is_requested = [] {
     const char* text = std::getenv("TAPEFORMER_CUDA_SYNC");
     return text && std::string(text) != "0" && std::string(text) != "";
   }();
-  return wanted;
+  return is_requested;
 }
 
-void detail::start(const void* kernel, const Launch& launch, void** arguments) {
-  // Bytes of dynamic shared memory for which no opt-in is requested. Without the opt-in, CUDA limits static
-  // and dynamic shared memory together to 48 KiB.
-  constexpr size_t kDefaultLimit = 24 << 10;
+void detail::start_kernel(const void* kernel, const Launch& launch, void** arguments) {
+  // If a launch needs more than this number of bytes of dynamic shared memory, the limit of the kernel is
+  // raised. Without cudaFuncSetAttribute, the sum of static and dynamic shared memory is limited to 48 KiB.
+  constexpr size_t kMaxBytesWithoutAttribute = 24 << 10;
   const cudaStream_t stream = context().stream;
-  if (launch.shared_bytes > kDefaultLimit)
+  if (launch.shared_bytes > kMaxBytesWithoutAttribute)
     check_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(launch.shared_bytes)),
                  launch.where);
   check_status(cudaLaunchKernel(kernel, launch.grid, launch.block, arguments, launch.shared_bytes, stream),
                launch.where);
-  if (synchronous() && !context().step_offset) check_status(cudaStreamSynchronize(stream), launch.where);
+  if (is_synchronous() && !context().step_offset) check_status(cudaStreamSynchronize(stream), launch.where);
 }
 
 #endif

@@ -1,4 +1,4 @@
-// Kernel launches, for devices and for the emulation.
+// Launches of kernels on a CUDA device or in the emulation.
 #pragma once
 
 #include <algorithm>
@@ -13,42 +13,45 @@
 
 namespace tapeformer::cuda {
 
-// Work of a launch that WorkLog cannot determine from the arguments.
+// The work of a launch, as WorkLog records it. By default, WorkLog derives the bytes from the arguments of
+// the kernel. A launch sets the members that cannot be derived from the arguments.
 struct LaunchWork {
-  // Bytes read and written. -1: the total size of the arrays to which the arguments point.
+  // Number of bytes that the kernel reads and writes. -1: the total size of the arrays to which the arguments
+  // point.
   int64_t bytes = -1;
-  // Size of the arrays that the kernel reads and writes in place. Added to `bytes`.
+  // Number of bytes that the kernel both reads and writes. WorkLog adds it to `bytes`, which counts these
+  // bytes once.
   int64_t updated_bytes = 0;
-  double flop = 0;                          // floating-point operations of matrix products
-  OperandType type = OperandType::float32;  // operand type of the matrix products
+  double flop = 0;                          // number of floating-point operations in matrix products
+  OperandType type = OperandType::float32;  // operand type of these matrix products
 };
 
-// Grid and block sizes of a launch, and the bytes of its dynamic shared memory (dynamic_shared<T>() in the
-// kernel).
+// The configuration of a launch: the sizes of the grid and of the blocks, and the bytes of dynamic shared
+// memory per block. A kernel accesses this memory with dynamic_shared<T>().
 struct Launch {
   dim3 grid, block;
   size_t shared_bytes;
-  SourceLocation where;
+  SourceLocation where;  // location of the launch in the source code, for error messages
   LaunchWork work = {};
 
   Launch(dim3 blocks, dim3 threads, size_t shared = 0, SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 
-  // Return a copy of the launch with changed work: moving() sets `bytes`, updating() sets `updated_bytes`,
-  // and multiplying() sets `flop` and `type`.
-  Launch moving(int64_t bytes) const {
+  // Each function returns a copy of the launch with other values in `work`: with_bytes() sets `bytes`,
+  // with_updated_bytes() sets `updated_bytes`, and with_flop() sets `flop` and `type`.
+  Launch with_bytes(int64_t bytes) const {
     Launch launch = *this;
     launch.work.bytes = bytes;
     return launch;
   }
-  Launch updating(int64_t bytes) const {
+  Launch with_updated_bytes(int64_t bytes) const {
     Launch launch = *this;
     launch.work.updated_bytes = bytes;
     return launch;
   }
-  // `S` is the stored type of the operands.
+  // S is the type of the operands in memory.
   template <class S>
-  Launch multiplying(double flop) const {
+  Launch with_flop(double flop) const {
     Launch launch = *this;
     launch.work.flop = flop;
     launch.work.type = sizeof(S) == 2   ? OperandType::bfloat16
@@ -58,24 +61,25 @@ struct Launch {
   }
 };
 
-inline constexpr int kThreads = 256;  // default number of threads per block
+inline constexpr int kDefaultBlockSize = 256;  // default number of threads per block
 
-// Returns a launch for a kernel whose threads loop over n elements (first_element, element_stride).
+// Returns a launch for a kernel with a grid-stride loop over n elements (first_element(), element_stride()).
 inline Launch over_elements(int64_t n, SourceLocation where = SourceLocation::current()) {
-  constexpr int64_t kMaxBlocks = 8192;  // enough blocks to occupy any device
-  const int64_t blocks = std::min<int64_t>((n + kThreads - 1) / kThreads, kMaxBlocks);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, where};
+  constexpr int64_t kMaxBlocks = 8192;  // enough blocks for full occupancy of any device
+  const int64_t blocks = std::min<int64_t>((n + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kDefaultBlockSize), 0, where};
 }
 
-// Returns a launch with one block per row; blockIdx.x is the row.
-inline Launch over_rows(int64_t n, int threads = kThreads, size_t shared = 0,
+// Returns a launch with one block per row. blockIdx.x is the index of the row.
+inline Launch over_rows(int64_t n, int threads = kDefaultBlockSize, size_t shared = 0,
                         SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxWidth = 2147483647;
   check(n <= kMaxWidth, "launch", n, " rows exceed the maximum number of blocks of a grid");
   return {dim3(static_cast<unsigned>(n)), dim3(static_cast<unsigned>(threads)), shared, where};
 }
 
-// Returns a launch with one block per row along x and `tiles` blocks along y.
+// Returns a launch with `tiles` blocks per row. blockIdx.x is the index of the row, and blockIdx.y is the
+// index of the tile.
 inline Launch over_tiles(int64_t n, int64_t tiles, int threads, size_t shared,
                          SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxTiles = 65535;
@@ -85,23 +89,25 @@ inline Launch over_tiles(int64_t n, int64_t tiles, int threads, size_t shared,
   return launch;
 }
 
-// Returns true if the host waits for each kernel, because TAPEFORMER_CUDA_SYNC=1 is set in the environment.
-// Always false in the emulation, where a launch runs immediately.
-bool synchronous();
+// Returns true if each launch waits until its kernel has finished. The environment variable
+// TAPEFORMER_CUDA_SYNC=1 selects this mode. Always false in the emulation, where a launch runs the kernel
+// immediately.
+bool is_synchronous();
 
 namespace detail {
 // Throws ShapeError if the grid or the block exceeds the limits of CUDA.
 void check_limits(const Launch& launch);
-// Launches the kernel on a device. In the emulation, throws DeviceError if the kernel is launched for the
-// first time while a graph is recorded.
-void start(const void* kernel, const Launch& launch, void** arguments);
-// Adds the launch to the log of this thread, which must exist.
+// On a device, launches the kernel. In the emulation, only throws DeviceError if a graph is being recorded
+// and the kernel has not been launched before.
+void start_kernel(const void* kernel, const Launch& launch, void** arguments);
+// Adds the launch to the WorkLog of this thread, which must exist.
 void log_launch(const Launch& launch, std::span<const ArgumentBytes> arguments);
 }  // namespace detail
 
-// Launches kernel<<<grid, block, shared, stream>>>(arguments…) in the stream of current_device. Does nothing
-// for a grid without blocks. Throws DeviceError with the location of the call. If TAPEFORMER_CUDA_SYNC=1 is
-// set in the environment, waits for the kernel, so that its errors are reported here.
+// Launches kernel<<<grid, block, shared_bytes, stream>>>(arguments…) in the stream of current_device. If the
+// grid has no blocks, does nothing. Throws ShapeError if the sizes exceed the limits of CUDA, and DeviceError
+// with the location of the launch if CUDA reports an error. If is_synchronous() is true, waits for the
+// kernel, so that an error inside the kernel is reported by its own launch.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
@@ -116,7 +122,7 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&
         },
         values);
 #ifdef TAPEFORMER_CUDA_EMULATED
-  detail::start(reinterpret_cast<const void*>(kernel), shape, nullptr);
+  detail::start_kernel(reinterpret_cast<const void*>(kernel), shape, nullptr);
   emulation::submit(
       [=, grid = shape.grid, block = shape.block, shared = shape.shared_bytes, where = shape.where] {
         emulation::run_grid(grid, block, shared, where, [&] { std::apply(kernel, values); });
@@ -125,7 +131,7 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&
   std::apply(
       [&](auto&... value) {
         void* addresses[] = {&value...};
-        detail::start(reinterpret_cast<const void*>(kernel), shape, addresses);
+        detail::start_kernel(reinterpret_cast<const void*>(kernel), shape, addresses);
       },
       values);
 #endif

@@ -1,6 +1,7 @@
-// Products of small matrices by a warp on tensor cores: 16 x 16 times 16 x 8, with bfloat16 operands and
-// float32 sums, and loads of their operands from shared memory. The emulation exchanges the fragments of the
-// lanes as a device does, so tests on the CPU detect errors in their layout.
+// Matrix products of a warp on tensor cores, and loads of their operands from shared memory. A product
+// multiplies a 16 x 16 matrix by a 16 x 8 matrix of bfloat16 elements, with float32 sums. The emulation
+// exchanges the fragments of the lanes as a device does, so tests on the CPU detect errors in the layout of
+// the fragments.
 #pragma once
 
 #include <array>
@@ -14,8 +15,9 @@
 
 namespace tapeformer::cuda {
 
-// Returns two numbers rounded to the nearest bfloat16, ties to even, with the first in the lower half.
-__device__ inline uint32_t bfloat16_pair(float first, float second) {
+// Rounds two numbers to bfloat16 (to nearest, ties to even) and returns both in one word. The first number is
+// in the lower 16 bits.
+__device__ inline uint32_t pack_bfloat16_pair(float first, float second) {
 #ifdef TAPEFORMER_CUDA_EMULATED
   return uint32_t{BFloat16(second).bits} << 16 | BFloat16(first).bits;
 #else
@@ -25,21 +27,23 @@ __device__ inline uint32_t bfloat16_pair(float first, float second) {
 #endif
 }
 
-__device__ inline float first_of_pair(uint32_t pair) {
+// unpack_first() returns the lower half of a result of pack_bfloat16_pair() as float, and unpack_second() the
+// upper half.
+__device__ inline float unpack_first(uint32_t pair) {
   return std::bit_cast<float>(pair << 16);
 }
-__device__ inline float second_of_pair(uint32_t pair) {
+__device__ inline float unpack_second(uint32_t pair) {
   return std::bit_cast<float>(pair & 0xFFFF0000);
 }
 
-// The part of the left operand in one lane. With row = lane / 4 and column = 2 (lane % 4), these are the
-// pairs of adjacent elements of a row that begin at (row, column), (row + 8, column), (row, column + 8) and
-// (row + 8, column + 8).
+// The elements of the left operand (16, 16) that one lane holds. With row = lane / 4 and column = 2 (lane %
+// 4), each pair consists of two adjacent elements of a row. The pairs begin at (row, column), (row + 8,
+// column), (row, column + 8) and (row + 8, column + 8).
 struct LeftFragment {
   uint32_t pairs[4];
 };
-// Elements of the right operand in one lane: two pairs of adjacent elements of column lane / 4. The pairs
-// begin in rows 2 (lane % 4) and 2 (lane % 4) + 8.
+// The elements of the right operand (16, 8) that one lane holds. Each pair consists of two adjacent elements
+// of column lane / 4. The pairs begin in rows 2 (lane % 4) and 2 (lane % 4) + 8.
 struct RightFragment {
   uint32_t pairs[2];
 };
@@ -48,27 +52,28 @@ struct RightFragment {
 
 namespace emulation {
 
+// The values that a lane passes to the other lanes of its warp.
 struct Fragments {
   LeftFragment left;
   RightFragment right;
 };
 
-// Returns the 16 elements of a row or column from the values of four lanes. Elements k < 8 come from the pair
-// at byte `at` of each lane's Fragments, and all other elements from the pair `step` bytes later.
-inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_lane, size_t at,
-                                             size_t step) {
+// Returns the 16 elements of a row or column, which four consecutive lanes hold. Elements 0 to 7 are in the
+// pairs at byte `offset` of the Fragments of each lane. Elements 8 to 15 are in the pairs `step` bytes later.
+inline std::array<float, 16> collect_elements(const LaneValues& lanes, int first_lane, size_t offset,
+                                              size_t step) {
   std::array<float, 16> elements;
   for (size_t k = 0; k < 16; k += 2) {
     uint32_t pair;
-    std::memcpy(&pair, lanes.bytes[static_cast<size_t>(first_lane) + k % 8 / 2] + at + k / 8 * step,
+    std::memcpy(&pair, lanes.bytes[static_cast<size_t>(first_lane) + k % 8 / 2] + offset + k / 8 * step,
                 sizeof(pair));
-    elements[k] = first_of_pair(pair);
-    elements[k + 1] = second_of_pair(pair);
+    elements[k] = unpack_first(pair);
+    elements[k + 1] = unpack_second(pair);
   }
   return elements;
 }
 
-inline void check_matrix_row(const void* row) {
+inline void check_row_alignment(const void* row) {
   if (reinterpret_cast<uintptr_t>(row) % 16 != 0)
     throw std::logic_error("kernel: a row of load_matrices has an address that is no multiple of 16");
 }
@@ -77,23 +82,24 @@ inline void check_matrix_row(const void* row) {
 
 #endif
 
-// Computes the matrix product sums += left * right. A lane holds the elements (row, column), (row, column +
-// 1), (row + 8, column) and (row + 8, column + 1) of the sums, with row and column as in LeftFragment. All
-// lanes of the warp call the function. The PTX ISA describes the instruction (mma.sync.aligned.m16n8k16). The
-// asm statement is volatile, so that the compiler does not move it into a branch that some lanes skip.
+// Computes sums += left * right, where the sums are a (16, 8) matrix. With row and column as in LeftFragment,
+// a lane holds four elements of the matrix: sum0 is (row, column), sum1 is (row, column + 1), sum2 is (row +
+// 8, column), and sum3 is (row + 8, column + 1). All lanes of the warp must call the function. The
+// instruction is mma.sync.aligned.m16n8k16 in the PTX ISA. The asm statement is volatile, so that the
+// compiler does not move it into a branch that only some lanes take.
 __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2, float& sum3,
                                           const LeftFragment& left, const RightFragment& right) {
 #ifdef TAPEFORMER_CUDA_EMULATED
   using emulation::Fragments;
-  const Fragments own{left, right};
-  const emulation::LaneValues& lanes = emulation::exchange(kAllLanes, &own, sizeof(own));
+  const Fragments fragments{left, right};
+  const emulation::LaneValues& lanes = emulation::exchange(kAllLanes, &fragments, sizeof(fragments));
   constexpr size_t kPair = sizeof(uint32_t), kLeft = offsetof(Fragments, left),
                    kRight = offsetof(Fragments, right);
-  const int lane = emulation::lane_of_thread(), row = lane / 4 * 4, column = lane % 4 * 8;
-  const std::array<float, 16> rows[] = {emulation::shared_elements(lanes, row, kLeft, 2 * kPair),
-                                        emulation::shared_elements(lanes, row, kLeft + kPair, 2 * kPair)};
-  const std::array<float, 16> columns[] = {emulation::shared_elements(lanes, column, kRight, kPair),
-                                           emulation::shared_elements(lanes, column + 4, kRight, kPair)};
+  const int lane = emulation::current_lane(), row = lane / 4 * 4, column = lane % 4 * 8;
+  const std::array<float, 16> rows[] = {emulation::collect_elements(lanes, row, kLeft, 2 * kPair),
+                                        emulation::collect_elements(lanes, row, kLeft + kPair, 2 * kPair)};
+  const std::array<float, 16> columns[] = {emulation::collect_elements(lanes, column, kRight, kPair),
+                                           emulation::collect_elements(lanes, column + 4, kRight, kPair)};
   for (size_t k = 0; k < 16; ++k) {
     sum0 += rows[0][k] * columns[0][k];
     sum1 += rows[0][k] * columns[1][k];
@@ -110,17 +116,18 @@ __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2,
 #endif
 }
 
-// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lane l passes the address of row l % 8 of
-// matrix l / 8, a multiple of 16 bytes. pairs[m] of lane l becomes the elements (l / 4, 2 (l % 4)) and
-// (l / 4, 2 (l % 4) + 1) of matrix m, or of the transposed matrix if kTransposed is true. All lanes of the
-// warp call the function. The PTX ISA describes the instruction (ldmatrix.sync.aligned.m8n8.x4).
+// Loads four 8 x 8 matrices of 16-bit elements from shared memory. `row` of lane l is the address of row l %
+// 8 of matrix l / 8. The address must be a multiple of 16. The function writes the elements (l / 4, 2 (l %
+// 4)) and (l / 4, 2 (l % 4) + 1) of matrix m to pairs[m] of lane l. If kTransposed is true, these are
+// elements of the transposed matrix. All lanes of the warp must call the function. The instruction is
+// ldmatrix.sync.aligned.m8n8.x4 in the PTX ISA.
 template <bool kTransposed>
 __device__ inline void load_matrices(const uint32_t* row, uint32_t (&pairs)[4]) {
 #ifdef TAPEFORMER_CUDA_EMULATED
   constexpr size_t kRowBytes = 16;
-  emulation::check_matrix_row(row);
+  emulation::check_row_alignment(row);
   const emulation::LaneValues& lanes = emulation::exchange(kAllLanes, row, kRowBytes);
-  const auto lane = static_cast<size_t>(emulation::lane_of_thread()), line = lane / 4, first = lane % 4 * 2;
+  const auto lane = static_cast<size_t>(emulation::current_lane()), line = lane / 4, first = lane % 4 * 2;
   for (size_t m = 0; m < 4; ++m) {
     uint16_t elements[2];
     for (size_t e = 0; e < 2; ++e)

@@ -6,6 +6,7 @@
 namespace tapeformer::cuda {
 namespace {
 
+// The memory of a CUDA device, from which the caching allocator of the device takes its blocks.
 class DeviceMemory final : public SystemMemory {
  public:
   explicit DeviceMemory(int device) : device_{DeviceType::cuda, device} {}
@@ -13,7 +14,7 @@ class DeviceMemory final : public SystemMemory {
     const DeviceScope scope(device_);
     context();
     void* block = nullptr;
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // allows cudaMalloc while a graph is captured
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // permits cudaMalloc during a stream capture
     check_status(cudaThreadExchangeStreamCaptureMode(&mode));
     const cudaError_t status = cudaMalloc(&block, static_cast<size_t>(bytes));
     check_status(cudaThreadExchangeStreamCaptureMode(&mode));
@@ -24,8 +25,9 @@ class DeviceMemory final : public SystemMemory {
     check_status(status);
     return block;
   }
-  void release(void* block) noexcept override { cudaFree(block); }  // waits for the work that uses the block
-  bool is_host_memory() const override { return emulated(); }
+  // cudaFree waits for kernels that use the block.
+  void release(void* block) noexcept override { cudaFree(block); }
+  bool is_host_memory() const override { return is_emulated(); }
 
  private:
   Device device_;
@@ -36,7 +38,8 @@ class DeviceMemory final : public SystemMemory {
 CachingAllocator& allocator(int index) {
   static auto& allocators = *new PerDevice<CachingAllocator>;
   return allocators.get(index, [&] {
-    return new CachingAllocator(devices().at(static_cast<size_t>(index)).memory, *new DeviceMemory(index));
+    return new CachingAllocator(list_devices().at(static_cast<size_t>(index)).memory_bytes,
+                                *new DeviceMemory(index));
   });
 }
 

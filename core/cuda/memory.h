@@ -7,10 +7,10 @@
 
 namespace tapeformer::cuda {
 
-// Returns the allocator of device `index`. It is created on first use and never destroyed.
+// Returns the caching allocator of device `index`. The allocator is created on first use and never destroyed.
 CachingAllocator& allocator(int index);
 
-// Pinned host memory. Copies from and to it run asynchronously.
+// A buffer of pinned (page-locked) host memory. Copies between a device and pinned memory run asynchronously.
 class PinnedBuffer {
  public:
   explicit PinnedBuffer(int64_t bytes);

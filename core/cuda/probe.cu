@@ -6,7 +6,7 @@ namespace tapeformer::cuda {
 
 #ifdef TAPEFORMER_CUDA_EMULATED
 
-bool kernels_run_on(int) {
+bool can_run_kernels(int) {
   return true;
 }
 
@@ -18,7 +18,7 @@ __global__ void do_nothing() {}
 
 }  // namespace
 
-bool kernels_run_on(int index) {
+bool can_run_kernels(int index) {
   int previous = 0;
   cudaGetDevice(&previous);
   check_status(cudaSetDevice(index));

@@ -1,10 +1,11 @@
-// A check whether the kernels of this build run on a device. The check uses a kernel, so its source file is
-// compiled with the kernels.
+// A test whether a device can run the kernels of this build. The test looks up a kernel in the compiled code,
+// so probe.cu is compiled for the same architectures as all kernels.
 #pragma once
 
 namespace tapeformer::cuda {
 
-// Returns true if the kernels of this build are compiled for device `index`.
-bool kernels_run_on(int index);
+// Returns true if the kernels of this build can run on device `index`. Throws DeviceError for other failures
+// of the device.
+bool can_run_kernels(int index);
 
 }  // namespace tapeformer::cuda

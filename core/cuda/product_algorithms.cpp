@@ -15,7 +15,7 @@ constexpr char kTitle[] = "Tapeformer product algorithms, version 1\n";
 constexpr char kChecksum[] = "checksum ";
 constexpr char kHexDigits[] = "0123456789abcdef";
 
-std::string hex_of(const std::string& bytes) {
+std::string to_hex(const std::string& bytes) {
   std::string text;
   for (const char byte : bytes) {
     text += kHexDigits[static_cast<unsigned char>(byte) >> 4];
@@ -24,7 +24,7 @@ std::string hex_of(const std::string& bytes) {
   return text;
 }
 
-std::optional<std::string> bytes_of(const std::string& hex) {
+std::optional<std::string> from_hex(const std::string& hex) {
   const std::string digits = kHexDigits;
   std::string bytes;
   if (hex.size() % 2 != 0) return std::nullopt;
@@ -36,23 +36,25 @@ std::optional<std::string> bytes_of(const std::string& hex) {
   return bytes;
 }
 
-// Returns the line with the FNV-1a hash of the text.
-std::string checksum_line(const std::string& text) {
+// Returns the last line of the file, which contains the FNV-1a hash of the text before the line.
+std::string make_checksum_line(const std::string& text) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3;
   std::string bytes;
   for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(hash >> shift & 0xFF);
-  return kChecksum + hex_of(bytes) + "\n";
+  return kChecksum + to_hex(bytes) + "\n";
 }
 
-// Returns the first lines of the file, which name everything that the choices depend on.
-std::string header_of_device() {
+// Returns the first lines of the file: the format version, and the names of the device, the driver and the
+// cuBLAS version for which the choices are valid.
+std::string make_header() {
   const auto index = static_cast<size_t>(context().device);
-  return concat_text(kTitle, "device ", devices().at(index).name, "\ndriver ", driver_version(), "\ncublas ",
-                     cublasLtGetVersion(), "\n");
+  return concat_text(kTitle, "device ", list_devices().at(index).name, "\ndriver ", driver_version(),
+                     "\ncublas ", cublasLtGetVersion(), "\n");
 }
 
-// Returns the choices in the lines "NAME = ALGORITHM", or nothing if a line has another form.
+// Parses lines of the form "NAME = ALGORITHM", where ALGORITHM is in hexadecimal. Returns the bytes of the
+// algorithms by name, or nullopt if a line has another form.
 std::optional<std::map<std::string, std::string>> parse_choices(const std::string& lines) {
   std::map<std::string, std::string> choices;
   for (size_t begin = 0; begin < lines.size();) {
@@ -60,7 +62,7 @@ std::optional<std::map<std::string, std::string>> parse_choices(const std::strin
     const std::string line = lines.substr(begin, end - begin);
     const size_t equals = line.find(" = ");
     if (equals == std::string::npos) return std::nullopt;
-    const auto algorithm = bytes_of(line.substr(equals + 3));
+    const auto algorithm = from_hex(line.substr(equals + 3));
     if (!algorithm) return std::nullopt;
     choices[line.substr(0, equals)] = *algorithm;
     begin = end + 1;
@@ -72,68 +74,68 @@ std::mutex& counts_mutex() {
   static auto& mutex = *new std::mutex;
   return mutex;
 }
-ProductCounts total;
+ProductCounts process_counts;
 
 }  // namespace
 
 ProductCounts product_counts() {
   const std::scoped_lock lock(counts_mutex());
-  return total;
+  return process_counts;
 }
 
 void add_product_counts(const ProductCounts& counts) {
   const std::scoped_lock lock(counts_mutex());
-  total.timed_plans += counts.timed_plans;
-  total.reused_choices += counts.reused_choices;
-  total.failed_algorithms += counts.failed_algorithms;
-  total.unfused_products += counts.unfused_products;
+  process_counts.timed_plans += counts.timed_plans;
+  process_counts.reused_choices += counts.reused_choices;
+  process_counts.failed_algorithms += counts.failed_algorithms;
+  process_counts.unfused_products += counts.unfused_products;
 }
 
 TimedProducts::TimedProducts(Device device, const std::string& path) : device_(device) {
   const DeviceScope scope(device_);
-  ProductAlgorithms::current().start(path);
+  ProductAlgorithms::current().start_timing(path);
 }
 
 TimedProducts::~TimedProducts() {
   const DeviceScope scope(device_);
-  ProductAlgorithms::current().stop();
+  ProductAlgorithms::current().stop_timing();
 }
 
 ProductAlgorithms& ProductAlgorithms::current() {
-  static auto& all = *new PerDevice<ProductAlgorithms>;
-  return all.get(context().device, [] { return new ProductAlgorithms; });
+  static auto& objects = *new PerDevice<ProductAlgorithms>;
+  return objects.get(context().device, [] { return new ProductAlgorithms; });
 }
 
-void ProductAlgorithms::start(const std::string& path) {
+void ProductAlgorithms::start_timing(const std::string& path) {
   const std::scoped_lock lock(mutex_);
-  active_ = true;
+  is_timing_ = true;
   ++generation_;
   path_ = path;
-  header_ = header_of_device();
+  header_ = make_header();
   choices_.clear();
-  load();
+  load_file();
 }
 
-void ProductAlgorithms::stop() {
+void ProductAlgorithms::stop_timing() {
   const std::scoped_lock lock(mutex_);
-  active_ = false;
+  is_timing_ = false;
   ++generation_;
   choices_.clear();
 }
 
-std::optional<std::string> ProductAlgorithms::find(const std::string& name) const {
+std::optional<std::string> ProductAlgorithms::find_choice(const std::string& name) const {
   const std::scoped_lock lock(mutex_);
   const auto found = choices_.find(name);
   return found == choices_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void ProductAlgorithms::choose(const std::string& name, const std::string& algorithm) {
+void ProductAlgorithms::save_choice(const std::string& name, const std::string& algorithm) {
   const std::scoped_lock lock(mutex_);
   choices_[name] = algorithm;
-  save();
+  save_file();
 }
 
-void ProductAlgorithms::load() {
+void ProductAlgorithms::load_file() {
   if (path_.empty() || !std::filesystem::exists(path_)) return;
   std::string text;
   try {
@@ -143,28 +145,28 @@ void ProductAlgorithms::load() {
     return;
   }
   const size_t end = text.rfind(kChecksum);
-  const bool complete = end != std::string::npos && text.starts_with(kTitle) &&
-                        checksum_line(text.substr(0, end)) == text.substr(end);
-  if (complete && !text.starts_with(header_)) {
+  const bool is_intact = end != std::string::npos && text.starts_with(kTitle) &&
+                         make_checksum_line(text.substr(0, end)) == text.substr(end);
+  if (is_intact && !text.starts_with(header_)) {
     log_info(path_,
              ": written on another device or with another driver or cuBLAS; matrix products are timed ",
              "again");
     return;
   }
-  auto choices = complete ? parse_choices(text.substr(header_.size(), end - header_.size())) : std::nullopt;
+  auto choices = is_intact ? parse_choices(text.substr(header_.size(), end - header_.size())) : std::nullopt;
   if (choices)
     choices_ = std::move(*choices);
   else
     log_warning(path_, ": the file is damaged; matrix products are timed again");
 }
 
-void ProductAlgorithms::save() {
+void ProductAlgorithms::save_file() {
   if (path_.empty()) return;
   std::string text = header_;
-  for (const auto& [name, algorithm] : choices_) text += name + " = " + hex_of(algorithm) + "\n";
+  for (const auto& [name, algorithm] : choices_) text += name + " = " + to_hex(algorithm) + "\n";
   const std::filesystem::path path = std::filesystem::absolute(path_);
   try {
-    Folder(path.parent_path().string()).replace(path.filename().string(), text + checksum_line(text));
+    Folder(path.parent_path().string()).replace(path.filename().string(), text + make_checksum_line(text));
   } catch (const FileError& error) {
     log_warning(error.what(),
                 "; the algorithms of matrix products are not saved, and later runs may use others");

@@ -1,11 +1,12 @@
-// The algorithms that cuBLASLt uses for matrix products. By default, a product uses the first algorithm that
-// the heuristic of cuBLASLt offers. While a TimedProducts exists, the offered
-// algorithms of a product are measured once, and the fastest is used. The choice depends on the types, the
-// layout and the epilogue of the product, and on its sizes, rounded up to three significant bits.
+// Selection of the algorithms that cuBLASLt uses for matrix products. By default, a product uses the first
+// algorithm that the heuristic of cuBLASLt returns. While a TimedProducts object exists, the run time of the
+// returned algorithms is measured when a product is first used, and the fastest algorithm is chosen. Products
+// share a choice if they have the same types, layout and epilogue, and if their sizes are equal when rounded
+// up to three significant bits.
 //
-// Algorithms add in different orders, so results depend on the choice in the last bits. The file of the
-// choices makes them repeatable: later processes that use it choose the same algorithms. This header does not
-// include CUDA's headers.
+// Algorithms add in different orders, so the last bits of a result depend on the choice. The choices are
+// saved in a file. Processes that use the same file choose the same algorithms, so their results are
+// repeatable. This header does not include CUDA's headers.
 #pragma once
 
 #include <atomic>
@@ -19,24 +20,27 @@
 
 namespace tapeformer::cuda {
 
-// Numbers of this process, for all devices.
+// Counters of this process for all devices. A plan is a matrix product of one shape.
 struct ProductCounts {
-  int64_t timed_plans = 0;        // products of one shape whose algorithms were measured
-  int64_t reused_choices = 0;     // products of one shape that use a choice of the file, or of similar sizes
-  int64_t failed_algorithms = 0;  // algorithms that could not run, so that another one was used
-  // Products that were computed without a fused epilogue, because cuBLASLt has no algorithm for it. A
-  // separate kernel computes these epilogues.
+  int64_t timed_plans = 0;        // number of plans whose algorithms were measured
+  int64_t reused_choices = 0;     // number of plans that use a choice of the file or of another plan
+  int64_t failed_algorithms = 0;  // number of algorithms that could not run and were replaced by another one
+  // Number of product launches without a fused epilogue, because cuBLASLt has no algorithm for the epilogue.
+  // A separate kernel computes the epilogue.
   int64_t unfused_products = 0;
 };
+// Returns the counters.
 ProductCounts product_counts();
 
-// Measures the algorithms of new products on a CUDA device during the lifetime of the object. The choices are
-// read from the file `path`, if it exists, and each new choice is written to it. The file is replaced
-// atomically. A file of another device, driver or version of cuBLAS is replaced. A damaged file, or a file
-// that cannot be written, causes a warning and no error. If `path` is empty, the choices are not saved.
-// Products that are first used while a graph is recorded are not measured. They use the first algorithm, also
-// in later processes that read the file. A device has at most one such object, and no other thread may use
-// the device while it is created or destroyed.
+// During the lifetime of the object, the algorithms of new matrix products on a CUDA device are measured. If
+// the file `path` exists, the constructor reads choices from it. Each new choice is saved by atomically
+// replacing the file. If the file was written for another device, driver or version of cuBLAS, its choices
+// are not used, and the next save replaces it. If the file is damaged or cannot be written, a warning is
+// logged. If `path` is empty, choices are not saved.
+//
+// If a product is first used while a graph is being recorded, its algorithms are not measured, and the first
+// algorithm is chosen and saved. A device may have at most one such object. No other thread may use the
+// device while the object is created or destroyed.
 class TimedProducts {
  public:
   TimedProducts(Device device, const std::string& path);
@@ -48,36 +52,38 @@ class TimedProducts {
   Device device_;
 };
 
-// The choices of one device. All functions are thread-safe. Internal to the CUDA backend.
+// The chosen algorithms of one device. All functions are thread-safe. Only the CUDA backend uses this class.
 class ProductAlgorithms {
  public:
-  // Returns the choices of current_device.
+  // Returns the object of current_device.
   static ProductAlgorithms& current();
 
-  // Begins timing with the choices in the file, or ends it.
-  void start(const std::string& path);
-  void stop();
-  bool active() const { return active_; }
-  // Returns a number that changes when timing begins or ends. Algorithms that were selected at an earlier
-  // number are not used.
+  // start_timing() reads the choices of the file, after which new products are measured. stop_timing()
+  // discards the choices, and new products are not measured.
+  void start_timing(const std::string& path);
+  void stop_timing();
+  bool is_timing() const { return is_timing_; }
+  // Returns a number that increases when timing starts or stops. Callers that cache an algorithm store this
+  // number with it, and discard the algorithm if the number has changed.
   int64_t generation() const { return generation_; }
 
-  // Returns the bytes of the algorithm in a choice. The name of a choice is one line of text without " = ".
-  std::optional<std::string> find(const std::string& name) const;
-  void choose(const std::string& name, const std::string& algorithm);
+  // find_choice() returns the bytes of the algorithm that was chosen for `name`, or nullopt. save_choice()
+  // sets the choice for `name` and writes the file. A name is one line of text without " = ".
+  std::optional<std::string> find_choice(const std::string& name) const;
+  void save_choice(const std::string& name, const std::string& algorithm);
 
  private:
-  void load();
-  void save();
+  void load_file();
+  void save_file();
 
   mutable std::mutex mutex_;
-  std::atomic<bool> active_ = false;
+  std::atomic<bool> is_timing_ = false;
   std::atomic<int64_t> generation_ = 0;
   std::string path_, header_;
   std::map<std::string, std::string> choices_;  // by name
 };
 
-// Adds to the counts of this process.
+// Adds `counts` to the counters of this process.
 void add_product_counts(const ProductCounts& counts);
 
 }  // namespace tapeformer::cuda

@@ -1,5 +1,5 @@
-// The headers of the CUDA runtime and of cuBLAS, or their emulation. Included only under core/cuda and
-// ops/cuda.
+// Includes the headers of the CUDA runtime and of cuBLAS, or the headers of their emulation. Only files in
+// core/cuda and ops/cuda include this header.
 #pragma once
 
 #ifdef TAPEFORMER_CUDA_EMULATED

@@ -5,7 +5,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-std::string text_of(const SourceLocation& where) {
+std::string to_text(const SourceLocation& where) {
   return concat_text(where.file, ":", where.line);
 }
 
@@ -15,14 +15,14 @@ void check_status(cudaError_t status, SourceLocation where) {
   if (status == cudaSuccess) return;
   clear_error();
   const std::string text = concat_text("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
-                                       ") at ", text_of(where));
+                                       ") at ", to_text(where));
   if (status == cudaErrorMemoryAllocation) throw OutOfMemory("out of memory: " + text);
   throw DeviceError(text);
 }
 
 void check_status(cublasStatus_t status, SourceLocation where) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw DeviceError(concat_text("cuBLAS: ", cublasGetStatusString(status), " at ", text_of(where)));
+  throw DeviceError(concat_text("cuBLAS: ", cublasGetStatusString(status), " at ", to_text(where)));
 }
 
 #ifdef TAPEFORMER_CUDA_EMULATED

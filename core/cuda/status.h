@@ -1,4 +1,4 @@
-// Status codes of the CUDA runtime and of cuBLAS.
+// Checks of the status codes that the CUDA runtime and cuBLAS return.
 #pragma once
 
 #include "core/cuda/runtime.h"
@@ -6,11 +6,12 @@
 
 namespace tapeformer::cuda {
 
-// Throws OutOfMemory or DeviceError, with the location of the call, unless the status is success.
+// Throws an exception with the location of the call if the status is an error: OutOfMemory if device memory
+// is exhausted, DeviceError otherwise.
 void check_status(cudaError_t status, SourceLocation where = SourceLocation::current());
 void check_status(cublasStatus_t status, SourceLocation where = SourceLocation::current());
 
-// Clears the last error of the CUDA runtime. Otherwise a later call reports it again.
+// Clears the last error of the CUDA runtime, so that later calls do not report the same error again.
 void clear_error();
 
 }  // namespace tapeformer::cuda

@@ -10,25 +10,27 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The layout of two strided arrays of the same shape.
-struct Strided {
+// The common shape of two strided arrays, `to` and `from`, and their strides.
+struct StridedLayout {
   int rank = 0;
   int64_t size[Shape::kMaxRank] = {};
-  int64_t to[Shape::kMaxRank] = {}, from[Shape::kMaxRank] = {};
+  int64_t to[Shape::kMaxRank] = {}, from[Shape::kMaxRank] = {};  // strides
 };
 
+// Offsets of the same element in the arrays `to` and `from`.
 struct Offsets {
   int64_t to = 0, from = 0;
 };
 
-// Returns the offsets of an element, or of a group of elements if the layout counts groups. A layout with one
-// dimension, such as contiguous arrays, needs no division.
-__device__ Offsets offsets_of(const Strided& layout, int64_t element) {
+// Returns the offsets of element number `element` in row-major order. If the layout counts groups of
+// elements, returns the offsets of a group. A layout with one dimension, as for contiguous arrays, needs no
+// division.
+__device__ Offsets compute_offsets(const StridedLayout& layout, int64_t element) {
   Offsets offsets;
-#pragma unroll 1  // division is expensive, and most layouts have one or two dimensions
+#pragma unroll 1  // divisions need much code, and most layouts have one or two dimensions
   for (int dim = layout.rank - 1; dim > 0; --dim) {
     const int64_t size = layout.size[dim];
-    // Devices have no instruction for integer division. A 64-bit division takes several times as long as a
+    // GPUs have no instruction for integer division, and a 64-bit division takes several times as long as a
     // 32-bit division.
     const int64_t quotient = element >> 32 == 0 && size >> 32 == 0
                                  ? static_cast<uint32_t>(element) / static_cast<uint32_t>(size)
@@ -43,44 +45,45 @@ __device__ Offsets offsets_of(const Strided& layout, int64_t element) {
   return offsets;
 }
 
-// The kernels process groups of V adjacent elements. Sizes and strides of the layout are in groups.
+// The following kernels process groups of V adjacent elements. The sizes and strides of the layout count
+// groups.
 
 template <class To, class From, int V>
-__global__ void copy_kernel(Strided layout, To* to, const From* from, int64_t groups) {
+__global__ void copy_kernel(StridedLayout layout, To* to, const From* from, int64_t groups) {
   for (int64_t i = first_element(); i < groups; i += element_stride()) {
-    const Offsets at = offsets_of(layout, i);
-    const auto source = *reinterpret_cast<const Group<V, From>*>(from + at.from * V);
-    store_group<V>(to + at.to * V, source.values);
+    const Offsets offsets = compute_offsets(layout, i);
+    const auto source = *reinterpret_cast<const Group<V, From>*>(from + offsets.from * V);
+    store_group<V>(to + offsets.to * V, source.values);
   }
 }
 
 template <class T, int V>
-__global__ void fill_kernel(Strided layout, T* to, double value, int64_t groups) {
+__global__ void fill_kernel(StridedLayout layout, T* to, double value, int64_t groups) {
   Group<V, T> filled;
 #pragma unroll
   for (int v = 0; v < V; ++v) filled.values[v] = convert_element<T>(value);
   for (int64_t i = first_element(); i < groups; i += element_stride())
-    *reinterpret_cast<Group<V, T>*>(to + offsets_of(layout, i).to * V) = filled;
+    *reinterpret_cast<Group<V, T>*>(to + compute_offsets(layout, i).to * V) = filled;
 }
 
 template <class T, int V>
-__global__ void add_kernel(Strided layout, T* to, const T* from, Compute<T> scale, int64_t groups) {
+__global__ void add_kernel(StridedLayout layout, T* to, const T* from, Compute<T> scale, int64_t groups) {
   using C = Compute<T>;
   for (int64_t i = first_element(); i < groups; i += element_stride()) {
-    const Offsets at = offsets_of(layout, i);
+    const Offsets offsets = compute_offsets(layout, i);
     C sums[V], added[V];
-    load_group<V>(to + at.to * V, sums);
-    load_group<V>(from + at.from * V, added);
+    load_group<V>(to + offsets.to * V, sums);
+    load_group<V>(from + offsets.from * V, added);
 #pragma unroll
     for (int v = 0; v < V; ++v) sums[v] += scale * added[v];
-    store_group<V>(to + at.to * V, sums);
+    store_group<V>(to + offsets.to * V, sums);
   }
 }
 
-// Returns the layout with adjacent dimensions merged where both arrays are contiguous. It has at least one
-// dimension.
-Strided layout_of(const Shape& shape, const Shape& to, const Shape& from) {
-  Strided layout;
+// Returns the layout of two arrays with the strides `to` and `from`. Adjacent dimensions are merged if both
+// arrays are contiguous across them. The result has at least one dimension.
+StridedLayout make_layout(const Shape& shape, const Shape& to, const Shape& from) {
+  StridedLayout layout;
   for (int dim = 0; dim < shape.rank(); ++dim) {
     if (shape[dim] == 1) continue;
     const int last = layout.rank - 1;
@@ -99,22 +102,25 @@ Strided layout_of(const Shape& shape, const Shape& to, const Shape& from) {
   return layout;
 }
 
-// Returns whether groups of V elements are adjacent and aligned in an array with these strides.
+// Returns whether an array with these strides can be accessed in groups of V elements, which must be
+// contiguous and aligned to the size of a group.
 template <int V, class T>
-bool is_grouped(const Strided& layout, const int64_t (&strides)[Shape::kMaxRank], const T* data) {
+bool has_aligned_groups(const StridedLayout& layout, const int64_t (&strides)[Shape::kMaxRank],
+                        const T* data) {
   bool grouped = reinterpret_cast<uintptr_t>(data) % (V * sizeof(T)) == 0;
   for (int dim = 0; dim + 1 < layout.rank; ++dim) grouped = grouped && strides[dim] % V == 0;
   return grouped && strides[layout.rank - 1] == 1;
 }
 
-// Calls f(layout, V) with the group size V as a constant: kGroup if groups of kGroup elements are contiguous
-// and aligned in both arrays, otherwise 1. The sizes and strides of the layout count groups.
+// Calls f(grouped_layout, V), where the group size V is an integral_constant. V is kGroup if both arrays can
+// be accessed in groups of kGroup elements, otherwise 1. The sizes and strides of grouped_layout count
+// groups.
 template <int kGroup, class To, class From, class F>
-void with_groups(Strided layout, const To* to, const From* from, F&& f) {
+void call_with_group_size(StridedLayout layout, const To* to, const From* from, F&& f) {
   const int last = layout.rank - 1;
   if constexpr (kGroup > 1)
-    if (layout.size[last] % kGroup == 0 && is_grouped<kGroup>(layout, layout.to, to) &&
-        is_grouped<kGroup>(layout, layout.from, from)) {
+    if (layout.size[last] % kGroup == 0 && has_aligned_groups<kGroup>(layout, layout.to, to) &&
+        has_aligned_groups<kGroup>(layout, layout.from, from)) {
       layout.size[last] /= kGroup;
       for (int dim = 0; dim < last; ++dim) {
         layout.to[dim] /= kGroup;
@@ -125,15 +131,17 @@ void with_groups(Strided layout, const To* to, const From* from, F&& f) {
   f(layout, std::integral_constant<int, 1>{});
 }
 
+// Whether kernels for arrays of type T are compiled for groups of elements. Other types use groups of 1
+// element, which saves compile time.
 template <class T>
-constexpr bool kIsTrained = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
-// The number of elements in a group: 16 bytes of the larger type. For types other than float and BFloat16, it
-// is 1, which saves compile time.
+constexpr bool kUsesGroups = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
+// The number of elements in a group, so that a group of the larger type has 16 bytes.
 template <class To, class From = To>
-constexpr int kGroupSize = kIsTrained<To>&& kIsTrained<From> ? 16 / std::max(sizeof(To), sizeof(From)) : 1;
+constexpr int kGroupSize = kUsesGroups<To>&& kUsesGroups<From> ? 16 / std::max(sizeof(To), sizeof(From)) : 1;
 
-// Returns the number of different elements in an array of this layout.
-int64_t distinct_elements(const Strided& layout, const int64_t (&strides)[Shape::kMaxRank]) {
+// Returns the number of distinct elements in memory of an array with these strides. A broadcast dimension,
+// which has stride 0, does not add elements.
+int64_t count_distinct_elements(const StridedLayout& layout, const int64_t (&strides)[Shape::kMaxRank]) {
   int64_t count = 1;
   for (int dim = 0; dim < layout.rank; ++dim)
     if (strides[dim] != 0) count *= layout.size[dim];
@@ -151,17 +159,17 @@ void copy_elements(Backend, const Tensor& to, const Tensor& from) {
     copy_bytes(to.raw(), to.device(), from.raw(), from.device(), to.bytes());
     return;
   }
-  const Strided layout = layout_of(to.shape(), to.strides(), from.strides());
+  const StridedLayout layout = make_layout(to.shape(), to.strides(), from.strides());
   visit_dtype(to.dtype(), [&](auto to_tag) {
     visit_dtype(from.dtype(), [&](auto from_tag) {
       using To = decltype(to_tag);
       using From = decltype(from_tag);
       const int64_t bytes = to.numel() * static_cast<int64_t>(sizeof(To)) +
-                            distinct_elements(layout, layout.from) * static_cast<int64_t>(sizeof(From));
-      with_groups<kGroupSize<To, From>>(
-          layout, to.data<To>(), from.data<From>(), [&](const Strided& grouped, auto group) {
+                            count_distinct_elements(layout, layout.from) * static_cast<int64_t>(sizeof(From));
+      call_with_group_size<kGroupSize<To, From>>(
+          layout, to.data<To>(), from.data<From>(), [&](const StridedLayout& grouped, auto group) {
             const int64_t groups = to.numel() / group();
-            launch(copy_kernel<To, From, group()>, over_elements(groups).moving(bytes), grouped,
+            launch(copy_kernel<To, From, group()>, over_elements(groups).with_bytes(bytes), grouped,
                    to.data<To>(), from.data<From>(), groups);
           });
     });
@@ -169,28 +177,30 @@ void copy_elements(Backend, const Tensor& to, const Tensor& from) {
 }
 
 void fill_elements(Backend, const Tensor& to, double value) {
-  const Strided layout = layout_of(to.shape(), to.strides(), to.strides());
+  const StridedLayout layout = make_layout(to.shape(), to.strides(), to.strides());
   visit_dtype(to.dtype(), [&](auto tag) {
     using T = decltype(tag);
-    with_groups<kGroupSize<T>>(layout, to.data<T>(), to.data<T>(), [&](const Strided& grouped, auto group) {
-      const int64_t groups = to.numel() / group();
-      launch(fill_kernel<T, group()>, over_elements(groups).moving(to.bytes()), grouped, to.data<T>(), value,
-             groups);
-    });
+    call_with_group_size<kGroupSize<T>>(
+        layout, to.data<T>(), to.data<T>(), [&](const StridedLayout& grouped, auto group) {
+          const int64_t groups = to.numel() / group();
+          launch(fill_kernel<T, group()>, over_elements(groups).with_bytes(to.bytes()), grouped, to.data<T>(),
+                 value, groups);
+        });
   });
 }
 
 void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
-  const Strided layout = layout_of(to.shape(), to.strides(), from.strides());
+  const StridedLayout layout = make_layout(to.shape(), to.strides(), from.strides());
   visit_floating_dtype("add_from", to.dtype(), [&](auto tag) {
     using T = decltype(tag);
     const int64_t bytes =
-        2 * to.bytes() + distinct_elements(layout, layout.from) * static_cast<int64_t>(sizeof(T));
-    with_groups<kGroupSize<T>>(layout, to.data<T>(), from.data<T>(), [&](const Strided& grouped, auto group) {
-      const int64_t groups = to.numel() / group();
-      launch(add_kernel<T, group()>, over_elements(groups).moving(bytes), grouped, to.data<T>(),
-             from.data<T>(), scale, groups);
-    });
+        2 * to.bytes() + count_distinct_elements(layout, layout.from) * static_cast<int64_t>(sizeof(T));
+    call_with_group_size<kGroupSize<T>>(
+        layout, to.data<T>(), from.data<T>(), [&](const StridedLayout& grouped, auto group) {
+          const int64_t groups = to.numel() / group();
+          launch(add_kernel<T, group()>, over_elements(groups).with_bytes(bytes), grouped, to.data<T>(),
+                 from.data<T>(), scale, groups);
+        });
   });
 }
 

@@ -19,56 +19,62 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Adds a copy or a fill that moves `bytes` of device memory to the log of this thread, if there is one.
+// Adds a copy or a fill to the WorkLog of this thread, if there is one. `bytes` is the number of bytes of
+// device memory that are read and written.
 void log_copy(int64_t bytes, SourceLocation where = SourceLocation::current()) {
   if (WorkLog* const log = WorkLog::current()) log->add_copy(bytes, where);
 }
 
 }  // namespace
 
-// Pinned memory, and the event that is recorded after its last copy. Never destroyed.
+// A buffer of pinned memory, and the event that is recorded after the last copy from or to the buffer. A slot
+// is never destroyed.
 struct Slot {
   int device;
   std::unique_ptr<PinnedBuffer> memory;
-  cudaEvent_t done{};
+  cudaEvent_t copy_done{};
 
   explicit Slot(int64_t bytes) : device(context().device), memory(std::make_unique<PinnedBuffer>(bytes)) {
-    check_status(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+    check_status(cudaEventCreateWithFlags(&copy_done, cudaEventDisableTiming));
   }
+  // Starts a copy in the stream of current_device, and records the event after the copy.
   void copy(void* to, const void* from, int64_t bytes) const {
     log_copy(bytes);
     check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, context().stream));
-    check_status(cudaEventRecord(done, context().stream));
+    check_status(cudaEventRecord(copy_done, context().stream));
   }
-  void wait() const { check_status(cudaEventSynchronize(done)); }
+  // Waits for the last copy.
+  void wait() const { check_status(cudaEventSynchronize(copy_done)); }
 };
 
 namespace {
 
-constexpr size_t kStages = 16;  // buffers per device, enough for the copies of about two training steps
-constexpr int64_t kSmallestStage = 64 << 10;  // in bytes
+// Number of staging buffers per device, enough for the copies of about two training steps.
+constexpr size_t kMaxStages = 16;
+constexpr int64_t kMinStageBytes = 64 << 10;  // minimum size of a staging buffer
 
-struct Slots {  // the slots of one device
-  std::vector<std::unique_ptr<Slot>> stages;
+// The slots of one device.
+struct DeviceSlots {
+  std::vector<std::unique_ptr<Slot>> stages;  // staging buffers, which stage() uses in turn
   size_t next_stage = 0;
-  std::vector<Slot*> idle;  // slots that no HostCopy uses
+  std::vector<Slot*> free_slots;  // slots that no HostCopy uses
 };
 
-std::mutex& guard() {
+std::mutex& slots_mutex() {
   static auto& mutex = *new std::mutex;
   return mutex;
 }
 
-Slots& slots_of(int device) {
-  static auto& all = *new std::map<int, Slots>;
-  return all[device];
+DeviceSlots& get_slots(int device) {
+  static auto& slots = *new std::map<int, DeviceSlots>;
+  return slots[device];
 }
 
-std::atomic<int64_t> waits{0};
+std::atomic<int64_t> wait_count{0};
 
-void wait_for(cudaStream_t stream) {
+void synchronize_stream(cudaStream_t stream) {
   refuse_in_graph("waits for the device");
-  ++waits;
+  ++wait_count;
   check_status(cudaStreamSynchronize(stream));
 }
 
@@ -76,11 +82,11 @@ void wait_for(cudaStream_t stream) {
 
 void stage(void* to, const void* from, int64_t bytes) {
   refuse_in_graph("copies from the host's memory");
-  const std::scoped_lock lock(guard());
-  Slots& slots = slots_of(context().device);
-  if (slots.stages.size() < kStages) slots.stages.push_back(std::make_unique<Slot>(kSmallestStage));
+  const std::scoped_lock lock(slots_mutex());
+  DeviceSlots& slots = get_slots(context().device);
+  if (slots.stages.size() < kMaxStages) slots.stages.push_back(std::make_unique<Slot>(kMinStageBytes));
   Slot& slot = *slots.stages[slots.next_stage % slots.stages.size()];
-  slots.next_stage = (slots.next_stage + 1) % kStages;
+  slots.next_stage = (slots.next_stage + 1) % kMaxStages;
   slot.wait();
   if (slot.memory->bytes() < bytes)
     slot.memory =
@@ -91,24 +97,24 @@ void stage(void* to, const void* from, int64_t bytes) {
 
 HostCopy::HostCopy(const void* from, int64_t bytes) {
   refuse_in_graph("copies to the host's memory");
-  const std::scoped_lock lock(guard());
-  std::vector<Slot*>& idle = slots_of(context().device).idle;
-  if (idle.empty()) idle.push_back(new Slot(kMaxBytes));
-  slot_ = idle.back();
-  idle.pop_back();
+  const std::scoped_lock lock(slots_mutex());
+  std::vector<Slot*>& free_slots = get_slots(context().device).free_slots;
+  if (free_slots.empty()) free_slots.push_back(new Slot(kMaxBytes));
+  slot_ = free_slots.back();
+  free_slots.pop_back();
   slot_->copy(slot_->memory->data(), from, bytes);
 }
 
 HostCopy::~HostCopy() {
-  const std::scoped_lock lock(guard());
-  slots_of(slot_->device).idle.push_back(slot_);
+  const std::scoped_lock lock(slots_mutex());
+  get_slots(slot_->device).free_slots.push_back(slot_);
 }
 
-struct Events {
+struct EventPair {
   cudaEvent_t start{}, end{};
 };
 
-EventTimer::EventTimer() : events_(new Events) {
+EventTimer::EventTimer() : events_(new EventPair) {
   refuse_in_graph("measures time");
   check_status(cudaEventCreateWithFlags(&events_->start, cudaEventDefault));
   check_status(cudaEventCreateWithFlags(&events_->end, cudaEventDefault));
@@ -134,13 +140,13 @@ const void* HostCopy::wait() const {
   return slot_->memory->data();
 }
 
-int64_t host_waits() {
-  return waits;
+int64_t host_wait_count() {
+  return wait_count;
 }
 
 void synchronize(Device device) {
   const DeviceScope scope(device);
-  wait_for(context().stream);
+  synchronize_stream(context().stream);
 }
 
 void fill_zero(void* data, int64_t bytes) {
@@ -151,22 +157,23 @@ void fill_zero(void* data, int64_t bytes) {
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
   if (bytes == 0) return;
-  // The copy runs in the stream of the source, after the kernels that write its values.
+  // The copy runs in the stream of the source device, so it follows the kernels that write the source.
   const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
   const cudaStream_t stream = context().stream;
   if (from_device.is_cpu()) refuse_in_graph("copies from the host's memory");
   if (to_device.is_cpu()) refuse_in_graph("copies to the host's memory");
   if (from_device.is_cpu()) {
-    // CUDA may read pageable memory after the call has returned, so the bytes go through pinned memory.
-    for (int64_t done = 0; done < bytes; done += kMaxStaged)
+    // cudaMemcpyAsync may read pageable memory after it has returned, so stage() copies to pinned memory
+    // first.
+    for (int64_t done = 0; done < bytes; done += kMaxStagedBytes)
       stage(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
-            std::min(bytes - done, kMaxStaged));
+            std::min(bytes - done, kMaxStagedBytes));
     return;
   }
   if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);
   log_copy(to_device.is_cpu() ? bytes : 2 * bytes);
   check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));
-  if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device)) wait_for(stream);
+  if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device)) synchronize_stream(stream);
 }
 
 }  // namespace tapeformer::cuda

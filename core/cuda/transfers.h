@@ -1,4 +1,5 @@
-// Copies between host and device, waiting, and timing. This header does not include CUDA's headers.
+// Copies between host and device, synchronization with a device, and timing of device work. This header does
+// not include CUDA's headers.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +8,15 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kMaxStaged = 4 << 20;  // in bytes
+inline constexpr int64_t kMaxStagedBytes = 4 << 20;  // maximum size of a copy by stage()
 
-// Copies at most kMaxStaged bytes from pageable host memory to current_device, through one of a few pinned
-// buffers. The caller may overwrite the host memory after the call.
+// Copies at most kMaxStagedBytes bytes from pageable host memory to current_device. The bytes are copied to a
+// pinned buffer first, so the caller may overwrite the host memory after the call. The copy to the device is
+// asynchronous, in stream order.
 void stage(void* to, const void* from, int64_t bytes);
 
-// An asynchronous copy of a few bytes from current_device to the host.
+// An asynchronous copy of at most kMaxBytes bytes from current_device to the host. The constructor starts the
+// copy, in stream order.
 class HostCopy {
  public:
   static constexpr int64_t kMaxBytes = 16;
@@ -22,36 +25,40 @@ class HostCopy {
   ~HostCopy();
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;
-  // Returns the address of the copied bytes. Waits for the copy, but not for work launched after the copy.
+  // Waits for the copy, and returns the address of the copied bytes, which is valid during the lifetime of
+  // the object. Does not wait for work that was launched after the copy.
   const void* wait() const;
 
  private:
   struct Slot* slot_;
 };
 
-// A timer on current_device, which starts when the device has finished the work launched before.
+// A timer of work on current_device. The measured time begins when the device has finished the work that was
+// launched before the constructor.
 class EventTimer {
  public:
   EventTimer();
   ~EventTimer();
   EventTimer(const EventTimer&) = delete;
   EventTimer& operator=(const EventTimer&) = delete;
-  // Returns the seconds until the device finishes the work launched before this call. Waits for the work.
+  // Waits for the work that was launched before this call, and returns the measured time in seconds. The time
+  // ends when the device has finished this work.
   double seconds() const;
 
  private:
-  struct Events* events_;
+  struct EventPair* events_;
 };
 
-// Waits until the device has finished all work.
+// Waits until the device has finished all launched work.
 void synchronize(Device device);
-// Returns the number of times that the host has waited for all work of a device.
-int64_t host_waits();
+// Returns how often this process has waited for all work of a device. Tests check that a training step never
+// waits.
+int64_t host_wait_count();
 
 // Sets `bytes` bytes of memory on current_device to 0, in stream order.
 void fill_zero(void* data, int64_t bytes);
-// Copies `bytes` bytes between devices and the host. Waits for the copy if the target is host memory or
-// another device than the source.
+// Copies `bytes` bytes from one device to another, or between a device and the host. If the target is host
+// memory, or if the two devices are different CUDA devices, waits until the copy is complete.
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
 
 }  // namespace tapeformer::cuda

@@ -40,16 +40,16 @@ void WorkLog::add_copy(int64_t bytes, SourceLocation where) {
   add({.kind = WorkKind::copy, .op = {}, .where = where, .bytes = bytes});
 }
 
-int64_t bytes_of_arrays(std::span<const ArgumentBytes> arguments) {
-  std::map<const void*, int64_t> arrays;
+int64_t sum_array_bytes(std::span<const ArgumentBytes> arguments) {
+  std::map<const void*, int64_t> sizes;  // size of each block by its address
   for (const ArgumentBytes& argument : arguments)
-    for (size_t at = 0; at + sizeof(void*) <= argument.size(); at += sizeof(void*)) {
+    for (size_t offset = 0; offset + sizeof(void*) <= argument.size(); offset += sizeof(void*)) {
       const void* word = nullptr;
-      std::memcpy(&word, argument.data() + at, sizeof(word));
-      if (const LiveBlock block = find_live_block(word); block.bytes > 0) arrays[block.begin] = block.bytes;
+      std::memcpy(&word, argument.data() + offset, sizeof(word));
+      if (const LiveBlock block = find_live_block(word); block.bytes > 0) sizes[block.begin] = block.bytes;
     }
   int64_t total = 0;
-  for (const auto& [begin, bytes] : arrays) total += bytes;
+  for (const auto& [begin, bytes] : sizes) total += bytes;
   return total;
 }
 

@@ -1,10 +1,10 @@
-// A log of the work that is submitted to a CUDA device: kernels, matrix products of cuBLAS, copies and fills.
+// A log of the work that is launched on a CUDA device: kernels, matrix products of cuBLAS, copies and fills.
 // This header does not include CUDA's headers.
 //
-// The bytes of a kernel are the sizes of its arrays, because most kernels read or write each array once. An
-// argument word that points into a recorded live block counts as a use of the whole block, as in a
-// conservative garbage collector. A launch that accesses parts of arrays, or updates arrays in place, states
-// its bytes (LaunchWork in core/cuda/launch.h).
+// The logged bytes of a kernel are the total size of its arrays, because most kernels read or write each
+// array once. The arrays are found by their addresses: if a word of an argument is an address inside a live
+// block of memory, the size of the block is added. If a kernel accesses only parts of its arrays, or updates
+// arrays in place, its launch sets the bytes (LaunchWork in core/cuda/launch.h).
 #pragma once
 
 #include <cstddef>
@@ -18,35 +18,38 @@
 
 namespace tapeformer::cuda {
 
-// Operand types of matrix products. The peak rate of a device depends on the type; tf32 and bfloat16 products
-// use tensor cores.
+// The operand type of a matrix product. The peak rate of a device depends on this type, because tf32 and
+// bfloat16 products use tensor cores.
 enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 
 // A batch of `count` matrix products of cuBLAS, each c (m, n) = a (m, k) b (k, n).
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
-  // Whether cuBLAS may divide k among blocks. `splits` is false if the epilogue sums an operand.
-  bool splits = true;
+  // Whether cuBLAS may divide the dimension k among thread blocks. False if the epilogue sums an operand.
+  bool can_split_k = true;
   std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
 };
 
 enum class WorkKind : unsigned char { kernel, product, copy };
 
+// One kernel, matrix product, copy or fill.
 struct WorkRecord {
   WorkKind kind = WorkKind::kernel;
-  std::string op;        // name of the op; empty outside ops
-  SourceLocation where;  // location of the launch
-  int64_t bytes = 0;     // bytes read and written
-  double flop = 0;       // floating-point operations of matrix products
+  std::string op;        // name of the op that launched the work; empty for work outside of ops
+  SourceLocation where;  // location of the launch in the source code
+  int64_t bytes = 0;     // number of bytes read and written
+  double flop = 0;       // number of floating-point operations in matrix products
   OperandType type = OperandType::float32;
-  ProductShape product = {};                          // operands and result of a matrix product
-  int64_t blocks = 0, threads = 0, shared_bytes = 0;  // number of blocks of a kernel, and sizes of a block
+  ProductShape product = {};  // only for WorkKind::product
+  // Only for WorkKind::kernel: the number of blocks, the threads per block, and the bytes of dynamic shared
+  // memory per block.
+  int64_t blocks = 0, threads = 0, shared_bytes = 0;
 };
 
-// Logs the work that this thread submits during the lifetime of the object. The bytes of kernels include only
-// arrays that were allocated during a BlockRecording. Work of a CUDA graph is logged when it is recorded and
-// not when it is replayed. A thread has at most one log.
+// The log of the work that this thread launches during the lifetime of the object. The bytes of kernels
+// include only arrays that were allocated while a BlockRecording existed. The work of a CUDA graph is logged
+// when the graph is recorded, and not when it is replayed. A thread may have at most one log.
 class WorkLog {
  public:
   WorkLog();
@@ -59,8 +62,11 @@ class WorkLog {
 
   // Returns the log of this thread, or null.
   static WorkLog* current() { return current_; }
+  // Adds a record, and sets its `op` to the current op.
   void add(WorkRecord record);
+  // Adds a matrix product. If reads_result is true, the product reads c before it writes c (beta is not 0).
   void add_product(const ProductShape& product, OperandType type, bool reads_result, SourceLocation where);
+  // Adds a copy or a fill. `bytes` is the number of bytes of device memory that are read and written.
   void add_copy(int64_t bytes, SourceLocation where);
 
  private:
@@ -70,13 +76,15 @@ class WorkLog {
 
 // The bytes of one argument of a kernel.
 using ArgumentBytes = std::span<const std::byte>;
-// Returns the total bytes of the distinct live blocks to which words of the arguments point.
-int64_t bytes_of_arrays(std::span<const ArgumentBytes> arguments);
+// Returns the total size of the live memory blocks to which words of the arguments point. A block counts
+// once.
+int64_t sum_array_bytes(std::span<const ArgumentBytes> arguments);
 
-// Skips the kernels, products, copies and fills of this thread in the emulation during the lifetime of the
-// object. Work can then be logged at sizes that the CPU cannot compute or store. Results are undefined. The
-// emulation does not initialise device memory, so that the operating system provides no pages for it. The
-// constructor throws DeviceError in builds without the emulation.
+// During the lifetime of the object, the emulation does not run the kernels, matrix products, copies and
+// fills that this thread launches. A WorkLog can then log work at sizes for which the CPU has too little time
+// or memory. Results are undefined. The emulation also does not initialize device memory, so the operating
+// system assigns no physical memory to it. The constructor throws DeviceError in builds without the
+// emulation.
 class SkippedWork {
  public:
   SkippedWork();

@@ -1,5 +1,6 @@
-// Recorder of the memory accesses of one block of an emulated kernel. Each CPU thread that runs blocks has a
-// recorder. The hooks in access_hooks.cpp, which instrumented kernels call, pass accesses to it.
+// Recorder of the memory accesses of emulated kernels. Each CPU thread that runs thread blocks has a
+// recorder. Instrumented kernels call the hooks of access_hooks.cpp before each access, and the hooks pass
+// the access to the recorder.
 #pragma once
 
 #include <array>
@@ -14,20 +15,23 @@
 
 namespace tapeformer::cuda::emulation {
 
+// The recorder stores the accesses of one block, groups them into the requests that the warps of a device
+// would issue, and counts these requests.
 class AccessRecorder {
  public:
-  // `shared` is the dynamic shared memory of the block.
-  AccessRecorder(int threads, const void* shared, size_t shared_bytes);
+  // `shared` is the address of the dynamic shared memory of the block, which has shared_bytes bytes.
+  AccessRecorder(int thread_count, const void* shared, size_t shared_bytes);
 
-  // Selects the thread whose accesses follow.
+  // Sets the thread of the block to which the following accesses belong.
   void select(int thread) { thread_ = thread; }
-  // Records that the thread passes a barrier of the block or of all lanes of its warp.
+  // Records that the selected thread passes a barrier of the block, or a barrier of all lanes of its warp.
   void pass_barrier() { accesses_[static_cast<size_t>(thread_)].push_back({}); }
-  // Records an access of `bytes` bytes by the instruction with the return address `from`.
+  // Records an access of the selected thread to `bytes` bytes. `from` is the return address of the hook and
+  // identifies the instruction.
   void add(const void* from, const void* address, size_t bytes, bool writes);
-  // Counts the requests of the block and forgets its accesses.
+  // Adds the requests of the block to the counts, and deletes the accesses of the block.
   void finish_block();
-  // Returns counts by instruction, as in LaunchAccesses::instructions.
+  // Returns the counts of all finished blocks by instruction, in the form of LaunchAccesses::instructions.
   std::map<uint64_t, AccessCounts> counts() const;
 
  private:
@@ -39,36 +43,44 @@ class AccessRecorder {
     bool writes = false;
     Space space = Space::other;
   };
-  // Accesses of the lanes of a warp that form a request.
+  // A memory request of a warp: the accesses of its lanes by one execution of an instruction.
   struct Request {
     std::array<Access, 32> lanes;
-    size_t count = 0;
+    size_t lane_count = 0;
   };
   // An instruction that accesses memory.
   struct Instruction {
-    uint64_t from = 0;
-    size_t repetition = 0;          // number of accesses of the current lane since the last barrier
-    std::vector<Request> requests;  // the first `used` requests since the last barrier
-    size_t used = 0;
+    uint64_t from = 0;      // return address of the hook
+    size_t repetition = 0;  // number of accesses by the current lane since the last barrier
+    // The first request_count elements are the requests since the last barrier.
+    std::vector<Request> requests;
+    size_t request_count = 0;
     AccessCounts counts = {};
   };
-  Space space_of(uint64_t address) const;
-  // Groups the accesses of a warp into requests and counts them.
+
+  // Returns the memory space that contains an address.
+  Space find_space(uint64_t address) const;
+  // Groups the accesses of the threads [first_thread, end_thread), which form a warp, into requests, and
+  // counts the requests.
   void count_warp(size_t first_thread, size_t end_thread);
-  // Adds an access of the current lane to a request.
-  void group(const Access& access);
+  // Adds an access of the current lane to a request. The n-th accesses of all lanes by an instruction since
+  // the last barrier form one request.
+  void add_to_request(const Access& access);
+  // Counts the requests of an instruction since the last barrier, and deletes them.
   void count_requests(Instruction& instruction);
   void count_global(const Request& request, AccessCounts& counts);
   void count_shared(const Request& request, AccessCounts& counts);
 
   int thread_ = 0;
   AddressRange dynamic_shared_, static_shared_;
-  std::vector<AddressRange> global_;            // sorted blocks of global memory
-  std::vector<std::vector<Access>> accesses_;   // by thread
-  std::unordered_map<uint64_t, size_t> index_;  // of instructions, by return address and space
+  std::vector<AddressRange> global_blocks_;    // allocated blocks of global memory, sorted by address
+  std::vector<std::vector<Access>> accesses_;  // accesses of the block by thread
+  // Index in instructions_ by return address and memory space.
+  std::unordered_map<uint64_t, size_t> instruction_index_;
   std::vector<Instruction> instructions_;
-  std::vector<size_t> lane_used_;  // instructions of the current lane since the last barrier
-  std::vector<uint64_t> sorted_;   // sectors or words of a request
+  // Indices of the instructions of the current lane since the last barrier.
+  std::vector<size_t> lane_instructions_;
+  std::vector<uint64_t> sorted_scratch_;  // workspace: the sectors or words of a request
 };
 
 // The recorder of the block that this CPU thread runs; null if accesses are not counted.

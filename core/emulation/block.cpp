@@ -1,5 +1,7 @@
-// The threads of a block as fibers. A fiber runs threads one after another until a thread has to wait. Then
-// the next fiber runs the threads that have not started. A kernel without barriers needs one fiber per block.
+// Execution of the threads of an emulated block by fibers. A fiber runs threads of the block one after
+// another until a thread must wait at a barrier. Then another fiber runs threads that have not started. A
+// block needs one fiber more than the number of threads that wait at the same time, so a kernel without
+// barriers needs only one fiber.
 #include <algorithm>
 #include <boost/context/fiber.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
@@ -26,68 +28,74 @@ namespace {
 using boost::context::stack_context;
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr size_t kStackBytes = 512 << 10;  // stack frames with a sanitizer are several times larger
+constexpr size_t kStackBytes = 512 << 10;  // the address sanitizer makes stack frames several times larger
 #else
 constexpr size_t kStackBytes = 128 << 10;
 #endif
 
-// Report changes of the stack to the sanitizer, which tracks one stack per thread.
-void leave_stack([[maybe_unused]] void** kept, [[maybe_unused]] const void* bottom,
+// leave_stack() and enter_stack() tell the address sanitizer that this CPU thread changes from the stack of
+// one fiber to the stack of another fiber.
+void leave_stack([[maybe_unused]] void** sanitizer_state, [[maybe_unused]] const void* bottom,
                  [[maybe_unused]] size_t bytes) {
 #ifdef __SANITIZE_ADDRESS__
-  __sanitizer_start_switch_fiber(kept, bottom, bytes);
+  __sanitizer_start_switch_fiber(sanitizer_state, bottom, bytes);
 #endif
 }
-void enter_stack([[maybe_unused]] void* kept, [[maybe_unused]] const void** left,
+void enter_stack([[maybe_unused]] void* sanitizer_state, [[maybe_unused]] const void** left,
                  [[maybe_unused]] size_t* left_bytes) {
 #ifdef __SANITIZE_ADDRESS__
-  __sanitizer_finish_switch_fiber(kept, left, left_bytes);
+  __sanitizer_finish_switch_fiber(sanitizer_state, left, left_bytes);
 #endif
 }
 
-// Fiber stacks of one thread of the CPU, which reuses them for all of its blocks.
+// The fiber stacks of one CPU thread. The thread reuses the stacks for all blocks that it runs.
 class StackPool {
  public:
   ~StackPool() {
-    for (stack_context& stack : free_) system_.deallocate(stack);
+    for (stack_context& stack : free_stacks_) system_.deallocate(stack);
   }
   stack_context allocate() {
-    if (free_.empty()) return system_.allocate();
-    const stack_context stack = free_.back();
-    free_.pop_back();
+    if (free_stacks_.empty()) return system_.allocate();
+    const stack_context stack = free_stacks_.back();
+    free_stacks_.pop_back();
 #ifdef __SANITIZE_ADDRESS__
-    // The last stack frames of a fiber never return, so their memory is still poisoned.
+    // The last stack frames of a finished fiber never returned, so the sanitizer still rejects accesses to
+    // them.
     ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack.sp) - kStackBytes, kStackBytes);
 #endif
     return stack;
   }
   void deallocate(stack_context& stack) {
-    free_.push_back(stack);
+    free_stacks_.push_back(stack);
   }
 
  private:
   boost::context::protected_fixedsize_stack system_{kStackBytes};
-  std::vector<stack_context> free_;
+  std::vector<stack_context> free_stacks_;
 };
 
-thread_local StackPool stacks;
+thread_local StackPool stack_pool;
 
+// A stack allocator for boost::context. It takes the stack from StackPool and also stores the stack in
+// *taken.
 struct PooledStack {
   stack_context* taken;
   stack_context allocate() {
-    *taken = stacks.allocate();
+    *taken = stack_pool.allocate();
     return *taken;
   }
-  void deallocate(stack_context& stack) { stacks.deallocate(stack); }
+  void deallocate(stack_context& stack) { stack_pool.deallocate(stack); }
 };
 
+// A barrier that threads use repeatedly. `generation` increases each time that all threads have arrived.
 struct Barrier {
-  int arrived = 0;
+  int arrived = 0;  // number of threads that wait in this generation
   uint64_t generation = 0;
 };
 
-// The lanes of a warp that take part in shuffles with one mask. Successive shuffles alternate between two
-// sets of values, so that a lane can write the next set while slower lanes still read the previous one.
+// The lanes of a warp that execute warp operations with the same mask. Successive operations use the two
+// elements of `values` in turn, so a lane can write its value for the next operation while other lanes still
+// read the values of the previous operation.
 struct WarpGroup {
   uint32_t mask = 0;
   Barrier barrier;
@@ -95,59 +103,74 @@ struct WarpGroup {
 };
 
 struct Warp {
-  uint32_t alive = 0;
-  std::vector<std::unique_ptr<WarpGroup>> groups;
+  uint32_t alive_lanes = 0;                        // bit mask of the lanes that have not left the kernel
+  std::vector<std::unique_ptr<WarpGroup>> groups;  // one group per mask that the kernel has used
 };
 
+// A fiber, and the thread of the block that it runs.
 struct Fiber {
-  boost::context::fiber context, scheduler;
+  boost::context::fiber context, scheduler;  // continuations of this fiber and of Block::run()
   stack_context stack;
   int thread = -1;
-  bool done = false;
-  const Barrier* waits_for = nullptr;
-  uint64_t generation = 0;
-  void* kept = nullptr;  // saved state of the sanitizer
+  bool is_done = false;
+  const Barrier* awaited_barrier = nullptr;  // null if the thread does not wait
+  uint64_t generation = 0;                   // generation of the awaited barrier in which the thread waits
+  void* sanitizer_state = nullptr;  // state of the stack in the address sanitizer, while the fiber waits
 
-  bool ready() const { return !done && (!waits_for || waits_for->generation != generation); }
+  bool can_run() const { return !is_done && (!awaited_barrier || awaited_barrier->generation != generation); }
   const void* bottom() const { return static_cast<char*>(stack.sp) - stack.size; }
 };
 
-struct Aborted {};  // exception that unwinds the threads of a failed block
+// An exception that unwinds the stacks of the waiting threads if another thread of the block has failed.
+struct Aborted {};
 
+// A block of an emulated kernel. One object runs several blocks of a grid, one after another.
 class Block {
  public:
   Block(dim3 size, size_t shared_bytes, const std::function<void()>& kernel)
       : size_(size),
-        count_(static_cast<int>(size.x * size.y * size.z)),
+        thread_count_(static_cast<int>(size.x * size.y * size.z)),
         kernel_(kernel),
         shared_(new unsigned char[shared_bytes]),
         shared_bytes_(shared_bytes) {}
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // Runs all threads of the block. If `reversed` is true, threads run from the last to the first.
-  void run(bool reversed);
+  // Runs all threads of the block. If is_reversed is true, threads run from the last to the first.
+  void run(bool is_reversed);
+  // Implements __syncthreads() for the current thread.
   void barrier();
+  // Implements emulation::exchange() for the current thread.
   const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
   void* shared() const { return shared_.get(); }
-  int threads() const { return count_; }
+  int thread_count() const { return thread_count_; }
   int lane() const { return current_->thread % 32; }
   int thread() const { return current_->thread; }
 
  private:
+  // Creates a fiber and runs it until a thread waits or no unstarted thread is left.
   void start_fiber();
+  // Continues a fiber whose thread has waited.
   void resume(Fiber& fiber);
+  // Suspends the current fiber until the barrier is complete. Throws Aborted if the block has failed
+  // meanwhile.
   void wait(const Barrier& barrier);
-  void run_threads(Fiber& fiber);
+  // Runs threads that have not started, one after another, in the calling fiber.
+  void run_unstarted_threads(Fiber& fiber);
+  // Sets threadIdx to the thread of the fiber.
   void select(const Fiber& fiber);
   void finish_thread(int thread);
-  void abort_with(std::exception_ptr failure);
-  // Completes the barrier if all threads have arrived.
-  static bool arrive(Barrier& barrier, int expected);
-  static int participants(const Warp& warp, uint32_t mask) { return std::popcount(warp.alive & mask); }
+  // Stores the first exception of the block, which run() throws.
+  void record_failure(std::exception_ptr failure);
+  // Counts the arrival of a thread at the barrier. If all threads have arrived, begins the next generation
+  // and returns true.
+  static bool arrive(Barrier& barrier, int expected_count);
+  static int count_participants(const Warp& warp, uint32_t mask) {
+    return std::popcount(warp.alive_lanes & mask);
+  }
 
   dim3 size_;
-  int count_;
+  int thread_count_;
   const std::function<void()>& kernel_;
   std::unique_ptr<unsigned char[]> shared_;
   size_t shared_bytes_;
@@ -155,31 +178,32 @@ class Block {
   std::vector<Warp> warps_;
   Barrier barrier_;
   Fiber* current_ = nullptr;
-  int next_ = 0, finished_ = 0;
-  bool reversed_ = false;
+  int next_thread_ = 0, finished_count_ = 0;
+  bool is_reversed_ = false;
   std::exception_ptr failure_;
-  void* scheduler_kept_ = nullptr;
+  void* scheduler_sanitizer_state_ = nullptr;
   const void* scheduler_bottom_ = nullptr;
   size_t scheduler_bytes_ = 0;
 };
 
 thread_local Block* current_block = nullptr;
 
-// Records the accesses of blocks during its lifetime and adds them to `log`, if it is not null.
-class CountedAccesses {
+// Records the memory accesses of the blocks that this CPU thread runs during the lifetime of the object. The
+// destructor adds the counts to `log`. If `log` is null, nothing is recorded.
+class AccessRecording {
  public:
-  CountedAccesses(AccessLog* log, SourceLocation where, const char* op, const Block& block,
+  AccessRecording(AccessLog* log, SourceLocation where, const char* op, const Block& block,
                   size_t shared_bytes)
       : log_(log), where_(where), op_(op) {
-    if (log) access_recorder = &recorder_.emplace(block.threads(), block.shared(), shared_bytes);
+    if (log) access_recorder = &recorder_.emplace(block.thread_count(), block.shared(), shared_bytes);
   }
-  ~CountedAccesses() {
+  ~AccessRecording() {
     if (!log_) return;
     access_recorder = nullptr;
     log_->add(where_, op_, recorder_->counts());
   }
-  CountedAccesses(const CountedAccesses&) = delete;
-  CountedAccesses& operator=(const CountedAccesses&) = delete;
+  AccessRecording(const AccessRecording&) = delete;
+  AccessRecording& operator=(const AccessRecording&) = delete;
 
   void finish_block() {
     if (log_) recorder_->finish_block();
@@ -198,21 +222,21 @@ void Block::select(const Fiber& fiber) {
   if (access_recorder) access_recorder->select(fiber.thread);
 }
 
-void Block::abort_with(std::exception_ptr failure) {
+void Block::record_failure(std::exception_ptr failure) {
   if (!failure_) failure_ = std::move(failure);
 }
 
-void Block::run_threads(Fiber& fiber) {
-  while (next_ < count_ && !failure_) {
-    fiber.thread = reversed_ ? count_ - 1 - next_ : next_;
-    ++next_;
+void Block::run_unstarted_threads(Fiber& fiber) {
+  while (next_thread_ < thread_count_ && !failure_) {
+    fiber.thread = is_reversed_ ? thread_count_ - 1 - next_thread_ : next_thread_;
+    ++next_thread_;
     select(fiber);
     try {
       kernel_();
     } catch (const Aborted&) {
       return;
     } catch (...) {
-      abort_with(std::current_exception());
+      record_failure(std::current_exception());
       return;
     }
     finish_thread(fiber.thread);
@@ -226,8 +250,8 @@ void Block::start_fiber() {
                                         [this, &fiber](boost::context::fiber&& scheduler) {
                                           enter_stack(nullptr, &scheduler_bottom_, &scheduler_bytes_);
                                           fiber.scheduler = std::move(scheduler);
-                                          run_threads(fiber);
-                                          fiber.done = true;
+                                          run_unstarted_threads(fiber);
+                                          fiber.is_done = true;
                                           leave_stack(nullptr, scheduler_bottom_, scheduler_bytes_);
                                           return std::move(fiber.scheduler);
                                         });
@@ -236,25 +260,25 @@ void Block::start_fiber() {
 
 void Block::resume(Fiber& fiber) {
   current_ = &fiber;
-  fiber.waits_for = nullptr;
-  leave_stack(&scheduler_kept_, fiber.bottom(), fiber.stack.size);
+  fiber.awaited_barrier = nullptr;
+  leave_stack(&scheduler_sanitizer_state_, fiber.bottom(), fiber.stack.size);
   fiber.context = std::move(fiber.context).resume();
-  enter_stack(scheduler_kept_, nullptr, nullptr);
+  enter_stack(scheduler_sanitizer_state_, nullptr, nullptr);
 }
 
 void Block::wait(const Barrier& barrier) {
   Fiber& fiber = *current_;
-  fiber.waits_for = &barrier;
+  fiber.awaited_barrier = &barrier;
   fiber.generation = barrier.generation;
-  leave_stack(&fiber.kept, scheduler_bottom_, scheduler_bytes_);
+  leave_stack(&fiber.sanitizer_state, scheduler_bottom_, scheduler_bytes_);
   fiber.scheduler = std::move(fiber.scheduler).resume();
-  enter_stack(fiber.kept, &scheduler_bottom_, &scheduler_bytes_);
+  enter_stack(fiber.sanitizer_state, &scheduler_bottom_, &scheduler_bytes_);
   if (failure_) throw Aborted{};
   select(fiber);
 }
 
-bool Block::arrive(Barrier& barrier, int expected) {
-  if (++barrier.arrived < expected) return false;
+bool Block::arrive(Barrier& barrier, int expected_count) {
+  if (++barrier.arrived < expected_count) return false;
   barrier.arrived = 0;
   ++barrier.generation;
   return true;
@@ -262,7 +286,7 @@ bool Block::arrive(Barrier& barrier, int expected) {
 
 void Block::barrier() {
   if (access_recorder) access_recorder->pass_barrier();
-  if (!arrive(barrier_, count_)) wait(barrier_);
+  if (!arrive(barrier_, thread_count_)) wait(barrier_);
 }
 
 const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes) {
@@ -278,62 +302,63 @@ const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes
   }
   WarpGroup& group = **found;
   LaneValues& values = group.values[group.barrier.generation % 2];
-  if (group.barrier.arrived == 0) values.present = 0;
+  if (group.barrier.arrived == 0) values.present_lanes = 0;
   if (bytes > 0) std::memcpy(values.bytes[lane()], value, bytes);
-  values.present |= 1u << lane();
-  if (!arrive(group.barrier, participants(warp, mask))) wait(group.barrier);
+  values.present_lanes |= 1u << lane();
+  if (!arrive(group.barrier, count_participants(warp, mask))) wait(group.barrier);
   return values;
 }
 
-// Marks a thread as finished. Warp operations do not wait for lanes that have left the kernel. The emulation
-// of __syncthreads waits for all threads of the block and fails if one of them has left. CUDA leaves this
-// case undefined.
+// Marks a thread as finished, and completes the warp operations that wait only for this thread. Warp
+// operations do not wait for lanes that have left the kernel. __syncthreads() waits for all threads of the
+// block, so the block fails if a thread has left the kernel. In CUDA, the behavior of such a kernel is
+// undefined.
 void Block::finish_thread(int thread) {
-  ++finished_;
+  ++finished_count_;
   Warp& warp = warps_[static_cast<size_t>(thread / 32)];
-  warp.alive &= ~(1u << (thread % 32));
+  warp.alive_lanes &= ~(1u << (thread % 32));
   for (const auto& group : warp.groups) {
     Barrier& barrier = group->barrier;
-    if (barrier.arrived > 0 && barrier.arrived == participants(warp, group->mask)) {
+    if (barrier.arrived > 0 && barrier.arrived == count_participants(warp, group->mask)) {
       barrier.arrived = 0;
       ++barrier.generation;
     }
   }
 }
 
-void Block::run(bool reversed) {
-  reversed_ = reversed;
-  next_ = finished_ = 0;
+void Block::run(bool is_reversed) {
+  is_reversed_ = is_reversed;
+  next_thread_ = finished_count_ = 0;
   barrier_ = {};
   failure_ = nullptr;
   fibers_.clear();
   warps_.clear();
-  warps_.resize(static_cast<size_t>((count_ + 31) / 32));
-  for (int thread = 0; thread < count_; ++thread)
-    warps_[static_cast<size_t>(thread / 32)].alive |= 1u << (thread % 32);
-  // Fills the memory with a bit pattern that is NaN in each floating type, to expose reads of uninitialized
-  // memory.
+  warps_.resize(static_cast<size_t>((thread_count_ + 31) / 32));
+  for (int thread = 0; thread < thread_count_; ++thread)
+    warps_[static_cast<size_t>(thread / 32)].alive_lanes |= 1u << (thread % 32);
+  // The bytes 0xFF are NaN in each floating-point type, so that reads of uninitialized memory change the
+  // results.
   if (shared_bytes_ > 0) std::memset(shared_.get(), 0xFF, shared_bytes_);
-  while (finished_ < count_ && !failure_) {
-    bool progress = false;
+  while (finished_count_ < thread_count_ && !failure_) {
+    bool has_progress = false;
     for (size_t i = 0; i < fibers_.size(); ++i) {
-      Fiber& fiber = *fibers_[reversed_ ? fibers_.size() - 1 - i : i];
-      if (!fiber.ready() || failure_) continue;
+      Fiber& fiber = *fibers_[is_reversed_ ? fibers_.size() - 1 - i : i];
+      if (!fiber.can_run() || failure_) continue;
       resume(fiber);
-      progress = true;
+      has_progress = true;
     }
-    if (next_ < count_ && !failure_) {
+    if (next_thread_ < thread_count_ && !failure_) {
       start_fiber();
-      progress = true;
+      has_progress = true;
     }
-    if (!progress)
-      abort_with(std::make_exception_ptr(
-          std::logic_error(concat_text("kernel: of ", count_, " threads of block ", blockIdx.x, ", ",
-                                       finished_, " have ended and the others wait for them"))));
+    if (!has_progress)
+      record_failure(std::make_exception_ptr(
+          std::logic_error(concat_text("kernel: of ", thread_count_, " threads of block ", blockIdx.x, ", ",
+                                       finished_count_, " have ended and the others wait for them"))));
   }
   if (failure_)
     for (const auto& fiber : fibers_)
-      if (!fiber->done) resume(*fiber);
+      if (!fiber->is_done) resume(*fiber);
   fibers_.clear();
   if (failure_) std::rethrow_exception(failure_);
 }
@@ -342,28 +367,28 @@ void Block::run(bool reversed) {
 
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
               const std::function<void()>& kernel) {
-  // The threads of every other block, and of every other launch, run in reverse order, so that a missing
-  // barrier changes the results.
+  // Blocks run their threads in increasing and in decreasing order in turn, so that a missing barrier changes
+  // the results. The order of each block also changes from launch to launch.
   static std::atomic<int64_t> launches = 0;
-  const int64_t number = launches++;
+  const int64_t launch_number = launches++;
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
-  constexpr int64_t kGrain = 4;
+  constexpr int64_t kMinBlocks = 4;  // minimum number of blocks per CPU thread
   AccessLog* const log = AccessLog::current();
   const char* const op = current_op;
   if (log) log->add_launch(where, op);
-  parallel_for(blocks, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(blocks, kMinBlocks, [&](int64_t begin, int64_t end) {
     Block runner(block, shared_bytes, kernel);
     Block* const outer = current_block;
     current_block = &runner;
-    CountedAccesses counted(log, where, op, runner, shared_bytes);
+    AccessRecording recording(log, where, op, runner, shared_bytes);
     gridDim = grid;
     blockDim = block;
     try {
       for (int64_t b = begin; b < end; ++b) {
         blockIdx = dim3(static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                         static_cast<unsigned>(b / grid.x / grid.y));
-        runner.run((number + b) % 2 == 1);
-        counted.finish_block();
+        runner.run((launch_number + b) % 2 == 1);
+        recording.finish_block();
       }
     } catch (...) {
       current_block = outer;
@@ -373,7 +398,7 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
   });
 }
 
-void block_barrier() {
+void wait_at_block_barrier() {
   current_block->barrier();
 }
 void* dynamic_shared_memory() {
@@ -382,10 +407,10 @@ void* dynamic_shared_memory() {
 const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes) {
   return current_block->exchange(mask, value, bytes);
 }
-int lane_of_thread() {
+int current_lane() {
   return current_block->lane();
 }
-void absent_lane(int lane) {
+void throw_absent_lane(int lane) {
   throw std::logic_error(concat_text("thread ", current_block->thread(), " reads lane ", lane,
                                      ", which does not participate in the shuffle"));
 }

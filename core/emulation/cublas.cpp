@@ -9,41 +9,43 @@
 
 namespace {
 
-CBLAS_TRANSPOSE flag(cublasOperation_t op) {
+CBLAS_TRANSPOSE to_cblas(cublasOperation_t op) {
   return op == CUBLAS_OP_T ? CblasTrans : CblasNoTrans;
 }
-blasint size(int64_t value) {
+blasint to_blasint(int64_t value) {
   return static_cast<blasint>(value);
 }
 
-// Rounds to 10 mantissa bits, ties to even, as tensor cores do.
-float as_tf32(float value) {
+// Rounds to tf32, which has 10 mantissa bits, with ties to even.
+float round_to_tf32(float value) {
   const auto word = std::bit_cast<uint32_t>(value);
   return value != value ? value : std::bit_cast<float>((word + 0xFFF + ((word >> 13) & 1)) & ~0x1FFFu);
 }
 
-float as_float(uint16_t bfloat16) {
+float bfloat16_to_float(uint16_t bfloat16) {
   return std::bit_cast<float>(static_cast<uint32_t>(bfloat16) << 16);
 }
 
-// Returns a column-major operand (rows, columns) as float32, rounded to tf32 if `tf32` is true. `memory`
-// holds the result if the operand must be converted.
-const float* floats_of(const void* matrix, cudaDataType_t type, bool tf32, int64_t rows, int64_t columns,
-                       int64_t stride, std::vector<float>& memory) {
+// Returns a column-major operand (rows, columns) as float32. `stride` is the leading dimension. If `tf32` is
+// true, the elements are rounded to tf32. If no conversion is needed, returns `matrix`. Otherwise writes the
+// result to `memory`.
+const float* convert_to_float(const void* matrix, cudaDataType_t type, bool tf32, int64_t rows,
+                              int64_t columns, int64_t stride, std::vector<float>& memory) {
   if (type == CUDA_R_32F && !tf32) return static_cast<const float*>(matrix);
   const int64_t count = columns == 0 ? 0 : (columns - 1) * stride + rows;
   memory.resize(static_cast<size_t>(std::max<int64_t>(count, 1)));
   for (int64_t column = 0; column < columns; ++column)
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t at = column * stride + row;
-      memory[static_cast<size_t>(at)] = type == CUDA_R_32F
-                                            ? as_tf32(static_cast<const float*>(matrix)[at])
-                                            : as_float(static_cast<const uint16_t*>(matrix)[at]);
+      const int64_t index = column * stride + row;
+      memory[static_cast<size_t>(index)] =
+          type == CUDA_R_32F ? round_to_tf32(static_cast<const float*>(matrix)[index])
+                             : bfloat16_to_float(static_cast<const uint16_t*>(matrix)[index]);
     }
   return memory.data();
 }
 
-// A product, with the values of alpha and beta at submission.
+// The arguments of cublasGemmStridedBatchedEx_64(). alpha and beta are copied, because the product may run
+// later.
 struct Product {
   CBLAS_TRANSPOSE op_a, op_b;
   int64_t m, n, k;
@@ -54,37 +56,37 @@ struct Product {
   void* c;
   int64_t ldc, stride_c, count;
   bool is_double, tf32;
-  bool rounds;        // whether the result is rounded to bfloat16; requires beta = 0
-  bool rounds_parts;  // whether partial sums are rounded as well
+  bool rounds_result;        // true: c is bfloat16, and beta must be 0
+  bool rounds_partial_sums;  // true: the sum of the first half of k is also rounded to bfloat16
 
   void run() const {
     const int64_t bytes = operand_type == CUDA_R_16BF ? 2 : 4;
-    std::vector<float> of_a, of_b;
+    std::vector<float> memory_a, memory_b;
     for (int64_t i = 0; i < count; ++i) {
       if (is_double) {
-        cblas_dgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(k), alpha,
-                    static_cast<const double*>(a) + i * stride_a, size(lda),
-                    static_cast<const double*>(b) + i * stride_b, size(ldb), beta,
-                    static_cast<double*>(c) + i * stride_c, size(ldc));
+        cblas_dgemm(CblasColMajor, op_a, op_b, to_blasint(m), to_blasint(n), to_blasint(k), alpha,
+                    static_cast<const double*>(a) + i * stride_a, to_blasint(lda),
+                    static_cast<const double*>(b) + i * stride_b, to_blasint(ldb), beta,
+                    static_cast<double*>(c) + i * stride_c, to_blasint(ldc));
         continue;
       }
-      const float* const first = floats_of(static_cast<const char*>(a) + i * stride_a * bytes, operand_type,
-                                           tf32, rows_a, columns_a, lda, of_a);
-      const float* const second = floats_of(static_cast<const char*>(b) + i * stride_b * bytes, operand_type,
-                                            tf32, rows_b, columns_b, ldb, of_b);
+      const float* const first = convert_to_float(static_cast<const char*>(a) + i * stride_a * bytes,
+                                                  operand_type, tf32, rows_a, columns_a, lda, memory_a);
+      const float* const second = convert_to_float(static_cast<const char*>(b) + i * stride_b * bytes,
+                                                   operand_type, tf32, rows_b, columns_b, ldb, memory_b);
       const auto multiply = [&](int64_t from, int64_t to, float* sums, double scale) {
-        cblas_sgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(to - from), static_cast<float>(alpha),
-                    first + from * (op_a == CblasNoTrans ? lda : 1), size(lda),
-                    second + from * (op_b == CblasNoTrans ? 1 : ldb), size(ldb), static_cast<float>(scale),
-                    sums, size(ldc));
+        cblas_sgemm(CblasColMajor, op_a, op_b, to_blasint(m), to_blasint(n), to_blasint(to - from),
+                    static_cast<float>(alpha), first + from * (op_a == CblasNoTrans ? lda : 1),
+                    to_blasint(lda), second + from * (op_b == CblasNoTrans ? 1 : ldb), to_blasint(ldb),
+                    static_cast<float>(scale), sums, to_blasint(ldc));
       };
-      if (!rounds) {
+      if (!rounds_result) {
         multiply(0, k, static_cast<float*>(c) + i * stride_c, beta);
         continue;
       }
       std::vector<float> sums(static_cast<size_t>(ldc * n));
       multiply(0, k / 2, sums.data(), 0);
-      if (rounds_parts)
+      if (rounds_partial_sums)
         for (float& sum : sums) sum = static_cast<float>(tapeformer::BFloat16(sum));
       multiply(k / 2, k, sums.data(), 1);
       auto* const result = static_cast<tapeformer::BFloat16*>(c) + i * stride_c;
@@ -109,10 +111,10 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(
     cudaDataType_t type_b, int64_t ldb, long long stride_b, const void* beta, void* c, cudaDataType_t type_c,
     int64_t ldc, long long stride_c, int64_t count, cublasComputeType_t compute, cublasGemmAlgo_t) {
   const bool is_double = type_c == CUDA_R_64F, tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-  const bool rounded = type_a == CUDA_R_16BF, rounds = type_c == CUDA_R_16BF;
+  const bool rounded = type_a == CUDA_R_16BF, rounds_result = type_c == CUDA_R_16BF;
   if (type_a != type_b || (type_a != type_c && !(rounded && type_c == CUDA_R_32F)) ||
       (is_double ? compute != CUBLAS_COMPUTE_64F : compute == CUBLAS_COMPUTE_64F) || (tf32 && rounded) ||
-      (rounds && *static_cast<const float*>(beta) != 0))
+      (rounds_result && *static_cast<const float*>(beta) != 0))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const int64_t rows_a = op_a == CUBLAS_OP_N ? m : k, rows_b = op_b == CUBLAS_OP_N ? k : n;
   if (lda < rows_a || ldb < rows_b || ldc < m) return CUBLAS_STATUS_INVALID_VALUE;
@@ -121,32 +123,33 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(
                      : static_cast<double>(*static_cast<const float*>(value));
   };
   if (tapeformer::cuda::emulation::skips_work) return CUBLAS_STATUS_SUCCESS;
-  const Product product{.op_a = flag(op_a),
-                        .op_b = flag(op_b),
-                        .m = m,
-                        .n = n,
-                        .k = k,
-                        .alpha = scalar(alpha),
-                        .beta = scalar(beta),
-                        .a = a,
-                        .b = b,
-                        .operand_type = type_a,
-                        .rows_a = rows_a,
-                        .columns_a = op_a == CUBLAS_OP_N ? k : m,
-                        .lda = lda,
-                        .stride_a = stride_a,
-                        .rows_b = rows_b,
-                        .columns_b = op_b == CUBLAS_OP_N ? n : k,
-                        .ldb = ldb,
-                        .stride_b = stride_b,
-                        .c = c,
-                        .ldc = ldc,
-                        .stride_c = stride_c,
-                        .count = count,
-                        .is_double = is_double,
-                        .tf32 = tf32,
-                        .rounds = rounds,
-                        .rounds_parts = handle->math != CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION};
+  const Product product{
+      .op_a = to_cblas(op_a),
+      .op_b = to_cblas(op_b),
+      .m = m,
+      .n = n,
+      .k = k,
+      .alpha = scalar(alpha),
+      .beta = scalar(beta),
+      .a = a,
+      .b = b,
+      .operand_type = type_a,
+      .rows_a = rows_a,
+      .columns_a = op_a == CUBLAS_OP_N ? k : m,
+      .lda = lda,
+      .stride_a = stride_a,
+      .rows_b = rows_b,
+      .columns_b = op_b == CUBLAS_OP_N ? n : k,
+      .ldb = ldb,
+      .stride_b = stride_b,
+      .c = c,
+      .ldc = ldc,
+      .stride_c = stride_c,
+      .count = count,
+      .is_double = is_double,
+      .tf32 = tf32,
+      .rounds_result = rounds_result,
+      .rounds_partial_sums = handle->math != CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION};
   tapeformer::cuda::emulation::submit([product] { product.run(); });
   return CUBLAS_STATUS_SUCCESS;
 }

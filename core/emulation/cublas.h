@@ -1,5 +1,5 @@
-// CPU emulation, by OpenBLAS, of the cuBLAS functions that the backend calls. This header replaces
-// cublas_v2.h.
+// CPU emulation of the cuBLAS functions that the CUDA backend calls. OpenBLAS computes the products. This
+// header replaces cublas_v2.h.
 #pragma once
 
 #include "core/emulation/runtime.h"
@@ -40,8 +40,10 @@ inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) {
 }
 const char* cublasGetStatusString(cublasStatus_t status);
 
-// Computes `count` products c (m, n) = alpha op(a) op(b) + beta c, column-major. If c is bfloat16, sums are
-// computed in two parts. The first part is also rounded to bfloat16 if the math mode of the handle allows it.
+// Computes `count` products c (m, n) = alpha op(a) op(b) + beta c of column-major matrices. If c is bfloat16,
+// k is divided into two halves. The sum over the first half is rounded to bfloat16, unless the math mode of
+// the handle is CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION. Returns CUBLAS_STATUS_NOT_SUPPORTED for
+// combinations of types that the emulation does not compute.
 cublasStatus_t cublasGemmStridedBatchedEx_64(
     cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
     const void* alpha, const void* a, cudaDataType_t type_a, int64_t lda, long long stride_a, const void* b,

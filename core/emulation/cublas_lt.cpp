@@ -12,35 +12,36 @@ using tapeformer::cuda::emulation::ProductAlgorithm;
 
 namespace {
 
-float value_at(const void* matrix, const EmulatedLayout& layout, int64_t row, int64_t column) {
-  const int64_t at = column * layout.stride + row;
-  return layout.type == CUDA_R_16BF ? static_cast<float>(static_cast<const BFloat16*>(matrix)[at])
-                                    : static_cast<const float*>(matrix)[at];
+float read_element(const void* matrix, const EmulatedLayout& layout, int64_t row, int64_t column) {
+  const int64_t index = column * layout.stride + row;
+  return layout.type == CUDA_R_16BF ? static_cast<float>(static_cast<const BFloat16*>(matrix)[index])
+                                    : static_cast<const float*>(matrix)[index];
 }
 
 // Returns whether the emulation multiplies operands of these types, with a result of the type of `d`.
 bool supports(const EmulatedLayout& a, const EmulatedLayout& b, const EmulatedLayout& d) {
-  const bool known = a.type == CUDA_R_32F || a.type == CUDA_R_16BF;
-  return known && a.type == b.type && (d.type == CUDA_R_32F || d.type == a.type);
+  const bool is_known = a.type == CUDA_R_32F || a.type == CUDA_R_16BF;
+  return is_known && a.type == b.type && (d.type == CUDA_R_32F || d.type == a.type);
 }
 
-// Applies the epilogue to d, the product in float32. The bias has the type of layout_d, which may be
-// bfloat16. CUBLASLT_EPILOGUE_BGRADB leaves d unchanged and writes the sums of b over k to the bias.
+// Applies the epilogue to `d`, the float32 result of the product. The bias has the type in layout_d, which
+// may be bfloat16. CUBLASLT_EPILOGUE_BGRADB does not change `d`. It writes the sums of b over the dimension k
+// to the bias.
 void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
                   const EmulatedLayout& layout_d, int64_t k) {
-  const EmulatedLayout of_bias{layout_d.type, layout_d.rows, 1, layout_d.rows};
+  const EmulatedLayout bias_layout{layout_d.type, layout_d.rows, 1, layout_d.rows};
   for (int64_t column = 0; column < layout_d.columns; ++column) {
     if (matmul.epilogue == CUBLASLT_EPILOGUE_BGRADB) {
       double sum = 0;
       for (int64_t row = 0; row < k; ++row)
-        sum += static_cast<double>(matmul.op_b == CUBLAS_OP_T ? value_at(b, layout_b, column, row)
-                                                              : value_at(b, layout_b, row, column));
+        sum += static_cast<double>(matmul.op_b == CUBLAS_OP_T ? read_element(b, layout_b, column, row)
+                                                              : read_element(b, layout_b, row, column));
       static_cast<float*>(matmul.bias)[column] = static_cast<float>(sum);
       continue;
     }
     float* const values = d + column * layout_d.stride;
     for (int64_t row = 0; row < layout_d.rows; ++row) {
-      values[row] += value_at(matmul.bias, of_bias, row, 0);
+      values[row] += read_element(matmul.bias, bias_layout, row, 0);
       if (matmul.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(values[row] > 0)) values[row] = 0;
     }
   }
@@ -100,8 +101,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = 0;
   if (!supports(*a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   *found = std::min(wanted, static_cast<int>(product_algorithms.size()));
-  const int32_t rounds = preference->reductions == CUBLASLT_REDUCTION_SCHEME_MASK;
-  for (int i = 0; i < *found; ++i) results[i] = {{i, rounds}, 0, CUBLAS_STATUS_SUCCESS};
+  const int32_t rounds_partial_sums = preference->reductions == CUBLASLT_REDUCTION_SCHEME_MASK;
+  for (int i = 0; i < *found; ++i) results[i] = {{i, rounds_partial_sums}, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -109,9 +110,9 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, c
                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t,
                                        cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result) {
-  const bool known =
+  const bool is_known =
       algorithm->number >= 0 && static_cast<size_t>(algorithm->number) < product_algorithms.size();
-  if (!known || !supports(*a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!is_known || !supports(*a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   *result = {*algorithm, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -133,29 +134,30 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
   if (emulated.fails) return CUBLAS_STATUS_NOT_SUPPORTED;
   tapeformer::cuda::emulation::added_seconds += emulated.seconds;
   if (tapeformer::cuda::emulation::skips_work) return CUBLAS_STATUS_SUCCESS;
-  // A bfloat16 result is kept in float32 until the epilogue has finished.
-  const bool rounds = layout_d->type == CUDA_R_16BF;
-  const auto sums = std::make_shared<std::vector<float>>(rounds ? layout_d->stride * n : 0);
-  float* const result = rounds ? sums->data() : static_cast<float*>(d);
+  // If d is bfloat16, the product and the epilogue are computed in `sums` in float32 and rounded at the end.
+  const bool rounds_result = layout_d->type == CUDA_R_16BF;
+  const auto sums = std::make_shared<std::vector<float>>(rounds_result ? layout_d->stride * n : 0);
+  float* const result = rounds_result ? sums->data() : static_cast<float*>(d);
   EmulatedCublas handle;
   const auto multiply = [&](int64_t from, int64_t to, const void* scale) {
-    const auto at = [&](const void* matrix, const EmulatedLayout& layout, bool along_column) {
+    const auto skip_to_part = [&](const void* matrix, const EmulatedLayout& layout, bool along_column) {
       const int64_t bytes = layout.type == CUDA_R_16BF ? 2 : 4;
       return static_cast<const char*>(matrix) + from * (along_column ? 1 : layout.stride) * bytes;
     };
-    return cublasGemmStridedBatchedEx_64(&handle, matmul->op_a, matmul->op_b, m, n, to - from, alpha,
-                                         at(a, *layout_a, matmul->op_a == CUBLAS_OP_T), layout_a->type,
-                                         layout_a->stride, 0, at(b, *layout_b, !transpose_b), layout_b->type,
-                                         layout_b->stride, 0, scale, result, CUDA_R_32F, layout_d->stride, 0,
-                                         1, matmul->compute, CUBLAS_GEMM_DEFAULT);
+    return cublasGemmStridedBatchedEx_64(
+        &handle, matmul->op_a, matmul->op_b, m, n, to - from, alpha,
+        skip_to_part(a, *layout_a, matmul->op_a == CUBLAS_OP_T), layout_a->type, layout_a->stride, 0,
+        skip_to_part(b, *layout_b, !transpose_b), layout_b->type, layout_b->stride, 0, scale, result,
+        CUDA_R_32F, layout_d->stride, 0, 1, matmul->compute, CUBLAS_GEMM_DEFAULT);
   };
-  const bool rounds_parts = rounds && algorithm->rounds_parts;
-  const int64_t parts = std::min<int64_t>(k, rounds_parts ? 2 : algorithm->number + 1);
+  const bool rounds_partial_sums = rounds_result && algorithm->rounds_partial_sums;
+  const int64_t part_count = std::min<int64_t>(k, rounds_partial_sums ? 2 : algorithm->number + 1);
   const float one = 1;
-  for (int64_t part = 0; part < parts; ++part) {
-    const cublasStatus_t status = multiply(k * part / parts, k * (part + 1) / parts, part == 0 ? beta : &one);
+  for (int64_t part = 0; part < part_count; ++part) {
+    const cublasStatus_t status =
+        multiply(k * part / part_count, k * (part + 1) / part_count, part == 0 ? beta : &one);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    if (rounds_parts && part + 1 < parts)
+    if (rounds_partial_sums && part + 1 < part_count)
       tapeformer::cuda::emulation::submit([sums] {
         for (float& sum : *sums) sum = static_cast<float>(BFloat16(sum));
       });

@@ -1,5 +1,5 @@
-// CPU emulation of the cuBLASLt functions that the backend calls, by the emulated cuBLAS. This header
-// replaces cublasLt.h.
+// CPU emulation of the cuBLASLt functions that the CUDA backend calls. The emulated cuBLAS computes the
+// products. This header replaces cublasLt.h.
 #pragma once
 
 #include "core/emulation/cublas.h"
@@ -50,8 +50,8 @@ using cublasLtMatmulDesc_t = EmulatedMatmul*;
 using cublasLtMatrixLayout_t = EmulatedLayout*;
 using cublasLtMatmulPreference_t = EmulatedPreference*;
 struct cublasLtMatmulAlgo_t {
-  int32_t number;        // index in emulation::product_algorithms
-  int32_t rounds_parts;  // whether partial sums are rounded to the type of the result: 0 or 1
+  int32_t number;               // index of the algorithm in emulation::product_algorithms
+  int32_t rounds_partial_sums;  // 1: partial sums are rounded to the type of the result; 0: not
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
@@ -93,21 +93,24 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
 inline size_t cublasLtGetVersion() {
   return tapeformer::cuda::emulation::product_library_version;
 }
-// Offers the algorithms of emulation::product_algorithms in their order.
+// Writes the algorithms of emulation::product_algorithms, in the same order, to `results`, and their number
+// to `found`.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found);
+// Returns CUBLAS_STATUS_SUCCESS if the emulation has the algorithm and supports the types.
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result);
 
-// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices. Algorithm number i adds i + 1
-// sums over parts of k. Returns CUBLAS_STATUS_INVALID_VALUE if c and d are different pointers, and
-// CUBLAS_STATUS_NOT_SUPPORTED for an algorithm that fails.
+// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices. Algorithm i divides k into i +
+// 1 parts and adds the partial sums, so the algorithms give slightly different results. If
+// rounds_partial_sums is set and d is bfloat16, there are two parts. Returns CUBLAS_STATUS_INVALID_VALUE if c
+// and d are different pointers, and CUBLAS_STATUS_NOT_SUPPORTED if ProductAlgorithm::fails is true.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t layout_a, const void* b,
                               cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,

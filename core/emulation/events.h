@@ -1,5 +1,6 @@
-// CPU emulation of CUDA events. An event only stores the time at which it is recorded, because all work
-// completes synchronously. The emulation of cuBLASLt adds the time of its algorithms.
+// CPU emulation of CUDA events. All work of the emulation is synchronous, so an event only stores the time at
+// which it is recorded. cudaEventElapsedTime() also adds the seconds of the algorithms that ran between the
+// two events (ProductAlgorithm::seconds).
 #pragma once
 
 #include <chrono>
@@ -7,11 +8,12 @@
 #include "core/emulation/runtime.h"
 
 namespace tapeformer::cuda::emulation {
+// Sum of ProductAlgorithm::seconds over the products of this thread.
 inline constinit thread_local double added_seconds = 0;
-}
+}  // namespace tapeformer::cuda::emulation
 
 struct EmulatedEvent {
-  double added_seconds = 0;
+  double added_seconds = 0;  // emulation::added_seconds when the event was recorded
   std::chrono::steady_clock::time_point time;
 };
 using cudaEvent_t = EmulatedEvent*;

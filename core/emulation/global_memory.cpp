@@ -6,33 +6,33 @@
 namespace tapeformer::cuda::emulation {
 namespace {
 
-struct Blocks {
+struct BlockTable {
   std::mutex mutex;
-  std::map<uint64_t, uint64_t> ends;  // the end of each block, by its first address
+  std::map<uint64_t, uint64_t> ends;  // maps the first address of a block to its end
 };
 
-Blocks& blocks() {
-  static auto& all = *new Blocks;
-  return all;
+BlockTable& block_table() {
+  static auto& instance = *new BlockTable;
+  return instance;
 }
 
 }  // namespace
 
-void note_global_memory(const void* block, size_t bytes) {
+void record_global_memory(const void* block, size_t bytes) {
   const auto begin = reinterpret_cast<uint64_t>(block);
-  const std::scoped_lock lock(blocks().mutex);
-  blocks().ends[begin] = begin + bytes;
+  const std::scoped_lock lock(block_table().mutex);
+  block_table().ends[begin] = begin + bytes;
 }
 
 void forget_global_memory(const void* block) {
-  const std::scoped_lock lock(blocks().mutex);
-  blocks().ends.erase(reinterpret_cast<uint64_t>(block));
+  const std::scoped_lock lock(block_table().mutex);
+  block_table().ends.erase(reinterpret_cast<uint64_t>(block));
 }
 
-std::vector<AddressRange> global_memory() {
-  const std::scoped_lock lock(blocks().mutex);
+std::vector<AddressRange> list_global_memory() {
+  const std::scoped_lock lock(block_table().mutex);
   std::vector<AddressRange> ranges;
-  for (const auto& [begin, end] : blocks().ends) ranges.push_back({begin, end});
+  for (const auto& [begin, end] : block_table().ends) ranges.push_back({begin, end});
   return ranges;
 }
 

@@ -1,4 +1,5 @@
-// The blocks of memory that the emulation of CUDA has allocated as global memory.
+// Table of the memory blocks that the emulation of CUDA has allocated as global memory. All functions are
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +8,16 @@
 
 namespace tapeformer::cuda::emulation {
 
+// The addresses [begin, end).
 struct AddressRange {
   uint64_t begin = 0, end = 0;
   bool contains(uint64_t address) const { return address >= begin && address < end; }
 };
 
-// The functions may be called by several threads.
-void note_global_memory(const void* block, size_t bytes);
+// record_global_memory() adds a block to the table, and forget_global_memory() removes it.
+void record_global_memory(const void* block, size_t bytes);
 void forget_global_memory(const void* block);
-// Returns the blocks, sorted by address.
-std::vector<AddressRange> global_memory();
+// Returns all blocks of the table, sorted by address.
+std::vector<AddressRange> list_global_memory();
 
 }  // namespace tapeformer::cuda::emulation

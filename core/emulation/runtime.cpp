@@ -8,15 +8,15 @@
 
 namespace {
 
-constexpr size_t kDeviceAlignment = 256;  // bytes; the alignment of cudaMalloc
+constexpr size_t kDeviceAlignment = 256;  // alignment of cudaMalloc in bytes
 
 }  // namespace
 
 cudaError_t cudaMalloc(void** block, size_t bytes) {
   if (posix_memalign(block, kDeviceAlignment, bytes) != 0) return cudaErrorMemoryAllocation;
   if (!tapeformer::cuda::emulation::skips_work)
-    std::memset(*block, 0xFF, bytes);  // a bit pattern that is NaN in each floating type
-  tapeformer::cuda::emulation::note_global_memory(*block, bytes);
+    std::memset(*block, 0xFF, bytes);  // 0xFF bytes are NaN in each floating-point type
+  tapeformer::cuda::emulation::record_global_memory(*block, bytes);
   return cudaSuccess;
 }
 
@@ -69,27 +69,27 @@ const char* cudaGetErrorString(cudaError_t status) {
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-  if (tapeformer::cuda::emulation::captured) return cudaErrorStreamCaptureUnsupported;
-  tapeformer::cuda::emulation::captured = new std::vector<std::function<void()>>;
+  if (tapeformer::cuda::emulation::captured_work) return cudaErrorStreamCaptureUnsupported;
+  tapeformer::cuda::emulation::captured_work = new std::vector<std::function<void()>>;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
-  auto* const work = std::exchange(tapeformer::cuda::emulation::captured, nullptr);
+  auto* const work = std::exchange(tapeformer::cuda::emulation::captured_work, nullptr);
   if (!work) return cudaErrorInvalidValue;
   *graph = new EmulatedGraph{std::move(*work)};
   delete work;
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long) {
-  *ready = new EmulatedGraph(*graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new EmulatedGraph(*graph);
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t) {
-  if (tapeformer::cuda::emulation::captured) return cudaErrorStreamCaptureUnsupported;
-  for (const auto& part : ready->work) part();
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
+  if (tapeformer::cuda::emulation::captured_work) return cudaErrorStreamCaptureUnsupported;
+  for (const auto& run : executable->work) run();
   return cudaSuccess;
 }
 
@@ -98,7 +98,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready) {
-  delete ready;
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
   return cudaSuccess;
 }

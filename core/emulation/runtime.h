@@ -1,11 +1,12 @@
-// CPU emulation of the CUDA language features and runtime functions that the kernels use. This header
-// replaces cuda_runtime.h and uses the names of CUDA, so that the same sources compile for both.
+// CPU emulation of the CUDA language extensions and runtime functions that the kernels use. This header
+// replaces cuda_runtime.h and defines the names of CUDA, so that the same source files compile for CUDA and
+// for the emulation.
 //
-// A launch distributes its blocks among the threads of parallel_for. One CPU thread runs all threads of a
-// block, one after another. A thread that waits (__syncthreads, shuffles, votes) is a fiber with a separate
-// stack. Threads that never wait share one stack and run as a plain loop; their order alternates between
-// blocks. A launch throws std::logic_error if some threads of a block cannot reach a barrier, or if a shuffle
-// reads a lane that does not participate.
+// A launch distributes its blocks among the CPU threads of parallel_for(). One CPU thread runs all threads of
+// a block, one after another. A thread of a block that waits (__syncthreads, shuffles, votes) has its own
+// fiber with a separate stack. Threads that never wait run in a loop on one stack, in increasing order in
+// half of the blocks and in decreasing order in the other half. A launch throws std::logic_error if some
+// threads of a block cannot reach a barrier, or if a shuffle reads a lane that does not take part in it.
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
-// One CPU thread runs all threads of a block, so they share its thread-local variables.
+// A thread-local variable of the CPU thread, because one CPU thread runs all threads of a block.
 #define __shared__ static thread_local
 
 struct dim3 {
@@ -47,45 +48,51 @@ inline constexpr int warpSize = 32;
 
 namespace tapeformer::cuda::emulation {
 
-// Work submitted by this thread while it captures a graph; null if the thread captures no graph. Without a
-// capture, submit() runs the work immediately.
-inline constinit thread_local std::vector<std::function<void()>>* captured = nullptr;
-// Whether work of this thread is skipped and its memory is not initialised (core/cuda/work_log.h).
+// The work that this CPU thread has submitted during a stream capture. Null if the thread captures no stream.
+inline constinit thread_local std::vector<std::function<void()>>* captured_work = nullptr;
+// If true, work of this CPU thread is not run, and its device memory is not initialized (SkippedWork in
+// core/cuda/work_log.h).
 inline constinit thread_local bool skips_work = false;
+// During a stream capture, adds `work` to captured_work. Otherwise runs `work` immediately.
 template <class F>
 void submit(F&& work) {
   if (skips_work) return;
-  if (captured)
-    captured->emplace_back(std::forward<F>(work));
+  if (captured_work)
+    captured_work->emplace_back(std::forward<F>(work));
   else
     work();
 }
 
-// Calls `kernel`, a kernel with bound arguments, once for each thread of the grid. `where` is the location of
-// the launch.
+// Runs a kernel: calls `kernel`, which has no parameters because its arguments are bound, once for each
+// thread of the grid. `where` is the source location of the launch.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
               const std::function<void()>& kernel);
 
-void block_barrier();
+// Implements __syncthreads().
+void wait_at_block_barrier();
+// Returns the dynamic shared memory of the current block.
 void* dynamic_shared_memory();
 
-inline constexpr size_t kLargestLaneValue = 32;  // in bytes
-// Values that the lanes of a warp passed to one shuffle or vote.
+inline constexpr size_t kMaxLaneValueBytes = 32;
+// The values that the lanes of a warp have passed to one warp operation, such as a shuffle or a vote.
 struct LaneValues {
-  alignas(16) unsigned char bytes[32][kLargestLaneValue];
-  uint32_t present = 0;  // bit mask of the participating lanes
+  alignas(16) unsigned char bytes[32][kMaxLaneValueBytes];
+  uint32_t present_lanes = 0;  // bit mask of the participating lanes
 };
-// Waits for the lanes of the mask and returns their values. The reference is valid until the next exchange of
-// this lane.
+// Passes a value of `bytes` bytes to the other lanes of `mask`, waits until all lanes of the mask have passed
+// a value, and returns all values. The reference is valid until the next exchange() of this lane.
 const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
-[[noreturn]] void absent_lane(int lane);
-int lane_of_thread();
+// Throws std::logic_error, because the current thread reads the value of a lane that passed no value.
+[[noreturn]] void throw_absent_lane(int lane);
+// Returns the lane of the current thread in its warp.
+int current_lane();
 
+// Passes `value` to the other lanes of `mask`, and returns the value of lane `source`.
 template <class T>
-T lane_value(uint32_t mask, T value, int source) {
-  static_assert(sizeof(T) <= kLargestLaneValue);
+T read_lane_value(uint32_t mask, T value, int source) {
+  static_assert(sizeof(T) <= kMaxLaneValueBytes);
   const LaneValues& lanes = exchange(mask, &value, sizeof(T));
-  if (!((lanes.present >> source) & 1)) absent_lane(source);
+  if (!((lanes.present_lanes >> source) & 1)) throw_absent_lane(source);
   T result;
   std::memcpy(&result, lanes.bytes[source], sizeof(T));
   return result;
@@ -94,31 +101,33 @@ T lane_value(uint32_t mask, T value, int source) {
 }  // namespace tapeformer::cuda::emulation
 
 inline void __syncthreads() {
-  tapeformer::cuda::emulation::block_barrier();
+  tapeformer::cuda::emulation::wait_at_block_barrier();
 }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFF) {
   tapeformer::cuda::emulation::exchange(mask, nullptr, 0);
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
-  const int lane = tapeformer::cuda::emulation::lane_of_thread();
-  return tapeformer::cuda::emulation::lane_value(mask, value, (lane & ~(width - 1)) | (source & (width - 1)));
+  const int lane = tapeformer::cuda::emulation::current_lane();
+  return tapeformer::cuda::emulation::read_lane_value(mask, value,
+                                                      (lane & ~(width - 1)) | (source & (width - 1)));
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32) {
-  const int lane = tapeformer::cuda::emulation::lane_of_thread();
+  const int lane = tapeformer::cuda::emulation::current_lane();
   const int source = (lane ^ bits) / width == lane / width ? lane ^ bits : lane;
-  return tapeformer::cuda::emulation::lane_value(mask, value, source);
+  return tapeformer::cuda::emulation::read_lane_value(mask, value, source);
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  const int lane = tapeformer::cuda::emulation::lane_of_thread(), source = lane + static_cast<int>(delta);
-  return tapeformer::cuda::emulation::lane_value(mask, value, source / width == lane / width ? source : lane);
+  const int lane = tapeformer::cuda::emulation::current_lane(), source = lane + static_cast<int>(delta);
+  return tapeformer::cuda::emulation::read_lane_value(mask, value,
+                                                      source / width == lane / width ? source : lane);
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  const int lane = tapeformer::cuda::emulation::lane_of_thread(), source = lane - static_cast<int>(delta);
-  return tapeformer::cuda::emulation::lane_value(
+  const int lane = tapeformer::cuda::emulation::current_lane(), source = lane - static_cast<int>(delta);
+  return tapeformer::cuda::emulation::read_lane_value(
       mask, value, source >= 0 && source / width == lane / width ? source : lane);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
@@ -127,7 +136,7 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
   for (int lane = 0; lane < 32; ++lane) {
     int value;
     std::memcpy(&value, lanes.bytes[lane], sizeof(value));
-    if (((lanes.present >> lane) & 1) && value) result |= 1u << lane;
+    if (((lanes.present_lanes >> lane) & 1) && value) result |= 1u << lane;
   }
   return result;
 }
@@ -184,7 +193,7 @@ T __ldg(const T* source) {
   return *source;
 }
 
-// The CUDA runtime. All calls are synchronous, so streams have no effect.
+// The functions of the CUDA runtime below are synchronous, so streams have no effect.
 enum cudaError_t {
   cudaSuccess,
   cudaErrorInvalidValue,
@@ -208,7 +217,7 @@ struct cudaDeviceProp {
   size_t totalGlobalMem;
 };
 
-// Kernels and copies that were submitted to a stream while it was captured, with their arguments.
+// The kernels and copies that were submitted during a stream capture, with copies of their arguments.
 struct EmulatedGraph {
   std::vector<std::function<void()>> work;
 };
@@ -217,10 +226,10 @@ using cudaGraphExec_t = EmulatedGraph*;
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long flags);
-cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t stream);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
   return cudaSuccess;
 }
@@ -247,7 +256,7 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return tapeformer::cuda::emulation::captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+  return tapeformer::cuda::emulation::captured_work ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t) {
   tapeformer::cuda::emulation::submit([=] { std::memset(target, value, bytes); });

@@ -9,7 +9,7 @@ KeyPattern make_row_pattern(int64_t width) {
   return {.window = {.block = width, .before = 0, .after = 0}};
 }
 KeyPattern make_column_pattern(int64_t width) {
-  return {.window = KeyPattern::no_window(),
+  return {.window = KeyPattern::make_empty_window(),
           .dilated = {.step = width, .before = KeyWindow::kUnlimited, .after = KeyWindow::kUnlimited}};
 }
 

@@ -27,7 +27,7 @@ KeyPattern make_image_pattern(const OptionValues& options) {
     if (value(name) > value("image_width"))
       throw OptionError(
           name, concat_text("expected at most image_width, ", value("image_width"), ", got ", value(name)));
-  return {.window = KeyPattern::no_window(),
+  return {.window = KeyPattern::make_empty_window(),
           .grid = {.width = value("image_width"),
                    .rows = make_block_window(value("block_rows"), value("memory_rows"), true),
                    .columns = make_block_window(value("block_columns"), value("memory_columns"), true)}};

@@ -20,7 +20,7 @@ KeyPattern make_longformer_pattern(const OptionValues& options) {
   KeyPattern pattern;
   pattern.window = {.block = 1, .before = window / 2, .after = window / 2};
   if (dilation > 1) {
-    pattern.window = KeyPattern::no_window();
+    pattern.window = KeyPattern::make_empty_window();
     pattern.dilated = {
         .step = dilation, .before = compute_window_reach(options), .after = compute_window_reach(options)};
   }

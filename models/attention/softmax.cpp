@@ -12,7 +12,7 @@ namespace {
 class SoftmaxState final : public AttentionState {
  public:
   SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern)
-      : SoftmaxState(s, pattern, std::min(s.capacity, pattern.pattern.span())) {}
+      : SoftmaxState(s, pattern, std::min(s.capacity, pattern.pattern.max_causal_key_count())) {}
   void reset() override { cache.length = 0; }
   int64_t bytes() const override { return cache.keys.bytes() + cache.values.bytes(); }
 

@@ -13,8 +13,8 @@ namespace {
 
 // Returns the smallest logit that top_k and top_p keep. `sorted` is working memory.
 template <class T>
-double find_smallest_kept(const T* logits, const ClassScore& score, std::vector<double>& sorted) {
-  if (!score.restricts()) return -INFINITY;
+double find_smallest_kept(const T* logits, const ClassScorer& score, std::vector<double>& sorted) {
+  if (!score.is_restricted()) return -INFINITY;
   sorted.assign(logits, logits + score.classes);
   std::replace_if(
       sorted.begin(), sorted.end(), [](double x) { return std::isnan(x); }, -INFINITY);
@@ -25,16 +25,16 @@ double find_smallest_kept(const T* logits, const ClassScore& score, std::vector<
     sorted.erase(std::upper_bound(sorted.begin(), sorted.end(), last, std::greater<>()), sorted.end());
   }
   double total = 0, sum = 0;
-  for (const double logit : sorted) total += score.weight(logit, sorted.front());
+  for (const double logit : sorted) total += score.softmax_weight(logit, sorted.front());
   for (const double logit : sorted)
-    if ((sum += score.weight(logit, sorted.front())) >= score.top_p * total) return logit;
+    if ((sum += score.softmax_weight(logit, sorted.front())) >= score.top_p * total) return logit;
   return sorted.back();
 }
 
 }  // namespace
 
 template <class T, class Index>
-void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out) {
+void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out) {
   constexpr int64_t kMinScores = 1 << 12;  // minimum number of scores per thread
   parallel_for(rows, kMinScores / score.classes + 1, [&](int64_t begin, int64_t end) {
     std::vector<double> sorted;
@@ -44,7 +44,7 @@ void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& sc
       int64_t best = 0;
       double best_score = -INFINITY;
       for (int64_t c = 0; c < score.classes; ++c) {
-        const double value = score.noisy_logit(row, c, own[c], smallest);
+        const double value = score.compute_score(row, c, own[c], smallest);
         if (!(value > best_score)) continue;
         best_score = value;
         best = c;

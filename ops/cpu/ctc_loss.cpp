@@ -12,7 +12,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr double kImpossible = kCtcImpossible, kMinLogProbability = kCtcMinLogProbability;
+constexpr double kImpossible = kCtcLogZero, kMinLogProbability = kCtcMinLogProbability;
 constexpr int64_t kMargin = 2;  // padding states on each side of a row; their value is kImpossible
 
 // Returns log(exp(a) + exp(b) + exp(c)).
@@ -24,7 +24,7 @@ template <class T>
 }
 
 template <class T>
-void mask_margins(T* row, CtcSpan span) {
+void mask_margins(T* row, CtcStateRange span) {
   row[span.begin - 2] = row[span.begin - 1] = row[span.end] = row[span.end + 1] = T(kImpossible);
 }
 
@@ -95,7 +95,7 @@ class Utterance {
   }
 
   // Writes to emission_ the log-probability, at frame t, of the class of each state in `span`.
-  void emit(const T* logits, int64_t t, CtcSpan span) {
+  void emit(const T* logits, int64_t t, CtcStateRange span) {
     const T* const row = logits + t * classes_;
     const T shift = normalizers_.data()[t];
     const int32_t* const state_class = state_class_.data();
@@ -112,7 +112,7 @@ class Utterance {
   // subtracted from alpha_t. Frame t uses row t % rows of `alpha`. Returns the loss.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
-    CtcSpan span = ctc_span(0, frames_, states_);
+    CtcStateRange span = find_ctc_state_range(0, frames_, states_);
     emit(logits, 0, span);
     T largest = T(kImpossible);
     for (int64_t s = span.begin; s < span.end; ++s) {
@@ -124,7 +124,7 @@ class Utterance {
     for (int64_t t = 1; t < frames_; ++t) {
       const T* const before = row;
       row = alpha + t % rows * row_ + kMargin;
-      span = ctc_span(t, frames_, states_);
+      span = find_ctc_state_range(t, frames_, states_);
       emit(logits, t, span);
       shifts += static_cast<double>(largest);
       largest = forward_step(before, row, span, largest);
@@ -134,7 +134,7 @@ class Utterance {
     return static_cast<T>(-(shifts + static_cast<double>(log_sum(last, label, T(kImpossible)))));
   }
 
-  T forward_step(const T* before, T* row, CtcSpan span, T shift) const {
+  T forward_step(const T* before, T* row, CtcStateRange span, T shift) const {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
     T largest = T(kImpossible);
@@ -156,7 +156,7 @@ class Utterance {
   // the log-probability of all path suffixes that leave state s at frame t. The sum of the shifts of the
   // frames after t is subtracted from beta_t. `after` is `row` of the next frame. Returns the maxima of row
   // and posterior_.
-  Largest backward_step(const T* after, const T* alpha, T* row, CtcSpan span, T shift) {
+  Largest backward_step(const T* after, const T* alpha, T* row, CtcStateRange span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
     T* const posterior = posterior_.data();
@@ -182,7 +182,7 @@ class Utterance {
     if (states_ > 1) after[states_ - 2] = 0;
     T shift = 0;
     for (int64_t t = frames_ - 1; t >= 0; --t) {
-      const CtcSpan span = ctc_span(t, frames_, states_);
+      const CtcStateRange span = find_ctc_state_range(t, frames_, states_);
       emit(logits, t, span);
       // The last frame has no transition to a next frame, so its step does not add neighbouring states.
       const Largest largest = t == frames_ - 1
@@ -195,7 +195,7 @@ class Utterance {
     }
   }
 
-  Largest last_frame(const T* end, const T* alpha, T* row, CtcSpan span) {
+  Largest last_frame(const T* end, const T* alpha, T* row, CtcStateRange span) {
     Largest largest{T(kImpossible), T(2 * kImpossible)};
     for (int64_t s = span.begin; s < span.end; ++s) {
       posterior_.data()[s] = alpha[s] + end[s];
@@ -206,7 +206,7 @@ class Utterance {
   }
 
   // Computes gradient = scale (softmax - posterior) for each class at frame t.
-  void write_gradient(const T* logits, int64_t t, CtcSpan span, T largest, T scale, T* out) {
+  void write_gradient(const T* logits, int64_t t, CtcStateRange span, T largest, T scale, T* out) {
     T* const posterior = posterior_.data();
     T total = 0;
 #pragma omp simd reduction(+ : total)

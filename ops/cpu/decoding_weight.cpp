@@ -51,14 +51,14 @@ template <class O>
 DecodingWeight<O>::~DecodingWeight() = default;
 
 template <class O>
-void DecodingWeight<O>::multiply(int64_t rows, const T* x, const T* bias, Activation activation, T* pre,
-                                 T* y) const {
+void DecodingWeight<O>::multiply(int64_t rows, const T* x, const T* bias, Activation activation,
+                                 T* preactivation, T* y) const {
   const int64_t in = shape_.in, out = shape_.out;
   const auto finish = [=](int64_t begin, int64_t columns) {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t at = r * out + begin;
-      apply_epilogue<T, T>(y + at, bias ? bias + begin : nullptr, activation, pre ? pre + at : nullptr,
-                           nullptr, columns);
+      apply_epilogue<T, T>(y + at, bias ? bias + begin : nullptr, activation,
+                           preactivation ? preactivation + at : nullptr, nullptr, columns);
     }
   };
   if (storage_->weight) {

@@ -35,8 +35,8 @@ void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
 // positive and that dropout kept the element, so the dropout mask is not needed. If y is NaN, the gradient is
 // not set to 0.
 template <class T, class Y>
-void start_row(const Y* g, const Y* y, const Y* pre, Activation activation, T scale, const T* multipliers,
-               T* out, int64_t n) {
+void start_row(const Y* g, const Y* y, const Y* preactivation, Activation activation, T scale,
+               const T* multipliers, T* out, int64_t n) {
   if (activation == Activation::relu) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i)
@@ -51,7 +51,8 @@ void start_row(const Y* g, const Y* y, const Y* pre, Activation activation, T sc
   }
   if (activation == Activation::gelu) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) out[i] *= Gelu::derivative<VectorMath>(convert_element<T>(pre[i]), T{0});
+    for (int64_t i = 0; i < n; ++i)
+      out[i] *= Gelu::derivative<VectorMath>(convert_element<T>(preactivation[i]), T{0});
   }
 }
 
@@ -86,7 +87,7 @@ struct Buffers {
 
 template <class O, class X, class Y, class T>
 void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bias, Activation activation,
-                  const DropoutMask& dropout, Y* pre, Y* y) {
+                  const DropoutMask& dropout, Y* preactivation, Y* y) {
   constexpr bool kInPlace = std::is_same_v<T, Y>;
   const int64_t in = shape.in, out = shape.out;
   const bool few = shape.rows <= kMaxFewRows;
@@ -113,7 +114,7 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
       for (int64_t r = 0; r < rows; ++r, values += out) {
         const int64_t at = (first + r) * out;
         if (multipliers) compute_dropout_multipliers(dropout, at, out, multipliers);
-        Y* const pre_row = pre ? pre + at : nullptr;
+        Y* const pre_row = preactivation ? preactivation + at : nullptr;
         if constexpr (kInPlace)
           apply_epilogue(values, bias, activation, pre_row, multipliers, out);
         else
@@ -131,7 +132,7 @@ struct LinearGradient {
   const X* x;
   Activation activation;
   const DropoutMask& dropout;
-  const Y *pre, *y;
+  const Y *preactivation, *y;
   X* gx;
   int64_t block;  // maximum number of rows of a block
 
@@ -157,7 +158,7 @@ struct LinearGradient {
     const int64_t out = shape.out, at = row * out;
     if (plain()) return convert_if_needed(g + at, out, buffer);
     if (draws()) compute_dropout_multipliers(dropout, at, out, multipliers);
-    start_row(g + at, y ? y + at : nullptr, pre ? pre + at : nullptr, activation,
+    start_row(g + at, y ? y + at : nullptr, preactivation ? preactivation + at : nullptr, activation,
               dropout.is_active() ? static_cast<T>(dropout.scale()) : T{1}, draws() ? multipliers : nullptr,
               buffer, out);
     return buffer;
@@ -200,16 +201,18 @@ void backward_rows(const LinearGradient<X, Y, T>& gradient, const PackedOperand<
 
 template <class X, class Y>
 void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
-                    const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
-  visit_operand_type<X>([&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, pre, y); });
+                    const Compute<X>* bias, Activation activation, const DropoutMask& dropout,
+                    Y* preactivation, Y* y) {
+  visit_operand_type<X>(
+      [&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, preactivation, y); });
 }
 
 // Divides the rows into parts. The sums gw and gbias of the parts are added in the order of the parts. The
 // gradients therefore do not depend on the scheduling of threads.
 template <class X, class Y>
 void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
-                     Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
-                     Compute<X>* gw, Compute<X>* gbias) {
+                     Activation activation, const DropoutMask& dropout, const Y* preactivation, const Y* y,
+                     X* gx, Compute<X>* gw, Compute<X>* gbias) {
   using T = Compute<X>;
   const int64_t in = shape.in, out = shape.out;
   const int64_t team = std::min<int64_t>(get_thread_count(), (shape.rows + kGrainRows - 1) / kGrainRows);
@@ -223,7 +226,9 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   };
   const Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0), partial_gbias(gbias ? (parts - 1) * out : 0);
   const LinearGradient<X, Y, T> gradient{
-      shape, g, x, activation, dropout, pre, y, gx, std::min(kBlockRows, (shape.rows + parts - 1) / parts)};
+      shape,      g,       x,
+      activation, dropout, preactivation,
+      y,          gx,      std::min(kBlockRows, (shape.rows + parts - 1) / parts)};
   visit_operand_type<X>([&]<class O>() {
     std::optional<PackedOperand<O>> weight;
     if (gx) weight.emplace(out, in, w, false);

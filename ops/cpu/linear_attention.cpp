@@ -79,7 +79,7 @@ class HeadGroup {
     batch_ = batch;
     head_ = head;
     heads_ = std::min(group_, s_.heads - head);
-    valid_keys_ = valid_length(s_.key_lengths, batch, s_.key_length);
+    valid_keys_ = read_valid_length(s_.key_lengths, batch, s_.key_length);
     std::fill_n(ones_.data, group_ * ones_.stride, T{1});
     std::fill_n(states_.data, state_elements_, T{0});
   }
@@ -345,7 +345,7 @@ template <class T>
 void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionRows<const T> q,
                               AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                               Compute<T>* inverse_denominators) {
-  const AttentionRows<T> target = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
+  const AttentionRows<T> target = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   for_groups(s, q, k, v, [&](HeadGroup<T>& group) { group.forward(target, inverse_denominators); });
 }
 
@@ -354,7 +354,7 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                AttentionGradients<T> gradients) {
-  const AttentionRows<const T> result = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
+  const AttentionRows<const T> result = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   for_groups(s, q, k, v, [&](HeadGroup<T>& group) {
     group.backward(result, inverse_denominators, g, gradients.gq, gradients.gk, gradients.gv);
   });

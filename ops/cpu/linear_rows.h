@@ -17,9 +17,10 @@ inline constexpr int64_t kMinMultiplicationsPerThread =
     1 << 17;  // minimum number of multiplications per thread
 
 // Applies bias, activation and dropout to one row of n elements. `bias` and `multipliers` (of dropout) may be
-// null. For gelu, writes the input of the activation to `pre`.
+// null. For gelu, writes the input of the activation to `preactivation`.
 template <class T, class Y>
-void apply_epilogue(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n) {
+void apply_epilogue(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
+                    int64_t n) {
   if (bias) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] += bias[i];
@@ -28,7 +29,7 @@ void apply_epilogue(T* y, const T* bias, Activation activation, Y* pre, const T*
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? T{0} : y[i];  // propagates NaN
   } else if (activation == Activation::gelu) {
-    convert_row(y, n, pre);
+    convert_row(y, n, preactivation);
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = Gelu::value<VectorMath>(y[i]);
   }
@@ -41,10 +42,10 @@ void apply_epilogue(T* y, const T* bias, Activation activation, Y* pre, const T*
 // Computes the result of apply_epilogue() and writes it to `target`, which may have another type. May
 // overwrite y.
 template <class T, class Y>
-void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n,
-                         Y* target) {
+void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
+                         int64_t n, Y* target) {
   if (activation == Activation::gelu || multipliers) {
-    apply_epilogue(y, bias, activation, pre, multipliers, n);
+    apply_epilogue(y, bias, activation, preactivation, multipliers, n);
     return convert_row(y, n, target);
   }
   const bool relu = activation == Activation::relu;

@@ -14,15 +14,15 @@ namespace {
 constexpr int64_t kGrainRows = 128;  // minimum number of rows per thread
 
 template <LogisticEdge edge, class T>
-void compute_components(const T* p, int64_t mixtures, T y, T half, T log_width, T* log_mass, T* by_mean,
-                        T* by_log_scale) {
+void compute_components(const T* p, int64_t mixtures, T y, T half, T log_width, T* log_mass,
+                        T* mean_derivative, T* log_scale_derivative) {
 #pragma omp simd
   for (int64_t k = 0; k < mixtures; ++k) {
     const LogisticComponent<T> c =
         logistic_component<VectorMath, edge>(y, p[mixtures + k], p[2 * mixtures + k], half, log_width);
     log_mass[k] = c.log_mass;
-    by_mean[k] = c.by_mean;
-    by_log_scale[k] = c.by_log_scale;
+    mean_derivative[k] = c.mean_derivative;
+    log_scale_derivative[k] = c.log_scale_derivative;
   }
 }
 
@@ -46,13 +46,16 @@ T row_nll(const T* p, int64_t mixtures, int64_t levels, int64_t target, T scale,
   const T half = T(1) / static_cast<T>(levels - 1);
   const T y = static_cast<T>(target) * 2 * half - 1;
   const T log_width = std::log(2 * half);
-  T log_mass[kMaxMixtures], by_mean[kMaxMixtures], by_log_scale[kMaxMixtures];
+  T log_mass[kMaxMixtures], mean_derivative[kMaxMixtures], log_scale_derivative[kMaxMixtures];
   if (y < T(-0.999))
-    compute_components<LogisticEdge::low>(p, mixtures, y, half, log_width, log_mass, by_mean, by_log_scale);
+    compute_components<LogisticEdge::low>(p, mixtures, y, half, log_width, log_mass, mean_derivative,
+                                          log_scale_derivative);
   else if (y > T(0.999))
-    compute_components<LogisticEdge::high>(p, mixtures, y, half, log_width, log_mass, by_mean, by_log_scale);
+    compute_components<LogisticEdge::high>(p, mixtures, y, half, log_width, log_mass, mean_derivative,
+                                           log_scale_derivative);
   else
-    compute_components<LogisticEdge::none>(p, mixtures, y, half, log_width, log_mass, by_mean, by_log_scale);
+    compute_components<LogisticEdge::none>(p, mixtures, y, half, log_width, log_mass, mean_derivative,
+                                           log_scale_derivative);
 
   T prior[kMaxMixtures], posterior[kMaxMixtures], joint[kMaxMixtures]{};
   const T normalizer = logsumexp(p, mixtures, prior);
@@ -61,14 +64,14 @@ T row_nll(const T* p, int64_t mixtures, int64_t levels, int64_t target, T scale,
   if (gradient)
     for (int64_t k = 0; k < mixtures; ++k) {
       gradient[k] = scale * (prior[k] - posterior[k]);
-      gradient[mixtures + k] = -scale * posterior[k] * by_mean[k];
-      gradient[2 * mixtures + k] = -scale * posterior[k] * by_log_scale[k];
+      gradient[mixtures + k] = -scale * posterior[k] * mean_derivative[k];
+      gradient[2 * mixtures + k] = -scale * posterior[k] * log_scale_derivative[k];
     }
   return -log_likelihood;
 }
 
 template <class T>
-uint8_t sample_row(const T* p, int64_t mixtures, double u_component, double u_value, bool elu_scale) {
+uint8_t sample_row(const T* p, int64_t mixtures, double u_component, double u_value, bool use_elu_scale) {
   double weights[kMaxMixtures], total = 0;
   const T largest = *std::max_element(p, p + mixtures);
   for (int64_t k = 0; k < mixtures; ++k) total += weights[k] = std::exp(static_cast<double>(p[k] - largest));
@@ -78,7 +81,7 @@ uint8_t sample_row(const T* p, int64_t mixtures, double u_component, double u_va
   const double mean = static_cast<double>(p[mixtures + chosen]),
                log_scale = static_cast<double>(p[2 * mixtures + chosen]);
   const double elu = log_scale > 0 ? log_scale : std::expm1(log_scale);
-  const double scale = elu_scale ? elu + 1.0001 : std::exp(std::max(log_scale, kMinLogisticScale));
+  const double scale = use_elu_scale ? elu + 1.0001 : std::exp(std::max(log_scale, kMinLogisticScale));
   const double value = mean + scale * (std::log(u_value) - std::log1p(-u_value));
   const double level = std::nearbyint((value + 1) / 2 * 255);
   return static_cast<uint8_t>(level > 0 ? std::min(level, 255.0) : 0);  // NaN gives level 0
@@ -98,11 +101,11 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
 
 template <class T>
 void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
-                             const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out) {
+                             const RandomStream& stream, int64_t first, bool use_elu_scale, uint8_t* out) {
   for (int64_t row = 0; row < rows; ++row) {
     const auto element = static_cast<uint64_t>(2 * (first + row));
     out[row] = sample_row(parameters + row * 3 * mixtures, mixtures, stream.uniform(element),
-                          stream.uniform(element + 1), elu_scale);
+                          stream.uniform(element + 1), use_elu_scale);
   }
 }
 

@@ -5,7 +5,7 @@
 
 namespace tapeformer {
 
-LshStages* lsh_stages = nullptr;
+LshStageTimes* lsh_stage_times = nullptr;
 
 namespace cpu {
 namespace {
@@ -60,7 +60,7 @@ class LshForward : public LshWindow<T> {
         order, round, begin, end,
         [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t) {
-          clock_.lap(&LshStages::gather);
+          clock_.lap(&LshStageTimes::gather);
           for (int64_t i = 0; i < current_->count; i += kQueries)
             block(i, std::min(kQueries, current_->count - i));
         });
@@ -89,7 +89,7 @@ class LshForward : public LshWindow<T> {
             current_->queries + (first + i) * s_.dim, s_.dim, range,
             [](const Half& half) { return half.key_panels; }, scores_ + i * stride_);
     }
-    clock_.lap(&LshStages::products);
+    clock_.lap(&LshStageTimes::products);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t tile = (first + i) / kTileRows * kTileRows;
       prefetch(first + i);
@@ -100,7 +100,7 @@ class LshForward : public LshWindow<T> {
         probabilities<false>(first + i, i, range);
     }
     for (int64_t i = count; i < tile_rows(count); ++i) std::fill_n(scores_ + i * stride_, stride_, T{0});
-    clock_.lap(&LshStages::softmax);
+    clock_.lap(&LshStageTimes::softmax);
     std::fill_n(result_, tile_rows(count) * this->value_width(), T{0});
     for (int64_t i = 0; i < count; i += kTileRows) {
       const Range range = this->find_column_range(first + i, first + i + kTileRows);
@@ -109,13 +109,13 @@ class LshForward : public LshWindow<T> {
             scores_ + i * stride_, range, this->value_width(), capacity_,
             [this](const Half& half) { return columns_of(half); }, result_ + i * this->value_width());
     }
-    clock_.lap(&LshStages::products);
+    clock_.lap(&LshStageTimes::products);
     for (int64_t i = 0; i < count; ++i)
-      if (s_.mean)
+      if (s_.average_rounds)
         add_mean(current_->order[first + i], i);
       else
         merge(current_->order[first + i], i);
-    clock_.lap(&LshStages::scatter);
+    clock_.lap(&LshStageTimes::scatter);
   }
 
   // Prefetches the result row of slot i in this chunk, and the inputs of slot i in the next chunk.
@@ -216,14 +216,14 @@ template <class S>
 void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<const S> q,
                            AttentionRows<const S> v, const int32_t* buckets, S* out, Compute<S>* log_sums) {
   using T = Compute<S>;
-  const AttentionRows<S> target = contiguous_rows(out, s.length, s.heads, s.value_dim);
-  std::fill_n(log_sums, s.batch * s.heads * s.log_sum_rounds() * s.length, kInfinity<T>);
+  const AttentionRows<S> target = make_contiguous_rows(out, s.length, s.heads, s.value_dim);
+  std::fill_n(log_sums, s.batch * s.heads * s.log_sum_round_count() * s.length, kInfinity<T>);
   const LshDropout<T> dropout(s);
   for_each_lsh_head<ForwardHead<T>>(
       s, [&](const ForwardHead<T>& rows) { return LshForward<T>(s, dropout, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const ForwardHead<T>& own,
           auto&& for_segments) {
-        const int64_t valid = s.valid(example);
+        const int64_t valid = s.valid_length(example);
         for_each_position(valid, [&](int64_t i) {
           convert_row(q.row(example, i, head), s.dim, own.rows[0].row(i));
           convert_row(v.row(example, i, head), s.value_dim, own.rows[1].row(i));

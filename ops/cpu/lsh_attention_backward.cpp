@@ -72,14 +72,14 @@ class LshBackward : public LshWindow<T> {
         [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t chunk) {
           load_gradients();
-          clock_.lap(&LshStages::gather);
+          clock_.lap(&LshStageTimes::gather);
           for (int64_t i = 0; i < current_->count; i += kQueries)
             block(i, std::min(kQueries, current_->count - i));
           finish(*previous_, chunk == begin ? look_back : nullptr);
-          clock_.lap(&LshStages::scatter);
+          clock_.lap(&LshStageTimes::scatter);
         });
     finish(*current_, nullptr);
-    clock_.lap(&LshStages::scatter);
+    clock_.lap(&LshStageTimes::scatter);
   }
 
   // Adds the look-back buffer of the segment that begins at chunk `begin` to the gradients of the chunk
@@ -151,7 +151,7 @@ class LshBackward : public LshWindow<T> {
           g_rows_ + (first + i) * s_.value_dim, s_.value_dim, tile_ranges_[t],
           [this](const Half& half) { return sums_of(half).value_panels; }, score_gradients_ + i * stride_);
     }
-    clock_.lap(&LshStages::products);
+    clock_.lap(&LshStageTimes::products);
     for (int64_t row = 0; row < tiles * kTileRows; ++row) {
       if (row < count) prefetch(first + row);
       const Range range = row < count ? tile_ranges_[row / kTileRows] : Range{0, 0};
@@ -160,7 +160,7 @@ class LshBackward : public LshWindow<T> {
       else
         row_gradient<false>(first + row, row, range);
     }
-    clock_.lap(&LshStages::softmax);
+    clock_.lap(&LshStageTimes::softmax);
     for (int64_t t = 0; t < tiles; ++t)
       if (!tile_ranges_[t].empty())
         this->add_columns(
@@ -169,7 +169,7 @@ class LshBackward : public LshWindow<T> {
             sums_of(*current_).gq + (first + t * kTileRows) * this->width());
     add_for_keys(*previous_, 0, first, count);
     add_for_keys(*current_, capacity_, first, count);
-    clock_.lap(&LshStages::products);
+    clock_.lap(&LshStageTimes::products);
   }
 
   void prefetch(int64_t i) {
@@ -190,7 +190,8 @@ class LshBackward : public LshWindow<T> {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
     const int64_t position = i < current_->count ? current_->order[i] : 0;
     const T log_sum =
-        range.empty() ? T{0} : log_sums_[this->get_log_sum_index(position, s_.mean ? current_->round : 0)];
+        range.empty() ? T{0}
+                      : log_sums_[this->get_log_sum_index(position, s_.average_rounds ? current_->round : 0)];
     if (i < current_->count) add_alone(i, position);
     if (range.empty() || log_sum == std::numeric_limits<T>::infinity()) {
       std::fill_n(scores, stride_, T{0});
@@ -201,7 +202,7 @@ class LshBackward : public LshWindow<T> {
       std::fill_n(x, range.begin, T{0});
       std::fill(x + range.end, x + stride_, T{0});
     }
-    if (s_.mean)
+    if (s_.average_rounds)
       mean_row<kCausal>(i, range, log_sum, scores, gradients);
     else
       softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
@@ -210,11 +211,11 @@ class LshBackward : public LshWindow<T> {
   // If query i attends to no other position, the result of the query is the value at the same position. In
   // this case, adds g to the gradient of this value.
   void add_alone(int64_t i, int64_t position) {
-    if (log_sums_[this->get_log_sum_index(position, s_.mean ? current_->round : 0)] !=
+    if (log_sums_[this->get_log_sum_index(position, s_.average_rounds ? current_->round : 0)] !=
         std::numeric_limits<T>::infinity())
       return;
-    if (!s_.mean && current_->round > 0) return;
-    const T share = s_.mean ? 1 / static_cast<T>(s_.rounds) : T{1};
+    if (!s_.average_rounds && current_->round > 0) return;
+    const T share = s_.average_rounds ? 1 / static_cast<T>(s_.rounds) : T{1};
     T* const gv = sums_of(*current_).gv + i * this->value_width();
     for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += share * g_rows_[i * s_.value_dim + m];
   }
@@ -348,15 +349,15 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
                             AttentionRows<const S> v, const int32_t* buckets, const S* out,
                             const Compute<S>* log_sums, AttentionRows<const S> g, S* gq, S* gv) {
   using T = Compute<S>;
-  const AttentionRows<const S> result = contiguous_rows(out, s.length, s.heads, s.value_dim);
-  const AttentionRows<S> to_q = contiguous_rows(gq, s.length, s.heads, s.dim);
-  const AttentionRows<S> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);
+  const AttentionRows<const S> result = make_contiguous_rows(out, s.length, s.heads, s.value_dim);
+  const AttentionRows<S> to_q = make_contiguous_rows(gq, s.length, s.heads, s.dim);
+  const AttentionRows<S> to_v = make_contiguous_rows(gv, s.length, s.heads, s.value_dim);
   using Head = BackwardHead<T>;
   const LshDropout<T> dropout(s);
   for_each_lsh_head<Head>(
       s, [&](const Head& rows) { return LshBackward<T>(s, dropout, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const Head& rows, auto&& for_segments) {
-        const int64_t valid = s.valid(example);
+        const int64_t valid = s.valid_length(example);
         for_each_position(valid, [&](int64_t i) {
           const S* const from = g.row(example, i, head);
           convert_row(q.row(example, i, head), s.dim, rows.rows[0].row(i));

@@ -86,7 +86,7 @@ class HeadHash {
       : s_(shape),
         stream_(stream),
         q_(q),
-        max_rotation_(shape.max_factors),
+        max_rotation_(shape.max_buckets),
         rounds_at_once_(std::clamp<int64_t>(kRotationBytes / static_cast<int64_t>(sizeof(T)) /
                                                 std::max<int64_t>(max_rotation_.width() * s_.dim, 1),
                                             1, std::max<int64_t>(s_.rounds, 1))) {}
@@ -105,7 +105,7 @@ class HeadHash {
   // time, so that a long sequence is read from memory fewer times.
   void run(int64_t example, int64_t head, const PerThreadMemory& memory, int32_t* buckets) const {
     const int64_t valid = s_.lengths ? s_.lengths[example] : s_.length;
-    const Rotation rotation(s_.factors(valid));
+    const Rotation rotation(s_.bucket_counts(valid));
     for (int64_t round = 0; round < s_.rounds; ++round) {
       int32_t* const row = buckets + round * s_.length;
       std::fill_n(row, valid, 0);
@@ -137,11 +137,11 @@ class HeadHash {
 
  private:
   struct Rotation {
-    explicit Rotation(const LshFactors& f)
+    explicit Rotation(const LshBucketCounts& f)
         : factors(f),
           width1(tile_columns<T>(f.first / 2)),
           width2(f.second > 1 ? tile_columns<T>(f.second / 2) : 0) {}
-    LshFactors factors;
+    LshBucketCounts factors;
     int64_t width1, width2;  // columns of the first and second rotation, padded to whole tiles
     int64_t width() const { return width1 + width2; }
   };
@@ -153,7 +153,8 @@ class HeadHash {
   void draw(const Rotation& rotation, int64_t example, int64_t head, int64_t round, T* panels) const {
     constexpr uint64_t kSecondFactor = 1 << 23;
     const int64_t head_index =
-        s_.shared ? 0 : ((s_.shared_examples ? 0 : s_.first_example + example) << 12) + head;
+        s_.share_all_rotations ? 0
+                               : ((s_.share_across_examples ? 0 : s_.first_example + example) << 12) + head;
     const auto first = static_cast<uint64_t>((head_index << 8) + round) << 24;
     draw_rotation(stream_, first, s_.dim, rotation.factors.first / 2, panels);
     if (rotation.width2 > 0)
@@ -211,9 +212,9 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
     clock.start();
     for (int64_t i = begin; i < end; ++i)
       hash.run(i / s.heads, i % s.heads, memory, buckets + i * s.rounds * s.length);
-    clock.lap(&LshStages::hash);
+    clock.lap(&LshStageTimes::hash);
   };
-  const int64_t head_work = s.rounds * s.length * s.dim * (s.max_factors.first + s.max_factors.second) / 2;
+  const int64_t head_work = s.rounds * s.length * s.dim * (s.max_buckets.first + s.max_buckets.second) / 2;
   if (tasks >= get_thread_count())
     parallel_for(tasks, kMinWorkPerThread / (head_work + 1) + 1, run);
   else

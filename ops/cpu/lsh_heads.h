@@ -33,8 +33,8 @@ void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* b
       const int64_t example = task / s.heads, head = task % s.heads;
       StageClock clock;
       clock.start();
-      order.sort(s.valid(example), buckets + task * s.rounds * s.length);
-      clock.lap(&LshStages::sort);
+      order.sort(s.valid_length(example), buckets + task * s.rounds * s.length);
+      clock.lap(&LshStageTimes::sort);
       f(example, head, order, rows, [&](auto&& g) {
         const int64_t segments = (order.chunk_count() + kChunksPerLshSegment - 1) / kChunksPerLshSegment;
         parallel_for(segments, kMinWorkPerThread / (kChunksPerLshSegment * chunk_work) + 1,

@@ -8,22 +8,22 @@
 
 namespace tapeformer::cpu {
 
-// A stopwatch of one thread that adds the time of each stage to `lsh_stages`, in nanoseconds. Does nothing if
-// `lsh_stages` is null.
+// A stopwatch of one thread that adds the time of each stage to `lsh_stage_times`, in nanoseconds. Does
+// nothing if `lsh_stage_times` is null.
 class StageClock {
  public:
-  using Stage = std::atomic<int64_t> LshStages::*;
+  using Stage = std::atomic<int64_t> LshStageTimes::*;
   void start() {
-    if (lsh_stages) last_ = now();
+    if (lsh_stage_times) last_ = now();
   }
   void lap(Stage stage) {
-    if (!lsh_stages) return;
+    if (!lsh_stage_times) return;
     const int64_t time = now();
-    (lsh_stages->*stage).fetch_add(time - last_, std::memory_order_relaxed);
+    (lsh_stage_times->*stage).fetch_add(time - last_, std::memory_order_relaxed);
     last_ = time;
   }
   static void count_multiply_adds(int64_t count) {
-    if (lsh_stages) lsh_stages->multiply_adds.fetch_add(count, std::memory_order_relaxed);
+    if (lsh_stage_times) lsh_stage_times->multiply_adds.fetch_add(count, std::memory_order_relaxed);
   }
 
  private:

@@ -165,7 +165,7 @@ class LshWindow {
   const T* v_row(int32_t position) const { return v_.row(position); }
 
   int64_t get_log_sum_index(int64_t position, int64_t round) const {
-    return ((example_ * s_.heads + head_) * s_.log_sum_rounds() + round) * s_.length + position;
+    return ((example_ * s_.heads + head_) * s_.log_sum_round_count() + round) * s_.length + position;
   }
 
   // Loads the positions, codes, queries and keys of a chunk.

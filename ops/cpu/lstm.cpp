@@ -161,7 +161,7 @@ template <class O, class T>
 struct ForwardWeights {
   const PackedOperand<O>& input;
   const RecurrentOperand<O>& recurrent;
-  const LstmDirection<T>& unpacked;
+  const LstmDirectionWeights<T>& unpacked;
 };
 
 template <class O, class T>
@@ -321,7 +321,8 @@ void sum_weight_gradients(const LstmBackward<O, T>& gradient, int64_t direction,
 // Computes the weight gradients. The valid frames are divided into parts. Each part sums the gradients of its
 // frames; then the sums are added in the order of the parts.
 template <class O, class T>
-void compute_weight_gradients(const LstmBackward<O, T>& gradient, const LstmGradient<T>* gradients) {
+void compute_weight_gradients(const LstmBackward<O, T>& gradient,
+                              const LstmDirectionGradients<T>* gradients) {
   const LstmShape& shape = gradient.shape;
   const int64_t all = 4 * shape.hidden, rows = gradient.frames.count();
   const int64_t parts =
@@ -354,7 +355,8 @@ void compute_weight_gradients(const LstmBackward<O, T>& gradient, const LstmGrad
 
 // Computes gx, the sum of gz weight_ih over the directions, with zeros for padding frames.
 template <class O, class T>
-void compute_input_gradient(const LstmBackward<O, T>& gradient, const LstmDirection<T>* directions, T* gx) {
+void compute_input_gradient(const LstmBackward<O, T>& gradient, const LstmDirectionWeights<T>* directions,
+                            T* gx) {
   const LstmShape& shape = gradient.shape;
   const int64_t in = shape.in, blocks = (shape.frames + kFramesAhead - 1) / kFramesAhead;
   std::deque<PackedOperand<O>> weights;
@@ -383,8 +385,8 @@ void compute_input_gradient(const LstmBackward<O, T>& gradient, const LstmDirect
 
 // Computes gz of all directions, and the gradients of the biases.
 template <class O, class T>
-void compute_gate_gradients(const LstmBackward<O, T>& gradient, const LstmDirection<T>* directions,
-                            const LstmGradient<T>* gradients) {
+void compute_gate_gradients(const LstmBackward<O, T>& gradient, const LstmDirectionWeights<T>* directions,
+                            const LstmDirectionGradients<T>* gradients) {
   const LstmShape& shape = gradient.shape;
   const int64_t all = 4 * shape.hidden;
   const std::vector<Rows> shares = divide_sequences(shape, gradient.lengths);
@@ -410,7 +412,7 @@ void compute_gate_gradients(const LstmBackward<O, T>& gradient, const LstmDirect
 
 template <class T>
 void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
-                  const LstmDirection<T>* directions, T* out, T* gates, T* cells) {
+                  const LstmDirectionWeights<T>* directions, T* out, T* gates, T* cells) {
   const int64_t all = 4 * shape.hidden;
   const std::vector<Rows> shares = divide_sequences(shape, lengths);
   visit_operand_type<T>([&]<class O>() {
@@ -433,8 +435,8 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
 
 template <class T>
 void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
-                   const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells, T* gx,
-                   const LstmGradient<T>* gradients) {
+                   const LstmDirectionWeights<T>* directions, const T* out, const T* gates, const T* cells,
+                   T* gx, const LstmDirectionGradients<T>* gradients) {
   visit_operand_type<T>([&]<class O>() {
     ValidFrames frames(shape, lengths);
     const Scratch<O> gz(shape.directions * frames.count() * 4 * shape.hidden);

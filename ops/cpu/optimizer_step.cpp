@@ -15,7 +15,8 @@ constexpr int64_t kGrain = 1 << 15;  // minimum number of elements per thread
 template <class T>
 void step_one(const StepRule& rule, double gradient_scale, double max_value,
               const ParameterArrays<T>& arrays) {
-  T *const parameter = arrays.parameter, *const first = arrays.first, *const second = arrays.second;
+  T *const parameter = arrays.parameter, *const first = arrays.first_moment,
+           *const second = arrays.second_moment;
   const T* const gradient = arrays.gradient;
   const T limit = static_cast<T>(max_value);
   const T scale = static_cast<T>(gradient_scale), l2 = static_cast<T>(rule.l2);
@@ -71,8 +72,8 @@ void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t coun
   for (int64_t i = 0; i < count; ++i) squares[i] = compute_squared_norm(list[i].gradient, list[i].n);
 }
 
-void clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count, double* scales,
-                 double* norm) {
+void compute_clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count,
+                         double* scales, double* norm) {
   const double scale = clipping.gradient_scale;
   double total = 0;
   for (int64_t i = 0; i < count; ++i) total += squares[i];
@@ -102,7 +103,7 @@ void update_average(Backend, T* average, const T* value, const StepRule* rule, i
 
 template <class T>
 struct OptimizerKernels {
-  inline static const Instances all{&squared_norms<T>, &optimizer_step<T>, &average_into<T>};
+  inline static const Instances all{&compute_squared_norms<T>, &optimizer_step<T>, &average_into<T>};
 };
 template struct OptimizerKernels<float>;
 template struct OptimizerKernels<double>;

@@ -55,13 +55,13 @@ bool has_amx_products() {
   return false;
 }
 
-std::string product_library() {
+std::string product_library_name() {
   if constexpr (onednn::kIsBuilt)
     if (onednn::is_fastest(DType::float32)) return "oneDNN " + onednn::version();
   return "Tapeformer and OpenBLAS";
 }
 
-bool has_bfloat16_products() {
+bool uses_bfloat16_instructions() {
   return choose_operand_dtype(DType::bfloat16) == DType::bfloat16;
 }
 

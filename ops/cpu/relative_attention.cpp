@@ -24,11 +24,11 @@ template <class T>
 class RelativeStep {
  public:
   RelativeStep(const RelativeStepShape& shape, const RelativeStepInputs<T>& inputs,
-               const RelativeRing<T>& keys, const RelativeRing<T>& values, AttentionRows<T> out)
+               const RelativeRingBuffers<T>& keys, const RelativeRingBuffers<T>& values, AttentionRows<T> out)
       : s_(shape), in_(inputs), keys_(keys), values_(values), out_(out) {}
 
   void run(int64_t batch, int64_t head, T* scores, T* content, T* position) const {
-    const int64_t query = s_.length - 1, count = s_.keys(query);
+    const int64_t query = s_.length - 1, count = s_.key_count(query);
     std::copy_n(in_.k.row(batch, 0, head), s_.dim, keys_.row(s_, query, 0, batch, head));
     std::copy_n(in_.v.row(batch, 0, head), s_.dim, values_.row(s_, query, 0, batch, head));
     const T* const q = in_.q.row(batch, 0, head);
@@ -59,7 +59,7 @@ class RelativeStep {
  private:
   const RelativeStepShape& s_;
   const RelativeStepInputs<T>& in_;
-  const RelativeRing<T>&keys_, &values_;
+  const RelativeRingBuffers<T>&keys_, &values_;
   const AttentionRows<T> out_;
 };
 
@@ -94,9 +94,9 @@ void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gr
 
 template <class T>
 void relative_attention_step(Backend, const RelativeStepShape& s, const RelativeStepInputs<T>& inputs,
-                             const RelativeRing<T>& keys, const RelativeRing<T>& values, T* scores,
-                             AttentionRows<T> out) {
-  const int64_t count = s.keys(s.length - 1);
+                             const RelativeRingBuffers<T>& keys, const RelativeRingBuffers<T>& values,
+                             T* scores, AttentionRows<T> out) {
+  const int64_t count = s.key_count(s.length - 1);
   const RelativeStep<T> step(s, inputs, keys, values, out);
   parallel_for(s.batch * s.heads, choose_relative_grain(3 * count * s.dim), [&](int64_t first, int64_t last) {
     std::vector<T> content(static_cast<size_t>(s.dim)), position(content);

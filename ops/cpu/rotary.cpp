@@ -25,7 +25,7 @@ class Angles {
         sines_(frequencies_) {
     const double direction = s.inverse ? -1 : 1;
     for (size_t i = 0; i < frequencies_.size(); ++i) {
-      frequencies_[i] = direction * rotary_frequency(s.base, static_cast<int64_t>(i), s.dim);
+      frequencies_[i] = direction * compute_rotary_frequency(s.base, static_cast<int64_t>(i), s.dim);
       step_cosines_[i] = std::cos(frequencies_[i]);
       step_sines_[i] = std::sin(frequencies_[i]);
     }

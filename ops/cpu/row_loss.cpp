@@ -6,7 +6,7 @@
 namespace tapeformer::cpu {
 
 template <class T>
-void row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t rows) {
+void compute_row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t rows) {
   int64_t count = 0;
   for (int64_t i = 0; i < rows; ++i) count += !row_mask || row_mask[i];
   const T weight = static_cast<T>(1 / static_cast<double>(count > 0 ? count : 1));
@@ -14,7 +14,7 @@ void row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t rows) {
 }
 
 template <class T>
-void weighted_sum(Backend, const T* values, const T* weights, T* total, int64_t rows) {
+void compute_weighted_sum(Backend, const T* values, const T* weights, T* total, int64_t rows) {
   double sum = 0;
   for (int64_t i = 0; i < rows; ++i)
     if (weights[i] != 0) sum += static_cast<double>(values[i]) * static_cast<double>(weights[i]);
@@ -31,7 +31,7 @@ void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n) {
 
 template <class T>
 struct RowLossKernels {
-  inline static const Instances all{&row_weights<T>, &weighted_sum<T>, &multiply_by<T>};
+  inline static const Instances all{&compute_row_weights<T>, &compute_weighted_sum<T>, &multiply_by<T>};
 };
 template struct RowLossKernels<float>;
 template struct RowLossKernels<double>;

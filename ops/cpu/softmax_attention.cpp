@@ -71,8 +71,8 @@ class SoftmaxHead {
   void select(int64_t batch, int64_t head) {
     batch_ = batch;
     head_ = head;
-    valid_keys_ = valid_length(s_.key_lengths, batch, s_.key_length);
-    attended_ = {s_.pattern.of_head(head), s_.query_length, s_.key_length, valid_keys_, s_.causal};
+    valid_keys_ = read_valid_length(s_.key_lengths, batch, s_.key_length);
+    attended_ = {s_.pattern.pattern_of_head(head), s_.query_length, s_.key_length, valid_keys_, s_.causal};
   }
 
   void forward(AttentionRows<S> out, T* log_sums) {
@@ -397,7 +397,7 @@ template <class T>
 void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                                Compute<T>* log_sums) {
-  const AttentionRows<T> target = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
+  const AttentionRows<T> target = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   for_heads(s, q, k, v, false, [&](SoftmaxHead<T>& head) { head.forward(target, log_sums); });
 }
 
@@ -406,7 +406,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
                                 AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                 const Compute<T>* log_sums, AttentionRows<const T> g,
                                 AttentionGradients<T> gradients) {
-  const AttentionRows<const T> result = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
+  const AttentionRows<const T> result = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   for_heads(s, q, k, v, true, [&](SoftmaxHead<T>& head) {
     head.backward(result, log_sums, g, gradients.gq, gradients.gk, gradients.gv);
   });

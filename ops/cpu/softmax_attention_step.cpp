@@ -44,8 +44,8 @@ class StepGroup {
       std::fill_n(out_row(h), s_.value_dim, T{0});
     }
     const T scale = static_cast<T>(s_.scale);
-    const AttendedKeys attended{s_.pattern.of_head(first_), s_.key_length, s_.key_length, s_.key_length,
-                                true};
+    const AttendedKeys attended{s_.pattern.pattern_of_head(first_), s_.key_length, s_.key_length,
+                                s_.key_length, true};
     const int64_t query = s_.key_length - 1;
     // Visits blocks of the ring buffer. The rows [begin, begin + count) of a block do not wrap around the end
     // of the buffer.

@@ -13,10 +13,10 @@ namespace {
 // logit is at least the middle of the range. The number of steps suffices to separate any two doubles in the
 // range.
 template <class T>
-__device__ double smallest_kept(const T* logits, const ClassScore& score) {
-  const auto lane = static_cast<int64_t>(threadIdx.x % kWarp);
+__device__ double smallest_kept(const T* logits, const ClassScorer& score) {
+  const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);
   double largest = -INFINITY, opposite = -INFINITY;  // opposite: minus the smallest finite logit
-  for (int64_t c = lane; c < score.classes; c += kWarp) {
+  for (int64_t c = lane; c < score.classes; c += kWarpSize) {
     const auto logit = static_cast<double>(logits[c]);
     largest = Maximum::apply(largest, logit);
     if (logit > -INFINITY) opposite = Maximum::apply(opposite, -logit);
@@ -26,9 +26,9 @@ __device__ double smallest_kept(const T* logits, const ClassScore& score) {
   // Returns the total weight of the classes whose logit is at least `from`, or their number.
   const auto sum_from = [&](double from, bool weighted) {
     double sum = 0;
-    for (int64_t c = lane; c < score.classes; c += kWarp)
+    for (int64_t c = lane; c < score.classes; c += kWarpSize)
       if (const auto logit = static_cast<double>(logits[c]); logit >= from)
-        sum += weighted ? score.weight(logit, largest) : 1;
+        sum += weighted ? score.softmax_weight(logit, largest) : 1;
     return warp_reduce<Plus>(sum);
   };
   const auto bisect = [&](double kept, bool weighted, double wanted) {
@@ -51,22 +51,22 @@ __device__ double smallest_kept(const T* logits, const ClassScore& score) {
 
 // Samples one row per warp. Each lane handles every 32nd class.
 template <class T, class Index>
-__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, bool restricts,
+__global__ void sample_kernel(int64_t rows, const T* logits, ClassScorer score, bool is_restricted,
                               GraphRandomStream stream, Index* out) {
-  const int64_t row = first_element() / kWarp;
+  const int64_t row = first_element() / kWarpSize;
   if (row >= rows) return;  // all lanes of a warp return together
   score.stream = stream.now();
   const int64_t classes = score.classes;
-  const double smallest = restricts ? smallest_kept(logits + row * classes, score) : -INFINITY;
+  const double smallest = is_restricted ? smallest_kept(logits + row * classes, score) : -INFINITY;
   int64_t best = classes;
   double best_score = -INFINITY;
-  for (int64_t c = threadIdx.x % kWarp; c < classes; c += kWarp) {
-    const double own = score.noisy_logit(row, c, logits[row * classes + c], smallest);
+  for (int64_t c = threadIdx.x % kWarpSize; c < classes; c += kWarpSize) {
+    const double own = score.compute_score(row, c, logits[row * classes + c], smallest);
     if (!(own > best_score)) continue;
     best_score = own;
     best = c;
   }
-  for (int bits = kWarp / 2; bits > 0; bits /= 2) {
+  for (int bits = kWarpSize / 2; bits > 0; bits /= 2) {
     const double other_score = __shfl_xor_sync(kAllLanes, best_score, bits);
     const int64_t other = __shfl_xor_sync(kAllLanes, best, bits);
     if (other_score > best_score || (other_score == best_score && other < best)) {
@@ -74,7 +74,7 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, b
       best = other;
     }
   }
-  if (threadIdx.x % kWarp == 0) out[row] = static_cast<Index>(best < classes ? best : 0);
+  if (threadIdx.x % kWarpSize == 0) out[row] = static_cast<Index>(best < classes ? best : 0);
 }
 
 __global__ void advance_kernel(int64_t batch, GraphStep step, int64_t prefix, uint8_t* columns,
@@ -92,11 +92,11 @@ __global__ void advance_kernel(int64_t batch, GraphStep step, int64_t prefix, ui
 }  // namespace
 
 template <class T, class Index>
-void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out) {
+void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out) {
   constexpr int64_t kRowsPerBlock = 2;  // small blocks, because there are few rows
   launch(sample_kernel<T, Index>,
-         over_rows((rows + kRowsPerBlock - 1) / kRowsPerBlock, static_cast<int>(kRowsPerBlock) * kWarp), rows,
-         logits, score, score.restricts(), GraphRandomStream(score.stream), out);
+         over_rows((rows + kRowsPerBlock - 1) / kRowsPerBlock, static_cast<int>(kRowsPerBlock) * kWarpSize),
+         rows, logits, score, score.is_restricted(), GraphRandomStream(score.stream), out);
 }
 
 void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,

@@ -22,9 +22,9 @@ __host__ __device__ inline int64_t groups_of_parts(int64_t parts) {
 template <class T>
 struct ColumnSums {
   int64_t parts, columns, second_column;
-  T* partial;          // (parts, columns)
-  T* targets[2];       // (second_column,) and (columns - second_column,); each may be null
-  unsigned* arrivals;  // (strips, groups + 1): zeros before and after the launch
+  T* partial;                  // (parts, columns)
+  T* targets[2];               // (second_column,) and (columns - second_column,); each may be null
+  unsigned* arrival_counters;  // (strips, groups + 1): zeros before and after the launch
 };
 
 // ColumnSums and its memory, for one launch. `strips` is the number of ranges of columns that different
@@ -36,12 +36,12 @@ class ColumnSumsMemory {
                    T* second = nullptr)
       : partial_(first || second ? parts * columns : 0), sums_{parts,           columns,
                                                                second_column,   partial_.data(),
-                                                               {first, second}, context().arrivals} {
+                                                               {first, second}, context().arrival_counters} {
     const int64_t counters = strips * (groups_of_parts(parts) + 1);
-    if (counters <= kArrivals || !partial_.data()) return;
+    if (counters <= kMaxArrivalCounters || !partial_.data()) return;
     counters_.emplace(counters);
-    sums_.arrivals = counters_->data();
-    fill_zero(sums_.arrivals, counters * static_cast<int64_t>(sizeof(unsigned)));
+    sums_.arrival_counters = counters_->data();
+    fill_zero(sums_.arrival_counters, counters * static_cast<int64_t>(sizeof(unsigned)));
   }
   const ColumnSums<T>& sums() const { return sums_; }
 
@@ -51,15 +51,15 @@ class ColumnSumsMemory {
   ColumnSums<T> sums_;
 };
 
-// Counts the block at `arrivals`. Returns true if `expected` blocks have arrived; the calling block then sees
-// their writes, and the counter is 0 again. All threads of the block call the function.
-__device__ inline bool is_last_block(unsigned* arrivals, int64_t expected) {
+// Counts the block at `arrival_counters`. Returns true if `expected` blocks have arrived; the calling block
+// then sees their writes, and the counter is 0 again. All threads of the block call the function.
+__device__ inline bool is_last_block(unsigned* arrival_counters, int64_t expected) {
   __shared__ bool last;
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0) {
-    last = atomicAdd(arrivals, 1U) + 1 == static_cast<unsigned>(expected);
-    if (last) *arrivals = 0;
+    last = atomicAdd(arrival_counters, 1U) + 1 == static_cast<unsigned>(expected);
+    if (last) *arrival_counters = 0;
   }
   __syncthreads();
   if (last) __threadfence();
@@ -100,12 +100,12 @@ __device__ void collect_columns(const ColumnSums<T>& sums, int64_t part, int64_t
   const int64_t groups = groups_of_parts(sums.parts), group = part / kPartsOfGroup;
   const int64_t first = group * kPartsOfGroup, left = sums.parts - first;
   const int64_t count = left < kPartsOfGroup ? left : kPartsOfGroup;
-  unsigned* const arrivals = sums.arrivals + strip * (groups + 1);
-  if (!is_last_block(arrivals + group, count)) return;
+  unsigned* const arrival_counters = sums.arrival_counters + strip * (groups + 1);
+  if (!is_last_block(arrival_counters + group, count)) return;
   // The sums of a group replace its first part.
   add_parts(sums, first, count, 1, begin, end,
             [&](int64_t column, T sum) { sums.partial[first * sums.columns + column] = sum; });
-  if (!is_last_block(arrivals + groups, groups)) return;
+  if (!is_last_block(arrival_counters + groups, groups)) return;
   add_parts(sums, 0, groups, kPartsOfGroup, begin, end, [&](int64_t column, T sum) {
     const bool second = column >= sums.second_column;
     T* const target = second ? sums.targets[1] : sums.targets[0];

@@ -7,7 +7,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMargin = 2;  // padding states on each side of a row; their value is kCtcImpossible
+constexpr int64_t kMargin = 2;  // padding states on each side of a row; their value is kCtcLogZero
 constexpr int64_t kMaxThreads = 512;
 
 template <class T>
@@ -54,10 +54,9 @@ struct Utterance {
     const T value = logits[t * classes + (s % 2 == 1 ? labels[s / 2] : blank)] - normalizers[t];
     return value > T(kCtcMinLogProbability) ? value : T(kCtcMinLogProbability);
   }
-  // Returns 0 if a path may go from state s - 2 directly to state s, otherwise kCtcImpossible.
+  // Returns 0 if a path may go from state s - 2 directly to state s, otherwise kCtcLogZero.
   __device__ T skip(int64_t s) const {
-    return s % 2 == 1 && s >= 3 && s < states && labels[s / 2] != labels[s / 2 - 1] ? T{0}
-                                                                                    : T(kCtcImpossible);
+    return s % 2 == 1 && s >= 3 && s < states && labels[s / 2] != labels[s / 2 - 1] ? T{0} : T(kCtcLogZero);
   }
 };
 
@@ -65,11 +64,11 @@ struct Utterance {
 // call suffices. The barrier also makes the rows of the current frame visible to the other threads.
 template <class T>
 __device__ T alternating_block_max(T value, int64_t turn) {
-  __shared__ T warp_values[2][kWarp];
+  __shared__ T warp_values[2][kWarpSize];
   T* const own = warp_values[turn % 2];
-  const int warps = static_cast<int>(blockDim.x) / kWarp, thread = static_cast<int>(threadIdx.x);
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize, thread = static_cast<int>(threadIdx.x);
   value = warp_reduce<Maximum>(value);
-  if (thread % kWarp == 0) own[thread / kWarp] = value;
+  if (thread % kWarpSize == 0) own[thread / kWarpSize] = value;
   __syncthreads();
   value = own[0];
   for (int warp = 1; warp < warps; ++warp) value = Maximum::apply(value, own[warp]);
@@ -83,12 +82,12 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
   double shifts = 0;
   T shift = 0;
   for (int64_t t = 0; t < u.frames; ++t) {
-    const CtcSpan span = ctc_span(t, u.frames, u.states);
+    const CtcStateRange span = find_ctc_state_range(t, u.frames, u.states);
     T* const row = alpha + t % kept * row_size + kMargin;
     const T* const before = alpha + (t + kept - 1) % kept * row_size + kMargin;
-    T largest = T(kCtcImpossible);
+    T largest = T(kCtcLogZero);
     for (int64_t s = int64_t{threadIdx.x} - kMargin; s < u.states + kMargin; s += blockDim.x) {
-      T value = T(kCtcImpossible);
+      T value = T(kCtcLogZero);
       if (s >= span.begin && s < span.end)
         value = t == 0 ? u.emission(t, s)
                        : log_sum(before[s], before[s - 1], before[s - 2] + u.skip(s)) +
@@ -100,9 +99,8 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
     shift = alternating_block_max(largest, t);
   }
   const T* const row = alpha + (u.frames - 1) % kept * row_size + kMargin;
-  const T label = u.states > 1 ? row[u.states - 2] : T(kCtcImpossible);
-  return static_cast<T>(
-      -(shifts + static_cast<double>(log_sum(row[u.states - 1], label, T(kCtcImpossible)))));
+  const T label = u.states > 1 ? row[u.states - 2] : T(kCtcLogZero);
+  return static_cast<T>(-(shifts + static_cast<double>(log_sum(row[u.states - 1], label, T(kCtcLogZero)))));
 }
 
 // Adds beta to alpha. ops/cpu/ctc_loss.cpp defines alpha and beta.
@@ -110,16 +108,16 @@ template <class T>
 __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_size) {
   T shift = 0;
   for (int64_t t = u.frames - 1; t >= 0; --t) {
-    const CtcSpan span = ctc_span(t, u.frames, u.states);
+    const CtcStateRange span = find_ctc_state_range(t, u.frames, u.states);
     T* const joint = alpha + t * row_size + kMargin;
     T* const row = beta + t % 2 * row_size + kMargin;
     const T* const after = beta + (t + 1) % 2 * row_size + kMargin;
-    T largest = T(kCtcImpossible);
+    T largest = T(kCtcLogZero);
     for (int64_t s = int64_t{threadIdx.x} - kMargin; s < u.states + kMargin; s += blockDim.x) {
-      T next = T(kCtcImpossible);
+      T next = T(kCtcLogZero);
       if (s >= span.begin && s < span.end) {
         // Every path ends in one of the last two states.
-        T own = s >= u.states - 2 ? T{0} : T(kCtcImpossible);
+        T own = s >= u.states - 2 ? T{0} : T(kCtcLogZero);
         if (t + 1 < u.frames) own = log_sum(after[s], after[s + 1], after[s + 2] + u.skip(s + 2)) - shift;
         joint[s] += own;
         next = own + u.emission(t, s);
@@ -177,9 +175,9 @@ __global__ void gradient_kernel(Batch<T> batch) {
     for (int64_t k = thread; k < u.classes; k += threads) out[k] = value;
     return;
   }
-  const CtcSpan span = ctc_span(t, u.frames, u.states);
+  const CtcStateRange span = find_ctc_state_range(t, u.frames, u.states);
   const T* const joint = batch.alpha + (b * batch.kept + t) * batch.row + kMargin;
-  T largest = T(2 * kCtcImpossible), labels = 0, blanks = 0;
+  T largest = T(2 * kCtcLogZero), labels = 0, blanks = 0;
   for (int64_t s = span.begin + thread; s < span.end; s += threads)
     largest = Maximum::apply(largest, joint[s]);
   largest = block_max(largest);
@@ -221,9 +219,9 @@ void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* fr
       scale,       losses,      gradient,      row,    kept,          alpha.data(),  beta.data(),
       next.data(), first.data()};
   row_logsumexp(Backend{}, logits, normalizers.data(), frames, shape.classes);
-  const int64_t threads = std::min((row + kWarp - 1) / kWarp * kWarp, kMaxThreads);
+  const int64_t threads = std::min((row + kWarpSize - 1) / kWarpSize * kWarpSize, kMaxThreads);
   launch(paths_kernel<T>, over_rows(shape.batch, static_cast<int>(threads)), batch);
-  if (gradient) launch(gradient_kernel<T>, over_rows(frames, kThreads / 2), batch);
+  if (gradient) launch(gradient_kernel<T>, over_rows(frames, kDefaultBlockSize / 2), batch);
 }
 
 template <class T>

@@ -75,7 +75,7 @@ std::vector<Algorithm> offered_algorithms(const Plan& plan) {
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     check_status(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof(value)));
   };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kBlasWorkspace));
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kBlasWorkspaceBytes));
   // Partial sums are added in float32 and in a fixed order. Other reduction schemes round partial sums to the
   // type of the result, or add them in the order in which blocks finish.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
@@ -101,7 +101,7 @@ bool multiply(const Plan& plan, const Algorithm& algorithm, const Arrays& arrays
   const cublasStatus_t status =
       cublasLtMatmul(context().blas_lt, plan.matmul.get(), &arrays.alpha, arrays.b, plan.a.get(), arrays.a,
                      plan.b.get(), &none, arrays.c, plan.c.get(), arrays.c, plan.c.get(), &algorithm,
-                     context().blas_workspace, kBlasWorkspace, context().stream);
+                     context().blas_workspace, kBlasWorkspaceBytes, context().stream);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH) return false;
   check_status(status);
   return true;
@@ -121,7 +121,7 @@ bool multiply(Plan& plan, const Arrays& arrays) {
 // Returns the seconds of a few products, or nothing if the algorithm does not work.
 std::optional<double> seconds_of(const Plan& plan, const Algorithm& algorithm, const Arrays& arrays) {
   // The emulation adds fixed times, so one product is enough.
-  const int rounds = emulated() ? 1 : 3, repeats = emulated() ? 1 : 4;
+  const int rounds = is_emulated() ? 1 : 3, repeats = is_emulated() ? 1 : 4;
   if (!multiply(plan, algorithm, arrays)) return std::nullopt;
   double seconds = INFINITY;
   for (int round = 0; round < rounds; ++round) {
@@ -175,7 +175,7 @@ void restore_choice(Plan& plan, const std::string& saved) {
       sized &&
       cublasLtMatmulAlgoCheck(context().blas_lt, plan.matmul.get(), plan.a.get(), plan.b.get(), plan.c.get(),
                               plan.c.get(), &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
-      result.workspaceSize <= static_cast<size_t>(kBlasWorkspace);
+      result.workspaceSize <= static_cast<size_t>(kBlasWorkspaceBytes);
   if (accepted) put_first(plan, algorithm);
   add_product_counts({.reused_choices = accepted ? 1 : 0, .failed_algorithms = accepted ? 0 : 1});
 }
@@ -184,11 +184,11 @@ void restore_choice(Plan& plan, const std::string& saved) {
 // is recorded, nothing can be measured, and the order of cuBLASLt remains.
 void choose_algorithm(Plan& plan, const std::string& name, const Arrays& arrays) {
   ProductAlgorithms& choices = ProductAlgorithms::current();
-  if (const auto choice = choices.find(name)) return restore_choice(plan, *choice);
+  if (const auto choice = choices.find_choice(name)) return restore_choice(plan, *choice);
   if (!context().step_offset) time_algorithms(plan, arrays);
   if (plan.algorithms.empty()) return;
   const Algorithm& first = plan.algorithms.front();
-  choices.choose(name, std::string(reinterpret_cast<const char*>(&first), sizeof(first)));
+  choices.save_choice(name, std::string(reinterpret_cast<const char*>(&first), sizeof(first)));
 }
 
 // Makes a plan with the algorithms that cuBLASLt offers. cuBLASLt uses column-major matrices, so the operands
@@ -261,7 +261,7 @@ bool planned_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const 
   auto found = plans.find(key);
   if (found == plans.end()) {
     Plan plan = make_plan(p, epilogue, bias, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
-    if (choices.active()) choose_algorithm(plan, name_of_choice(p, epilogue, tf32), arrays);
+    if (choices.is_timing()) choose_algorithm(plan, name_of_choice(p, epilogue, tf32), arrays);
     found = plans.emplace(key, std::move(plan)).first;
   }
   if (bias) set(found->second, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
@@ -281,7 +281,7 @@ bool fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T*
 
 template <class T, class Operand>
 bool timed_gemm(const Gemm<T, Operand>& product) {
-  if (product.beta != 0 || !ProductAlgorithms::current().active()) return false;
+  if (product.beta != 0 || !ProductAlgorithms::current().is_timing()) return false;
   return planned_gemm<T, Operand>(product, CUBLASLT_EPILOGUE_DEFAULT, nullptr);
 }
 

@@ -43,7 +43,7 @@ constexpr int kTableRowsPerBlock = 8;
 
 Launch over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min<int64_t>((rows + kTableRowsPerBlock - 1) / kTableRowsPerBlock, 1 << 16);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp, kTableRowsPerBlock), 0, where};
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarpSize, kTableRowsPerBlock), 0, where};
 }
 __device__ int64_t first_row() {
   return int64_t{blockIdx.x} * kTableRowsPerBlock + threadIdx.y;
@@ -56,7 +56,8 @@ __device__ int64_t row_stride() {
 template <class T>
 __device__ void copy_row(const T* __restrict__ table, int64_t rows, int64_t at, T* to, int64_t dim) {
   const bool inside = at >= 0 && at < rows;
-  for (int64_t i = threadIdx.x; i < dim; i += kWarp) to[i] = inside ? table[at * dim + i] : not_a_number<T>();
+  for (int64_t i = threadIdx.x; i < dim; i += kWarpSize)
+    to[i] = inside ? table[at * dim + i] : not_a_number<T>();
 }
 
 template <class T>
@@ -77,7 +78,7 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
     copy_row(positions + position * position_dim, 1, 0, to + value_dim, position_dim);
     if (!added) continue;
     __syncwarp();  // the other lanes have written their elements of the row
-    for (int64_t i = threadIdx.x % kWarp; i < width; i += kWarp) to[i] += added[position * width + i];
+    for (int64_t i = threadIdx.x % kWarpSize; i < width; i += kWarpSize) to[i] += added[position * width + i];
   }
 }
 
@@ -150,11 +151,11 @@ __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slab
   const int64_t begin = blockIdx.x * slabs.length;
   const int64_t end = begin + slabs.length < count ? begin + slabs.length : count;
   const int lane = static_cast<int>(threadIdx.x);
-  for (int64_t first = begin; first < end; first += kWarp) {
+  for (int64_t first = begin; first < end; first += kWarpSize) {
     const int64_t i = first + lane;
     const int row = i < end ? row_of(index, i, rows) : -1;
     int before = 0, equal = 0;
-    for (int other = 0; other < kWarp; ++other) {
+    for (int other = 0; other < kWarpSize; ++other) {
       const bool same = __shfl_sync(kAllLanes, row, other) == row;
       equal += same;
       before += same && other < lane;
@@ -179,17 +180,18 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
                              T* table, T* partial, int64_t dim) {
   const int lane = static_cast<int>(threadIdx.x), counted = starts[rows];
   const int64_t chunk = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
-  const int64_t column = int64_t{blockIdx.y} * kWarp * kColumns + lane;
+  const int64_t column = int64_t{blockIdx.y} * kWarpSize * kColumns + lane;
   const int64_t begin = chunk * kChunk;
   const int64_t end = begin + kChunk < counted ? begin + kChunk : counted;
   T sums[kColumns] = {};
-  for (int64_t base = begin; base < end; base += kWarp) {
-    const int here = end - base < kWarp ? static_cast<int>(end - base) : kWarp;
+  for (int64_t base = begin; base < end; base += kWarpSize) {
+    const int here = end - base < kWarpSize ? static_cast<int>(end - base) : kWarpSize;
     const int my_token = lane < here ? order[base + lane] : 0;
     const int my_row = lane < here ? static_cast<int>(index[my_token]) : -1;
     const int next = __shfl_down_sync(kAllLanes, my_row, 1);
-    const bool continues =
-        lane + 1 < kWarp ? next == my_row : base + kWarp < end && index[order[base + kWarp]] == my_row;
+    const bool continues = lane + 1 < kWarpSize
+                               ? next == my_row
+                               : base + kWarpSize < end && index[order[base + kWarpSize]] == my_row;
     const unsigned ends = __ballot_sync(kAllLanes, !continues);
     for (int first = 0; first < here; first += kTokensPerLoad) {
       T values[kTokensPerLoad][kColumns];
@@ -198,7 +200,7 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
         const int64_t token = __shfl_sync(kAllLanes, my_token, first + j);
 #pragma unroll
         for (int k = 0; k < kColumns; ++k) {
-          const int64_t c = column + k * kWarp;
+          const int64_t c = column + k * kWarpSize;
           values[j][k] = first + j < here && c < dim ? g[token * dim + c] : T{0};
         }
       }
@@ -212,7 +214,7 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
         T* const to = whole ? table + int64_t{row} * dim : partial + (2 * chunk + begins) * dim;
 #pragma unroll
         for (int k = 0; k < kColumns; ++k) {
-          const int64_t c = column + k * kWarp;
+          const int64_t c = column + k * kWarpSize;
           if (c < dim) to[c] = whole ? to[c] + sums[k] : sums[k];
           sums[k] = 0;
         }
@@ -225,8 +227,8 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
 // and 32 columns.
 template <class T>
 __global__ void collect_kernel(const T* __restrict__ partial, const int* starts, T* table, int64_t dim) {
-  __shared__ T group_values[kTableRowsPerBlock][kWarp];
-  const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarp + threadIdx.x;
+  __shared__ T group_values[kTableRowsPerBlock][kWarpSize];
+  const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarpSize + threadIdx.x;
   const int64_t begin = starts[row], end = starts[row + 1];
   const int64_t first = begin / kChunk, last = (end - 1) / kChunk;
   if (begin == end || first == last) return;  // the condition is equal for all threads of the block
@@ -275,18 +277,18 @@ void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64
   launch(count_tokens_kernel, over_elements(count), index, count, table_rows, slabs, counters.data());
   launch(scan_kernel, Launch(dim3(1), dim3(kScanThreads)), counters.data(), counters_size);
   launch(starts_kernel, over_elements(rows + 1), counters.data(), starts.data(), rows, slabs);
-  launch(place_kernel, over_rows(slabs.count, kWarp), index, count, table_rows, slabs, counters.data(),
+  launch(place_kernel, over_rows(slabs.count, kWarpSize), index, count, table_rows, slabs, counters.data(),
          order.data());
   constexpr int kWarps = 4;
-  constexpr int64_t kWide = kWarp * kColumns;
+  constexpr int64_t kWide = kWarpSize * kColumns;
   launch(chunk_kernel<T>,
          Launch(dim3(static_cast<unsigned>((chunks + kWarps - 1) / kWarps),
                      static_cast<unsigned>((dim + kWide - 1) / kWide)),
-                dim3(kWarp, kWarps)),
+                dim3(kWarpSize, kWarps)),
          g, index, order.data(), starts.data(), table_rows, table, partial.data(), dim);
   launch(collect_kernel<T>,
-         Launch(dim3(static_cast<unsigned>(rows), static_cast<unsigned>((dim + kWarp - 1) / kWarp)),
-                dim3(kWarp, kTableRowsPerBlock)),
+         Launch(dim3(static_cast<unsigned>(rows), static_cast<unsigned>((dim + kWarpSize - 1) / kWarpSize)),
+                dim3(kWarpSize, kTableRowsPerBlock)),
          partial.data(), starts.data(), table, dim);
 }
 

@@ -19,7 +19,7 @@ namespace {
 // of 32 x 8 threads on (rows, out) arrays. A thread handles V adjacent columns of every row_stride()-th row.
 template <int V>
 __device__ int64_t column_of_thread() {
-  return (int64_t{blockIdx.x} * kWarp + threadIdx.x) * V;
+  return (int64_t{blockIdx.x} * kWarpSize + threadIdx.x) * V;
 }
 __device__ int64_t first_row() {
   return int64_t{blockIdx.y} * kRowsPerBlock + threadIdx.y;
@@ -33,10 +33,11 @@ struct Finish {
   int64_t rows, out;
   const Compute<Y>* bias;
   DropoutFactors<Compute<Y>> dropout;
-  Y *pre, *y;
+  Y *preactivation, *y;
 };
 
-// Applies bias, activation and dropout to the product, which is in `pre` for gelu and in `y` otherwise.
+// Applies bias, activation and dropout to the product, which is in `preactivation` for gelu and in `y`
+// otherwise.
 template <class Y, int V, Activation activation>
 __global__ void finish_kernel(Finish<Y> f) {
   using T = Compute<Y>;
@@ -47,12 +48,12 @@ __global__ void finish_kernel(Finish<Y> f) {
   for (int64_t row = first_row(); row < f.rows; row += row_stride()) {
     const int64_t at = row * f.out + column;
     T values[V], multipliers[V];
-    load_group<V>((activation == Activation::gelu ? f.pre : f.y) + at, values);
+    load_group<V>((activation == Activation::gelu ? f.preactivation : f.y) + at, values);
 #pragma unroll
     for (int v = 0; v < V; ++v) values[v] += bias[v];
     if constexpr (activation == Activation::gelu)
-      if (f.bias) store_group<V>(f.pre + at, values);
-    f.dropout.template fill<V>(at, multipliers);
+      if (f.bias) store_group<V>(f.preactivation + at, values);
+    f.dropout.template fill_multipliers<V>(at, multipliers);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       if constexpr (activation == Activation::gelu)
@@ -69,7 +70,7 @@ template <class Y, class Operand>
 struct Start {
   using T = Compute<Y>;
   int64_t rows, out;
-  const Y *g, *y, *pre;
+  const Y *g, *y, *preactivation;
   DropoutFactors<T> dropout;
   Operand* gz;         // null if gz equals g
   ColumnSums<T> sums;  // the gradient of the bias; without partial sums if it is not needed
@@ -80,7 +81,7 @@ struct Start {
 template <class Y, class Operand, int V, Activation activation>
 __global__ void start_kernel(Start<Y, Operand> s) {
   using T = Compute<Y>;
-  __shared__ T group_values[kRowsPerBlock][kWarp * V];
+  __shared__ T group_values[kRowsPerBlock][kWarpSize * V];
   const int64_t column = column_of_thread<V>();
   T sums[V] = {};
   if (column < s.out)
@@ -93,12 +94,12 @@ __global__ void start_kernel(Start<Y, Operand> s) {
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] = other[v] <= 0 ? T{0} : values[v] * s.dropout.scale;
       } else {
-        s.dropout.template fill<V>(at, other);
+        s.dropout.template fill_multipliers<V>(at, other);
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] *= other[v];
       }
       if constexpr (activation == Activation::gelu) {
-        load_group<V>(s.pre + at, other);
+        load_group<V>(s.preactivation + at, other);
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] *= Gelu::derivative<DeviceMath>(other[v], T{0});
       }
@@ -108,16 +109,16 @@ __global__ void start_kernel(Start<Y, Operand> s) {
     }
   if (!s.sums.partial) return;  // the condition is equal for all threads of the block
 #pragma unroll
-  for (int v = 0; v < V; ++v) group_values[threadIdx.y][v * kWarp + threadIdx.x] = sums[v];
+  for (int v = 0; v < V; ++v) group_values[threadIdx.y][v * kWarpSize + threadIdx.x] = sums[v];
   __syncthreads();
   if (threadIdx.y == 0 && column < s.out) {
 #pragma unroll
     for (int v = 0; v < V; ++v)
       for (int group = 1; group < kRowsPerBlock; ++group)
-        sums[v] += group_values[group][v * kWarp + threadIdx.x];
+        sums[v] += group_values[group][v * kWarpSize + threadIdx.x];
     store_group<V>(s.sums.partial + int64_t{blockIdx.y} * s.out + column, sums);
   }
-  const int64_t begin = int64_t{blockIdx.x} * kWarp * V, end = begin + kWarp * V;
+  const int64_t begin = int64_t{blockIdx.x} * kWarpSize * V, end = begin + kWarpSize * V;
   collect_columns(s.sums, int64_t{blockIdx.y}, int64_t{blockIdx.x}, begin, end < s.out ? end : s.out);
 }
 
@@ -183,8 +184,8 @@ void with_constants(bool packs, Activation activation, F&& f) {
 }
 
 Launch over_columns(int64_t columns, int64_t parts, SourceLocation where = SourceLocation::current()) {
-  return {dim3(static_cast<unsigned>((columns + kWarp - 1) / kWarp), static_cast<unsigned>(parts)),
-          dim3(kWarp, kRowsPerBlock), 0, where};
+  return {dim3(static_cast<unsigned>((columns + kWarpSize - 1) / kWarpSize), static_cast<unsigned>(parts)),
+          dim3(kWarpSize, kRowsPerBlock), 0, where};
 }
 
 // Returns the number of parts of the rows, which is at least 1, so that sums over no rows are written too.
@@ -275,17 +276,17 @@ bool weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T*
 
 template <class Y>
 void finish(const LinearShape& shape, const Compute<Y>* bias, Activation activation,
-            const DropoutMask& dropout, Y* pre, Y* y) {
+            const DropoutMask& dropout, Y* preactivation, Y* y) {
   using T = Compute<Y>;
   const int64_t rows = shape.rows, out = shape.out;
   if (!bias && activation == Activation::none && !dropout.is_active()) return;
-  const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(bias, pre, y);
-  const Finish<Y> f{rows, out, bias, DropoutFactors<T>(dropout), pre, y};
+  const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(bias, preactivation, y);
+  const Finish<Y> f{rows, out, bias, DropoutFactors<T>(dropout), preactivation, y};
   const bool in_place = activation != Activation::gelu || bias;
   const int64_t updated = in_place ? rows * out * static_cast<int64_t>(sizeof(Y)) : 0;
   with_constants<T>(packs, activation, [&](auto group, auto function) {
     launch(finish_kernel<Y, group(), function()>,
-           over_columns(out / group(), parts_of(rows)).updating(updated), f);
+           over_columns(out / group(), parts_of(rows)).with_updated_bytes(updated), f);
   });
 }
 
@@ -293,20 +294,22 @@ void finish(const LinearShape& shape, const Compute<Y>* bias, Activation activat
 
 template <class X, class Y>
 void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
-                    const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
+                    const Compute<X>* bias, Activation activation, const DropoutMask& dropout,
+                    Y* preactivation, Y* y) {
   with_operand<X>([&](auto tag) {
     const bool gelu = activation == Activation::gelu;
-    if (forward_product<decltype(tag)>(shape, x, w, bias, activation == Activation::relu, gelu ? pre : y))
-      finish<Y>(shape, nullptr, gelu ? activation : Activation::none, dropout, pre, y);
+    if (forward_product<decltype(tag)>(shape, x, w, bias, activation == Activation::relu,
+                                       gelu ? preactivation : y))
+      finish<Y>(shape, nullptr, gelu ? activation : Activation::none, dropout, preactivation, y);
     else
-      finish(shape, bias, activation, dropout, pre, y);
+      finish(shape, bias, activation, dropout, preactivation, y);
   });
 }
 
 template <class X, class Y>
 void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
-                     Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
-                     Compute<X>* gw, Compute<X>* gbias) {
+                     Activation activation, const DropoutMask& dropout, const Y* preactivation, const Y* y,
+                     X* gx, Compute<X>* gw, Compute<X>* gbias) {
   using T = Compute<X>;
   const int64_t rows = shape.rows, out = shape.out, parts = parts_of(rows);
   with_operand<X>([&](auto tag) {
@@ -317,11 +320,12 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
     const bool plain = activation == Activation::none && !dropout.is_active() && !kRounds;
     const Scratch<Operand> buffer(plain ? 0 : rows * out);
     const auto start = [&](Operand* gz) {
-      const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(g, pre, y);
+      const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(g, preactivation, y);
       with_constants<T>(packs, activation, [&](auto group, auto function) {
         const Launch columns = over_columns(out / group(), parts);
         const ColumnSumsMemory<T> memory(parts, out, out, columns.grid.x, gbias);
-        const Start<Y, Operand> s{rows, out, g, y, pre, DropoutFactors<T>(dropout), gz, memory.sums()};
+        const Start<Y, Operand> s{rows, out,          g, y, preactivation, DropoutFactors<T>(dropout),
+                                  gz,   memory.sums()};
         launch(start_kernel<Y, Operand, group(), function()>, columns, s);
       });
     };

@@ -333,9 +333,9 @@ Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length,
   const int64_t tokens = in.s.batch * in.s.heads * length;
   const int64_t elements = tokens * (features * in.s.dim + values * in.s.value_dim);
   return shape
-      .moving(elements * static_cast<int64_t>(sizeof(S)) +
-              (tokens * scalars + states * in.state_size()) * static_cast<int64_t>(sizeof(Compute<S>)))
-      .template multiplying<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
+      .with_bytes(elements * static_cast<int64_t>(sizeof(S)) +
+                  (tokens * scalars + states * in.state_size()) * static_cast<int64_t>(sizeof(Compute<S>)))
+      .template with_flop<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
 }
 
 // Returns the segments of a head with `length` tokens, without states. There are enough segments to occupy a
@@ -421,7 +421,8 @@ void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionR
                               Compute<S>* inverse_denominators) {
   scan_segments<TilesFor<S>, Scan::result>(
       LinearInputs<S>{s, q, k, v, {}, {}, nullptr, nullptr},
-      {.out = contiguous_rows(out, s.query_length, s.heads, s.value_dim), .inverse = inverse_denominators});
+      {.out = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
+       .inverse = inverse_denominators});
 }
 
 template <class S>
@@ -432,9 +433,14 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
   // ChunkScan::store_query_gradient() explains the use of SplitTensorTiles.
   using Exact = std::conditional_t<std::is_same_v<S, BFloat16>, SplitTensorTiles, PlainTiles<S>>;
   const Scratch<Compute<S>> dd(s.batch * s.heads * s.query_length);
-  const LinearInputs<S> in{
-      s,        q, k, v, g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), inverse_denominators,
-      dd.data()};
+  const LinearInputs<S> in{s,
+                           q,
+                           k,
+                           v,
+                           g,
+                           make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
+                           inverse_denominators,
+                           dd.data()};
   scan_segments<Exact, Scan::query_gradient>(in, {.gq = gradients.gq});
   if (!gradients.gk.data && !gradients.gv.data) return;
   scan_segments<TilesFor<S>, Scan::key_value_gradients>(in, {.gk = gradients.gk, .gv = gradients.gv});

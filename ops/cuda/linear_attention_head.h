@@ -50,7 +50,7 @@ struct LinearHead {
       : example(index / static_cast<unsigned>(in.s.heads)),
         head(index % static_cast<unsigned>(in.s.heads)),
         offset(index * in.s.query_length) {
-    const int64_t valid = valid_length(in.s.key_lengths, example, in.s.key_length);
+    const int64_t valid = read_valid_length(in.s.key_lengths, example, in.s.key_length);
     queries = {{in.q.row(example, 0, head), in.q.length_stride, in.s.query_length, in.s.dim}};
     keys = {{in.k.row(example, 0, head), in.k.length_stride, valid, in.s.dim}};
     values = {{in.v.row(example, 0, head), in.v.length_stride, valid, in.s.value_dim}};

@@ -17,21 +17,21 @@ constexpr int kStepColumns = Pack<float>::kSize;
 // of at most 32. Lane l loads Pack l % lanes of every (32 / lanes)-th row. Eight Packs are loaded before the
 // first is used, which hides the latency of memory.
 template <class O>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarpSize* kRowsPerBlock)
     warp_step_kernel(LinearAttentionShape s, AttentionRows<const float> q, AttentionRows<const float> k,
                      AttentionRows<const float> v, int lanes, float* kv, float* key_sum,
                      AttentionRows<O> out) {
   constexpr int kRows = 8;
   const int64_t index = warp_of_grid();
   if (index >= s.batch * s.heads) return;
-  const int dim = static_cast<int>(s.dim), lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int dim = static_cast<int>(s.dim), lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int64_t head = index % s.heads, example = index / s.heads;
-  float* const query = dynamic_shared<float>() + threadIdx.x / kWarp * 2 * dim;
+  float* const query = dynamic_shared<float>() + threadIdx.x / kWarpSize * 2 * dim;
   float* const key = query + dim;
   float* const sum = key_sum + index * dim;
   const float *const q_row = q.row(example, 0, head), *const k_row = k.row(example, 0, head);
   float product = 0;
-  for (int d = lane; d < dim; d += kWarp) {
+  for (int d = lane; d < dim; d += kWarpSize) {
     query[d] = feature_of(s.feature_map, q_row[d]);
     key[d] = feature_of(s.feature_map, k_row[d]);
     const float z = sum[d] + key[d];
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
   }
   __syncwarp();  // the other lanes have written their features
   const float inverse = 1 / (warp_reduce<Plus>(product) + static_cast<float>(s.eps));
-  const int column = lane % lanes * kStepColumns, rows_of_load = kWarp / lanes;
+  const int column = lane % lanes * kStepColumns, rows_of_load = kWarpSize / lanes;
   float* const state = kv + index * dim * s.value_dim + column;
   float value[kStepColumns], read[kStepColumns] = {};
   load_group<kStepColumns>(v.row(example, 0, head) + column, value);
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
       store_group<kStepColumns>(state + d * s.value_dim, rows[i]);
     }
   }
-  for (int bits = lanes; bits < kWarp; bits *= 2)
+  for (int bits = lanes; bits < kWarpSize; bits *= 2)
 #pragma unroll
     for (int j = 0; j < kStepColumns; ++j) read[j] += __shfl_xor_sync(kAllLanes, read[j], bits);
   if (lane >= lanes) return;
@@ -86,13 +86,13 @@ bool launch_warp_step(const LinearAttentionShape& s, AttentionRows<const float> 
                       AttentionRows<O> out, int64_t state_bytes) {
   constexpr int64_t kMaxDim = 512;  // limits the shared memory of a block to 32 KiB
   const int64_t lanes = s.value_dim / kStepColumns;
-  if (s.value_dim % kStepColumns != 0 || lanes > kWarp || (lanes & (lanes - 1)) != 0 || s.dim > kMaxDim ||
+  if (s.value_dim % kStepColumns != 0 || lanes > kWarpSize || (lanes & (lanes - 1)) != 0 || s.dim > kMaxDim ||
       !aligned_to_packs(kv) || !has_aligned_groups(v) || !has_aligned_groups(out))
     return false;
   Launch shape = over_warp_rows(s.batch * s.heads, std::numeric_limits<int32_t>::max());
   shape.shared_bytes = static_cast<size_t>(kRowsPerBlock * 2 * s.dim) * sizeof(float);
-  launch(warp_step_kernel<O>, shape.updating(state_bytes), s, q, k, v, static_cast<int>(lanes), kv, key_sum,
-         out);
+  launch(warp_step_kernel<O>, shape.with_updated_bytes(state_bytes), s, q, k, v, static_cast<int>(lanes), kv,
+         key_sum, out);
   return true;
 }
 
@@ -155,8 +155,8 @@ void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows
     if (launch_warp_step(s, q, k, v, kv, key_sum, out, state)) return;
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepThreads);
   const size_t shared = static_cast<size_t>(2 * s.dim + kStepThreads) * sizeof(T);
-  launch(step_kernel<T, O>, over_rows(s.batch * s.heads, kStepThreads, shared).updating(state), s, q, k, v,
-         columns, kv, key_sum, out);
+  launch(step_kernel<T, O>, over_rows(s.batch * s.heads, kStepThreads, shared).with_updated_bytes(state), s,
+         q, k, v, columns, kv, key_sum, out);
 }
 
 template <class T, class O>

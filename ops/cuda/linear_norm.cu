@@ -137,7 +137,7 @@ void launch_linear_norm(const LinearNorm& layer) {
   const size_t shared = (kNormRows + kColumns) * kPairStride<kNormDepth> * sizeof(uint32_t);
   const Launch blocks =
       over_rows((shape.rows + kNormRows - 1) / kNormRows, kTensorThreads, shared)
-          .multiplying<BFloat16>(2.0 * static_cast<double>(shape.rows * shape.in * shape.out));
+          .with_flop<BFloat16>(2.0 * static_cast<double>(shape.rows * shape.in * shape.out));
   launch(linear_norm_kernel<kColumns>, blocks, layer);
 }
 

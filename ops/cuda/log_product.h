@@ -13,7 +13,7 @@ namespace tapeformer::cuda {
 // Adds a product to the log of this thread, if there is one.
 template <class T, class Operand>
 void log_product(const Gemm<T, Operand>& p, int64_t count, const std::string& epilogue = "",
-                 bool splits = true, SourceLocation where = SourceLocation::current()) {
+                 bool can_split_k = true, SourceLocation where = SourceLocation::current()) {
   WorkLog* const log = WorkLog::current();
   if (!log) return;
   const bool tf32 = std::is_same_v<Operand, float> && context().precision == Precision::tf32;
@@ -21,8 +21,8 @@ void log_product(const Gemm<T, Operand>& p, int64_t count, const std::string& ep
                            : std::is_same_v<Operand, BFloat16> ? OperandType::bfloat16
                            : tf32                              ? OperandType::tf32
                                                                : OperandType::float32;
-  log->add_product({p.m, p.n, p.k, count, sizeof(Operand), sizeof(T), splits, epilogue}, type, p.beta != 0,
-                   where);
+  log->add_product({p.m, p.n, p.k, count, sizeof(Operand), sizeof(T), can_split_k, epilogue}, type,
+                   p.beta != 0, where);
 }
 
 }  // namespace tapeformer::cuda

@@ -31,8 +31,8 @@ __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width)
   for (int k = 0; k < mixtures; ++k) {
     const LogisticComponent<T> c =
         logistic_component<DeviceMath, edge>(y, p[mixtures + k], p[2 * mixtures + k], half, log_width);
-    p[mixtures + k] = c.by_mean;
-    p[2 * mixtures + k] = c.by_log_scale;
+    p[mixtures + k] = c.mean_derivative;
+    p[2 * mixtures + k] = c.log_scale_derivative;
     p[3 * mixtures + k] = p[k] + c.log_mass;
     largest = Maximum::apply(largest, p[3 * mixtures + k]);
   }
@@ -118,7 +118,8 @@ __global__ void mixture_kernel(Mixture<T> m) {
 // thread, and first copies its rows to shared memory, with `stride` elements per row.
 template <class T>
 __global__ void sample_kernel(int64_t rows, int mixtures, int stride, const T* parameters,
-                              GraphRandomStream step_stream, int64_t first, bool elu_scale, uint8_t* out) {
+                              GraphRandomStream step_stream, int64_t first, bool use_elu_scale,
+                              uint8_t* out) {
   const RandomStream stream = step_stream.now();
   T* const shared = dynamic_shared<T>();
   const int64_t begin = int64_t{blockIdx.x} * blockDim.x, row = begin + threadIdx.x;
@@ -140,7 +141,8 @@ __global__ void sample_kernel(int64_t rows, int mixtures, int stride, const T* p
     const double mean = static_cast<double>(p[mixtures + chosen]),
                  log_scale = static_cast<double>(p[2 * mixtures + chosen]);
     const double elu = log_scale > 0 ? log_scale : std::expm1(log_scale);
-    const double scale = elu_scale ? elu + 1.0001 : std::exp(Maximum::apply(log_scale, kMinLogisticScale));
+    const double scale =
+        use_elu_scale ? elu + 1.0001 : std::exp(Maximum::apply(log_scale, kMinLogisticScale));
     const double u = stream.uniform(element + 1);
     const double value = mean + scale * (std::log(u) - std::log1p(-u));
     const double level = std::nearbyint((value + 1) / 2 * 255);
@@ -158,7 +160,7 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
   const Mixture<T> m{
       rows,     static_cast<int>(mixtures),   static_cast<int>(levels), parameters, targets, scale, nll,
       gradient, static_cast<int>(block_rows), static_cast<int>(stride)};
-  const auto threads = static_cast<unsigned>((block_rows + kWarp - 1) / kWarp * kWarp);
+  const auto threads = static_cast<unsigned>((block_rows + kWarpSize - 1) / kWarpSize * kWarpSize);
   const Launch shape(dim3(static_cast<unsigned>((rows + block_rows - 1) / block_rows)), dim3(threads),
                      static_cast<size_t>(block_rows * bytes));
   if (gradient)
@@ -169,7 +171,7 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
 
 template <class T>
 void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
-                             const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out) {
+                             const RandomStream& stream, int64_t first, bool use_elu_scale, uint8_t* out) {
   // Blocks are small, because there are few rows.
   constexpr int64_t kMaxThreads = 64;
   const int64_t stride = 3 * mixtures % 2 == 0 ? 3 * mixtures + 1 : 3 * mixtures;  // odd, as in Mixture
@@ -179,7 +181,7 @@ void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* p
          Launch(dim3(static_cast<unsigned>((rows + threads - 1) / threads)),
                 dim3(static_cast<unsigned>(threads)), static_cast<size_t>(threads * row_bytes)),
          rows, static_cast<int>(mixtures), static_cast<int>(stride), parameters, GraphRandomStream(stream),
-         first, elu_scale, out);
+         first, use_elu_scale, out);
 }
 
 template <class T>

@@ -14,12 +14,12 @@ constexpr T kInfinity = std::numeric_limits<T>::infinity();
 // Computes the factors of the keys, with one warp per row.
 template <class S, class T = Compute<S>>
 __global__ void factors_kernel(LshAttentionShape s, AttentionRows<const S> q, int64_t count, T* factors) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  for (int64_t i = first_element() / kWarpSize; i < count; i += element_stride() / kWarpSize) {
     const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
     const S* const row = q.row(example, position, head);
     T square = 0;
-    for (int64_t d = lane; d < s.dim; d += kWarp) {
+    for (int64_t d = lane; d < s.dim; d += kWarpSize) {
       const T element = convert_element<T>(row[d]);
       square += element * element;
     }
@@ -167,18 +167,18 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
     }
   }
 
-  const AttentionRows<T> target = contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
-  const bool first = round == 0, last = round == in.s.rounds - 1;
+  const AttentionRows<T> target = make_contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
+  const bool average = in.s.average_rounds, first = round == 0, last = round == in.s.rounds - 1;
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores::kRowsEach; ++i) {
     const int64_t slot = begin + result.row(i);
     const bool exists = slot < own.count;
     const int32_t position = exists ? own.positions[slot] : 0;
     const RoundUpdate<T> update =
-        in.s.mean ? mean_update(rows[i], in.s.rounds, first)
-                  : update_running<Scores>(rows[i], exists ? running + position : nullptr, first, last);
+        average ? mean_update(rows[i], in.s.rounds, first)
+                : update_running<Scores>(rows[i], exists ? running + position : nullptr, first, last);
     if (!exists) continue;
-    if (column == 0 && Scores::first_of_row() && (in.s.mean || last))
+    if (column == 0 && Scores::first_of_row() && (average || last))
       log_sums[block.log_sum_index(round, position)] = update.log_sum;
     T* const row = target.row(block.example, position, block.head);
 #pragma unroll(kUnrolled <T>)
@@ -186,9 +186,9 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
       const int64_t m = column + result.column(j);
       if (m >= in.s.value_dim) continue;
       const T value = update.alone ? block.v_at(position, m) : result.elements[i][j];
-      row[m] = first                        ? update.add * value
-               : update.alone && !in.s.mean ? value
-                                            : update.keep * row[m] + update.add * value;
+      row[m] = first                      ? update.add * value
+               : update.alone && !average ? value
+                                          : update.keep * row[m] + update.add * value;
     }
   }
 }
@@ -198,7 +198,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
 template <class S>
 void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* factors) {
   const int64_t count = s.batch * s.heads * s.length;
-  launch(factors_kernel<S>, over_elements(count * kWarp), s, q, count, factors);
+  launch(factors_kernel<S>, over_elements(count * kWarpSize), s, q, count, factors);
 }
 
 template <class T>
@@ -230,8 +230,8 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   const Scratch<T> factors(s.batch * s.heads * s.length);
   const LshResult<S> result(out, s.batch * s.length * s.heads * s.value_dim);
   lsh_factors(s, q, factors.data());
-  lsh_clear_masked(s, contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
-  const int64_t rows = s.batch * s.heads * s.log_sum_rounds() * s.length;
+  lsh_clear_masked(s, make_contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
+  const int64_t rows = s.batch * s.heads * s.log_sum_round_count() * s.length;
   launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
   const LshMultipliers<T> multipliers(s);
   const LshInputs<S> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr, multipliers.data()};

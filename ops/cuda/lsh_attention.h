@@ -15,8 +15,8 @@ struct LshInputs {
   LshOrderView order;
   AttentionRows<const S> q, v, g;
   const T* factors;   // (batch, heads, length): key = factor * q, including the scale of the scores
-  const T* log_sums;  // (batch, heads, log_sum_rounds, length)
-  // (batch, heads, log_sum_rounds, length): g . out. If rounds are averaged, `out` is the result of one
+  const T* log_sums;  // (batch, heads, log_sum_round_count, length)
+  // (batch, heads, log_sum_round_count, length): g . out. If rounds are averaged, `out` is the result of one
   // round, otherwise the final result.
   const T* deltas;
   const T* multipliers;  // (chunk_length, 2 chunk_length): dropout multipliers; null without dropout
@@ -163,7 +163,7 @@ struct LshBlock {
     return element(in.g, example, head, position, m, in.s.value_dim);
   }
   __device__ int64_t log_sum_index(int64_t round, int64_t position) const {
-    return (index * in.s.log_sum_rounds() + (in.s.mean ? round : 0)) * in.s.length + position;
+    return (index * in.s.log_sum_round_count() + (in.s.average_rounds ? round : 0)) * in.s.length + position;
   }
   // Computes the multiplicities. All threads call the function after the positions are loaded, and
   // synchronise before they read the result. Uses the memory of the products, which other threads must not
@@ -212,7 +212,7 @@ struct LshBlock {
   __device__ T weight(int i, int j, T product, T log_sum) const {
     if (!sees(i, j)) return 0;
     const T p = std::exp(tile.factors[j] * product - log_sum) / multiplicity(i, j);
-    return in.s.mean ? p / static_cast<T>(in.s.rounds) : p;
+    return in.s.average_rounds ? p / static_cast<T>(in.s.rounds) : p;
   }
   // Returns the dropout multiplier for query i and key j, or 0 if the query or the key is outside of its
   // chunk.

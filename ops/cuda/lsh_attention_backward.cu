@@ -32,7 +32,7 @@ template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& result, const LshSlots& own,
                                    int64_t begin, int64_t column, bool first_round, T* gq) {
   const LshAttentionShape& s = block.in.s;
-  const AttentionRows<T> target = contiguous_rows(gq, s.length, s.heads, s.dim);
+  const AttentionRows<T> target = make_contiguous_rows(gq, s.length, s.heads, s.dim);
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < result.kRowsEach; ++i) {
     const int64_t slot = begin + result.row(i);
@@ -52,7 +52,7 @@ template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_key, const Tile& to_value,
                                   const LshSlots& own, int64_t begin, int64_t column, T* gk, T* gv) {
   const LshAttentionShape& s = block.in.s;
-  const AttentionRows<T> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);
+  const AttentionRows<T> to_v = make_contiguous_rows(gv, s.length, s.heads, s.value_dim);
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < to_key.kRowsEach; ++i) {
     const int64_t slot = begin + to_key.row(i);
@@ -60,8 +60,8 @@ __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_k
     const int32_t position = own.positions[slot];
     // If a query attends to no other position, the result of the query is the value at the same position.
     const bool alone = block.in.log_sums[block.log_sum_index(own.round, position)] == kInfinity<T> &&
-                       (s.mean || own.round == 0);
-    const T share = s.mean ? 1 / static_cast<T>(s.rounds) : T{1};
+                       (s.average_rounds || own.round == 0);
+    const T share = s.average_rounds ? 1 / static_cast<T>(s.rounds) : T{1};
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < to_key.kColumnsEach; ++j) {
       const int64_t feature = column + to_key.column(j);
@@ -98,10 +98,10 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
     if (slot >= own.count) continue;
     const int64_t at = block.log_sum_index(round, own.positions[slot]);
     log_sums[i] = in.log_sums[at];
-    if (!in.s.mean) delta[i] = in.deltas[at];
+    if (!in.s.average_rounds) delta[i] = in.deltas[at];
   }
   // If rounds are averaged, a first pass over the keys computes the deltas.
-  for (int pass = in.s.mean ? 0 : 1; pass < 2; ++pass) {
+  for (int pass = in.s.average_rounds ? 0 : 1; pass < 2; ++pass) {
     for (const bool back : {true, false}) {
       const LshSlots& keys = back ? before : own;
       for (int64_t key = 0; key < keys.count; key += kTokens) {
@@ -208,19 +208,19 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
 // n, and gk includes the factor scale / n.
 template <class S, class T = Compute<S>>
 __global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq, int64_t count) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const LshAttentionShape& s = in.s;
-  for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
+  for (int64_t i = first_element() / kWarpSize; i < count; i += element_stride() / kWarpSize) {
     const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
     if (position >= lsh_valid_length(s, example)) continue;
     const S* const q = in.q.row(example, position, head);
     const T* const row = gk + i * s.dim;
     T product = 0;
-    for (int64_t d = lane; d < s.dim; d += kWarp) product += convert_element<T>(q[d]) * row[d];
+    for (int64_t d = lane; d < s.dim; d += kWarpSize) product += convert_element<T>(q[d]) * row[d];
     const T inverse = in.factors[i] / static_cast<T>(s.scale);
     const T along = inverse * inverse * warp_reduce<Plus>(product);
     T* const target = gq.row(example, position, head);
-    for (int64_t d = lane; d < s.dim; d += kWarp) target[d] += row[d] - along * convert_element<T>(q[d]);
+    for (int64_t d = lane; d < s.dim; d += kWarpSize) target[d] += row[d] - along * convert_element<T>(q[d]);
   }
 }
 
@@ -234,15 +234,15 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   using Tiles = TilesFor<S>;
   const int64_t rows = s.batch * s.heads * s.length;
   const LshOrders orders(s, buckets);
-  const Scratch<T> factors(rows), deltas(rows * s.log_sum_rounds()), gk(rows * s.dim);
+  const Scratch<T> factors(rows), deltas(rows * s.log_sum_round_count()), gk(rows * s.dim);
   const LshResult<S> to_q(gq, rows * s.dim), to_v(gv, rows * s.value_dim);
-  const AttentionRows<T> q_rows = contiguous_rows(to_q.data(), s.length, s.heads, s.dim);
+  const AttentionRows<T> q_rows = make_contiguous_rows(to_q.data(), s.length, s.heads, s.dim);
   lsh_factors(s, q, factors.data());
   lsh_clear_masked(s, q_rows, s.dim);
-  lsh_clear_masked(s, contiguous_rows(to_v.data(), s.length, s.heads, s.value_dim), s.value_dim);
-  if (!s.mean)
-    row_dots<S>(g, contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch, s.length,
-                s.heads, s.value_dim, deltas.data());
+  lsh_clear_masked(s, make_contiguous_rows(to_v.data(), s.length, s.heads, s.value_dim), s.value_dim);
+  if (!s.average_rounds)
+    row_dots<S>(g, make_contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
+                s.length, s.heads, s.value_dim, deltas.data());
   const LshMultipliers<T> multipliers(s);
   const LshInputs<S> in{
       s, orders.view(), q, v, g, factors.data(), log_sums, deltas.data(), multipliers.data()};
@@ -258,7 +258,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
       launch(key_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(widest, kWidth)), in, grid,
              round, gk.data(), to_v.data());
   });
-  launch(add_key_gradient_kernel<S>, over_elements(rows * kWarp), in, gk.data(), q_rows, rows);
+  launch(add_key_gradient_kernel<S>, over_elements(rows * kWarpSize), in, gk.data(), q_rows, rows);
   to_q.finish();
   to_v.finish();
 }

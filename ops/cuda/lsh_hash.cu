@@ -13,13 +13,13 @@ struct Rotations {
   // Returns the number of columns of the first (factor 0) or second (factor 1) rotation. A sequence with
   // fewer buckets uses only the first columns.
   __device__ int64_t columns(int factor) const {
-    return factor == 0 ? s.max_factors.first / 2 : s.max_factors.second / 2;
+    return factor == 0 ? s.max_buckets.first / 2 : s.max_buckets.second / 2;
   }
   __device__ int64_t size() const { return s.dim * (columns(0) + columns(1)); }
   // Returns the index of the rotation of a round of a head.
   __device__ int64_t rotation_index(int64_t example, int64_t head, int64_t round) const {
-    if (s.shared) return round;
-    return ((s.shared_examples ? 0 : example) * s.heads + head) * s.rounds + round;
+    if (s.share_all_rotations) return round;
+    return ((s.share_across_examples ? 0 : example) * s.heads + head) * s.rounds + round;
   }
 };
 
@@ -34,7 +34,8 @@ __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   for (int64_t i = first_element(); i < count * blocks; i += element_stride()) {
     const int64_t rotation = i / blocks, block = i % blocks, round = rotation % s.rounds;
     const int64_t head = rotation / s.rounds % s.heads, example = rotation / s.rounds / s.heads;
-    const int64_t drawn_example = s.shared || s.shared_examples ? 0 : s.first_example + example;
+    const int64_t drawn_example =
+        s.share_all_rotations || s.share_across_examples ? 0 : s.first_example + example;
     const int64_t sequence = (drawn_example << 12) + head;
     const bool in_second = block >= first_blocks;
     const int64_t own_block = in_second ? block - first_blocks : block;
@@ -87,12 +88,12 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
   const int64_t task = blockIdx.x / blocks, begin = blockIdx.x % blocks * kTokens;
   const int64_t round = task % s.rounds, head = task / s.rounds % s.heads,
                 example = task / s.rounds / s.heads;
-  const int64_t valid = valid_length(s.lengths, example, s.length);
+  const int64_t valid = read_valid_length(s.lengths, example, s.length);
   const PlainRows<S> rows{q.row(example, 0, head), q.length_stride, valid, s.dim};
   using Rotated = PlainTile<T, kTokens, kTokens>;
   int32_t bucket[Rotated::kRowsEach] = {};
   const T* matrix = drawn + rotations.rotation_index(example, head, round) * rotations.size();
-  const LshFactors factors = s.factors(valid);
+  const LshBucketCounts factors = s.bucket_counts(valid);
   int32_t unit = 1;
   for (int factor = 0; factor < (factors.second > 1 ? 2 : factors.first > 1 ? 1 : 0); ++factor) {
     const int64_t columns = (factor == 0 ? factors.first : factors.second) / 2;
@@ -141,9 +142,9 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
               int32_t* buckets) {
   using T = Compute<S>;
   const Rotations rotations{s, GraphRandomStream(stream)};
-  int64_t count = s.rounds * (s.shared ? 1 : s.heads * (s.shared_examples ? 1 : s.batch));
-  if (s.max_factors.total() < 2) count = 0;
-  const int64_t columns1 = s.max_factors.first / 2, columns2 = s.max_factors.second / 2;
+  int64_t count = s.rounds * (s.share_all_rotations ? 1 : s.heads * (s.share_across_examples ? 1 : s.batch));
+  if (s.max_buckets.total() < 2) count = 0;
+  const int64_t columns1 = s.max_buckets.first / 2, columns2 = s.max_buckets.second / 2;
   const int64_t random_blocks = (s.dim * columns1 + 3) / 4 + (s.dim * columns2 + 3) / 4;
   const Scratch<T> drawn(count * s.dim * (columns1 + columns2));
   launch(draw_kernel<T>, over_elements(count * random_blocks), rotations, count, drawn.data());

@@ -8,27 +8,27 @@ namespace {
 constexpr int kSortThreads = 256;
 constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
 // Stride between digits in shared memory, with a padding after each warp that limits bank conflicts.
-constexpr int kDigitStride = kSortThreads + kWarp;
+constexpr int kDigitStride = kSortThreads + kWarpSize;
 
 // Returns the index in shared memory of the count of a digit and a thread.
 __device__ int count_index(int digit, int thread) {
-  return digit * kDigitStride + thread + thread / kWarp;
+  return digit * kDigitStride + thread + thread / kWarpSize;
 }
 
 // Returns the sum of `value` over the threads of the block before the calling thread. All threads of a block
 // of kSortThreads call the function.
 __device__ int32_t sum_before(int32_t value) {
-  __shared__ int32_t warp_values[kSortThreads / kWarp];
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
+  __shared__ int32_t warp_values[kSortThreads / kWarpSize];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
   int32_t sum = value;  // inclusive prefix sum of the warp
-  for (unsigned step = 1; step < kWarp; step *= 2) {
+  for (unsigned step = 1; step < kWarpSize; step *= 2) {
     const int32_t before = __shfl_up_sync(kAllLanes, sum, step);
     if (lane >= static_cast<int>(step)) sum += before;
   }
   __syncthreads();  // all threads have read the sums of the previous call
-  if (lane == kWarp - 1) warp_values[thread / kWarp] = sum;
+  if (lane == kWarpSize - 1) warp_values[thread / kWarpSize] = sum;
   __syncthreads();
-  for (int warp = 0; warp < thread / kWarp; ++warp) sum += warp_values[warp];
+  for (int warp = 0; warp < thread / kWarpSize; ++warp) sum += warp_values[warp];
   return sum - value;
 }
 

@@ -23,7 +23,7 @@ struct LshOrderView {
 
 // Returns the valid length of an example.
 __device__ inline int64_t lsh_valid_length(const LshAttentionShape& s, int64_t example) {
-  return valid_length(s.lengths, example, s.length);
+  return read_valid_length(s.lengths, example, s.length);
 }
 
 // The part of an LshOrderView for one head.

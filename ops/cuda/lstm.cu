@@ -190,7 +190,7 @@ void zero(const Scratch<T>& memory, int64_t count) {
 template <class T>
 class RecurrentWeights {
  public:
-  RecurrentWeights(const LstmShape& shape, const LstmDirection<T>* directions)
+  RecurrentWeights(const LstmShape& shape, const LstmDirectionWeights<T>* directions)
       : joined_(shape.directions == 1 ? 0 : 2 * 4 * shape.hidden * shape.hidden),
         data_(shape.directions == 1 ? directions[0].weight_hh : joined_.data()) {
     const int64_t size = 4 * shape.hidden * shape.hidden;
@@ -220,7 +220,7 @@ LinearShape input_product(const LstmShape& shape, int64_t rows) {
 
 template <class T>
 void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
-                  const LstmDirection<T>* directions, T* out, T* gates, T* cells) {
+                  const LstmDirectionWeights<T>* directions, T* out, T* gates, T* cells) {
   const Plan plan(shape, lengths);
   const Packing packing = plan.on_device();
   const int64_t hidden = shape.hidden, all = 4 * hidden, rows = plan.rows();
@@ -263,8 +263,8 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
 
 template <class T>
 void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
-                   const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells, T* gx,
-                   const LstmGradient<T>* gradients) {
+                   const LstmDirectionWeights<T>* directions, const T* out, const T* gates, const T* cells,
+                   T* gx, const LstmDirectionGradients<T>* gradients) {
   const Plan plan(shape, lengths);
   const Packing packing = plan.on_device();
   const int64_t hidden = shape.hidden, all = 4 * hidden, rows = plan.rows(), in = shape.in;

@@ -39,7 +39,7 @@ __global__ void forward_kernel(Forward<T, B> f) {
     const T inverse = 1 / std::sqrt(warp_reduce<Plus>(squares) / static_cast<T>(dim) + f.eps);
     Row::for_each(dim, [&](int k, int) { sum.values[k] = (sum.values[k] - mean) * inverse; });
     if (f.normalized) sum.store(f.normalized + first, dim);
-    if (f.inverse_std && threadIdx.x % kWarp == 0) f.inverse_std[row] = inverse;
+    if (f.inverse_std && threadIdx.x % kWarpSize == 0) f.inverse_std[row] = inverse;
     other.load(f.weight, dim, 0);
     Row::for_each(dim, [&](int k, int) { sum.values[k] *= other.values[k]; });
     other.load(f.bias, dim, 0);
@@ -94,7 +94,7 @@ struct Backward {
 
 template <class T, class B, class Row>
 __global__ void backward_kernel(Backward<T, B> b) {
-  const int dim = static_cast<int>(b.dim), warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int dim = static_cast<int>(b.dim), warp = static_cast<int>(threadIdx.x) / kWarpSize;
   Row gweight{}, gbias{};
   for (int64_t row = warp_of_grid(); row < b.rows; row += warps_of_grid()) {
     const int64_t first = row * dim;
@@ -162,8 +162,8 @@ __global__ void wide_backward_kernel(Backward<T, B> b) {
 // Sums 32 columns per block. Blocks with different blockIdx.y sum different rows.
 template <class T, class B>
 __global__ void wide_partial_kernel(Backward<T, B> b) {
-  __shared__ T group_values[2][kRowsPerBlock][kWarp];
-  const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  __shared__ T group_values[2][kRowsPerBlock][kWarpSize];
+  const int64_t column = int64_t{blockIdx.x} * kWarpSize + threadIdx.x;
   const unsigned group = threadIdx.y;
   T gweight = 0, gbias = 0;
   if (column < b.dim)
@@ -181,7 +181,8 @@ __global__ void wide_partial_kernel(Backward<T, B> b) {
     for (int other = 0; other < kRowsPerBlock; ++other) sum += group_values[group][other][threadIdx.x];
     b.sums.partial[(2 * int64_t{blockIdx.y} + group) * b.dim + column] = sum;
   }
-  const int64_t begin = int64_t{blockIdx.x} * kWarp, end = begin + kWarp < b.dim ? begin + kWarp : b.dim;
+  const int64_t begin = int64_t{blockIdx.x} * kWarpSize,
+                end = begin + kWarpSize < b.dim ? begin + kWarpSize : b.dim;
   for (int64_t half = 0; half < 2; ++half)
     collect_columns(b.sums, int64_t{blockIdx.y}, 2 * int64_t{blockIdx.x} + half, half * b.dim + begin,
                     half * b.dim + end);
@@ -208,7 +209,7 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
                          const DropoutMask& dropout, T* gx, B* gbranch, T* gweight, T* gbias) {
   // One part without rows writes sums of zero.
   const int64_t parts = std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxParts);
-  const int64_t strips = (dim + kWarp - 1) / kWarp;  // of wide_partial_kernel
+  const int64_t strips = (dim + kWarpSize - 1) / kWarpSize;  // of wide_partial_kernel
   const ColumnSumsMemory<T> memory(parts, 2 * dim, dim, 2 * strips, gweight, gbias);
   const Backward<T, B> b{
       rows,    dim,          g, g_rounded, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx,
@@ -221,10 +222,10 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
   });
   if (!fits) {
     launch(wide_backward_kernel<T, B>, over_rows(rows), b);
-    launch(
-        wide_partial_kernel<T, B>,
-        Launch(dim3(static_cast<unsigned>(strips), static_cast<unsigned>(parts)), dim3(kWarp, kRowsPerBlock)),
-        b);
+    launch(wide_partial_kernel<T, B>,
+           Launch(dim3(static_cast<unsigned>(strips), static_cast<unsigned>(parts)),
+                  dim3(kWarpSize, kRowsPerBlock)),
+           b);
   }
 }
 

@@ -71,8 +71,8 @@ __device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays
   T parameter[V], gradient[V], first[V], second[V] = {};
   load_group<V>(arrays.parameter + i, parameter);
   load_group<V>(arrays.gradient + i, gradient);
-  load_group<V>(arrays.first + i, first);
-  if (arrays.second) load_group<V>(arrays.second + i, second);
+  load_group<V>(arrays.first_moment + i, first);
+  if (arrays.second_moment) load_group<V>(arrays.second_moment + i, second);
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     const T g = clamp(scale * gradient[v], limit) + rule.l2 * parameter[v];
@@ -82,8 +82,8 @@ __device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays
     parameter[v] = rule.shrink * parameter[v] - rule.step * first[v] / divisor;
   }
   store_group<V>(arrays.parameter + i, parameter);
-  store_group<V>(arrays.first + i, first);
-  if (arrays.second) store_group<V>(arrays.second + i, second);
+  store_group<V>(arrays.first_moment + i, first);
+  if (arrays.second_moment) store_group<V>(arrays.second_moment + i, second);
 }
 
 template <class T>
@@ -95,7 +95,7 @@ __global__ void update_kernel(const StepRule* step_rule, List<T> list, const dou
   const T scale = static_cast<T>(scales[chunk.slot]);
   const uintptr_t addresses =
       reinterpret_cast<uintptr_t>(arrays.parameter) | reinterpret_cast<uintptr_t>(arrays.gradient) |
-      reinterpret_cast<uintptr_t>(arrays.first) | reinterpret_cast<uintptr_t>(arrays.second);
+      reinterpret_cast<uintptr_t>(arrays.first_moment) | reinterpret_cast<uintptr_t>(arrays.second_moment);
   int64_t done = chunk.begin;
   if (addresses % 16 == 0) {
     done += (chunk.end - chunk.begin) / kPack * kPack;
@@ -124,16 +124,16 @@ void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t coun
   for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
     const int64_t chunks = part.first_chunk[part.count];
     const Scratch<double> partial(chunks);
-    launch(squares_kernel<T>, over_rows(chunks).moving(elements_of(part) * kElementBytes<T>), part,
+    launch(squares_kernel<T>, over_rows(chunks).with_bytes(elements_of(part) * kElementBytes<T>), part,
            partial.data());
     const auto partial_bytes = chunks * static_cast<int64_t>(sizeof(double));
-    launch(collect_squares_kernel<T>, over_rows(part.count, kThreads / 2).moving(partial_bytes), part,
-           partial.data(), squares + first);
+    launch(collect_squares_kernel<T>, over_rows(part.count, kDefaultBlockSize / 2).with_bytes(partial_bytes),
+           part, partial.data(), squares + first);
   });
 }
 
-void clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count, double* scales,
-                 double* norm) {
+void compute_clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count,
+                         double* scales, double* norm) {
   launch(clip_kernel, over_rows(1), clipping, squares, count, scales, norm);
 }
 
@@ -141,22 +141,24 @@ template <class T>
 void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
                     const double* scales, double max_value) {
   for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
-    const int accesses = part.arrays[0].second ? 7 : 5;  // number of array reads and writes per element
-    launch(update_kernel<T>,
-           over_rows(part.first_chunk[part.count]).moving(accesses * elements_of(part) * kElementBytes<T>),
-           rule, part, scales + first, static_cast<T>(max_value));
+    const int accesses =
+        part.arrays[0].second_moment ? 7 : 5;  // number of array reads and writes per element
+    launch(
+        update_kernel<T>,
+        over_rows(part.first_chunk[part.count]).with_bytes(accesses * elements_of(part) * kElementBytes<T>),
+        rule, part, scales + first, static_cast<T>(max_value));
   });
 }
 
 template <class T>
 void update_average(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
-  launch(average_kernel<T>, over_elements(n).moving(3 * n * static_cast<int64_t>(sizeof(T))), average, value,
-         rule, n);
+  launch(average_kernel<T>, over_elements(n).with_bytes(3 * n * static_cast<int64_t>(sizeof(T))), average,
+         value, rule, n);
 }
 
 template <class T>
 struct OptimizerKernels {
-  inline static const Instances all{&squared_norms<T>, &optimizer_step<T>, &average_into<T>};
+  inline static const Instances all{&compute_squared_norms<T>, &optimizer_step<T>, &average_into<T>};
 };
 template struct OptimizerKernels<float>;
 template struct OptimizerKernels<double>;

@@ -10,7 +10,7 @@ namespace {
 // Calls f(column) for the columns of a row that belong to this lane.
 template <class F>
 __device__ void for_lane_columns(int64_t columns, F&& f) {
-  for (int64_t i = threadIdx.x % kWarp; i < columns; i += kWarp) f(i);
+  for (int64_t i = threadIdx.x % kWarpSize; i < columns; i += kWarpSize) f(i);
 }
 
 // Returns the number that the feature map subtracts from u before exp. x is a row of the input, and u holds

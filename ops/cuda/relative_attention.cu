@@ -32,10 +32,10 @@ __global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* 
 // computes some columns of the result.
 template <class T>
 __global__ void relative_step_kernel(RelativeStepShape s, GraphStep newest, RelativeStepInputs<T> in,
-                                     RelativeRing<T> keys, RelativeRing<T> values, T* all_scores,
-                                     AttentionRows<T> out) {
+                                     RelativeRingBuffers<T> keys, RelativeRingBuffers<T> values,
+                                     T* all_scores, AttentionRows<T> out) {
   const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
-  const int64_t query = newest.now(), count = s.keys(query);
+  const int64_t query = newest.now(), count = s.key_count(query);
   T* const scores = all_scores + int64_t{blockIdx.x} * s.distances;
   const T* const q = in.q.row(example, 0, head);
   const T *const u = in.content_bias + head * s.dim, *const w = in.position_bias + head * s.dim;
@@ -45,14 +45,14 @@ __global__ void relative_step_kernel(RelativeStepShape s, GraphStep newest, Rela
   }
   __syncthreads();
   T maximum = -std::numeric_limits<T>::infinity();
-  for (int64_t j = thread / kWarp; j < count; j += kStepThreads / kWarp) {
+  for (int64_t j = thread / kWarpSize; j < count; j += kStepThreads / kWarpSize) {
     const T* const key = keys.row(s, query, j, example, head);
     const T* const distance = in.distances + (j * s.heads + head) * s.dim;
     T product = 0;
-    for (int64_t d = thread % kWarp; d < s.dim; d += kWarp)
+    for (int64_t d = thread % kWarpSize; d < s.dim; d += kWarpSize)
       product += (q[d] + u[d]) * key[d] + (q[d] + w[d]) * distance[d];
     const T score = static_cast<T>(s.scale) * warp_reduce<Plus>(product);
-    if (thread % kWarp == 0) scores[j] = score;
+    if (thread % kWarpSize == 0) scores[j] = score;
     if (maximum < score) maximum = score;
   }
   maximum = block_max(maximum);
@@ -85,8 +85,8 @@ void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gr
 
 template <class T>
 void relative_attention_step(Backend, const RelativeStepShape& s, const RelativeStepInputs<T>& inputs,
-                             const RelativeRing<T>& keys, const RelativeRing<T>& values, T* scores,
-                             AttentionRows<T> out) {
+                             const RelativeRingBuffers<T>& keys, const RelativeRingBuffers<T>& values,
+                             T* scores, AttentionRows<T> out) {
   launch(relative_step_kernel<T>, over_rows(s.batch * s.heads, kStepThreads), s, GraphStep(s.length - 1),
          inputs, keys, values, scores, out);
 }

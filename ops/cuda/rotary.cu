@@ -17,7 +17,8 @@ __global__ void rotate_kernel(RotaryShape s, GraphStep first_position, Attention
   for (int64_t i = first_element(); i < pairs; i += element_stride()) {
     const int64_t pair = i % half, head = i / half % s.heads, row = i / half / s.heads;
     const int64_t position = row % s.length, example = row / s.length;
-    const double angle = rotary_frequency(s.base, pair, s.dim) * static_cast<double>(first + position);
+    const double angle =
+        compute_rotary_frequency(s.base, pair, s.dim) * static_cast<double>(first + position);
     const C reduced = static_cast<C>(angle - kTurn * std::floor(angle / kTurn));
     const C cosine = std::cos(reduced), sine = s.inverse ? -std::sin(reduced) : std::sin(reduced);
     const T* const source = x.row(example, position, head);

@@ -49,14 +49,14 @@ __global__ void multiply_by_kernel(const T* x, const T* factor, T* y, int64_t n)
 }
 
 Launch over_partials(int64_t rows, SourceLocation where = SourceLocation::current()) {
-  const int64_t blocks = std::min((rows + kThreads - 1) / kThreads, kMaxPartials);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, where};
+  const int64_t blocks = std::min((rows + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxPartials);
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kDefaultBlockSize), 0, where};
 }
 
 }  // namespace
 
 template <class T>
-void row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t rows) {
+void compute_row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t rows) {
   const Scratch<unsigned> count(1);
   if (row_mask) {
     fill_zero(count.data(), sizeof(unsigned));
@@ -66,7 +66,7 @@ void row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t rows) {
 }
 
 template <class T>
-void weighted_sum(Backend, const T* values, const T* weights, T* total, int64_t rows) {
+void compute_weighted_sum(Backend, const T* values, const T* weights, T* total, int64_t rows) {
   const Launch shape = over_partials(rows);
   const Scratch<double> partial(shape.grid.x);
   launch(partial_kernel<T>, shape, values, weights, partial.data(), rows);
@@ -80,7 +80,7 @@ void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n) {
 
 template <class T>
 struct RowLossKernels {
-  inline static const Instances all{&row_weights<T>, &weighted_sum<T>, &multiply_by<T>};
+  inline static const Instances all{&compute_row_weights<T>, &compute_weighted_sum<T>, &multiply_by<T>};
 };
 template struct RowLossKernels<float>;
 template struct RowLossKernels<double>;

@@ -189,7 +189,7 @@ struct CrossEntropyBackward {
 template <class T, class Row, class Pass>
 __global__ void narrow_kernel(const T* x, int64_t rows, int64_t classes, Pass pass) {
   for (int64_t row = warp_of_grid(); row < rows; row += warps_of_grid())
-    pass(row, NarrowRow<T, Row>(x + row * classes, classes), threadIdx.x % kWarp == 0);
+    pass(row, NarrowRow<T, Row>(x + row * classes, classes), threadIdx.x % kWarpSize == 0);
 }
 
 template <class T, class Pass>

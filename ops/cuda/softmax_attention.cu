@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
       log_sums[head.index * head.queries + query] =
           sum == 0 ? -rows.kInfinity : rows.multiplier * rows.maximum[i] / kLog2E<T> + std::log(sum);
   }
-  store_tile(result, contiguous_rows(out, head.queries, in.s.heads, in.s.value_dim), head, begin, column,
+  store_tile(result, make_contiguous_rows(out, head.queries, in.s.heads, in.s.value_dim), head, begin, column,
              head.queries, in.s.value_dim, masks.scale());
 }
 
@@ -253,7 +253,7 @@ Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles, 
   const double pairs =
       static_cast<double>(s.batch * s.heads * s.query_length * s.key_length) * (s.causal ? 0.5 : 1.0);
   return over_tiles(s.batch * s.heads * blocks, tiles, Stream::kThreads, Stream::kBytes)
-      .template multiplying<S>(2 * pairs * static_cast<double>(multiply_adds));
+      .template with_flop<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
 
 // Returns whether a TensorStream can read the operands.
@@ -306,7 +306,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
                                 AttentionGradients<S> gradients) {
   using T = Compute<S>;
   const Scratch<T> deltas(s.batch * s.heads * s.query_length);
-  row_dots<S>(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
+  row_dots<S>(g, make_contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
               s.query_length, s.heads, s.value_dim, deltas.data());
   const SoftmaxInputs<S> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
   if (gradients.gq.data)

@@ -22,7 +22,7 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRo
   __shared__ T weights[kStepKeys];
   T* const results = dynamic_shared<T>();  // (groups, value_dim)
   const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
-  const int64_t groups = kStepKeys / columns, group = thread / columns, lane = thread % kWarp;
+  const int64_t groups = kStepKeys / columns, group = thread / columns, lane = thread % kWarpSize;
   const T* const query = q.row(example, 0, head);
   const T scale = static_cast<T>(s.scale);
   const int64_t length = last.now() + 1, slot = (length - 1) % capacity;
@@ -34,16 +34,16 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRo
   if (group < groups)
     for (int64_t m = thread % columns; m < s.value_dim; m += columns) results[group * s.value_dim + m] = 0;
   T maximum = -kInfinity, sum = 0;
-  const AttendedKeys attended{s.pattern.of_head(head), length, length, length, true};
+  const AttendedKeys attended{s.pattern.pattern_of_head(head), length, length, length, true};
   int64_t count = 0;
   for (PositionRun run = attended.keys(length - 1, length, 0); !run.is_empty();
        run = attended.keys(length - 1, length, run.begin + count)) {
     const int64_t begin = run.begin;
     count = run.end - begin < kStepKeys ? run.end - begin : kStepKeys;
-    for (int64_t j = thread / kWarp; j < count; j += kStepKeys / kWarp) {
+    for (int64_t j = thread / kWarpSize; j < count; j += kStepKeys / kWarpSize) {
       const T* const key = k.row(example, (begin + j) % capacity, head);
       T product = 0;
-      for (int64_t d = lane; d < s.dim; d += kWarp) product += query[d] * key[d];
+      for (int64_t d = lane; d < s.dim; d += kWarpSize) product += query[d] * key[d];
       product = warp_reduce<Plus>(product);
       if (lane == 0) weights[j] = scale * product;
     }

@@ -20,24 +20,24 @@ struct SoftmaxInputs {
   const Compute<S>*log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
 };
 
-// AttendedKeysOf<Pattern> of a head. A KeyPattern is in shared memory: its functions are not inlined, so each
+// AttendedPairs<Pattern> of a head. A KeyPattern is in shared memory: its functions are not inlined, so each
 // thread would keep its copy on the stack. All threads of the block call the function once.
 template <class Pattern>
-using AttendedKeysOfHead = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedKeysOf<Pattern>,
-                                              const AttendedKeysOf<Pattern>&>;
+using AttendedKeysOfHead = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<Pattern>,
+                                              const AttendedPairs<Pattern>&>;
 template <class Pattern, class S>
 __device__ AttendedKeysOfHead<Pattern> attended_keys_of_head(const SoftmaxInputs<S>& in, int64_t example,
                                                              int64_t head) {
   const SoftmaxAttentionShape& s = in.s;
-  const int64_t valid = valid_length(s.key_lengths, example, s.key_length);
+  const int64_t valid = read_valid_length(s.key_lengths, example, s.key_length);
   if constexpr (std::is_same_v<Pattern, AllKeys>) {
     return {{}, s.query_length, s.key_length, valid, s.causal};
   } else {
-    using Attended = AttendedKeysOf<Pattern>;
+    using Attended = AttendedPairs<Pattern>;
     alignas(Attended) __shared__ unsigned char memory[sizeof(Attended)];
     auto* const attended = reinterpret_cast<Attended*>(memory);
     if (threadIdx.x == 0)
-      *attended = {s.pattern.of_head(head), s.query_length, s.key_length, valid, s.causal};
+      *attended = {s.pattern.pattern_of_head(head), s.query_length, s.key_length, valid, s.causal};
     __syncthreads();
     return *attended;
   }
@@ -68,7 +68,7 @@ struct SoftmaxHead {
   // false for such tiles if the pattern is limited.
   __device__ bool attends_to_all(int64_t query, int64_t key) const {
     return !attended.pattern.is_limited() && query + kTokens <= queries &&
-           key + kTokens <= attended.limit(query);
+           key + kTokens <= attended.key_end(query);
   }
   // Returns the keys of a tile that a query attends to, one bit per key.
   __device__ uint64_t seen_in_tile(int64_t query, int64_t key) const {
@@ -165,7 +165,7 @@ class TileMasks {
          part += static_cast<int>(blockDim.x)) {
       const int row = part / kGroups, group = part % kGroups;
       const int64_t begin = first + row * keys;
-      next.kept[row][group] = dropout_.kept(begin / 8 + group);
+      next.kept[row][group] = dropout_.keep_bits(begin / 8 + group);
       if (group == 0) next.kept[row][kGroups] = static_cast<uint8_t>(begin % 8);
     }
   }

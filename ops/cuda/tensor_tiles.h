@@ -11,7 +11,7 @@
 namespace tapeformer::cuda {
 
 inline constexpr int kTensorWarps = 4;
-inline constexpr int kTensorThreads = kTensorWarps * kWarp;
+inline constexpr int kTensorThreads = kTensorWarps * kWarpSize;
 // Stride of a line of a slice with kElements bfloat16 numbers, in pairs. The padding of four pairs keeps
 // lines aligned for load_matrices() and avoids bank conflicts when matrices are loaded.
 template <int kElements>
@@ -33,7 +33,7 @@ struct SliceLayout {
   // LeftFragment if kIsLeft is true, otherwise of two RightFragments.
   template <bool kIsLeft>
   __device__ static void load(const uint32_t* slice, int index, int first, uint32_t (&pairs)[4]) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     // The second matrix follows the first in the next 8 lines, or in the next 8 elements of the same lines.
     constexpr bool kNextLines = kIsLeft == kAlongDepth;
     const int line = kNextLines ? lane % 16 : lane % 8 + lane / 16 * 8;
@@ -57,8 +57,8 @@ struct TensorMemory {
 // Returns a pair of bfloat16 numbers. If `part` is 0, they are `first` and `second` rounded; if `part` is 1,
 // they are the rounded remainders.
 __device__ inline uint32_t bfloat16_part(float first, float second, int part) {
-  const uint32_t pair = bfloat16_pair(first, second);
-  return part == 0 ? pair : bfloat16_pair(first - first_of_pair(pair), second - second_of_pair(pair));
+  const uint32_t pair = pack_bfloat16_pair(first, second);
+  return part == 0 ? pair : pack_bfloat16_pair(first - unpack_first(pair), second - unpack_second(pair));
 }
 __device__ inline uint32_t bfloat16_part(BFloat16 first, BFloat16 second, int part) {
   return part == 0 ? uint32_t{second.bits} << 16 | first.bits : 0;
@@ -83,8 +83,8 @@ struct TensorTile {
   static_assert(kRows % 16 == 0 && kTensorWarps % kWarpRows == 0 && kColumns % (8 * kWarpColumns) == 0);
   float elements[kRowsEach][kColumnsEach] = {};
 
-  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
-  __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarp; }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
   __device__ static int row(int i) { return warp() % kWarpRows * 16 + lane() / 4 + 8 * i; }
   __device__ static int column(int j) { return first_column() + j / 2 * 8 + lane() % 4 * 2 + j % 2; }
   __device__ static constexpr int column_offset(int j) { return j / 2 * 8 + j % 2; }
@@ -212,7 +212,7 @@ __device__ void add_products(TensorTile<kRows, kColumns>& tile, const TensorMemo
       float sum = 0;
       for (int part = 0; part < kParts; ++part) {
         const uint32_t pair = memory.left[part * LeftLayout::kPartStride + LeftLayout::offset(line, at)];
-        sum += at % 2 ? second_of_pair(pair) : first_of_pair(pair);
+        sum += at % 2 ? unpack_second(pair) : unpack_first(pair);
       }
       return sum;
     });

@@ -111,9 +111,9 @@ __device__ void fill_slice(T* slice, F element) {
   } else {
     // A warp loads 8 adjacent elements of 4 rows, which are whole memory sectors, and stores them to 32
     // different banks.
-    const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarp;
+    const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarpSize;
     constexpr int kGroups = kSliceDepth / 8;
-    for (int part = warp; part < kGroups * kSize / 4; part += kTileThreads / kWarp) {
+    for (int part = warp; part < kGroups * kSize / 4; part += kTileThreads / kWarpSize) {
       const int depth = part % kGroups * 8 + d, column = part / kGroups * 4 + i;
       slice[depth * kTileStride<kSize> + column] = element(depth, column);
     }
@@ -250,13 +250,14 @@ inline int64_t tiles_of(int64_t size, int64_t tile) {
 template <class A, class B, class T = Compute<A>>
 __global__ void row_dots_kernel(AttentionRows<const A> a, AttentionRows<const B> b, const T* multipliers,
                                 T sign, int64_t length, int64_t heads, int64_t dim, int64_t count, T* dots) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  for (int64_t i = first_element() / kWarpSize; i < count; i += element_stride() / kWarpSize) {
     const int64_t head = i % heads, position = i / heads % length, example = i / heads / length;
     const A* const x = a.row(example, position, head);
     const B* const y = b.row(example, position, head);
     T sum = 0;
-    for (int64_t d = lane; d < dim; d += kWarp) sum += convert_element<T>(x[d]) * convert_element<T>(y[d]);
+    for (int64_t d = lane; d < dim; d += kWarpSize)
+      sum += convert_element<T>(x[d]) * convert_element<T>(y[d]);
     sum = warp_reduce<Plus>(sum);
     const int64_t target = (example * heads + head) * length + position;
     if (lane == 0) dots[target] = sign * sum * (multipliers ? multipliers[target] : T{1});
@@ -266,7 +267,7 @@ template <class A, class B>
 void row_dots(AttentionRows<const A> a, AttentionRows<const B> b, const Compute<A>* multipliers,
               Compute<A> sign, int64_t batch, int64_t length, int64_t heads, int64_t dim, Compute<A>* dots) {
   const int64_t count = batch * length * heads;
-  launch(row_dots_kernel<A, B>, over_elements(count * kWarp), a, b, multipliers, sign, length, heads, dim,
+  launch(row_dots_kernel<A, B>, over_elements(count * kWarpSize), a, b, multipliers, sign, length, heads, dim,
          count, dots);
 }
 

@@ -12,12 +12,12 @@ namespace tapeformer::cuda {
 template <class T, int V, int K>
 struct WarpRow {
   static constexpr int kGroup = V;
-  static constexpr int kMaxWidth = K * kWarp;
+  static constexpr int kMaxWidth = K * kWarpSize;
   T values[K];
 
   // Returns the first column of group `group` in this lane.
   __device__ static int column(int group) {
-    return (group * kWarp + static_cast<int>(threadIdx.x % kWarp)) * V;
+    return (group * kWarpSize + static_cast<int>(threadIdx.x % kWarpSize)) * V;
   }
   // Calls f(index of the value, column) for the elements of a row of `dim`.
   template <class F>
@@ -49,7 +49,7 @@ struct WarpRow {
       const int c = column(group);
       if (c >= dim) continue;
       T factor[V];
-      factors.template fill<V>(first + c, factor);
+      factors.template fill_multipliers<V>(first + c, factor);
 #pragma unroll(kUnrolled <T>)
       for (int v = 0; v < V; ++v) values[group * V + v] *= factor[v];
     }
@@ -63,10 +63,10 @@ inline constexpr int kRowsPerBlock = 8;  // rows and warps per block
 inline Launch over_warp_rows(int64_t n, int64_t max_blocks = 1 << 20,
                              SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min((n + kRowsPerBlock - 1) / kRowsPerBlock, max_blocks);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp * kRowsPerBlock), 0, where};
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarpSize * kRowsPerBlock), 0, where};
 }
 __device__ inline int64_t warp_of_grid() {
-  return int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarp;
+  return int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarpSize;
 }
 __device__ inline int64_t warps_of_grid() {
   return int64_t{gridDim.x} * kRowsPerBlock;
@@ -79,22 +79,22 @@ bool aligned_to_packs(const T*... pointers) {
 
 // Calls f(WarpRow<T, V, K>{}) with the narrowest type for rows of `dim` elements. Returns false if there is
 // no such type. `aligned` states that all arrays are aligned to 16 bytes. To save compile time, rows without
-// Packs are limited to 8 * kWarp elements.
+// Packs are limited to 8 * kWarpSize elements.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool aligned, F&& f) {
   if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type, because only tests use double
-    if (dim > 32 * kWarp) return false;
+    if (dim > 32 * kWarpSize) return false;
     f(WarpRow<T, 1, 32>{});
     return true;
   } else {
     constexpr int V = Pack<T>::kSize;
     const bool packs = aligned && dim % V == 0;
-    if (packs && dim <= 4 * kWarp) return f(WarpRow<T, V, 4>{}), true;
-    if (packs && dim <= 8 * kWarp) return f(WarpRow<T, V, 8>{}), true;
-    if (packs && dim <= 16 * kWarp) return f(WarpRow<T, V, 16>{}), true;
-    if (packs && dim <= 32 * kWarp) return f(WarpRow<T, V, 32>{}), true;
-    if (dim <= 4 * kWarp) return f(WarpRow<T, 1, 4>{}), true;
-    if (dim <= 8 * kWarp) return f(WarpRow<T, 1, 8>{}), true;
+    if (packs && dim <= 4 * kWarpSize) return f(WarpRow<T, V, 4>{}), true;
+    if (packs && dim <= 8 * kWarpSize) return f(WarpRow<T, V, 8>{}), true;
+    if (packs && dim <= 16 * kWarpSize) return f(WarpRow<T, V, 16>{}), true;
+    if (packs && dim <= 32 * kWarpSize) return f(WarpRow<T, V, 32>{}), true;
+    if (dim <= 4 * kWarpSize) return f(WarpRow<T, 1, 4>{}), true;
+    if (dim <= 8 * kWarpSize) return f(WarpRow<T, 1, 8>{}), true;
     return false;
   }
 }

@@ -1,4 +1,4 @@
-// Sampling of classes from rows of logits (ops/class_sampling.h).
+// Kernels that sample a class for each row of logits (ops/class_sampling.h).
 #pragma once
 
 #include <cmath>
@@ -9,47 +9,50 @@
 
 namespace tapeformer {
 
-// Scores of classes for sampling with the Gumbel-max trick: the class with the maximum score is drawn. A
-// score is logit * inverse_temperature plus Gumbel noise, or -infinity for classes that top_k or top_p
-// exclude. If `greedy` is true, the score is the logit. Both backends compute scores in double, so that they
-// draw the same classes.
-struct ClassScore {
+// Computes scores for sampling with the Gumbel-max trick, which selects the class with the maximum score. The
+// score of a class is logit * inverse_temperature plus Gumbel noise, or -infinity if top_k or top_p excludes
+// the class. If `greedy` is true, the score is the logit. Both backends compute scores in double, so that
+// they sample the same classes.
+struct ClassScorer {
   RandomStream stream;
-  int64_t first;  // row r of the logits uses the random numbers of row first + r
+  int64_t first_row;  // row r of the logits uses the random numbers of row first_row + r of the stream
   int64_t classes;
   bool greedy;
   double inverse_temperature;
   int64_t top_k;  // number of classes to sample from; 0: all classes
   double top_p;
 
-  bool restricts() const { return !greedy && (top_k > 0 || top_p < 1); }
+  // Returns whether top_k or top_p can exclude classes.
+  bool is_restricted() const { return !greedy && (top_k > 0 || top_p < 1); }
 
-  // Returns the score of class c of a row from its logit, or -infinity if the logit is below `smallest`.
+  // Returns the score of class c of a row. `min_logit` is the smallest logit that top_k and top_p allow.
   template <class T>
-  TAPEFORMER_HOST_DEVICE double noisy_logit(int64_t row, int64_t c, T logit, double smallest) const {
+  TAPEFORMER_HOST_DEVICE double compute_score(int64_t row, int64_t c, T logit, double min_logit) const {
     const auto score = static_cast<double>(logit);
     if (greedy) return score;
-    if (score < smallest) return -INFINITY;
-    const double u = stream.uniform(static_cast<uint64_t>((first + row) * classes + c));
+    if (score < min_logit) return -INFINITY;
+    const double u = stream.uniform(static_cast<uint64_t>((first_row + row) * classes + c));
     return score * inverse_temperature - std::log(-std::log(u));
   }
-  // Returns the weight of a class in the softmax of a row whose largest logit is `largest`.
-  TAPEFORMER_HOST_DEVICE double weight(double logit, double largest) const {
-    return std::exp((logit - largest) * inverse_temperature);
+  // Returns the numerator of the softmax for a class. `max_logit` is the largest logit of the row.
+  TAPEFORMER_HOST_DEVICE double softmax_weight(double logit, double max_logit) const {
+    return std::exp((logit - max_logit) * inverse_temperature);
   }
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Writes to out (rows,) the first class with the largest score, or 0 if all scores are NaN. `logits` is
-    // (rows, score.classes). Index is uint8, int32 or int64.
+    // Writes the class with the largest score of each row to out (rows,). If several classes have this score,
+    // the first one is written. If all scores are NaN, 0 is written. `logits` is (rows, score.classes). Index
+    // is uint8, int32 or int64.
     template <class T, class Index>
-    void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out);
+    void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out);
 
-    // For the first `prefix` positions, copies row `position` of columns (length, batch) to tokens (batch,).
-    // For later positions, copies tokens to the row. On CUDA, each replay of a graph advances the position
-    // (GraphStep).
-    void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
+    // Copies the tokens of one position between columns (length, batch), one column per sequence, and
+    // tokens (batch,), the input of the next decoding step. If position < prefix_length, copies row
+    // `position` of `columns` to `tokens`. Otherwise copies `tokens` to this row. On CUDA, each replay of a
+    // graph advances the position (GraphStep).
+    void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix_length, uint8_t* columns,
                         uint8_t* tokens);
 
 )

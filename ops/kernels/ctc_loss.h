@@ -1,4 +1,4 @@
-// CTC loss (ops/ctc_loss.h) of a batch of independent utterances.
+// Kernel of the CTC loss (ops/ctc_loss.h).
 #pragma once
 
 #include <cstdint>
@@ -8,33 +8,38 @@
 
 namespace tapeformer {
 
+// Sizes of logits (batch, frames, classes) and labels (batch, max_labels), and the class of the blank.
 struct CtcShape {
-  int64_t batch, frames, classes, max_labels;  // logits (batch, frames, classes), labels (batch, max_labels)
+  int64_t batch, frames, classes, max_labels;
   int64_t blank;
 };
 
-// The states of an utterance are its labels with a blank before, between and after them: 2 * labels + 1
-// states. A path stays in a state, moves to the next state, or skips the blank between two different labels.
+// An utterance with n labels has 2 n + 1 states: its labels, and a blank before each label and after the last
+// label. From one frame to the next, a path stays in its state, moves to the next state, or skips the blank
+// between two different labels.
 //
-// Finite values replace log(0), so that differences of log-probabilities are never NaN: kCtcImpossible for
-// states that no path reaches, and kCtcMinLogProbability for classes of probability zero.
-inline constexpr double kCtcImpossible = -1e30, kCtcMinLogProbability = -1e22;
+// Two finite numbers replace log(0), so that differences of log-probabilities are never NaN. kCtcLogZero is
+// the log-probability of a state that no path reaches. kCtcMinLogProbability replaces the log-probability of
+// a class with probability zero.
+inline constexpr double kCtcLogZero = -1e30, kCtcMinLogProbability = -1e22;
 
-// The range [begin, end) of the states that a complete path can have at a frame.
-struct CtcSpan {
+// A range [begin, end) of states.
+struct CtcStateRange {
   int64_t begin, end;
 };
-TAPEFORMER_HOST_DEVICE inline CtcSpan ctc_span(int64_t t, int64_t frames, int64_t states) {
+// Returns a range that contains the state at frame t of each complete path. A complete path begins in one of
+// the first two states and ends in one of the last two states.
+TAPEFORMER_HOST_DEVICE inline CtcStateRange find_ctc_state_range(int64_t t, int64_t frames, int64_t states) {
   const int64_t begin = states - 2 * (frames - t), end = 2 * (t + 1);
   return {begin > 0 ? begin : 0, end < states ? end : states};
 }
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes losses (batch,), the negative log-likelihoods. If gradient (batch, frames, classes) is not
-    // null, it receives the derivatives of the losses times `scale`, with zeros beyond the frame lengths.
-    // feasible_mask[b] is 1 if utterance b has enough frames for its labels; otherwise its loss and gradient
-    // are 0.
+    // Computes losses (batch,), the negative log-likelihoods of the labels. If gradient (batch, frames,
+    // classes) is not null, also writes `scale` times the derivatives of the losses to it, and zeros for
+    // frames beyond frame_lengths. If feasible_mask[b] is 0, utterance b has too few frames for its labels,
+    // and its loss and gradient are 0.
     template <class T> void ctc_loss(Backend, const CtcShape& shape, const T* logits,
                                      const int64_t* frame_lengths, const int64_t* labels,
                                      const int64_t* label_lengths, const uint8_t* feasible_mask, T scale,

@@ -1,4 +1,5 @@
-// Elementwise kernels, one instance per function object of ops/kernels/elementwise_functions.h.
+// Elementwise kernels on contiguous arrays of n elements. The template parameter Function is a function
+// object of ops/kernels/elementwise_functions.h.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,19 @@ struct Divide;
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
+    // Computes y = Function::value(x).
     template <class Function, class T> void unary_forward(Backend, const T* x, T* y, int64_t n);
+    // Computes gx = g * Function::derivative(x, y).
     template <class Function, class T>
     void unary_backward(Backend, const T* g, const T* x, const T* y, T* gx, int64_t n);
+    // Computes y = Function::value(a, b).
     template <class Function, class T> void binary_forward(Backend, const T* a, const T* b, T* y, int64_t n);
-    // Computes the gradients ga and gb from g. Either pointer may be null.
+    // Computes ga and gb, the gradients of a and b, from the gradient g of y. ga or gb may be null.
     template <class Function, class T>
     void binary_backward(Backend, const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n);
     // Computes y = scale x + offset.
     template <class T> void affine(Backend, const T* x, T scale, T offset, T* y, int64_t n);
+    // Computes y = dropout(x) with the mask, which is recomputed from its random stream.
     template <class T> void dropout_forward(Backend, const T* x, const DropoutMask& mask, T* y, int64_t n);
 
 )

@@ -1,6 +1,7 @@
-// The function objects of elementwise kernels, shared by both backends. A unary function has value(x) and
-// derivative(x, y), the derivative at x where y = value(x). A binary function has value(a, b) and the partial
-// derivatives derivative_a and derivative_b. Math is VectorMath (core/cpu/vector_math.h) or DeviceMath
+// Function objects of the elementwise kernels. Both backends use the same objects. A unary function has
+// value(x) and derivative(x, y), which returns the derivative at x, where y = value(x). A binary function has
+// value(a, b) and the partial derivatives derivative_a(a, b) and derivative_b(a, b). The template parameter
+// Math provides exp, log and other functions: VectorMath (core/cpu/vector_math.h) or DeviceMath
 // (core/cuda/kernel.h).
 #pragma once
 
@@ -58,7 +59,8 @@ struct Square {
     return 2 * x;
   }
 };
-struct Relu {  // propagates NaN; its derivative at NaN is 1
+// Relu returns NaN for NaN, and its derivative at NaN is 1.
+struct Relu {
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {
     return x < T{} ? T{} : x;
@@ -69,6 +71,7 @@ struct Relu {  // propagates NaN; its derivative at NaN is 1
     return y <= T{} ? T{} : one;
   }
 };
+// The exact form of gelu: x Φ(x), where Φ is the cumulative distribution function of the normal distribution.
 struct Gelu {
   static constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrtTwoPi = 0.39894228040143267794;
   template <class Math, class T>

@@ -1,6 +1,6 @@
-// The feature maps of linear attention as function objects with the interface of
-// ops/kernels/elementwise_functions.h, shared by both backends. In CPU kernels, T may be a vector.
-// derivative() depends only on y = phi(x). NaN propagates.
+// The feature maps of linear attention as function objects. They have the interface of
+// ops/kernels/elementwise_functions.h, and both backends use them. In CPU kernels, T may be a vector type.
+// derivative(x, y) depends only on y, so backward kernels need not load x. value(NaN) is NaN.
 #pragma once
 
 #include "ops/kernels/elementwise_functions.h"
@@ -31,7 +31,7 @@ struct SquaredRelu {
   }
 };
 
-// Returns f(function), where `function` is the function object of the feature map.
+// Calls f with the function object of the feature map, and returns the result of f.
 template <class F>
 TAPEFORMER_HOST_DEVICE auto visit_feature_map(FeatureMap map, F&& f) {
   switch (map) {

@@ -1,5 +1,5 @@
-// Matrix products of row-major matrices: c (m, n) = alpha op(a) op(b) + beta c, where op(a) is (m, k) and
-// op(b) (k, n).
+// Kernels of matrix products, which compute c = alpha op(a) op(b) + beta c for row-major matrices c (m, n),
+// op(a) (m, k) and op(b) (k, n). op(x) is x or its transpose.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace tapeformer {
 
-// The operands and the result may have different types: on CUDA, bfloat16 operands with a float32 result.
+// The arguments of a matrix product. T is the type of c, and Operand is the type of a and b. The two types
+// differ only on CUDA, where a product of bfloat16 operands can have a float32 result.
 template <class T, class Operand = T>
 struct Gemm {
   bool transpose_a = false, transpose_b = false;
@@ -19,25 +20,25 @@ struct Gemm {
   int64_t lda = 0;
   const Operand* b = nullptr;
   int64_t ldb = 0;
-  Compute<T> beta = 0;  // if beta is 0, c is not read
+  Compute<T> beta = 0;  // if 0, the previous contents of c are not read
   T* c = nullptr;
   int64_t ldc = 0;
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes a product. If the CPU kernel is called inside a parallel loop, it runs in the calling thread.
+    // Computes one product. A call of the CPU kernel inside a parallel loop uses only the calling thread.
     template <class T> void gemm(Backend, const Gemm<T>& product);
-    // Computes `count` products. The matrices of consecutive products are stride_a, stride_b and stride_c
-    // elements apart. If a stride is 0, all products share this matrix.
-    template <class T> void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a,
-                                         int64_t stride_b, int64_t stride_c);
+    // Computes `count` products of the same sizes. Matrix a of product i begins i * stride_a elements after
+    // first_product.a, and likewise for b and c. With stride_a = 0, all products have the same a.
+    template <class T> void batched_gemm(Backend, const Gemm<T>& first_product, int64_t count,
+                                         int64_t stride_a, int64_t stride_b, int64_t stride_c);
 
 )
 
 namespace cuda {
 
-// Computes a float32 product of bfloat16 operands. Sums are float32, also in gemm<BFloat16>.
+// Computes a product of bfloat16 operands with a float32 result. Sums are float32 here and in gemm<BFloat16>.
 void gemm(Backend, const Gemm<float, BFloat16>& product);
 
 }  // namespace cuda

@@ -1,4 +1,4 @@
-// Gumbel noise (ops/gumbel.h).
+// Kernel that adds Gumbel noise (ops/gumbel.h).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,7 @@ namespace tapeformer {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes y_i = x_i - log(-log(u_i)) for n elements, where u_i is uniform number `offset` + i of the
-    // stream.
+    // Computes y_i = x_i - log(-log(u_i)) for n elements, where u_i = stream.uniform(offset + i).
     template <class T>
     void add_gumbel(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n);
 

@@ -1,6 +1,6 @@
-// Gather and scatter along the middle dimension of (outer, size, inner) by an index (outer, count, inner) of
-// positions. On the CPU, positions must be in range. On CUDA, positions cannot be checked without
-// synchronisation; gathering from a position out of range gives NaN.
+// Kernels of gather and scatter. On the CPU, each index must be in range. On CUDA, indices cannot be checked
+// without synchronisation, so kernels define the result of an index out of range: if no other result is
+// documented, a gathered element is NaN.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +9,32 @@
 
 namespace tapeformer {
 
+// Sizes of a tensor (outer, size, inner), and of an index (outer, count, inner) that selects elements of the
+// dimension `size`.
 struct IndexShape {
   int64_t outer, size, count, inner;
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Gathers y (outer, count, inner) from x (outer, size, inner) at the index.
+    // Computes y[o, c, i] = x[o, index[o, c, i], i], with y (outer, count, inner) and x (outer, size, inner).
     template <class T>
     void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
-    // Adds x (outer, count, inner) to y (outer, size, inner) at the index, in increasing order of the second
-    // dimension of x. On CUDA, a position out of range writes NaN to position 0 of y.
+    // Adds x[o, c, i] to y[o, index[o, c, i], i] for each element of x (outer, count, inner), in increasing
+    // order of c. y is (outer, size, inner). On CUDA, an index out of range writes NaN to y[o, 0, i].
     template <class T>
     void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
-    // Copies the rows of table (rows, dim) that index (count,) selects to y (count, dim).
+    // Copies row index[i] of table (rows, dim) to row i of y (count, dim).
     template <class T> void gather_rows(Backend, const T* table, int64_t rows, const int64_t* index, T* y,
                                         int64_t count, int64_t dim);
-    // Adds row i of g (count, dim) to row index[i] of table (rows, dim), for all i, in an order that depends
-    // only on the index. count is below 2³¹. Rows out of range are ignored.
+    // Adds row i of g (count, dim) to row index[i] of table (rows, dim) for each i. The order of the
+    // additions depends only on the index. `count` must be below 2³¹. An index out of range has no effect.
     template <class T> void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table,
                                              int64_t rows, int64_t count, int64_t dim);
 
-    // Writes out (batch, value_dim + position_dim): row b is the concatenation of table[tokens[b]] and
-    // positions[position], plus added[position] if `added` is not null. On CUDA, each replay of a graph
-    // advances the position (GraphStep).
+    // Computes out (batch, value_dim + position_dim). Row b is the concatenation of table[tokens[b]] and
+    // positions[position]. If `added` (length, value_dim + position_dim) is not null, also adds
+    // added[position] to each row. On CUDA, each replay of a graph advances the position (GraphStep).
     template <class T, class Index>
     void embed_rows(Backend, const T* table, int64_t rows, const Index* tokens, const T* positions,
                     const T* added, int64_t position, T* out, int64_t batch, int64_t value_dim,

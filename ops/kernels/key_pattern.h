@@ -1,102 +1,105 @@
-// Sparse patterns of attention. A pattern is a union of sets of (query, key) pairs. Its functions return runs
-// of consecutive keys of a query. Kernels skip the tiles of scores between the runs, and no array of size
-// length x length is needed.
+// Sparse patterns of attention. A pattern is a union of sets of (query, key) pairs. The functions keys() and
+// queries() return runs, which are ranges of consecutive positions. Kernels compute only the tiles of scores
+// that contain a run, and no kernel needs a mask of shape (length, length).
 #pragma once
 
 #include "ops/kernels/key_window.h"
 
 namespace tapeformer {
 
-// Consecutive positions [begin, end). An empty run begins at kEnd, after all positions.
+// The consecutive positions [begin, end) of keys or of queries. An empty run begins at kEnd, a number that is
+// larger than all positions.
 struct PositionRun {
   static constexpr int64_t kEnd = KeyWindow::kUnlimited;
   int64_t begin = kEnd, end = kEnd;
 
   TAPEFORMER_HOST_DEVICE bool is_empty() const { return begin == kEnd; }
   // Returns the positions of [begin, end) that are at least `from`.
-  TAPEFORMER_HOST_DEVICE static PositionRun clipped(int64_t begin, int64_t end, int64_t from) {
+  TAPEFORMER_HOST_DEVICE static PositionRun clip(int64_t begin, int64_t end, int64_t from) {
     if (begin < from) begin = from;
     return begin < end ? PositionRun{begin, end} : PositionRun{};
   }
-  // Returns the first run of the union of two sets, from the first runs of both.
-  TAPEFORMER_HOST_DEVICE static PositionRun first_of(PositionRun a, PositionRun b) {
-    const PositionRun first = b.begin < a.begin ? b : a, other = b.begin < a.begin ? a : b;
-    return {first.begin, other.begin <= first.end && other.end > first.end ? other.end : first.end};
+  // Returns the first run of the union of two sets. `a` and `b` are the first runs of the two sets.
+  TAPEFORMER_HOST_DEVICE static PositionRun merge_first(PositionRun a, PositionRun b) {
+    const PositionRun first = b.begin < a.begin ? b : a, second = b.begin < a.begin ? a : b;
+    return {first.begin, second.begin <= first.end && second.end > first.end ? second.end : first.end};
   }
 };
 
-// Each of the sets below has two functions:
-//   keys(first, end, from)     returns the first run, at or after `from`, of the keys that the queries of
-//                              [first, end) attend to. For several queries, runs may contain more keys.
-//   queries(first, end, from)  returns the first run, at or after `from`, of the queries that attend to keys
-//                              of [first, end). Runs may contain more queries.
-// Runs may extend beyond the last position.
+// Each set of (query, key) pairs below has two functions. A run may extend beyond the last position.
+//   keys(first, end, from)     returns the first run of keys, at or after position `from`, to which the
+//                              queries [first, end) attend. If there are several queries, the run may
+//                              contain other keys as well.
+//   queries(first, end, from)  returns the first run of queries, at or after position `from`, that attend
+//                              to the keys [first, end). The run may contain other queries as well.
 
-// The keys in a window. The window may be empty.
+// The set of pairs whose key is in the window of the query. The window may be empty.
 struct WindowKeys {
   KeyWindow window;
 
-  TAPEFORMER_HOST_DEVICE bool is_empty() const { return window.span() + window.after <= 0; }
+  TAPEFORMER_HOST_DEVICE bool is_empty() const { return window.max_causal_key_count() + window.after <= 0; }
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     if (is_empty()) return {};
-    return PositionRun::clipped(window.begin(first), window.end(end - 1), from);
+    return PositionRun::clip(window.begin(first), window.end(end - 1), from);
   }
   TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
     if (is_empty()) return {};
-    return PositionRun::clipped(window.first_query(first), window.end_query(end - 1), from);
+    return PositionRun::clip(window.first_query(first), window.end_query(end - 1), from);
   }
 };
 
-// The keys at distances that are multiples of `step`, at most `before` tokens before and `after` tokens after
-// a query. Step 0 is the empty set.
+// The set of pairs whose distance is a multiple of `step`. The key is at most `before` tokens before the
+// query, or at most `after` tokens after the query. If `step` is 0, the set is empty.
 struct DilatedKeys {
   int64_t step = 0, before = 0, after = 0;
 
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     if (step == 0) return {};
-    const PositionRun all = PositionRun::clipped(first - before, end + after, from < 0 ? 0 : from);
+    const PositionRun all = PositionRun::clip(first - before, end + after, from < 0 ? 0 : from);
     if (end - first > 1 || all.is_empty()) return all;
     const int64_t remainder = (all.begin - first) % step;
     const int64_t key = all.begin + (remainder > 0 ? step - remainder : -remainder);
-    return PositionRun::clipped(key, key < all.end ? key + 1 : key, from);
+    return PositionRun::clip(key, key < all.end ? key + 1 : key, from);
   }
   TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
-    return step == 0 ? PositionRun{} : PositionRun::clipped(first - after, end + before, from);
+    return step == 0 ? PositionRun{} : PositionRun::clip(first - after, end + before, from);
   }
 };
 
-// The last `count` keys of every block of `period` keys. Period 0 is the empty set.
+// The set of pairs of any query with the last `count` keys of each block of `period` keys. If `period` is 0,
+// the set is empty.
 struct PeriodicKeys {
   int64_t period = 0, count = 0;
 
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t, int64_t, int64_t from) const {
     if (period == 0) return {};
     const int64_t end = (from / period + 1) * period;
-    return PositionRun::clipped(end - count, end, from);
+    return PositionRun::clip(end - count, end, from);
   }
   TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
     return keys(0, 1, first).begin < end ? PositionRun{from, PositionRun::kEnd} : PositionRun{};
   }
 };
 
-// Global tokens: the positions before `first_end` and the positions from `last_begin` to the end. Global
-// tokens attend to all keys, and all queries attend to global tokens.
+// The set of pairs in which the query or the key is a global token. The global tokens are the positions
+// before first_end and the positions from last_begin to the end of the sequence.
 struct GlobalTokens {
   int64_t first_end = 0, last_begin = PositionRun::kEnd;
 
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     if (first < first_end || end > last_begin) return {from, PositionRun::kEnd};
     return from < first_end ? PositionRun{from, first_end}
-                            : PositionRun::clipped(last_begin, PositionRun::kEnd, from);
+                            : PositionRun::clip(last_begin, PositionRun::kEnd, from);
   }
   TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
     return keys(first, end, from);
   }
 };
 
-// A table of key blocks for each block of queries: `blocks` is (heads, rows, width), or (rows, width) with
-// head_stride = 0. A block has `block` tokens; row r holds the numbers of the key blocks to which the queries
-// of block r attend. Negative numbers are ignored. Width 0 is the empty set.
+// A set of pairs of blocks, given as a table. Queries and keys are divided into blocks of `block` tokens. Row
+// r of the table holds the indices of the key blocks to which the queries of block r attend. Negative indices
+// are ignored. `blocks` is (heads, rows, width), or (rows, width) with head_stride = 0 if all heads share the
+// table. If `width` is 0, the set is empty.
 struct TableKeys {
   const int32_t* blocks = nullptr;
   int64_t block = 1, rows = 0, width = 0, head_stride = 0;
@@ -106,7 +109,7 @@ struct TableKeys {
     for (int64_t row = first / block; row < rows && row * block < end; ++row)
       for (int64_t i = 0; i < width; ++i) {
         const int64_t key = blocks[row * width + i] * block;
-        if (key >= 0) run = PositionRun::first_of(run, PositionRun::clipped(key, key + block, from));
+        if (key >= 0) run = PositionRun::merge_first(run, PositionRun::clip(key, key + block, from));
       }
     return run;
   }
@@ -115,14 +118,15 @@ struct TableKeys {
       for (int64_t i = 0; i < width; ++i) {
         const int64_t key = blocks[row * width + i] * block;
         if (key >= 0 && key < end && key + block > first)
-          return PositionRun::clipped(row * block, (row + 1) * block, from);
+          return PositionRun::clip(row * block, (row + 1) * block, from);
       }
     return {};
   }
 };
 
-// The keys in a rectangle of an image in raster order, with `width` tokens per row. The rectangle is the
-// product of a window of rows and a window of columns. Width 0 is the empty set.
+// The set of pairs whose key is in a rectangle around the query, for an image with `width` tokens per row in
+// raster order. The rectangle has the rows in the window `rows` around the row of the query, and the columns
+// in the window `columns` around the column of the query. If `width` is 0, the set is empty.
 struct GridKeys {
   int64_t width = 0;
   KeyWindow rows = {}, columns = {};
@@ -144,50 +148,58 @@ struct GridKeys {
   }
 
  private:
-  // Returns the first run, at or after `from`, of a rectangle of the image. Whole rows form one run.
+  // Returns the first run, at or after position `from`, in the rows [top, bottom) and columns [left, right)
+  // of the image. If the rectangle has all columns, its rows form one run.
   TAPEFORMER_HOST_DEVICE PositionRun in_rectangle(int64_t top, int64_t bottom, int64_t left, int64_t right,
                                                   int64_t from) const {
     if (right > width) right = width;
-    if (left == 0 && right == width) return PositionRun::clipped(top * width, bottom * width, from);
+    if (left == 0 && right == width) return PositionRun::clip(top * width, bottom * width, from);
     int64_t row = from / width;
     if (from % width >= right) ++row;
     if (row < top) row = top;
     if (row >= bottom) return {};
-    return PositionRun::clipped(row * width + left, row * width + right, from);
+    return PositionRun::clip(row * width + left, row * width + right, from);
   }
 };
 
-// The union of a window and other sets of keys. The default is all keys. A pattern with a limited window
-// requires queries and keys of equal length. If the window is not limited, the other sets have no effect.
+// The union of a window and the sets above. The default pattern contains all pairs. If the window is limited,
+// the number of queries must be equal to the number of keys. If the window is not limited, the other sets
+// have no effect.
 struct KeyPattern {
-  static constexpr bool kHasGaps = true;  // whether the keys of a query may have several runs
+  static constexpr bool kHasGaps = true;  // true: the keys of a query may form several runs
   KeyWindow window = {};
   DilatedKeys dilated = {};
   PeriodicKeys periodic = {};
   GlobalTokens global = {};
   TableKeys table = {};
   GridKeys grid = {};
-  // Heads with even numbers use the window only, and heads with odd numbers the union of the other sets.
+  // If true, heads with even indices use only the window, and heads with odd indices use only the other sets.
   bool alternate_heads = false;
 
-  // Returns a window without keys.
-  TAPEFORMER_HOST_DEVICE static KeyWindow no_window() { return {.block = 1, .before = 0, .after = -1}; }
+  // Returns a window that contains no keys.
+  TAPEFORMER_HOST_DEVICE static KeyWindow make_empty_window() {
+    return {.block = 1, .before = 0, .after = -1};
+  }
 
   TAPEFORMER_HOST_DEVICE bool is_limited() const { return window.is_limited(); }
-  TAPEFORMER_HOST_DEVICE bool is_window() const {
+  // Returns whether all sets except the window are empty.
+  TAPEFORMER_HOST_DEVICE bool has_only_window() const {
     return dilated.step == 0 && periodic.period == 0 && table.width == 0 && grid.width == 0 &&
            global.first_end == 0 && global.last_begin == PositionRun::kEnd;
   }
+  // Returns whether heads may have different patterns.
   bool differs_by_head() const { return alternate_heads || table.head_stride > 0; }
-  // Returns the maximum number of keys from the first key of a causal query to the query itself, or kEnd if
-  // there is no bound.
-  int64_t span() const { return is_window() ? window.span() : PositionRun::kEnd; }
+  // Returns the maximum number of keys from the first key of a query in causal attention to the key at the
+  // position of the query. Returns kEnd if there is no maximum.
+  int64_t max_causal_key_count() const {
+    return has_only_window() ? window.max_causal_key_count() : PositionRun::kEnd;
+  }
 
-  // Returns the pattern of a head.
-  TAPEFORMER_HOST_DEVICE KeyPattern of_head(int64_t head) const {
+  // Returns the pattern of one head, in which alternate_heads and head_stride are already applied.
+  TAPEFORMER_HOST_DEVICE KeyPattern pattern_of_head(int64_t head) const {
     KeyPattern pattern = *this;
     if (alternate_heads && head % 2 == 0) pattern = KeyPattern{window};
-    if (alternate_heads && head % 2 == 1) pattern.window = no_window();
+    if (alternate_heads && head % 2 == 1) pattern.window = make_empty_window();
     if (pattern.table.blocks) pattern.table.blocks += head * table.head_stride;
     return pattern;
   }
@@ -195,36 +207,38 @@ struct KeyPattern {
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     if (!is_limited()) return {from, PositionRun::kEnd};
     const PositionRun run = WindowKeys{window}.keys(first, end, from);
-    return is_window() ? run : PositionRun::first_of(run, keys_outside_window(first, end, from));
+    return has_only_window() ? run : PositionRun::merge_first(run, keys_outside_window(first, end, from));
   }
   TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
     if (!is_limited()) return {from, PositionRun::kEnd};
     const PositionRun run = WindowKeys{window}.queries(first, end, from);
-    return is_window() ? run : PositionRun::first_of(run, queries_outside_window(first, end, from));
+    return has_only_window() ? run : PositionRun::merge_first(run, queries_outside_window(first, end, from));
   }
 
  private:
-  // Returns the first run of positions that belong to any set except the window. The function is not inlined,
-  // because copies in each kernel would need more registers and more compile time.
+  // keys_outside_window() and queries_outside_window() are keys() and queries() of the union of all sets
+  // except the window. The functions are not inlined, because inlined code needs more registers and more
+  // compile time in each kernel.
   TAPEFORMER_HOST_DEVICE TAPEFORMER_NOINLINE PositionRun keys_outside_window(int64_t first, int64_t end,
                                                                              int64_t from) const {
     PositionRun run = dilated.keys(first, end, from);
-    run = PositionRun::first_of(run, periodic.keys(first, end, from));
-    run = PositionRun::first_of(run, global.keys(first, end, from));
-    run = PositionRun::first_of(run, table.keys(first, end, from));
-    return PositionRun::first_of(run, grid.keys(first, end, from));
+    run = PositionRun::merge_first(run, periodic.keys(first, end, from));
+    run = PositionRun::merge_first(run, global.keys(first, end, from));
+    run = PositionRun::merge_first(run, table.keys(first, end, from));
+    return PositionRun::merge_first(run, grid.keys(first, end, from));
   }
   TAPEFORMER_HOST_DEVICE TAPEFORMER_NOINLINE PositionRun queries_outside_window(int64_t first, int64_t end,
                                                                                 int64_t from) const {
     PositionRun run = dilated.queries(first, end, from);
-    run = PositionRun::first_of(run, periodic.queries(first, end, from));
-    run = PositionRun::first_of(run, global.queries(first, end, from));
-    run = PositionRun::first_of(run, table.queries(first, end, from));
-    return PositionRun::first_of(run, grid.queries(first, end, from));
+    run = PositionRun::merge_first(run, periodic.queries(first, end, from));
+    run = PositionRun::merge_first(run, global.queries(first, end, from));
+    run = PositionRun::merge_first(run, table.queries(first, end, from));
+    return PositionRun::merge_first(run, grid.queries(first, end, from));
   }
 };
 
-// The pattern of dense attention. Kernels for this pattern need fewer registers than for a KeyPattern.
+// The pattern of dense attention, which contains all pairs. It has the functions of KeyPattern that kernels
+// call. A kernel instance for AllKeys needs fewer registers than an instance for KeyPattern.
 struct AllKeys {
   static constexpr bool kHasGaps = false;
 
@@ -237,37 +251,39 @@ struct AllKeys {
   }
 };
 
-// The (query, key) pairs of attention in one sequence and head: the pairs of a pattern without masked keys.
+// The (query, key) pairs of the attention of one sequence and one head. These are the pairs of `pattern`
+// whose key is before valid_keys and, if `causal` is true, not after the query.
 template <class Pattern>
-struct AttendedKeysOf {
+struct AttendedPairs {
   Pattern pattern;
   int64_t query_length = 0, key_length = 0, valid_keys = 0;
   bool causal = false;
 
-  // Returns one more than the last key that a query may attend to. Returns 0 if the query is at or after
-  // query_length. Before query_length, the result does not decrease from one query to the next.
-  TAPEFORMER_HOST_DEVICE int64_t limit(int64_t query) const {
+  // Returns the end of the keys that valid_keys and `causal` allow for a query, or 0 if the query is at or
+  // after query_length. For queries before query_length, the result increases or stays equal from one query
+  // to the next.
+  TAPEFORMER_HOST_DEVICE int64_t key_end(int64_t query) const {
     if (query >= query_length) return 0;
     int64_t end = valid_keys;
     if (causal && query + 1 + key_length - query_length < end) end = query + 1 + key_length - query_length;
     return end < 0 ? 0 : end;
   }
-  // keys() and queries() return the first run of keys or queries, like the functions of the sets above.
+  // keys() and queries() return the first run of keys or of queries, as the functions of the sets do.
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     const PositionRun run = pattern.keys(first, end, from);
-    const int64_t last = limit(end - 1);
-    return PositionRun::clipped(run.begin, run.end < last ? run.end : last, from);
+    const int64_t last = key_end(end - 1);
+    return PositionRun::clip(run.begin, run.end < last ? run.end : last, from);
   }
   TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
     if (first >= valid_keys) return {};
     if (causal && first - (key_length - query_length) > from) from = first - (key_length - query_length);
     const PositionRun run = pattern.queries(first, end, from);
-    return PositionRun::clipped(run.begin, run.end < query_length ? run.end : query_length, from);
+    return PositionRun::clip(run.begin, run.end < query_length ? run.end : query_length, from);
   }
   TAPEFORMER_HOST_DEVICE bool contains(int64_t query, int64_t key) const {
     return keys(query, query + 1, key).begin == key;
   }
 };
-using AttendedKeys = AttendedKeysOf<KeyPattern>;
+using AttendedKeys = AttendedPairs<KeyPattern>;
 
 }  // namespace tapeformer

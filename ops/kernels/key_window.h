@@ -1,4 +1,4 @@
-// Windows of keys around the position of a query.
+// Window of keys around the position of a query, as in local attention.
 #pragma once
 
 #include <cstdint>
@@ -7,28 +7,28 @@
 
 namespace tapeformer {
 
-// The positions are divided into blocks of `block` positions. A query in the block [first, first + block)
-// attends to the keys [first - before, first + block + after). With block = 1 the window slides with the
-// query. The default is all keys.
+// The positions are divided into blocks of `block` positions. All queries of the block [first, first + block)
+// attend to the keys [first - before, first + block + after). If `block` is 1, each query has its own window:
+// `before` keys, the key at the position of the query, and `after` keys. The default window has all keys.
 struct KeyWindow {
   static constexpr int64_t kUnlimited = int64_t{1} << 40;
   int64_t block = 1, before = kUnlimited, after = kUnlimited;
 
   TAPEFORMER_HOST_DEVICE bool is_limited() const { return before < kUnlimited || after < kUnlimited; }
-  // Returns the maximum number of keys from the first key of a window to the query itself.
-  TAPEFORMER_HOST_DEVICE int64_t span() const { return before + block; }
+  // Returns the maximum number of keys from the first key of a window to the key at the position of the
+  // query.
+  TAPEFORMER_HOST_DEVICE int64_t max_causal_key_count() const { return before + block; }
 
-  // begin() and end() return the first key of the window of a query, and the key after its last key. The
-  // first key is at least
-  // 0. The end may exceed the number of keys.
+  // begin() returns the first key of the window of a query, which is at least 0. end() returns the key after
+  // the last key of the window, which may exceed the number of keys.
   TAPEFORMER_HOST_DEVICE int64_t begin(int64_t query) const {
     const int64_t first = query / block * block - before;
     return first < 0 ? 0 : first;
   }
   TAPEFORMER_HOST_DEVICE int64_t end(int64_t query) const { return query / block * block + block + after; }
 
-  // first_query() and end_query() return the first query whose window contains a key, and the query after the
-  // last such query.
+  // first_query() returns the first query whose window contains a key. end_query() returns the query after
+  // the last query whose window contains the key.
   TAPEFORMER_HOST_DEVICE int64_t first_query(int64_t key) const {
     return key < after ? 0 : (key - after) / block * block;
   }

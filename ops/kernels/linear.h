@@ -1,5 +1,5 @@
-// Linear layers: y = dropout(activation(x wᵀ + bias)). x is (rows, in), w is (out, in), bias is (out,) or
-// null, and y is (rows, out).
+// Kernels of linear layers, which compute y = dropout(activation(x wᵀ + bias)). x is (rows, in), w is (out,
+// in), bias is (out,) or null, and y is (rows, out).
 #pragma once
 
 #include <cstdint>
@@ -19,45 +19,47 @@ struct LinearShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes y. If the activation is gelu, also writes its input x wᵀ + bias to `pre` (rows, out). Other
-    // activations ignore `pre`. X and Y are the same type, or X is bfloat16 and Y float32. The kernel rounds
-    // float32 operands of the products to bfloat16 if X is bfloat16 or the precision of the device is
-    // bfloat16.
+    // Computes y. If the activation is gelu, also writes x wᵀ + bias, the input of the activation, to
+    // `preactivation` (rows, out). Other activations do not use `preactivation`. X and Y are the same type,
+    // or X is bfloat16 and Y is float32. If X is bfloat16, or if the precision of the device is bfloat16, the
+    // kernel rounds float32 operands of products to bfloat16.
     template <class X, class Y>
     void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
-                        const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre,
-                        Y* y);
+                        const Compute<X>* bias, Activation activation, const DropoutMask& dropout,
+                        Y* preactivation, Y* y);
 
-    // Computes the gradients from g (rows, out). Each of gx (rows, in), gw (out, in) and gbias (out,) may be
-    // null. The gradient of relu reads `y`, and the gradient of gelu reads `pre`.
+    // Computes gx (rows, in), gw (out, in) and gbias (out,) from g (rows, out), the gradient of y. If one of
+    // the three pointers is null, its gradient is not computed. The gradient of relu reads `y`, and the
+    // gradient of gelu reads `preactivation`.
     template <class X, class Y>
     void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
-                         Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
-                         Compute<X>* gw, Compute<X>* gbias);
+                         Activation activation, const DropoutMask& dropout, const Y* preactivation,
+                         const Y* y, X* gx, Compute<X>* gw, Compute<X>* gbias);
 
 )
 
 namespace cpu {
 
-// Returns whether products of bfloat16 operands use bfloat16 instructions.
-bool has_bfloat16_products();
+// Returns whether products of bfloat16 operands use the bfloat16 instructions of the CPU.
+bool uses_bfloat16_instructions();
 // Returns the name of the library that computes float32 products.
-std::string product_library();
+std::string product_library_name();
 
-// A weight that is prepared for repeated products, as in decoding. The products convert the weight and x to
-// O, which is T, or BFloat16 if T is float.
+// A weight of a linear layer in a layout for fast products with few rows, as in decoding. The weight is
+// copied once, and multiply() is called for each token. The operands of the products have type O: T, or
+// BFloat16 if T is float.
 template <class O>
 class DecodingWeight {
  public:
   using T = Compute<O>;
 
-  // Copies w (out, in). The products have at most shape.rows rows.
+  // Copies w (out, in). shape.rows is the maximum number of rows of multiply().
   DecodingWeight(const LinearShape& shape, const T* w);
   ~DecodingWeight();
 
-  // Computes y (rows, out) = activation(x (rows, in) wᵀ + bias). gelu requires `pre`, memory for (rows, out)
-  // elements. Takes no memory from the allocator.
-  void multiply(int64_t rows, const T* x, const T* bias, Activation activation, T* pre, T* y) const;
+  // Computes y = activation(x wᵀ + bias), with x (rows, in) and y (rows, out). If the activation is gelu,
+  // also writes x wᵀ + bias to `preactivation` (rows, out). Does not use the caching allocator.
+  void multiply(int64_t rows, const T* x, const T* bias, Activation activation, T* preactivation, T* y) const;
 
  private:
   struct Storage;

@@ -1,6 +1,6 @@
-// Linear attention (Katharopoulos et al. 2020, sections 3.2 to 3.4): with positive features phi,
-//   out_i = sum_j (phi(q_i) . phi(k_j)) v_j / d_i,  d_i = sum_j phi(q_i) . phi(k_j) + eps,
-// over all keys, or over j <= i in the causal form.
+// Kernels of linear attention (Katharopoulos et al. 2020, sections 3.2 to 3.4), which compute
+//   out_i = sum_j (phi(q_i) . phi(k_j)) v_j / d_i, where d_i = sum_j phi(q_i) . phi(k_j) + eps.
+// phi is the feature map. The sums are over all keys j, or over j <= i in the causal form.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ enum class FeatureMap {
 struct LinearAttentionShape {
   int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
   bool causal = false;  // requires query_length == key_length
-  // Valid key lengths (batch,), in [0, key_length]. Later keys are masked. If null, no key is masked.
+  // Valid lengths of the keys (batch,), in [0, key_length]. Keys at later positions are masked. If null, no
+  // key is masked.
   const int64_t* key_lengths = nullptr;
   FeatureMap feature_map = FeatureMap::elu_plus_one;
   double eps = 1e-6;
@@ -29,23 +30,24 @@ struct LinearAttentionShape {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes out (batch, query_length, heads, value_dim), contiguous. If inverse_denominators (batch,
-    // heads, query_length) is not null, writes 1 / d to it.
+    // heads, query_length) is not null, also writes 1 / d_i to it.
     template <class T>
     void linear_attention_forward(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                   AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                                   Compute<T>* inverse_denominators);
 
-    // Computes the gradients from the gradient g of out.
+    // Computes the gradients of q, k and v from the gradient g of out.
     template <class T>
     void linear_attention_backward(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                    AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                    const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                    AttentionGradients<T> gradients);
 
-    // Computes one token of the causal form, equations 18 to 20 of the paper. Adds k and v to the contiguous
-    // states kv (batch, heads, dim, value_dim) and key_sum (batch, heads, dim), and then computes out from q
-    // and the states. q, k, v and out have length 1. O is T, or bfloat16 if T is float. The kernel ignores
-    // the lengths, causal and key_lengths of the shape.
+    // Computes one token of the causal form, equations 18 to 20 of the paper. Adds phi(k) vᵀ to the state kv
+    // (batch, heads, dim, value_dim) and phi(k) to the state key_sum (batch, heads, dim). Then computes out
+    // from q and the updated states. The states are contiguous. q, k, v and out have length 1. O is T, or
+    // bfloat16 if T is float. The kernel ignores query_length, key_length, causal and key_lengths of the
+    // shape.
     template <class T, class O>
     void linear_attention_step(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,

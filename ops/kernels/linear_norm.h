@@ -1,13 +1,13 @@
-// A linear layer that is followed by a residual sum and a layer norm, for decoding on a CUDA device.
+// Fused kernel of a linear layer, the sum with a residual, and a layer norm, for decoding on a CUDA device.
 #pragma once
 
 #include "ops/kernels/linear.h"
 
 namespace tapeformer::cuda {
 
-// Arrays of linear_norm_forward(): y (rows, out) = layer_norm(residual + x wᵀ + bias), with x (rows, in),
-// w (out, in), residual (rows, out), and bias, norm_weight and norm_bias (out,). `rounded` receives y in
-// bfloat16, or is null.
+// Arguments of linear_norm_forward(), which computes y = layer_norm(residual + x wᵀ + bias). x is (rows, in),
+// w is (out, in), residual and y are (rows, out), and bias, norm_weight and norm_bias are (out,). If
+// `rounded` (rows, out) is not null, y is also written to it in bfloat16.
 struct LinearNorm {
   LinearShape shape;
   const BFloat16 *x, *w;
@@ -17,8 +17,9 @@ struct LinearNorm {
   BFloat16* rounded;
 };
 
-// Computes y in one kernel, with float32 sums. Returns false, without effect, for sizes that a product of
-// cuBLAS computes in less time, and for arrays that are not aligned to 16 bytes.
+// Computes y in one launch, with float32 sums, and returns true. Returns false and computes nothing if
+// separate kernels with a product of cuBLAS are faster for these sizes, or if an array is not aligned to 16
+// bytes.
 bool linear_norm_forward(Backend, const LinearNorm& layer);
 
 }  // namespace tapeformer::cuda

@@ -1,4 +1,5 @@
-// Discretised mixture of logistics (ops/logistic_mixture.h) on parameters (rows, 3 * mixtures).
+// Kernels of the discretised mixture of logistics (ops/logistic_mixture.h). The parameters of the mixtures
+// are (rows, 3 * mixtures): the logits, means and log-scales of the components.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +13,19 @@ inline constexpr int64_t kMaxMixtures = 64;
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes nll (rows,), the negative log-likelihoods of targets in [0, levels). A target out of range,
-    // which can occur only on CUDA, gives NaN. If `gradient` (rows, 3 * mixtures) is not null, it receives
-    // the derivatives of nll multiplied by scale[row]. If `scale` is null, all elements are 1.
+    // Computes nll (rows,), the negative log-likelihoods of targets (rows,) in [0, levels). The result for a
+    // target out of range, which can occur only on CUDA, is NaN. If `gradient` (rows, 3 * mixtures) is not
+    // null, also writes scale[row] times the derivatives of nll to it. A null `scale` stands for ones.
     template <class T>
     void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
                           const int64_t* targets, const T* scale, T* nll, T* gradient);
 
-    // Samples out (rows,) as ops/logistic_mixture.h describes. elu_scale selects SamplingScale::elu.
-    template <class T>
-    void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
-                                 const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out);
+    // Samples out (rows,) from the mixtures. Row r uses uniform numbers 2 (first_row + r) and 2 (first_row +
+    // r) + 1 of the stream. The scale of a component is exp(log-scale), or the form of SamplingScale::elu if
+    // use_elu_scale is true.
+    template <class T> void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures,
+                                                    const T* parameters, const RandomStream& stream,
+                                                    int64_t first_row, bool use_elu_scale, uint8_t* out);
 
 )
 

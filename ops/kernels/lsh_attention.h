@@ -1,4 +1,6 @@
-// LSH attention (Kitaev et al. 2020): hashing, and attention within chunks of the sorted sequence.
+// Kernels of LSH attention (Kitaev et al. 2020, "Reformer"): one kernel assigns positions to buckets, and two
+// kernels compute attention within chunks of the positions sorted by bucket. ops/lsh_attention.h describes
+// the method.
 #pragma once
 
 #include <cstdint>
@@ -10,92 +12,107 @@
 
 namespace tapeformer {
 
-// Numbers of buckets of one or two rotations: bucket = argmax1 + first * argmax2. Each number is even or 1.
-struct LshFactors {
+// Numbers of buckets of the first and the second rotation. A position has the bucket argmax1 + first *
+// argmax2, where argmax1 and argmax2 are its buckets in the two rotations. If one rotation is used, `second`
+// is 1. If no hashing is needed, both numbers are 1. All other numbers are even.
+struct LshBucketCounts {
   int64_t first = 1, second = 1;
   TAPEFORMER_HOST_DEVICE int64_t total() const { return first * second; }
 };
 
 struct LshHashShape {
-  // One rotation is used up to this number of buckets, and two rotations above it, as in trax.
-  static constexpr int64_t kOneFactor = 128;
+  // Hashing uses one rotation for at most this number of buckets, and two rotations for more, as in trax.
+  static constexpr int64_t kMaxSingleRotationBuckets = 128;
 
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
-  LshFactors requested;              // requested numbers of buckets; 1: derived from the length
-  bool factorise = true;             // use two rotations for more than kOneFactor buckets
-  LshFactors max_factors;            // maximum of each factor over all sequences
-  bool shared = false;               // one rotation per round for all examples and heads
-  bool shared_examples = false;      // one rotation per round and head for all examples
-  int64_t first_example = 0;         // index of the first example in the random stream
-  const int64_t* lengths = nullptr;  // (batch,): later positions are masked
+  // Numbers of buckets that the caller sets. If total() is 1, the numbers are derived from the valid length.
+  LshBucketCounts requested_buckets;
+  bool allow_two_rotations = true;  // false: always one rotation
+  LshBucketCounts max_buckets;      // maximum of bucket_counts() over all sequences, for each rotation
+  // If true, a round has one rotation for all examples and heads.
+  bool share_all_rotations = false;
+  // If true, a round has one rotation per head, which all examples share.
+  bool share_across_examples = false;
+  int64_t first_example = 0;         // index of example 0 in the random stream
+  const int64_t* lengths = nullptr;  // valid lengths (batch,): later positions are masked; null: no masks
 
-  // Returns the number of buckets for a sequence of `valid` positions: two per chunk, but at most one per
-  // position. The number is even and at least 2.
-  TAPEFORMER_HOST_DEVICE int64_t even_buckets(int64_t valid) const {
+  // Returns the total number of buckets for a sequence of `valid` positions if no number is requested: two
+  // buckets per chunk, but at most one bucket per position. The number is even and at least 2.
+  TAPEFORMER_HOST_DEVICE int64_t default_bucket_total(int64_t valid) const {
     const int64_t wanted = valid / chunk_length * 2, allowed = valid / 2 * 2;
     const int64_t buckets = wanted < allowed ? wanted : allowed;
     return buckets < 2 ? 2 : buckets;
   }
-  // Returns even_buckets(valid) as factors. Numbers above kOneFactor are split into a power of two and an
-  // even number.
-  TAPEFORMER_HOST_DEVICE LshFactors automatic(int64_t valid) const {
-    const int64_t buckets = even_buckets(valid);
-    if (buckets <= kOneFactor || !factorise) return {buckets, 1};
+  // Returns the numbers of buckets per rotation for default_bucket_total(valid). If two rotations are used,
+  // the first number is a power of two, and the product may be smaller than default_bucket_total(valid).
+  TAPEFORMER_HOST_DEVICE LshBucketCounts default_bucket_counts(int64_t valid) const {
+    const int64_t buckets = default_bucket_total(valid);
+    if (buckets <= kMaxSingleRotationBuckets || !allow_two_rotations) return {buckets, 1};
     int64_t first = 1;
     while (first * first < buckets) first *= 2;
     const int64_t second = buckets / first / 2 * 2;
     return {first, second < 2 ? 2 : second};
   }
-  // Returns the number of buckets of a sequence of `valid` positions, independent of the other sequences of
-  // the batch. A single chunk needs no buckets.
-  TAPEFORMER_HOST_DEVICE LshFactors factors(int64_t valid) const {
+  // Returns the numbers of buckets for a sequence of `valid` positions. The numbers do not depend on other
+  // sequences of the batch. A sequence of one chunk needs no buckets.
+  TAPEFORMER_HOST_DEVICE LshBucketCounts bucket_counts(int64_t valid) const {
     if (valid <= chunk_length) return {};
-    return requested.total() > 1 && requested.total() <= valid ? requested : automatic(valid);
+    return requested_buckets.total() > 1 && requested_buckets.total() <= valid ? requested_buckets
+                                                                               : default_bucket_counts(valid);
   }
 };
 
-// The chunk before the first chunk of a round, to which the first chunk also attends. `round` selects the
-// last chunk of the same round, and `global` the last chunk of the previous round. The last round is the
-// previous round of the first round.
+// Each query also attends to the chunk before its own chunk. LshWrap selects the chunk before the first chunk
+// of a round: no chunk, the last chunk of the same round (`round`), or the last chunk of the previous round
+// (`global`). The last round is the previous round of the first round.
 enum class LshWrap { none, round, global };
 
 struct LshAttentionShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, value_dim = 0, rounds = 0, chunk_length = 0;
   LshWrap wrap = LshWrap::none;
-  bool exact_duplicates = false;     // weight each occurrence of a key found n times by 1 / n
-  bool across_buckets = false;       // attend to keys of other buckets
-  bool causal = false;               // do not attend to later positions
-  bool mean = false;                 // average the rounds; false: weight rounds by their sums of exponentials
-  double scale = 1;                  // scale of the scores
+  // true: if a query finds the same key n times, in different rounds, each occurrence has the weight 1 / n.
+  bool exact_duplicates = false;
+  bool across_buckets = false;  // true: queries also attend to keys of other buckets
+  bool causal = false;          // true: queries do not attend to later positions
+  // true: the result is the mean over the rounds. false: the weight of a round is its sum of exponentials.
+  bool average_rounds = false;
+  double scale = 1;                  // multiplier of the scores
   double epsilon = 0;                // key = q / sqrt(|q|² + epsilon)
-  const int64_t* lengths = nullptr;  // (batch,): later positions are masked
-  DropoutMask dropout = {};          // mask of the weights of a chunk, (chunk_length, 2 chunk_length)
+  const int64_t* lengths = nullptr;  // valid lengths (batch,): later positions are masked; null: no masks
+  // Dropout of the attention weights. All chunks, rounds, heads and examples use the same mask of shape
+  // (chunk_length, 2 chunk_length): one row per query of a chunk, and one column per key of the previous
+  // chunk and of the same chunk.
+  DropoutMask dropout = {};
 
-  int64_t valid(int64_t example) const { return valid_length(lengths, example, length); }
-  // Returns the number of rounds whose log-sum-exps are stored. The log-sum-exps are (batch, heads,
-  // log_sum_rounds(), length).
-  TAPEFORMER_HOST_DEVICE int64_t log_sum_rounds() const { return mean ? rounds : 1; }
+  // Returns the valid length of an example on the CPU.
+  int64_t valid_length(int64_t example) const { return read_valid_length(lengths, example, length); }
+  // Returns the number of log-sum-exps per position and head: one per round if rounds are averaged, else 1.
+  TAPEFORMER_HOST_DEVICE int64_t log_sum_round_count() const { return average_rounds ? rounds : 1; }
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes buckets (batch, heads, rounds, length). The bucket of a masked position is the number of
-    // buckets of its sequence. With e = column * dim + d, element (d, column) of the rotation of a round is
-    // number e mod 4 of block ((example * 2¹² + head) * 2⁸ + round) * 2²⁴ + e / 4 of the stream. The second
-    // rotation begins 2²³ blocks later. A sequence with fewer buckets uses the first columns. Examples are
-    // counted from first_example. If `shared` is true, `example` and `head` are 0. If `shared_examples` is
-    // true, `example` is 0.
+    // buckets of its sequence.
+    //
+    // Both backends use the same rotation matrices (dim, buckets / 2) of normal numbers. A block of the
+    // stream has four normal numbers. Element (d, column) of a matrix is number e mod 4 of block
+    // ((example * 2¹² + head) * 2⁸ + round) * 2²⁴ + e / 4, where e = column * dim + d. The blocks of the
+    // second rotation begin 2²³ blocks later. `example` is the index in the batch plus first_example. If
+    // share_across_examples is true, `example` is replaced by 0. If share_all_rotations is true, `example`
+    // and `head` are replaced by 0. A sequence with fewer buckets than max_buckets uses the first columns.
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 
     // Computes out (batch, length, heads, value_dim), contiguous, and log_sums (batch, heads,
-    // log_sum_rounds(), length) from buckets (batch, heads, rounds, length), each in [0, length]. If a
-    // position attends to no other position, its log-sum-exp is +inf and its result is its own value.
+    // log_sum_round_count(), length), the log-sum-exps of the scores, from buckets (batch, heads, rounds,
+    // length), each in [0, length]. If a position attends to no other position, its log-sum-exp is +inf and
+    // its result is the row of v at the position.
     template <class T> void lsh_attention_forward(Backend, const LshAttentionShape& shape,
                                                   AttentionRows<const T> q, AttentionRows<const T> v,
                                                   const int32_t* buckets, T* out, Compute<T>* log_sums);
 
-    // Computes gq and gv, contiguous in the shapes of q and v, from the gradient g of out.
+    // Computes gq and gv, the gradients of q and v, from the gradient g of out. gq and gv are contiguous.
     template <class T>
     void lsh_attention_backward(Backend, const LshAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> v, const int32_t* buckets, const T* out,

@@ -1,4 +1,4 @@
-// Measurements of the CPU kernels of LSH attention, for benchmarks.
+// Time measurements inside the CPU kernels of LSH attention, for benchmarks.
 #pragma once
 
 #include <atomic>
@@ -6,13 +6,15 @@
 
 namespace tapeformer {
 
-// Time of each stage in nanoseconds, summed over threads, and the number of multiply-adds in matrix products.
-struct LshStages {
+// Time of each stage of the kernels in nanoseconds, summed over threads, and the number of multiply-adds of
+// the matrix products.
+struct LshStageTimes {
   std::atomic<int64_t> hash{0}, sort{0}, gather{0}, products{0}, softmax{0}, scatter{0};
   std::atomic<int64_t> multiply_adds{0};
 };
 
-// Destination of the measurements, or null. Set it only while no kernel runs.
-extern LshStages* lsh_stages;
+// The kernels add their measurements to this object. If null, the kernels measure nothing. Change the pointer
+// only while no kernel runs.
+extern LshStageTimes* lsh_stage_times;
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// LSTM (ops/lstm.h) over x (batch, frames, in). `lengths` (batch,), in [0, frames], is in CPU memory on both
-// backends, because both backends read it on the CPU.
+// Kernels of the LSTM (ops/lstm.h) with the input x (batch, frames, in). The valid lengths (batch,), in
+// [0, frames], are in host memory for both backends.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,36 @@ struct LstmShape {
   int64_t directions;  // 1 or 2; direction 1 is the reverse direction
 };
 
+// Weights and biases of one direction, with the names of PyTorch.
 template <class T>
-struct LstmDirection {
-  const T *weight_ih, *weight_hh;  // (4 hidden, in), (4 hidden, hidden)
-  const T *bias_ih, *bias_hh;      // (4 hidden,)
+struct LstmDirectionWeights {
+  const T *weight_ih, *weight_hh;  // weight_ih (4 hidden, in), weight_hh (4 hidden, hidden)
+  const T *bias_ih, *bias_hh;      // both (4 hidden,)
 };
 
-// Targets of the gradients of a direction. Each pointer may be null. Both biases have the same gradient.
+// Arrays that receive the gradients of the weights of one direction. If a pointer is null, its gradient is
+// not computed. `bias` receives the gradient of bias_ih, which is equal to the gradient of bias_hh.
 template <class T>
-struct LstmGradient {
+struct LstmDirectionGradients {
   T *weight_ih, *weight_hh, *bias;
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes out (batch, frames, directions * hidden), with zeros beyond the lengths. For lstm_backward(),
-    // also writes the values of i, f, g, o to gates (directions * batch * frames, 4 hidden) and the values of
-    // c to cells (directions * batch * frames, hidden), for frames within the lengths. The order of the rows
-    // of `gates` and `cells` depends on the backend.
-    template <class T> void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
-                                         const LstmDirection<T>* directions, T* out, T* gates, T* cells);
+    // Computes out (batch, frames, directions * hidden), with zeros beyond the valid lengths. Also writes two
+    // inputs of lstm_backward() for each frame within the valid lengths: the gates i, f, g and o to gates
+    // (directions * batch * frames, 4 hidden), and the cell state c to cells (directions * batch * frames,
+    // hidden). The order of the rows of `gates` and `cells` depends on the backend.
+    template <class T>
+    void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
+                      const LstmDirectionWeights<T>* directions, T* out, T* gates, T* cells);
 
-    // Computes the gradients from g, which has the shape of out. gx (batch, frames, in) may be null.
+    // Computes the gradients of the weights and gx (batch, frames, in), the gradient of x, from g, the
+    // gradient of out. gx may be null.
     template <class T>
     void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
-                       const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells,
-                       T* gx, const LstmGradient<T>* gradients);
+                       const LstmDirectionWeights<T>* directions, const T* out, const T* gates,
+                       const T* cells, T* gx, const LstmDirectionGradients<T>* gradients);
 
 )
 

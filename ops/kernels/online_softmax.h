@@ -1,5 +1,6 @@
-// The online softmax: a row of scores is processed block by block with a running maximum and a running sum of
-// exp(score - maximum) (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax").
+// Update rule of the online softmax (Milakov and Gimelshein 2018, "Online normalizer calculation for
+// softmax"). A row of scores is processed block by block, with a running maximum and a running sum of
+// exp(score - maximum).
 #pragma once
 
 #include <cmath>
@@ -9,19 +10,21 @@
 
 namespace tapeformer {
 
+// Numbers for the next block of scores: sum = rescale * sum + (sum of exp(score - shift) over the block).
 template <class T>
 struct OnlineSoftmaxUpdate {
-  T maximum;  // maximum of all scores so far
-  T shift;    // subtracted from the scores of the block: the maximum, or 0 if all scores are -inf
-  T rescale;  // multiplier of earlier sums
+  T maximum;  // maximum of all scores, including the block
+  T shift;    // `maximum`, or 0 if all scores are -inf
+  T rescale;  // multiplier of the sums of earlier blocks
 };
 
-// Returns the update for a block of scores with maximum `block_maximum`, after scores with maximum `maximum`.
+// Returns the update for a block of scores. `maximum` is the maximum of the earlier blocks, and block_maximum
+// is the maximum of the block.
 template <class T>
 TAPEFORMER_HOST_DEVICE OnlineSoftmaxUpdate<T> update_online_softmax(T maximum, T block_maximum) {
-  const T next = maximum < block_maximum ? block_maximum : maximum;
-  const T shift = next == -std::numeric_limits<T>::infinity() ? T{0} : next;
-  return {next, shift, std::exp(maximum - shift)};
+  const T new_maximum = maximum < block_maximum ? block_maximum : maximum;
+  const T shift = new_maximum == -std::numeric_limits<T>::infinity() ? T{0} : new_maximum;
+  return {new_maximum, shift, std::exp(maximum - shift)};
 }
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// Optimizer arithmetic on lists of arrays. The lists are in host memory on both backends. The StepRule is
-// in the memory of the device, because its values change with each step of a captured graph.
+// Kernels of an optimizer step on a list of parameters. The list itself is in host memory for both backends.
+// The StepRule is in device memory, because a replayed CUDA graph must read the values of the current step.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,36 @@
 
 namespace tapeformer {
 
-// With g = clamp(scale * gradient) + l2 * parameter, where clamp(x) is x limited to [-max_value, max_value]:
-//   first  = momentum * first + gain * g
-//   second = beta2 * second + (1 - beta2) g²                      (if there is a second moment)
-//   parameter = shrink * parameter - step_size * first / d
-// where d = sqrt(second) * second_scale + eps, or 1 if `adaptive` is false.
+// Numbers of one optimizer step, which computes for each element:
+//   g = clamp(scale * gradient, max_value) + l2 * parameter
+//   first_moment = momentum * first_moment + gain * g
+//   second_moment = beta2 * second_moment + (1 - beta2) g²        (if the optimizer has a second moment)
+//   parameter = shrink * parameter - step_size * first_moment / d
+// d is sqrt(second_moment) * second_scale + eps, or 1 if `adaptive` is false. `scale` and max_value come from
+// Clipping.
 struct StepRule {
   double momentum = 0, gain = 1, beta2 = 0, l2 = 0, shrink = 1, step_size = 0, second_scale = 1, eps = 0;
   bool adaptive = false;
-  double average_decay = 0;  // decay of the weights in update_average()
+  double average_decay = 0;  // decay of the moving average of the weights in update_average()
 };
 
-// The scale of a gradient is gradient_scale * min(1, max_norm / (norm + 1e-6)). norm is the norm of all
-// gradients times gradient_scale, or of one gradient if `per_tensor` is true.
+// Gradient clipping. Each gradient is multiplied by gradient_scale * min(1, max_norm / (norm + 1e-6)), where
+// norm is the norm of all gradients together, or of this gradient if per_tensor is true, times
+// |gradient_scale|.
 struct Clipping {
   double gradient_scale = 1;
   double max_norm = 0;  // 0: the norm is not limited
   bool per_tensor = false;
-  double max_value = std::numeric_limits<double>::infinity();  // maximum magnitude of elements, after scaling
+  // After this multiplication, elements are limited to [-max_value, max_value].
+  double max_value = std::numeric_limits<double>::infinity();
 };
 
+// The arrays of one parameter, with n elements each.
 template <class T>
 struct ParameterArrays {
   T* parameter;
   const T* gradient;
-  T *first, *second;  // second may be null
+  T *first_moment, *second_moment;  // second_moment is null for optimizers without a second moment
   int64_t n;
 };
 
@@ -46,19 +51,21 @@ TAPEFORMER_HOST_DEVICE T clamp(T x, T limit) {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes squares (count,), the sum of squares of each gradient. The order of additions depends only on
-    // the size of the gradient.
+    // Computes squares (count,), the sum of squares of the gradient of each parameter. The order of the
+    // additions depends only on the size of the gradient.
     template <class T>
-    void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares);
-    // Computes scales (count,), and the norm (1,) of all gradients times gradient_scale.
-    void clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count, double* scales,
-                     double* norm);
-    // Applies the equations of StepRule with the scales (count,) of the gradients.
-    template <class T> void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list,
-                                           int64_t count, const double* scales, double max_value);
-    // Computes average = d * average + (1 - d) * value with d = rule->average_decay.
+    void compute_squared_norms(Backend, const ParameterArrays<T>* parameters, int64_t count, double* squares);
+    // Computes scales (count,), the multipliers of the gradients in Clipping, from the results `squares` of
+    // compute_squared_norms(). Also computes norm (1,), the norm of all gradients times |gradient_scale|.
+    void compute_clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count,
+                             double* scales, double* norm);
+    // Updates the moments and the parameters by the equations of StepRule. `scales` (count,) is the result of
+    // compute_clip_scales().
     template <class T>
-    void update_average(Backend, T* average, const T* value, const StepRule* rule, int64_t n);
+    void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* parameters, int64_t count,
+                        const double* scales, double max_value);
+    // Computes average = d * average + (1 - d) * x for n elements, where d = rule->average_decay.
+    template <class T> void update_average(Backend, T* average, const T* x, const StepRule* rule, int64_t n);
 
 )
 

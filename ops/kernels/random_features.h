@@ -1,5 +1,5 @@
-// Random features of attention (ops/random_features.h): functions of the products u = scale * projection x,
-// where x is a row of (rows, dim).
+// Kernels of random features (ops/random_features.h). A row x of dim elements is multiplied by a projection
+// (features, dim), and the kernels compute the features from the products u = scale * projection x.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,14 @@ struct RandomFeatureShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Replaces the products u in y (rows, features) by features. Only softmax_key reads x (rows, dim).
+    // Computes features in place: y (rows, features) contains the products u at the start, and the features
+    // at the end. The kernel reads x (rows, dim) only for softmax_key.
     template <class T>
     void random_features_forward(Backend, const RandomFeatureShape& shape, const T* x, T* y);
 
-    // Computes gu (rows, features), the gradient of u, from y and the gradient g of y. Sets gx (rows, dim) to
-    // the part of the gradient of x that does not pass through u. The maximum in softmax_query is treated as
-    // a constant.
+    // Computes gu (rows, features), the gradient of u, from the features y and their gradient g. Also
+    // computes gx (rows, dim), the gradient of x for a constant u, which is nonzero only for softmax_key. The
+    // maximum in softmax_query is treated as a constant.
     template <class T> void random_features_backward(Backend, const RandomFeatureShape& shape, const T* x,
                                                      const T* y, const T* g, T* gu, T* gx);
 

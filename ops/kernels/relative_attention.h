@@ -1,4 +1,4 @@
-// Kernels of attention with relative positions (ops/relative_attention.h).
+// Kernels of attention with relative positions (ops/relative_attention.h), as in Transformer-XL.
 #pragma once
 
 #include "core/backends.h"
@@ -7,75 +7,84 @@
 
 namespace tapeformer {
 
-// `rows` is the number of sequences times heads.
+// Sizes of content scores (rows, queries, keys) and position scores (rows, queries, distances). `rows` is the
+// number of sequences times the number of heads.
 struct RelativeScoresShape {
   int64_t rows, queries, keys, distances;
 
-  // Returns the column of the distance from a key to a query. The column may be `distances` or more.
+  // Returns the column of the position scores for the distance from a key to a query. If the result is
+  // `distances` or more, there is no such column, and the score is -inf.
   TAPEFORMER_HOST_DEVICE int64_t column(int64_t query, int64_t key) const {
     return key + queries - 1 - query;
   }
 };
 
-// The query is token `length` - 1. Its keys have the distances 0, 1, 2, …. The first keys are the tokens of
-// its window, from the newest to the oldest. Then follow at most `max_compressed` compressed rows, which
-// stand for `rate` earlier tokens each.
+// Sizes of a decoding step with one query per sequence. The query is the token at position `length` - 1. Its
+// keys are numbered by distance. The keys at distances 0, 1, 2, … are the tokens of its window, from the
+// newest to the oldest. The keys at the next distances are at most max_compressed compressed rows, also from
+// the newest to the oldest. A compressed row represents `rate` tokens before the window.
 struct RelativeStepShape {
-  int64_t batch, heads, dim, capacity;
-  int64_t length;  // tokens including the query; each replay of a CUDA graph advances it (GraphStep)
+  int64_t batch, heads, dim;
+  int64_t capacity;  // number of tokens in the ring buffers
+  // Number of tokens including the query. Each replay of a CUDA graph advances this number (GraphStep).
+  int64_t length;
   KeyWindow window;
-  int64_t rate, max_compressed, compressed_capacity;
-  int64_t distances;  // number of distances with an embedding; at least keys(query)
-  double scale;
+  int64_t rate, max_compressed;
+  int64_t compressed_capacity;  // number of compressed rows in the ring buffers
+  int64_t distances;            // number of distances that have an embedding; at least key_count(query)
+  double scale;                 // multiplier of the scores
 
-  // Returns the number of tokens in the window of a query.
-  TAPEFORMER_HOST_DEVICE int64_t tokens(int64_t query) const { return query - window.begin(query) + 1; }
-  // Returns the number of keys of a query.
-  TAPEFORMER_HOST_DEVICE int64_t keys(int64_t query) const {
+  // Returns the number of keys of a query that are tokens of its window.
+  TAPEFORMER_HOST_DEVICE int64_t window_token_count(int64_t query) const {
+    return query - window.begin(query) + 1;
+  }
+  // Returns the number of keys of a query: tokens and compressed rows.
+  TAPEFORMER_HOST_DEVICE int64_t key_count(int64_t query) const {
     const int64_t rows = window.begin(query) / rate;
-    return tokens(query) + (rows < max_compressed ? rows : max_compressed);
+    return window_token_count(query) + (rows < max_compressed ? rows : max_compressed);
   }
 };
 
-// A ring of the rows of tokens, and a ring of compressed rows. Position p has row p % capacity of its ring.
+// The ring buffers of the keys, or of the values: one for tokens, and one for compressed rows. Token p is in
+// row p % capacity of `tokens`, and compressed row r is in row r % compressed_capacity of `compressed`.
 template <class T>
-struct RelativeRing {
+struct RelativeRingBuffers {
   AttentionRows<T> tokens, compressed;
 
-  // Returns the row of the key at `distance` from a query.
+  // Returns the key, or the value, at `distance` from a query.
   TAPEFORMER_HOST_DEVICE T* row(const RelativeStepShape& s, int64_t query, int64_t distance, int64_t batch,
                                 int64_t head) const {
-    const int64_t count = s.tokens(query);
+    const int64_t count = s.window_token_count(query);
     if (distance < count) return tokens.row(batch, (query - distance) % s.capacity, head);
     const int64_t position = s.window.begin(query) / s.rate - 1 - (distance - count);
     return compressed.row(batch, position % s.compressed_capacity, head);
   }
 };
 
-// Inputs of a decoding step: q, k and v of one token per sequence, the contiguous biases (heads, dim), and
-// the contiguous embeddings of distances (number of distances, heads, dim).
+// Inputs of a decoding step. q, k and v have length 1.
 template <class T>
 struct RelativeStepInputs {
   AttentionRows<const T> q, k, v;
-  const T *content_bias, *position_bias, *distances;
+  const T *content_bias, *position_bias;  // (heads, dim), contiguous
+  const T* distances;                     // embeddings of the distances (distances, heads, dim), contiguous
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes scores (rows, queries, keys) from content (rows, queries, keys) and position (rows, queries,
-    // distances).
+    // Computes scores (rows, queries, keys): content[r, q, k] + position[r, q, column(q, k)], or -inf if this
+    // column does not exist.
     template <class T> void relative_scores(Backend, const RelativeScoresShape& shape, const T* content,
                                             const T* position, T* scores);
 
-    // Computes the gradient of `position` from the gradient of the scores.
+    // Computes gposition, the gradient of `position`, from `gradient`, the gradient of the scores.
     template <class T>
     void relative_scores_backward(Backend, const RelativeScoresShape& shape, const T* gradient, T* gposition);
 
-    // Stores a key and a value in the rings of tokens, and computes the attention of the query. `scores` is a
-    // workspace, (batch, heads, shape.distances).
+    // Writes k and v to the ring buffers of tokens, and computes the attention of q over its keys to out
+    // (batch, 1, heads, dim). `scores` (batch, heads, shape.distances) is a workspace.
     template <class T>
     void relative_attention_step(Backend, const RelativeStepShape& shape, const RelativeStepInputs<T>& inputs,
-                                 const RelativeRing<T>& keys, const RelativeRing<T>& values, T* scores,
-                                 AttentionRows<T> out);)
+                                 const RelativeRingBuffers<T>& keys, const RelativeRingBuffers<T>& values,
+                                 T* scores, AttentionRows<T> out);)
 
 }  // namespace tapeformer

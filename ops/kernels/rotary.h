@@ -1,4 +1,5 @@
-// Rotation of pairs of features by angles that are proportional to the position (ops/rotary.h).
+// Kernel of rotary position embeddings (ops/rotary.h), which rotates pairs of features by angles that are
+// proportional to the position.
 #pragma once
 
 #include <cmath>
@@ -14,18 +15,19 @@ namespace tapeformer {
 struct RotaryShape {
   int64_t batch, length, heads, dim;
   int64_t first_position;  // position of row 0; each replay of a CUDA graph advances it (GraphStep)
-  double base;
-  bool inverse;  // rotate by the negative angles, for gradients
+  double base;             // the angle of pair p at position 1 is base^(-2 p / dim) radians
+  bool inverse;            // true: rotate by the negative angles, which computes the gradient
 };
 
-// Returns the angle of pair `pair` at position 1, between 0 and 1.
-TAPEFORMER_HOST_DEVICE inline double rotary_frequency(double base, int64_t pair, int64_t dim) {
+// Returns base^(-2 pair / dim), the angle between consecutive positions in radians.
+TAPEFORMER_HOST_DEVICE inline double compute_rotary_frequency(double base, int64_t pair, int64_t dim) {
   return std::exp(-std::log(base) * 2 * static_cast<double>(pair) / static_cast<double>(dim));
 }
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes out from x, both (batch, length, heads, dim). `out` may be `x`.
+    // Rotates the pairs of x (batch, length, heads, dim) and writes the result to `out` of the same shape.
+    // `x` and `out` may be the same tensor.
     template <class T>
     void rotate_pairs(Backend, const RotaryShape& shape, AttentionRows<const T> x, AttentionRows<T> out);)
 

@@ -1,4 +1,5 @@
-// Weights that are rounded to bfloat16 once for several products.
+// Rounding of float32 weights to bfloat16. A weight is rounded once, and several matrix products use the
+// copy.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +10,22 @@
 
 namespace tapeformer {
 
+// A float32 array of n elements, and the bfloat16 array that receives the rounded elements.
 struct RoundedArray {
-  const float* from;
-  BFloat16* to;
-  int64_t n;  // number of elements
+  const float* source;
+  BFloat16* target;
+  int64_t n;
 };
 
 namespace cuda {
 
-// Rounds arrays to bfloat16.
+// Rounds `count` arrays to bfloat16. `list` is in host memory.
 void round_arrays(Backend, const RoundedArray* list, int64_t count);
 
-// Rounded copies of arrays, keyed by the addresses of the arrays.
+// Maps the address of a float32 weight to the address of its bfloat16 copy.
 using RoundedCopies = std::unordered_map<const float*, const BFloat16*>;
-// Copies that the linear layers of this thread use instead of rounding the arrays; null: none.
+// Copies that the linear layers of this thread read instead of rounding the weights again. If null, linear
+// layers round the weights.
 inline constinit thread_local const RoundedCopies* rounded_copies = nullptr;
 
 }  // namespace cuda

@@ -1,6 +1,7 @@
-// Softmax attention (Vaswani et al. 2017): out_i = sum_j softmax_j(scale q_i . k_j) v_j. Scores are processed
-// block by block with an online softmax (Dao et al. 2022, "FlashAttention"; Rabe and Staats 2021), so that
-// memory is linear in the length.
+// Kernels of softmax attention (Vaswani et al. 2017), which compute
+//   out_i = sum_j softmax_j(scale q_i . k_j) v_j.
+// Scores are processed block by block with an online softmax (Dao et al. 2022, "FlashAttention"; Rabe and
+// Staats 2021), so the memory is linear in the length.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +16,38 @@ namespace tapeformer {
 struct SoftmaxAttentionShape {
   int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
   bool causal = false;  // query i attends to keys 0 to i + key_length - query_length
-  // Valid key lengths (batch,), in [0, key_length]. Later keys are masked. If null, no key is masked.
+  // Valid lengths of the keys (batch,), in [0, key_length]. Keys at later positions are masked. If null, no
+  // key is masked.
   const int64_t* key_lengths = nullptr;
-  KeyPattern pattern = {};  // limited patterns require query_length = key_length
-  double scale = 1;
-  // Dropout of the probabilities. The index of query i and key j in the mask is ((batch * heads + head) *
-  // query_length + i) * key_length + j, where `batch` and `head` are indices.
+  KeyPattern pattern = {};  // pattern.is_limited() requires query_length = key_length
+  double scale = 1;         // multiplier of the scores
+  // Dropout of the attention probabilities. For example b and head h, the pair of query i and key j has
+  // element ((b * heads + h) * query_length + i) * key_length + j of the mask.
   DropoutMask dropout;
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes out (batch, query_length, heads, value_dim), contiguous, and log_sums (batch, heads,
-    // query_length), the log-sum-exp of the scaled scores. The result of a query that attends to no key is
-    // zero, and its log-sum-exp is -inf.
+    // query_length), the log-sum-exp of the scaled scores of each query. If a query attends to no key, its
+    // result is 0 and its log-sum-exp is -inf.
     template <class T> void softmax_attention_forward(Backend, const SoftmaxAttentionShape& shape,
                                                       AttentionRows<const T> q, AttentionRows<const T> k,
                                                       AttentionRows<const T> v, T* out, Compute<T>* log_sums);
 
-    // Computes the gradients from the gradient g of out.
+    // Computes the gradients of q, k and v from the gradient g of out.
     template <class T>
     void softmax_attention_backward(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                     AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                     const Compute<T>* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
 
-    // Computes one query per head over a cache of keys and values, a ring buffer of `capacity` rows. Position
-    // p is in row p modulo capacity. Writes key and value to position key_length - 1. On CUDA, each replay of
-    // a graph advances this position (GraphStep). The query attends to the keys of its pattern up to its own
-    // position. These keys must be among the last `capacity` positions. q, key, value and out have length 1.
-    // The kernel ignores query_length, causal, key_lengths and dropout of the shape, and allocates no memory.
+    // Computes the attention of one token per sequence at position key_length - 1. On CUDA, each replay of a
+    // graph advances this position (GraphStep). `keys` and `values` are the cache: ring buffers of `capacity`
+    // rows, where position p is in row p % capacity. The kernel first writes `key` and `value` to the row of
+    // the token. The query attends to the keys of its pattern up to its own position. These keys must be
+    // among the last `capacity` positions. q, key, value and out have length 1. The kernel ignores
+    // query_length, causal, key_lengths and dropout of the shape, and allocates no memory.
     template <class T>
     void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> key, AttentionRows<const T> value,

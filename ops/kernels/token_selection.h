@@ -1,4 +1,4 @@
-// Kernels for selections of tokens (ops/token_selection.h).
+// Kernels that select tokens and move their rows (ops/token_selection.h), for attention within clusters.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,13 @@
 
 namespace tapeformer {
 
-// A selection, and the sizes of two tensors: (batch, length, heads, dim) with all tokens, and (batch,
-// clusters, count, heads, dim) with the selected tokens.
+// The positions of `count` tokens in each of `clusters` clusters, and the sizes of two tensors: (batch,
+// length, heads, dim) has a row for each token, and (batch, clusters, count, heads, dim) has a row for each
+// selected token. A token may be in several clusters.
 struct TokenSelection {
   int64_t batch = 0, length = 0, heads = 0, clusters = 0, count = 0, dim = 0;
-  const int64_t* positions = nullptr;  // (batch, heads, clusters, count), increasing within a cluster
+  // (batch, heads, clusters, count), in increasing order within a cluster.
+  const int64_t* positions = nullptr;
 
   // Returns the index of `token` in a cluster, or -1 if the cluster does not contain the token. `batch_head`
   // is example * heads + head.
@@ -33,19 +35,20 @@ struct TokenSelection {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Writes the positions of the `count` largest elements of each row of x (rows, length), in increasing
-    // order. Among equal elements, selects the first ones. NaN is treated as larger than all numbers.
+    // Writes the positions of the `count` largest elements of each row of x (rows, length) to positions
+    // (rows, count), in increasing order of position. Among equal elements, the first ones are selected. NaN
+    // counts as larger than all numbers.
     template <class T>
     void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions);
 
     // Copies the selected rows of x (batch, length, heads, dim) to y (batch, clusters, count, heads, dim). If
-    // weights (batch, length, heads) are not null, multiplies each row by the weight of its token.
+    // `weights` (batch, length, heads) is not null, multiplies each row by the weight of its token.
     template <class T> void gather_selected(Backend, const TokenSelection& selection, const T* x,
                                             const Compute<T>* weights, T* y);
-    // Sums the rows of each token in x (batch, clusters, count, heads, dim), in the order of the clusters,
-    // and writes the sums to y (batch, length, heads, dim). If weights (batch, length, heads) are not null,
-    // writes 1 / n to `weights` for a token in n clusters, or 0 if n = 0, and multiplies the sum of the token
-    // by this weight.
+    // Computes y (batch, length, heads, dim). The row of a token is the sum of its rows in x (batch,
+    // clusters, count, heads, dim), added in the order of the clusters. If `weights` (batch, length, heads)
+    // is not null, also divides each sum by n, the number of clusters that contain the token, and writes 1 /
+    // n to `weights`. If n is 0, the result and the weight are 0.
     template <class T>
     void scatter_selected(Backend, const TokenSelection& selection, const T* x, Compute<T>* weights, T* y);
 

@@ -214,9 +214,9 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
       for (const bool graphs : {false, true})
         for (const int64_t length : {12, 5, 3, 2}) {
           int64_t before = 0, after = 0;
-          if constexpr (kHasCuda) before = cuda::host_waits();
+          if constexpr (kHasCuda) before = cuda::host_wait_count();
           const Tensor found = generate(model, prefix, length, {.seed = 9, .use_cuda_graphs = graphs});
-          if constexpr (kHasCuda) after = cuda::host_waits();
+          if constexpr (kHasCuda) after = cuda::host_wait_count();
           CHECK(after - before == 2);  // one wait to check the logits, and one to copy the tokens
           CHECK(max_difference(found, expected.view({3, length}, {12, 1})) == 0);
         }

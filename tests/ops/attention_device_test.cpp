@@ -96,7 +96,7 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
           CHECK(max_difference(run(device, past), run(kCpu, past)) < tolerance(dtype));
         // The cache is a ring buffer. It has fewer entries than there are past tokens.
         const auto run_ring = [&](Device where, const KeyWindow& window) {
-          const int64_t capacity = window.span();
+          const int64_t capacity = window.max_causal_key_count();
           KeyValueCache cache{normal({s.batch, capacity, s.heads, s.dim}, 4, dtype).to(where),
                               normal({s.batch, capacity, s.heads, s.value_dim}, 5, dtype).to(where),
                               1000,

@@ -27,7 +27,7 @@ double unit_of(Precision precision) {
 }
 
 bool is_emulated() {
-  if constexpr (kHasCuda) return cuda::emulated();
+  if constexpr (kHasCuda) return cuda::is_emulated();
   return false;
 }
 

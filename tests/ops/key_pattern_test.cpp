@@ -23,7 +23,7 @@ KeyPattern head_pattern(const PatternCase& c, int64_t head) {
     const int64_t rows = c.key_blocks.size(1), width = c.key_blocks.size(2);
     pattern.table = {c.key_blocks.data<int32_t>(), pattern.table.block, rows, width, rows * width};
   }
-  return pattern.of_head(head);
+  return pattern.pattern_of_head(head);
 }
 
 // Returns whether the runs that next(position) returns contain each position in [begin, end) for which
@@ -183,7 +183,7 @@ TEST_CASE("invalid patterns and tables of key blocks are errors") {
   const auto run = [&](const SoftmaxAttentionOptions& options) {
     softmax_attention(in.q, in.k, in.v, options);
   };
-  const KeyWindow none = KeyPattern::no_window();
+  const KeyWindow none = KeyPattern::make_empty_window();
   CHECK_THROWS_WITH_AS(run({.pattern = {.window = none, .periodic = {2, 3}}}),
                        doctest::Contains("the pattern has step 0, period 2, count 3"), ShapeError);
   CHECK_THROWS_WITH_AS(

@@ -100,7 +100,7 @@ TEST_CASE("a ring of keys and values decodes a window of any length, and equals 
     const std::vector<Tensor> in = attention_inputs({2, kLength, kLength, 3, 4, 5}).list();
     const Tensor expected =
         softmax_attention(in[0], in[1], in[2], {.causal = true, .pattern = {.window = window}});
-    const int64_t capacity = window.span();
+    const int64_t capacity = window.max_causal_key_count();
     KeyValueCache cache{Tensor::zeros({2, capacity, 3, 4}, DType::float64),
                         Tensor::zeros({2, capacity, 3, 5}, DType::float64),
                         0,

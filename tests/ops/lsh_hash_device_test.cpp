@@ -24,7 +24,7 @@ constexpr auto kRotations = LshOptions::Hash::rotations, kHyperplanes = LshOptio
 
 struct HashCase {
   int64_t length, dim;
-  LshFactors requested;
+  LshBucketCounts requested;
   LshOptions::Hash hash;
   bool share, with_lengths;
 
@@ -37,12 +37,12 @@ struct HashCase {
     if (with_lengths) result.key_lengths = Tensor::from<int64_t>({length, 0, length / 2}, {kHashBatch});
     return result;
   }
-  LshFactors factors(int64_t example) const {
+  LshBucketCounts factors(int64_t example) const {
     LshHashShape shape;
     shape.chunk_length = options().chunk_length;
-    shape.requested = requested;
-    shape.factorise = hash == kRotations;
-    return shape.factors(valid(example));
+    shape.requested_buckets = requested;
+    shape.allow_two_rotations = hash == kRotations;
+    return shape.bucket_counts(valid(example));
   }
   int64_t valid(int64_t example) const {
     return with_lengths ? options().key_lengths.data<int64_t>()[example] : length;
@@ -70,7 +70,7 @@ class HashValues {
     bool is_near_tie() const { return difference <= bound; }
   };
   Gap gap_of(int64_t example, int64_t head, int64_t round, int64_t position, int64_t bucket) const {
-    const LshFactors factors = case_.factors(example);
+    const LshBucketCounts factors = case_.factors(example);
     const Gap first = gap_in(example, head, round, position, 0, factors.first, bucket % factors.first);
     const Gap second = gap_in(example, head, round, position, 1, factors.second, bucket / factors.first);
     return first.difference * second.bound > second.difference * first.bound ? first : second;
@@ -171,7 +171,7 @@ void check_device_buckets(const HashCase& c, const HashValues& values, const Ten
   const BucketDifferences differences = compare_buckets(c, values, expected, found);
   CHECK(differences.errors == 0);
   bool emulated = false;
-  if constexpr (kHasCuda) emulated = cuda::emulated();
+  if constexpr (kHasCuda) emulated = cuda::is_emulated();
   CHECK(differences.near_ties <= (emulated ? 0 : 1 + expected.numel() / 1000));
 }
 

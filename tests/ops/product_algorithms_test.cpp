@@ -50,7 +50,7 @@ void make_fastest(size_t number) {
 
 // Returns the emulated device, or nothing on other devices and without CUDA.
 std::vector<Device> emulated_devices() {
-  return cuda::emulated() ? list_cuda_devices() : std::vector<Device>{};
+  return cuda::is_emulated() ? list_cuda_devices() : std::vector<Device>{};
 }
 
 struct Inputs {

@@ -75,7 +75,7 @@ TEST_CASE("cuda: the work log counts the operations of products") {
 }
 
 TEST_CASE("cuda: skipped work is logged and not computed") {
-  if (!cuda::emulated()) {
+  if (!cuda::is_emulated()) {
     MESSAGE("skipped: only the emulation skips work");
     return;
   }

@@ -13,7 +13,7 @@ namespace tapeformer::test {
 // Returns a list with the first CUDA device, real or emulated, or an empty list if there is none.
 inline std::vector<Device> list_cuda_devices() {
   if constexpr (kHasCuda) {
-    if (cuda::problem_with(0).empty()) return {{DeviceType::cuda, 0}};
+    if (cuda::find_device_problem(0).empty()) return {{DeviceType::cuda, 0}};
   }
   return {};
 }
@@ -28,7 +28,7 @@ inline std::vector<Device> list_devices() {
 // Returns the reason why list_cuda_devices() is empty.
 inline std::string explain_missing_device() {
   if constexpr (kHasCuda)
-    return cuda::problem_with(0);
+    return cuda::find_device_problem(0);
   else
     return "this build has no CUDA backend";
 }

@@ -63,7 +63,7 @@ bool exceeds(const DeviceWork& work, const Budget& budget) {
 // cannot, prints a message.
 bool counts_without_device() {
   if constexpr (kHasCuda)
-    if (cuda::emulated()) return true;
+    if (cuda::is_emulated()) return true;
   MESSAGE("skipped: this build has no emulation of CUDA");
   return false;
 }
@@ -122,10 +122,10 @@ TEST_CASE("the estimated time is the largest of three limits plus the time betwe
                            .product = {.m = 1 << 14, .n = 1 << 14, .k = 64}};
   CHECK(estimate_seconds(product, h200) == doctest::Approx(1e-3 / 0.7 + kLaunch));
   // A result of 256 x 256 has 4 tiles. If k is not divided into parts, only 4 of 132 multiprocessors work.
-  product.product = {.m = 256, .n = 256, .k = 1 << 18, .splits = false};
+  product.product = {.m = 256, .n = 256, .k = 1 << 18, .can_split_k = false};
   CHECK(count_product_blocks(product.product, h200) == 4);
   CHECK(estimate_seconds(product, h200) == doctest::Approx(33e-3 / 0.7 + kLaunch));
-  product.product.splits = true;
+  product.product.can_split_k = true;
   CHECK(count_product_blocks(product.product, h200) == 132);
   // The device runs 264 blocks of 1,024 threads at the same time. Twice as many blocks need twice the time.
   cuda::WorkRecord kernel{

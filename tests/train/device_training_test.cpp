@@ -56,7 +56,7 @@ bool is_used_reversible(const std::string& attention) {
 
 std::string device_name() {
   if constexpr (kHasCuda)
-    return cuda::emulated() ? "cuda-emulated" : "cuda";
+    return cuda::is_emulated() ? "cuda-emulated" : "cuda";
   else
     return "cpu";
 }
@@ -276,9 +276,9 @@ TEST_CASE("cuda: a step of training does not wait for the device") {
       config.train.log_every = 1000;
       config.optimizer.clip_norm = 1;
       int64_t before = 0, after = 0;
-      if constexpr (kHasCuda) before = cuda::host_waits();
+      if constexpr (kHasCuda) before = cuda::host_wait_count();
       outcome_on(device_name(), config);
-      if constexpr (kHasCuda) after = cuda::host_waits();
+      if constexpr (kHasCuda) after = cuda::host_wait_count();
       return after - before;
     };
     CHECK(waits_of(12) == waits_of(3));  // the host waits only at the start and at the end of a run

@@ -47,7 +47,7 @@ void check_decodable(const AutoregressiveOptions& model) {
 
 Device find_cuda_device() {
   if constexpr (kHasCuda)
-    return choose_device(cuda::emulated() ? "cuda-emulated" : "cuda").device;
+    return choose_device(cuda::is_emulated() ? "cuda-emulated" : "cuda").device;
   else
     require_cuda_device(kCpu);
   return kCpu;

@@ -31,7 +31,7 @@ class WorkCounter {
  public:
   WorkCounter(Device device, int64_t memory_bytes)
       : memory_(get_device_allocator(device)), previous_limit_(memory_.limit()) {
-    if (!cuda::emulated()) return;
+    if (!cuda::is_emulated()) return;
     skipped_work_.emplace();
     memory_.trim();
     memory_.set_limit(memory_bytes);

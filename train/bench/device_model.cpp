@@ -74,7 +74,7 @@ const DeviceModel& find_device_model(const std::string& name) {
 
 int64_t count_product_blocks(const cuda::ProductShape& p, const DeviceModel& device) {
   const int64_t tiles = p.count * ceil_div(p.m, kTileSize) * ceil_div(p.n, kTileSize);
-  if (!p.splits || tiles >= device.multiprocessor_count) return tiles;
+  if (!p.can_split_k || tiles >= device.multiprocessor_count) return tiles;
   const int64_t parts = std::min(ceil_div(device.multiprocessor_count, std::max<int64_t>(tiles, 1)),
                                  std::max<int64_t>(p.k / kMinSplitDepth, 1));
   return tiles * parts;

@@ -89,14 +89,14 @@ class ChunkProducts {
 // measurements.
 Report LshMeasurement::report(const Attention& attention, const ChunkProducts& chunk_products,
                               int64_t repeats) const {
-  LshStages stages;
+  LshStageTimes stages;
   std::vector<double> rates, ratios;
   double seconds = 0;
   for (int64_t i = 0; i < repeats; ++i) {
     const int64_t products = stages.products, multiply_adds = stages.multiply_adds;
-    lsh_stages = &stages;
+    lsh_stage_times = &stages;
     seconds += measure_call_seconds([&] { run(attention); });
-    lsh_stages = nullptr;
+    lsh_stage_times = nullptr;
     rates.push_back(2 * static_cast<double>(stages.multiply_adds - multiply_adds) /
                     static_cast<double>(stages.products - products));
     ratios.push_back(rates.back() / chunk_products.gflops_per_thread());

@@ -20,16 +20,16 @@ CudaReport make_cuda_report() {
   CudaReport report;
   if constexpr (kHasCuda) {
     report.backend =
-        cuda::emulated() ? "emulated, for tests" : "built in, toolkit " + cuda::toolkit_version();
+        cuda::is_emulated() ? "emulated, for tests" : "built in, toolkit " + cuda::toolkit_version();
     report.driver = cuda::driver_version();
     report.architectures = cuda::compiled_architectures();
-    for (const cuda::DeviceInfo& device : cuda::devices()) {
+    for (const cuda::DeviceInfo& device : cuda::list_devices()) {
       const int index = static_cast<int>(report.devices.size()) - 1;
-      const std::string problem = cuda::problem_with(index);
-      report.devices.push_back(
-          concat_text(cuda::emulated() ? "cuda-emulated" : "cuda:" + std::to_string(index), ": ", device.name,
-                      ", compute capability ", device.major, ".", device.minor, ", ", device.memory >> 20,
-                      " MiB", problem.empty() ? "" : "; cannot be used: " + problem));
+      const std::string problem = cuda::find_device_problem(index);
+      report.devices.push_back(concat_text(
+          cuda::is_emulated() ? "cuda-emulated" : "cuda:" + std::to_string(index), ": ", device.name,
+          ", compute capability ", device.major, ".", device.minor, ", ", device.memory_bytes >> 20, " MiB",
+          problem.empty() ? "" : "; cannot be used: " + problem));
     }
   }
   return report;
@@ -93,7 +93,7 @@ int run_info(const Arguments& arguments) {
       .add("blas_kernels", blas.kernel_name)
       .add("blas_threading", blas.threading)
       .add("cpu_products", get_cpu_product_library())
-      .add("cpu_bfloat16_products", has_bfloat16_products(kCpu))
+      .add("cpu_bfloat16_products", uses_bfloat16_instructions(kCpu))
       .add("threads", get_thread_count())
       .add("processes", get_join_error().empty() ? std::to_string(join_processes().communicator->size())
                                                  : "1; other processes cannot be joined: " + get_join_error())

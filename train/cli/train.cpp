@@ -55,7 +55,7 @@ Config load_config(const std::string& path, const CommonOptions& common) {
 // device.
 const DeviceModel* find_modelled_device(const std::string& device) {
   if constexpr (kHasCuda)
-    if (cuda::emulated() && !choose_device(device).device.is_cpu()) return &find_device_model("h200");
+    if (cuda::is_emulated() && !choose_device(device).device.is_cpu()) return &find_device_model("h200");
   return nullptr;
 }
 

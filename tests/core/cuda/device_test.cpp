@@ -112,7 +112,7 @@ TEST_CASE("choose_device() returns the named device, and refuses devices that do
   CHECK_THROWS_AS(choose_device("cuda:99"), DeviceError);
   CHECK_FALSE(choose_device("auto").reason.empty());
   if constexpr (kHasCuda) {
-    if (cuda::emulated()) {
+    if (cuda::is_emulated()) {
       CHECK(choose_device("auto").device == kCpu);
       CHECK(choose_device("cuda-emulated").device == Device{DeviceType::cuda, 0});
       CHECK_THROWS_WITH_AS(choose_device("cuda"),

@@ -67,8 +67,8 @@ __global__ void reduce(const double* x, double* sums, double* maxima) {
 // Computes c = 1 + a b with one warp. a (16, 16) and c (16, 8) are row-major, and b (16, 8) is column-major.
 __global__ void multiply(const float* a, const float* b, float* c) {
   const auto lane = static_cast<int>(threadIdx.x), row = lane / 4, column = lane % 4 * 2;
-  const auto left = [&](int i, int k) { return bfloat16_pair(a[i * 16 + k], a[i * 16 + k + 1]); };
-  const auto right = [&](int k, int j) { return bfloat16_pair(b[j * 16 + k], b[j * 16 + k + 1]); };
+  const auto left = [&](int i, int k) { return pack_bfloat16_pair(a[i * 16 + k], a[i * 16 + k + 1]); };
+  const auto right = [&](int k, int j) { return pack_bfloat16_pair(b[j * 16 + k], b[j * 16 + k + 1]); };
   float sums[4] = {1, 1, 1, 1};
   add_matrix_product(
       sums[0], sums[1], sums[2], sums[3],

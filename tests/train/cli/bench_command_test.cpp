@@ -13,8 +13,8 @@ namespace {
 // Returns the name of the CUDA device for --device, or "" if there is none.
 std::string cuda_name() {
   if constexpr (kHasCuda) {
-    if (cuda::emulated()) return "cuda-emulated";
-    if (cuda::problem_with(0).empty()) return "cuda";
+    if (cuda::is_emulated()) return "cuda-emulated";
+    if (cuda::find_device_problem(0).empty()) return "cuda";
   }
   return "";
 }
@@ -160,7 +160,7 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
   CHECK(run_program({"bench", "attention", "--mask", "full"}).code == 2);
   std::vector<std::string> devices{"cpu"};
   if constexpr (kHasCuda)
-    if (cuda::emulated()) devices.push_back("cuda-emulated");
+    if (cuda::is_emulated()) devices.push_back("cuda-emulated");
   for (const std::string& device : devices) {
     CAPTURE(device);
     const auto halves = parse_json_output(run_program(

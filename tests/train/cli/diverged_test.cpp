@@ -128,7 +128,7 @@ TEST_CASE(
     "a training with a finite loss and an infinite gradient norm exits with 5 and keeps the checkpoint") {
   Words devices = {"cpu"};
   if (!list_cuda_devices().empty())
-    devices.push_back(tapeformer::cuda::emulated() ? "cuda-emulated" : "cuda");
+    devices.push_back(tapeformer::cuda::is_emulated() ? "cuda-emulated" : "cuda");
   for (const std::string& device : devices) {
     CAPTURE(device);
     const TempDir dir;

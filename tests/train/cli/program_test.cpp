@@ -254,7 +254,7 @@ TEST_CASE("info prints versions and devices") {
   CHECK((contains(info["compiler"], "g++") || contains(info["compiler"], "clang")));
   CHECK(contains(info["blas"], "OpenBLAS"));
   CHECK(info["cpu_products"] == tapeformer::get_cpu_product_library());
-  CHECK(info["cpu_bfloat16_products"] == tapeformer::has_bfloat16_products(tapeformer::kCpu));
+  CHECK(info["cpu_bfloat16_products"] == tapeformer::uses_bfloat16_instructions(tapeformer::kCpu));
   CHECK(info["threads"] == 1);
   CHECK(info["devices"][0] == "cpu");
   CHECK(info["vector_bytes"].get<int>() >= 32);
@@ -268,7 +268,7 @@ TEST_CASE("info counts timed and unfused products of a CUDA device that the comm
   CHECK_FALSE(
       parse_json_output(run_program({"info", "--json", "--device", "cpu"})).contains("timed_products"));
   if constexpr (tapeformer::kHasCuda) {
-    if (!tapeformer::cuda::emulated()) return;
+    if (!tapeformer::cuda::is_emulated()) return;
     const auto info = parse_json_output(run_program({"info", "--json", "--device", "cuda-emulated"}));
     CHECK(info["timed_products"] == 4);
     CHECK(info["failed_product_algorithms"] == 0);

@@ -192,7 +192,7 @@ TEST_CASE("reproduce --dry-run estimates every row and writes nothing") {
 }
 
 TEST_CASE("cuda: reproduce --dry-run on an emulated device estimates the paper's trainings on an H200") {
-  if (list_cuda_devices().empty() || !tapeformer::cuda::emulated()) {
+  if (list_cuda_devices().empty() || !tapeformer::cuda::is_emulated()) {
     MESSAGE("skipped: needs the emulated device");
     return;
   }
@@ -328,7 +328,7 @@ TEST_CASE("cuda: reproduce uses --device and --seed") {
     return;
   }
   const TempDir dir;
-  const std::string device = tapeformer::cuda::emulated() ? "cuda-emulated" : "cuda";
+  const std::string device = tapeformer::cuda::is_emulated() ? "cuda-emulated" : "cuda";
   const auto on_device = [&](const std::string& name, const Words& sets, const Words& more) {
     Words words = reproduce_command(name, dir / name, sets, more);
     words.insert(words.end(), {"--device", device});
