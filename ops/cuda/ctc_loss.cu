@@ -21,8 +21,7 @@ struct CtcBatch {
   const T* normalizers;  // (batch, frames): log-sum-exp
   T scale;
   T *losses, *gradient;
-  int64_t
-      row_size;  // number of elements of a row of alpha and beta: the maximum number of states, plus margins
+  int64_t row_size;  // number of elements of a row of alpha and beta: the maximum number of states + margins
   int64_t alpha_rows;    // number of rows of alpha per utterance: `frames`, or 2 if `gradient` is null
   T* alpha;              // (batch, alpha_rows, row_size); replaced by alpha + beta if `gradient` is not null
   T* beta;               // (batch, 2, row_size)

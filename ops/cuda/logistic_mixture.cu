@@ -187,7 +187,7 @@ void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* p
   // Blocks are small, because there are few rows.
   constexpr int64_t kMaxThreads = 64;
   const int64_t row_stride =
-      3 * mixtures % 2 == 0 ? 3 * mixtures + 1 : 3 * mixtures;  // odd, as in MixtureArrays
+      3 * mixtures % 2 == 0 ? 3 * mixtures + 1 : 3 * mixtures;  // odd, to avoid bank conflicts
   const int64_t row_bytes = row_stride * static_cast<int64_t>(sizeof(T));
   const int64_t threads = std::clamp<int64_t>(kMaxSharedBytes / row_bytes, 1, kMaxThreads);
   launch(sample_kernel<T>,

@@ -99,7 +99,7 @@ __device__ T update_row_softmax(const LshBlock<Tiles>& block, Scores& scores, in
 template <class T>
 struct RoundUpdate {
   T old_factor, new_factor;
-  T log_sum;  // log-sum-exp of the scores of the query; +inf if is_alone is true and the result is final
+  T log_sum;  // log-sum-exp of the scores of the query
   bool is_alone;
 };
 

@@ -215,8 +215,7 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
   // There is at least one block, so that the kernel writes sums of 0 if there are no rows.
   const int64_t partial_sum_count =
       std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxPartialSums);
-  const int64_t strips =
-      (dim + kWarp - 1) / kWarp;  // number of blocks along x of wide_weight_gradient_kernel
+  const int64_t strips = (dim + kWarp - 1) / kWarp;  // blocks along x of wide_weight_gradient_kernel
   const ColumnSumsMemory<T> memory(partial_sum_count, 2 * dim, dim, 2 * strips, gweight, gbias);
   const NormGradients<T, B> b{
       rows,    dim,          g, g_rounded, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx,

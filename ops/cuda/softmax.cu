@@ -135,8 +135,8 @@ struct LogSoftmax {
   __device__ void operator()(int64_t row_index, const Row& row, bool) const {
     const T shift = find_shift<T>(row);
     const T lse = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
-    const T norm =
-        lse == -INFINITY ? T{0} : lse;  // if all elements are -inf, the results are -inf and not NaN
+    // If all elements are -inf, the results are -inf and not NaN.
+    const T norm = lse == -INFINITY ? T{0} : lse;
     row.store(y + row_index * classes, [=](T value, int64_t) { return value - norm; });
   }
 };

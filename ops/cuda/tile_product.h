@@ -103,7 +103,7 @@ struct PlainTile {
   }
 
  private:
-  // Adjacent elements that are loaded or stored by one instruction if they have at most 16 bytes.
+  // An array of adjacent elements. If it has at most 16 bytes, one instruction loads or stores it.
   template <int kCount>
   struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Vector {
     T values[kCount];
@@ -142,8 +142,8 @@ struct NoAction {
 };
 
 // Adds to element (row, column) of the tile the sum of left(d, row) * right(d, column) over d < depth. The
-// operands must return zero for d >= depth. All threads of the block call the function. It synchronises the
-// block before it writes a slice, but not after the last slice is read.
+// operands must return zero for d >= depth. All threads of the block call the function. The
+// function synchronises the block before it writes a slice, but not after the last slice is read.
 // Calls visit_slice(begin, count, element) for each slice, which holds the terms [begin, begin + count).
 // element(i, row) returns left(begin + i, row) from the slice.
 template <OperandLayout kLeftLayout, OperandLayout kRightLayout, class T, int kRows, int kColumns, class Left,
