@@ -53,10 +53,9 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
       // Sum for element row + thread of the vector of the state. The first kWidth threads compute it while
       // column is 0.
       T sum = 0;
-      add_products<OperandLayout::along_tile, OperandLayout::along_tile>(
-          tile, memory, features.count - begin, make_operand<OperandLayout::along_tile>(features, begin, row),
-          make_operand<OperandLayout::along_tile>(values, begin, column),
-          [&](int64_t first, int count, auto&& element) {
+      add_products<kAlongTile, kAlongTile>(
+          tile, memory, features.count - begin, make_operand<kAlongTile>(features, begin, row),
+          make_operand<kAlongTile>(values, begin, column), [&](int64_t first, int count, auto&& element) {
             if (column > 0 || thread >= kWidth) return;
             for (int t = 0; t < count; ++t) {
               const T feature = element(t, thread);
@@ -139,30 +138,27 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
   constexpr bool kIsFeatureGradient = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
   using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
-  // The sum of eps and of the terms of the denominator that come from the state, for each row.
-  __shared__ T state_denominators[kTileTokens];
+  __shared__ T state_denominators[kTileTokens];  // for each row, eps plus the terms from the state
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
   const int64_t width = kIsFeatureGradient ? in.s.dim : in.s.value_dim;
   typename Tiles::template Tile<kTileTokens, kTileTokens> products;
   T denominators[kRowsPerThread] = {};
   if (in.s.causal) {
-    add_products<OperandLayout::along_depth, OperandLayout::along_depth>(
-        products, memory, rows.width, make_operand<OperandLayout::along_depth>(rows, begin, 0),
-        make_operand<OperandLayout::along_depth>(columns, begin, 0));
+    add_products<kAlongDepth, kAlongDepth>(products, memory, rows.width,
+                                           make_operand<kAlongDepth>(rows, begin, 0),
+                                           make_operand<kAlongDepth>(columns, begin, 0));
     finish_products<kOutput>(products, head, begin, row_dd, denominators);
   }
   for (int64_t column = 0; column < width; column += kWidth) {
     Sums sums;
     if (in.s.causal)
-      add_tile_product(sums, products, memory,
-                       make_operand<OperandLayout::along_tile>(values, begin, column));
+      add_tile_product(sums, products, memory, make_operand<kAlongTile>(values, begin, column));
     // The denominators are computed with the first column tile.
     const bool needs_denominators = kOutput == Output::result && column == 0;
     T denominator = static_cast<T>(in.s.eps);  // state_denominators of row `thread`
-    add_products<OperandLayout::along_depth,
-                 kIsFeatureGradient ? OperandLayout::along_depth : OperandLayout::along_tile>(
-        sums, memory, rows.width, make_operand<OperandLayout::along_depth>(rows, begin, 0),
+    add_products<kAlongDepth, kIsFeatureGradient ? kAlongDepth : kAlongTile>(
+        sums, memory, rows.width, make_operand<kAlongDepth>(rows, begin, 0),
         [&](int64_t d, int j) {
           if constexpr (kIsFeatureGradient)
             return d < in.s.value_dim && column + j < in.s.dim ? state[(column + j) * stride + d] : T{0};

@@ -117,8 +117,8 @@ __device__ void normalize_rows(const LinearNorm& n, Tile& tile, int64_t first, f
 template <int kColumns>
 __global__ void __launch_bounds__(kTensorThreads) linear_norm_kernel(LinearNorm n) {
   using Tile = TensorTile<kRowsPerTile, kColumns>;
-  using LeftLayout = SliceLayout<OperandLayout::along_depth, kRowsPerTile, kColumnsPerSlice>;
-  using RightLayout = SliceLayout<OperandLayout::along_depth, kColumns, kColumnsPerSlice>;
+  using LeftLayout = SliceLayout<kAlongDepth, kRowsPerTile, kColumnsPerSlice>;
+  using RightLayout = SliceLayout<kAlongDepth, kColumns, kColumnsPerSlice>;
   uint32_t* const left = dynamic_shared<uint32_t>();
   uint32_t* const right = left + LeftLayout::kPartStride;
   const int64_t first = int64_t{blockIdx.x} * kRowsPerTile;

@@ -156,7 +156,6 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
   const LshSlots query_slots = block.find_slots(round, chunk),
                  previous_slots = block.find_previous_slots(round, chunk);
   T* const head_log_sums = running_log_sums + (blockIdx.y * grid.head_count + block.head_index) * in.s.length;
-
   typename Tiles::template Tile<kTileTokens, kWidth> result;
   RowSoftmax<T> rows[Scores::kRowsPerThread];
   for (const bool is_look_back : {true, false}) {
@@ -168,17 +167,16 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
       __syncthreads();
       block.count_multiplicities();
       Scores scores;
-      add_products<OperandLayout::along_depth, OperandLayout::along_depth>(
-          scores, block.memory, in.s.dim,
-          block.template make_query_operand<OperandLayout::along_depth>(tile.queries),
-          block.template make_query_operand<OperandLayout::along_depth>(tile.keys));
+      add_products<kAlongDepth, kAlongDepth>(scores, block.memory, in.s.dim,
+                                             block.template make_query_operand<kAlongDepth>(tile.queries),
+                                             block.template make_query_operand<kAlongDepth>(tile.keys));
 #pragma unroll(kUnrolled <T>)
       for (int i = 0; i < Scores::kRowsPerThread; ++i) {
         const T rescale = update_row_softmax(block, scores, i, rows[i]);
         for (T& element : result.elements[i]) element *= rescale;
       }
       add_tile_product(result, scores, block.memory,
-                       block.template make_value_operand<OperandLayout::along_tile>(tile.keys, column));
+                       block.template make_value_operand<kAlongTile>(tile.keys, column));
     }
   }
 

@@ -47,7 +47,7 @@ struct LshTile {
 // the row of the head at positions[r], from feature `column`. Rows at negative positions are zero.
 template <OperandLayout kLayout, class S>
 struct LshOperand {
-  static constexpr bool kIsAlongDepth = kLayout == OperandLayout::along_depth;
+  static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
   AttentionRows<const S> rows;  // rows.data is the row of the head at position 0
   int64_t width;
   bool is_aligned;           // whether 16-byte loads can read the rows

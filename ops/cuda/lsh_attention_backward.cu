@@ -19,7 +19,7 @@ __device__ void compute_pair_products(LshBlock<Tiles>& block, typename LshBlock<
   const auto& tile = block.tile;
   const int32_t* const rows = are_rows_keys ? tile.keys : tile.queries;
   const int32_t* const columns = are_rows_keys ? tile.queries : tile.keys;
-  constexpr OperandLayout kLayout = OperandLayout::along_depth;
+  constexpr OperandLayout kLayout = kAlongDepth;
   add_products<kLayout, kLayout>(scores, block.memory, block.in.s.dim,
                                  block.template make_query_operand<kLayout>(rows),
                                  block.template make_query_operand<kLayout>(columns));
@@ -93,15 +93,14 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
   __shared__ LshTile<T> tile;
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
-  constexpr int kRowsPerThread = Scores::kRowsPerThread;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
   const LshSlots query_slots = block.find_slots(round, chunk),
                  previous_slots = block.find_previous_slots(round, chunk);
   typename Tiles::template Tile<kTileTokens, kWidth> result;
-  T log_sums[kRowsPerThread] = {}, delta[kRowsPerThread] = {};
+  T log_sums[Scores::kRowsPerThread] = {}, delta[Scores::kRowsPerThread] = {};
 #pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < kRowsPerThread; ++i) {
+  for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t slot = begin + result.row(i);
     if (slot >= query_slots.count) continue;
     const int64_t row = block.log_sum_index(round, query_slots.positions[slot]);
@@ -121,7 +120,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
         Scores scores, gradients;
         compute_pair_products(block, scores, gradients, false);
 #pragma unroll(kUnrolled <T>)
-        for (int i = 0; i < kRowsPerThread; ++i)
+        for (int i = 0; i < Scores::kRowsPerThread; ++i)
 #pragma unroll(kUnrolled <T>)
           for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
             const int key_index = Scores::column(j);
@@ -136,12 +135,12 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
           }
         if (pass == 1)
           add_tile_product(result, gradients, block.memory,
-                           block.template make_query_operand<OperandLayout::along_tile>(tile.keys, column));
+                           block.template make_query_operand<kAlongTile>(tile.keys, column));
       }
     }
     if (pass == 1) break;
 #pragma unroll(kUnrolled <T>)
-    for (int i = 0; i < kRowsPerThread; ++i) {
+    for (int i = 0; i < Scores::kRowsPerThread; ++i) {
       delta[i] = Scores::template reduce_row<Plus>(delta[i]) * static_cast<T>(in.s.rounds);
       const int64_t slot = begin + result.row(i);
       if (slot < query_slots.count && column == 0 && Scores::is_row_leader())
@@ -204,12 +203,11 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
         }
       }
       if (needs_value_gradient)
-        add_tile_product(
-            value_gradient, scores, block.memory,
-            block.template make_gradient_operand<OperandLayout::along_tile>(tile.queries, column));
+        add_tile_product(value_gradient, scores, block.memory,
+                         block.template make_gradient_operand<kAlongTile>(tile.queries, column));
       if (needs_key_gradient)
         add_tile_product(key_gradient, gradients, block.memory,
-                         block.template make_query_operand<OperandLayout::along_tile>(tile.queries, column));
+                         block.template make_query_operand<kAlongTile>(tile.queries, column));
     }
   }
   add_key_gradients(block, key_gradient, value_gradient, key_slots, begin, column, gk, gv);

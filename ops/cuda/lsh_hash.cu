@@ -108,7 +108,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
     ArgMax<T> largest[Rotated::kRowsPerThread], smallest[Rotated::kRowsPerThread];
     for (int64_t column = 0; column < columns; column += kTileTokens) {
       Rotated rotated;
-      add_products<OperandLayout::along_depth, OperandLayout::along_tile>(
+      add_products<kAlongDepth, kAlongTile>(
           rotated, memory, s.dim, [&](int64_t d, int i) { return rows.load(begin + i, d); },
           [&](int64_t d, int j) {
             return d < s.dim && column + j < columns ? matrix[d * stride + column + j] : T{0};

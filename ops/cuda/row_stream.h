@@ -73,17 +73,17 @@ class SliceStream {
   template <int kOperand, int kTileColumns>
   __device__ void add_row_products(Tile<kTileTokens, kTileColumns>& tile, int first) {
     const PlainRows<Stored>& rows = resident_.template rows<kOperand>();
-    add_products<OperandLayout::along_depth, OperandLayout::along_depth>(
-        tile, memory_, rows.width, make_operand<OperandLayout::along_depth>(rows, resident_position_, 0),
-        make_operand<OperandLayout::along_depth>(streamed_.template rows<kOperand>(), current_ + first, 0));
+    add_products<kAlongDepth, kAlongDepth>(
+        tile, memory_, rows.width, make_operand<kAlongDepth>(rows, resident_position_, 0),
+        make_operand<kAlongDepth>(streamed_.template rows<kOperand>(), current_ + first, 0));
   }
   // Adds to row i of `tile` the sum over t of weights[i][t] times row `first` + t of the current tile.
   template <int kOperand, int kTerms>
   __device__ void add_tile_product(Tile<kTileTokens, kWidth>& tile, const Tile<kTileTokens, kTerms>& weights,
                                    int first) {
-    cuda::add_tile_product(tile, weights, memory_,
-                           make_operand<OperandLayout::along_tile>(streamed_.template rows<kOperand>(),
-                                                                   current_ + first, column_));
+    cuda::add_tile_product(
+        tile, weights, memory_,
+        make_operand<kAlongTile>(streamed_.template rows<kOperand>(), current_ + first, column_));
   }
 
  private:
@@ -107,8 +107,8 @@ class TensorStream {
  private:
   // Two views of the same tile in shared memory as a right operand of a product. In RowLayout, a row of the
   // tile is a column of the operand. In TermLayout, a row of the tile is a term of the sums.
-  using RowLayout = SliceLayout<OperandLayout::along_depth, kTileTokens, kWidth>;
-  using TermLayout = SliceLayout<OperandLayout::along_tile, kWidth, kTileTokens>;
+  using RowLayout = SliceLayout<kAlongDepth, kTileTokens, kWidth>;
+  using TermLayout = SliceLayout<kAlongTile, kWidth, kTileTokens>;
   static_assert(RowLayout::kStride == TermLayout::kStride);
 
  public:

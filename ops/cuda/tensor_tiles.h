@@ -23,7 +23,7 @@ inline constexpr int kPairStride = kElements / 2 + 4;
 // columns.
 template <OperandLayout kLayout, int kSize, int kDepth>
 struct SliceLayout {
-  static constexpr bool kIsAlongDepth = kLayout == OperandLayout::along_depth;
+  static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
   static constexpr int kLines = kIsAlongDepth ? kSize : kDepth;
   static constexpr int kLineElements = kIsAlongDepth ? kDepth : kSize;
   static constexpr int kStride = kPairStride<kLineElements>;
@@ -245,7 +245,7 @@ __device__ void add_products(TensorTile<kRows, kColumns>& tile, const TensorMemo
 template <int kParts, int kRows, int kColumns, int kTerms, class Right>
 __device__ void add_tile_product(TensorTile<kRows, kColumns>& tile, const TensorTile<kRows, kTerms>& weights,
                                  const TensorMemory<kParts>& memory, Right right) {
-  using Layout = SliceLayout<OperandLayout::along_tile, kColumns, kTerms>;
+  using Layout = SliceLayout<kAlongTile, kColumns, kTerms>;
   static_assert(kParts * Layout::kPartStride * sizeof(uint32_t) <= TensorMemory<kParts>::kSliceBytes);
   __syncthreads();
   fill_operand_slice<Layout, kParts>(memory.left, right, 0);

@@ -114,13 +114,15 @@ struct PlainTile {
 // elements. along_depth: the terms of a sum. along_tile: the rows (left operand) or columns (right operand)
 // of the tile.
 enum class OperandLayout { along_depth, along_tile };
+inline constexpr OperandLayout kAlongDepth = OperandLayout::along_depth,
+                               kAlongTile = OperandLayout::along_tile;
 
 // Sets slice[d][i] = element(d, i) for d < kSliceDepth and i < kSize. All threads of the block call the
 // function.
 template <OperandLayout kLayout, int kSize, class T, class F>
 __device__ void fill_slice(T* slice, F element) {
   const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (kLayout == OperandLayout::along_tile) {
+  if constexpr (kLayout == kAlongTile) {
     for (int e = thread; e < kSliceDepth * kSize; e += kTileThreads)
       slice[e / kSize * kTileStride<kSize> + e % kSize] = element(e / kSize, e % kSize);
   } else {
@@ -172,8 +174,7 @@ __device__ void add_tile_product(PlainTile<T, kRows, kColumns>& tile,
   weights.store_transposed(memory.weights);
   for (int begin = 0; begin < kTerms; begin += kSliceDepth) {
     __syncthreads();
-    fill_slice<OperandLayout::along_tile, kColumns>(memory.right,
-                                                    [&](int d, int i) { return right(begin + d, i); });
+    fill_slice<kAlongTile, kColumns>(memory.right, [&](int d, int i) { return right(begin + d, i); });
     __syncthreads();
     tile.add_product(memory.weights + begin * kTileStride<kRows>, memory.right, kSliceDepth);
   }
@@ -233,7 +234,7 @@ bool are_aligned_to_packs(const AttentionRows<const S>& rows, int64_t width) {
 template <OperandLayout kLayout, class Rows>
 struct RowsOperand {
   using S = typename Rows::Element;
-  static constexpr bool kIsAlongDepth = kLayout == OperandLayout::along_depth;
+  static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
   const Rows& rows;
   int64_t position, feature;
 
