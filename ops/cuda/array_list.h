@@ -1,5 +1,5 @@
-// Lists of arrays that one launch processes. A launch takes up to kListed entries by value. Each block of
-// threads processes one chunk of one entry.
+// Lists of arrays that one launch processes. The list is a kernel parameter, so it has a limited number of
+// entries. Each thread block processes one chunk of the arrays of one entry.
 #pragma once
 
 #include <cstdint>
@@ -8,61 +8,67 @@
 
 namespace tapeformer::cuda {
 
-// The arguments of a kernel have at most 32,764 bytes with CUDA 12.1 or later.
-inline constexpr int kListed = 384;
+inline constexpr int kMaxListEntries = 384;
+// CUDA 12.1 and later limit the parameters of a kernel to 32,764 bytes.
 inline constexpr size_t kMaxListBytes = 24 << 10;
-inline constexpr int64_t kArrayChunk = 8192;  // elements per block, a multiple of a Pack
+inline constexpr int64_t kArrayChunk = 8192;  // number of elements per block, a multiple of Pack<T>::kSize
 
-// At most kListed entries. An `Entry` describes arrays of equal size n, such as a parameter and its gradient.
+// A list of at most kMaxListEntries entries. An `Entry` holds pointers to arrays of n elements each, such as
+// a parameter and its gradient.
 template <class Entry>
 struct ArrayList {
-  Entry arrays[kListed];
-  int first_chunk[kListed + 1];  // first chunk of each entry, and the total number of chunks
-  int count;
+  Entry entries[kMaxListEntries];
+  // Index of the first chunk of each entry. Element entry_count is the total number of chunks.
+  int first_chunk[kMaxListEntries + 1];
+  int entry_count;
 };
 
-// Splits the entries into lists. Calls f(list, index of the first entry in the list) for each list. Throws
-// ShapeError if a list has INT32_MAX or more chunks.
+// Splits `entry_count` entries into lists. Calls f(list, first) for each list, where `first` is the index of
+// the first entry of the list in `entries`. Throws ShapeError if a list has INT32_MAX or more chunks. `op` is
+// the name of the op in the message.
 template <class Entry, class F>
-void for_lists(const char* op, const Entry* all, int64_t count, F&& f) {
+void for_each_list(const char* op, const Entry* entries, int64_t entry_count, F&& f) {
   static_assert(sizeof(ArrayList<Entry>) <= kMaxListBytes);
-  for (int64_t first = 0; first < count; first += kListed) {
+  for (int64_t first = 0; first < entry_count; first += kMaxListEntries) {
     ArrayList<Entry> list{};
-    list.count = static_cast<int>(std::min<int64_t>(kListed, count - first));
+    list.entry_count = static_cast<int>(std::min<int64_t>(kMaxListEntries, entry_count - first));
     int64_t chunks = 0;
-    for (int i = 0; i < list.count; ++i) {
-      list.arrays[i] = all[first + i];
+    for (int i = 0; i < list.entry_count; ++i) {
+      list.entries[i] = entries[first + i];
       list.first_chunk[i] = static_cast<int>(chunks);
-      chunks += (list.arrays[i].n + kArrayChunk - 1) / kArrayChunk;
+      chunks += (list.entries[i].n + kArrayChunk - 1) / kArrayChunk;
     }
     check(chunks < INT32_MAX, op, chunks, " chunks of arrays are too many");
-    list.first_chunk[list.count] = static_cast<int>(chunks);
+    list.first_chunk[list.entry_count] = static_cast<int>(chunks);
     f(list, first);
   }
 }
 
-// Returns the number of elements of the entries of a list.
+// Returns the sum of n over the entries of a list.
 template <class Entry>
-int64_t elements_of(const ArrayList<Entry>& list) {
+int64_t count_elements(const ArrayList<Entry>& list) {
   int64_t elements = 0;
-  for (int i = 0; i < list.count; ++i) elements += list.arrays[i].n;
+  for (int i = 0; i < list.entry_count; ++i) elements += list.entries[i].n;
   return elements;
 }
 
-struct Chunk {
-  int slot;  // index of the entry
+// The elements [begin, end) of the arrays of an entry.
+struct ArrayChunk {
+  int entry_index;
   int64_t begin, end;
 };
+// Returns the chunk that the calling block processes.
 template <class Entry>
-__device__ Chunk chunk_of_block(const ArrayList<Entry>& list) {
+__device__ ArrayChunk find_block_chunk(const ArrayList<Entry>& list) {
   const int block = static_cast<int>(blockIdx.x);
-  int slot = 0, end_slot = list.count;
-  while (end_slot - slot > 1) {
-    const int middle = (slot + end_slot) / 2;
-    (list.first_chunk[middle] <= block ? slot : end_slot) = middle;
+  int entry_index = 0, end_index = list.entry_count;
+  while (end_index - entry_index > 1) {
+    const int middle = (entry_index + end_index) / 2;
+    (list.first_chunk[middle] <= block ? entry_index : end_index) = middle;
   }
-  const int64_t begin = (block - list.first_chunk[slot]) * kArrayChunk, n = list.arrays[slot].n;
-  return {slot, begin, begin + kArrayChunk < n ? begin + kArrayChunk : n};
+  const int64_t begin = (block - list.first_chunk[entry_index]) * kArrayChunk,
+                n = list.entries[entry_index].n;
+  return {entry_index, begin, begin + kArrayChunk < n ? begin + kArrayChunk : n};
 }
 
 }  // namespace tapeformer::cuda

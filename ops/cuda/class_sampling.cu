@@ -6,50 +6,53 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns the smallest logit that top_k and top_p keep. All lanes of a warp call the function for the same
-// row.
+// Returns a threshold for the logits of a row: top_k and top_p exclude the classes whose logit is below it.
+// All lanes of a warp call the function for the same row.
 //
-// Bisects the range of the finite logits. Each step adds up the weights, or the number, of the classes whose
-// logit is at least the middle of the range. The number of steps suffices to separate any two doubles in the
-// range.
+// The threshold is found by bisection of the range of the finite logits. Each step computes the number of
+// classes (top_k) or the sum of the weights of the classes (top_p) whose logit is at least the middle of an
+// interval. The last interval has 2⁻⁸⁰ of the size of the range.
 template <class T>
-__device__ double smallest_kept(const T* logits, const ClassScorer& score) {
+__device__ double find_smallest_kept_logit(const T* logits, const ClassScorer& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);
-  double largest = -INFINITY, opposite = -INFINITY;  // opposite: minus the smallest finite logit
+  double largest = -INFINITY;           // largest logit
+  double negated_smallest = -INFINITY;  // maximum of -logit over the finite logits
   for (int64_t c = lane; c < score.classes; c += kWarpSize) {
     const auto logit = static_cast<double>(logits[c]);
     largest = Maximum::apply(largest, logit);
-    if (logit > -INFINITY) opposite = Maximum::apply(opposite, -logit);
+    if (logit > -INFINITY) negated_smallest = Maximum::apply(negated_smallest, -logit);
   }
   largest = warp_reduce<Maximum>(largest);
-  double low = -warp_reduce<Maximum>(opposite);
-  // Returns the total weight of the classes whose logit is at least `from`, or their number.
-  const auto sum_from = [&](double from, bool weighted) {
+  double threshold = -warp_reduce<Maximum>(negated_smallest);
+  // Returns the sum of the weights of the classes whose logit is at least `from`, or the number of these
+  // classes if use_weights is false.
+  const auto sum_above = [&](double from, bool use_weights) {
     double sum = 0;
     for (int64_t c = lane; c < score.classes; c += kWarpSize)
       if (const auto logit = static_cast<double>(logits[c]); logit >= from)
-        sum += weighted ? score.softmax_weight(logit, largest) : 1;
+        sum += use_weights ? score.softmax_weight(logit, largest) : 1;
     return warp_reduce<Plus>(sum);
   };
-  const auto bisect = [&](double kept, bool weighted, double wanted) {
+  // Returns a threshold, at least `lower`, for which sum_above() is at least min_sum.
+  const auto bisect = [&](double lower, bool use_weights, double min_sum) {
     constexpr int kSteps = 80;
-    double above = largest;
-    if (sum_from(largest, weighted) >= wanted) return largest;
+    double upper = largest;
+    if (sum_above(largest, use_weights) >= min_sum) return largest;
     for (int step = 0; step < kSteps; ++step) {
-      const double middle = kept + (above - kept) / 2;
-      if (sum_from(middle, weighted) >= wanted)
-        kept = middle;
+      const double middle = lower + (upper - lower) / 2;
+      if (sum_above(middle, use_weights) >= min_sum)
+        lower = middle;
       else
-        above = middle;
+        upper = middle;
     }
-    return kept;
+    return lower;
   };
-  if (score.top_k > 0) low = bisect(low, false, static_cast<double>(score.top_k));
-  if (score.top_p < 1) low = bisect(low, true, score.top_p * sum_from(low, true));
-  return low;
+  if (score.top_k > 0) threshold = bisect(threshold, false, static_cast<double>(score.top_k));
+  if (score.top_p < 1) threshold = bisect(threshold, true, score.top_p * sum_above(threshold, true));
+  return threshold;
 }
 
-// Samples one row per warp. Each lane handles every 32nd class.
+// Samples the class of one row per warp. Each lane computes the scores of every 32nd class.
 template <class T, class Index>
 __global__ void sample_kernel(int64_t rows, const T* logits, ClassScorer score, bool is_restricted,
                               GraphRandomStream stream, Index* out) {
@@ -57,13 +60,13 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScorer score, 
   if (row >= rows) return;  // all lanes of a warp return together
   score.stream = stream.now();
   const int64_t classes = score.classes;
-  const double smallest = is_restricted ? smallest_kept(logits + row * classes, score) : -INFINITY;
+  const double smallest = is_restricted ? find_smallest_kept_logit(logits + row * classes, score) : -INFINITY;
   int64_t best = classes;
   double best_score = -INFINITY;
   for (int64_t c = threadIdx.x % kWarpSize; c < classes; c += kWarpSize) {
-    const double own = score.compute_score(row, c, logits[row * classes + c], smallest);
-    if (!(own > best_score)) continue;
-    best_score = own;
+    const double class_score = score.compute_score(row, c, logits[row * classes + c], smallest);
+    if (!(class_score > best_score)) continue;
+    best_score = class_score;
     best = c;
   }
   for (int bits = kWarpSize / 2; bits > 0; bits /= 2) {
@@ -81,11 +84,11 @@ __global__ void advance_kernel(int64_t batch, GraphStep step, int64_t prefix, ui
                                uint8_t* tokens) {
   const int64_t position = step.now();
   for (int64_t b = first_element(); b < batch; b += element_stride()) {
-    uint8_t& kept = columns[position * batch + b];
+    uint8_t& token = columns[position * batch + b];
     if (position < prefix)
-      tokens[b] = kept;
+      tokens[b] = token;
     else
-      kept = tokens[b];
+      token = tokens[b];
   }
 }
 

@@ -1,6 +1,7 @@
-// Sums of the columns of a matrix in one launch, in an order that depends only on the shape. The blocks of a
-// kernel write partial sums over their rows and call collect_columns(). The last block of each group of parts
-// adds the partial sums of the group, and the last of these blocks adds the sums of the groups.
+// Sums over the rows of a matrix, for each column, in one launch. Each thread block writes a partial sum over
+// some of the rows and calls complete_column_sums(). The partial sums are divided into groups. The last block
+// to arrive in a group adds the partial sums of the group. The last of these blocks adds the sums of all
+// groups. The order of the additions depends only on the shape.
 #pragma once
 
 #include <optional>
@@ -10,66 +11,69 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kMaxParts = 512;     // maximum number of partial sums per column
-inline constexpr int64_t kPartsOfGroup = 16;  // with kMaxParts parts, there are 32 groups
+inline constexpr int64_t kMaxPartialSums = 512;  // maximum number of partial sums per column
+inline constexpr int64_t kPartialSumsPerGroup = 16;
 
-__host__ __device__ inline int64_t groups_of_parts(int64_t parts) {
-  return (parts + kPartsOfGroup - 1) / kPartsOfGroup;
+// Returns the number of groups of partial sums.
+__host__ __device__ inline int64_t count_groups(int64_t partial_sum_count) {
+  return (partial_sum_count + kPartialSumsPerGroup - 1) / kPartialSumsPerGroup;
 }
 
-// Partial sums of `columns` columns and the arrays of their sums. Columns from `second_column` belong to the
-// second target.
+// The arrays of a launch that sums columns. The sums of the columns [0, second_column) are written to
+// targets[0], and the sums of the other columns to targets[1].
 template <class T>
 struct ColumnSums {
-  int64_t parts, columns, second_column;
-  T* partial;                  // (parts, columns)
-  T* targets[2];               // (second_column,) and (columns - second_column,); each may be null
-  unsigned* arrival_counters;  // (strips, groups + 1): zeros before and after the launch
+  int64_t partial_sum_count, column_count, second_column;
+  T* partial_sums;  // (partial_sum_count, column_count)
+  T* targets[2];    // (second_column,) and (column_count - second_column,). A target may be null.
+  // (strip_count, group_count + 1). All counters are 0 before and after the launch.
+  unsigned* arrival_counters;
 };
 
-// ColumnSums and its memory, for one launch. `strips` is the number of ranges of columns that different
-// blocks sum. If both targets are null, there are no partial sums.
+// Owns the memory of a ColumnSums, for one launch. The columns are divided into `strip_count` ranges
+// (strips), which are summed by different blocks. If both targets are null, sums().partial_sums is null.
 template <class T>
 class ColumnSumsMemory {
  public:
-  ColumnSumsMemory(int64_t parts, int64_t columns, int64_t second_column, int64_t strips, T* first,
-                   T* second = nullptr)
-      : partial_(first || second ? parts * columns : 0), sums_{parts,           columns,
-                                                               second_column,   partial_.data(),
-                                                               {first, second}, context().arrival_counters} {
-    const int64_t counters = strips * (groups_of_parts(parts) + 1);
-    if (counters <= kMaxArrivalCounters || !partial_.data()) return;
-    counters_.emplace(counters);
-    sums_.arrival_counters = counters_->data();
-    fill_zero(sums_.arrival_counters, counters * static_cast<int64_t>(sizeof(unsigned)));
+  ColumnSumsMemory(int64_t partial_sum_count, int64_t column_count, int64_t second_column,
+                   int64_t strip_count, T* first, T* second = nullptr)
+      : partial_sums_(first || second ? partial_sum_count * column_count : 0),
+        sums_{partial_sum_count,    column_count,    second_column,
+              partial_sums_.data(), {first, second}, context().arrival_counters} {
+    const int64_t counter_count = strip_count * (count_groups(partial_sum_count) + 1);
+    if (counter_count <= kMaxArrivalCounters || !partial_sums_.data()) return;
+    counter_memory_.emplace(counter_count);
+    sums_.arrival_counters = counter_memory_->data();
+    fill_zero(sums_.arrival_counters, counter_count * static_cast<int64_t>(sizeof(unsigned)));
   }
   const ColumnSums<T>& sums() const { return sums_; }
 
  private:
-  Scratch<T> partial_;
-  std::optional<Scratch<unsigned>> counters_;
+  Scratch<T> partial_sums_;
+  std::optional<Scratch<unsigned>> counter_memory_;
   ColumnSums<T> sums_;
 };
 
-// Counts the block at `arrival_counters`. Returns true if `expected` blocks have arrived; the calling block
-// then sees their writes, and the counter is 0 again. All threads of the block call the function.
-__device__ inline bool is_last_block(unsigned* arrival_counters, int64_t expected) {
-  __shared__ bool last;
+// Increments `counter` once per block. Returns true in the last of the `expected` blocks that call the
+// function with this counter. The last block sees the writes of the other blocks, and sets the counter to 0.
+// All threads of a block call the function.
+__device__ inline bool is_last_to_arrive(unsigned* counter, int64_t expected) {
+  __shared__ bool is_last;
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0) {
-    last = atomicAdd(arrival_counters, 1U) + 1 == static_cast<unsigned>(expected);
-    if (last) *arrival_counters = 0;
+    is_last = atomicAdd(counter, 1U) + 1 == static_cast<unsigned>(expected);
+    if (is_last) *counter = 0;
   }
   __syncthreads();
-  if (last) __threadfence();
-  return last;
+  if (is_last) __threadfence();
+  return is_last;
 }
 
-// Reads an element that another block has written. The load bypasses the L1 cache, which may contain an old
-// value of an adjacent element.
+// Loads an element that another block has written. The load bypasses the L1 cache, which is not coherent and
+// may hold an outdated cache line.
 template <class T>
-__device__ T load_of_other_block(const T* element) {
+__device__ T load_from_other_block(const T* element) {
 #ifdef __CUDA_ARCH__
   return __ldcg(element);
 #else
@@ -77,39 +81,41 @@ __device__ T load_of_other_block(const T* element) {
 #endif
 }
 
-// Adds `count` rows of partial sums, `step` rows apart, in the columns [begin, end). Calls
-// write(column, sum) for each column.
+// Adds the rows first, first + step, …, first + (count - 1) * step of `partial_sums`, in the columns [begin,
+// end). Calls write(column, sum) for each column.
 template <class T, class F>
-__device__ void add_parts(const ColumnSums<T>& sums, int64_t first, int64_t count, int64_t step,
-                          int64_t begin, int64_t end, F&& write) {
+__device__ void reduce_partial_sums(const ColumnSums<T>& sums, int64_t first, int64_t count, int64_t step,
+                                    int64_t begin, int64_t end, F&& write) {
   const int64_t thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (int64_t column = begin + thread; column < end; column += blockDim.x * blockDim.y) {
     double sum = 0;
     for (int64_t i = 0; i < count; ++i)
-      sum +=
-          static_cast<double>(load_of_other_block(sums.partial + (first + i * step) * sums.columns + column));
+      sum += static_cast<double>(
+          load_from_other_block(sums.partial_sums + (first + i * step) * sums.column_count + column));
     write(column, static_cast<T>(sum));
   }
 }
 
-// Completes the sums of the columns [begin, end), of which the calling block has written part number `part`.
-// The columns are strip number `strip` of the launch. All threads of all blocks call the function.
+// Completes the sums of the columns [begin, end), which are strip number `strip`. Each block calls the
+// function after it has written row `row` of `partial_sums` in these columns. All threads of the block call
+// it.
 template <class T>
-__device__ void collect_columns(const ColumnSums<T>& sums, int64_t part, int64_t strip, int64_t begin,
-                                int64_t end) {
-  const int64_t groups = groups_of_parts(sums.parts), group = part / kPartsOfGroup;
-  const int64_t first = group * kPartsOfGroup, left = sums.parts - first;
-  const int64_t count = left < kPartsOfGroup ? left : kPartsOfGroup;
+__device__ void complete_column_sums(const ColumnSums<T>& sums, int64_t row, int64_t strip, int64_t begin,
+                                     int64_t end) {
+  const int64_t groups = count_groups(sums.partial_sum_count), group = row / kPartialSumsPerGroup;
+  const int64_t first = group * kPartialSumsPerGroup, remaining = sums.partial_sum_count - first;
+  const int64_t count = remaining < kPartialSumsPerGroup ? remaining : kPartialSumsPerGroup;
   unsigned* const arrival_counters = sums.arrival_counters + strip * (groups + 1);
-  if (!is_last_block(arrival_counters + group, count)) return;
-  // The sums of a group replace its first part.
-  add_parts(sums, first, count, 1, begin, end,
-            [&](int64_t column, T sum) { sums.partial[first * sums.columns + column] = sum; });
-  if (!is_last_block(arrival_counters + groups, groups)) return;
-  add_parts(sums, 0, groups, kPartsOfGroup, begin, end, [&](int64_t column, T sum) {
-    const bool second = column >= sums.second_column;
-    T* const target = second ? sums.targets[1] : sums.targets[0];
-    if (target) target[second ? column - sums.second_column : column] = sum;
+  if (!is_last_to_arrive(arrival_counters + group, count)) return;
+  // The sum of a group replaces the first partial sum of the group.
+  reduce_partial_sums(sums, first, count, 1, begin, end, [&](int64_t column, T sum) {
+    sums.partial_sums[first * sums.column_count + column] = sum;
+  });
+  if (!is_last_to_arrive(arrival_counters + groups, groups)) return;
+  reduce_partial_sums(sums, 0, groups, kPartialSumsPerGroup, begin, end, [&](int64_t column, T sum) {
+    const bool is_second = column >= sums.second_column;
+    T* const target = is_second ? sums.targets[1] : sums.targets[0];
+    if (target) target[is_second ? column - sums.second_column : column] = sum;
   });
 }
 

@@ -7,11 +7,13 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMargin = 2;  // padding states on each side of a row; their value is kCtcLogZero
+// A row of alpha or beta has kMargin additional states on each side, with the value kCtcLogZero.
+constexpr int64_t kMargin = 2;
 constexpr int64_t kMaxThreads = 512;
 
+// The arguments and the workspaces of the kernels.
 template <class T>
-struct Batch {
+struct CtcBatch {
   CtcShape shape;
   const T* logits;
   const int64_t *frame_lengths, *labels, *label_lengths;
@@ -19,12 +21,12 @@ struct Batch {
   const T* normalizers;  // (batch, frames): log-sum-exp
   T scale;
   T *losses, *gradient;
-  int64_t row;     // elements of a row of alpha and beta: maximum number of states, plus margins
-  int64_t kept;    // number of rows of alpha per utterance: frames, or 2 without a gradient
-  T* alpha;        // (batch, kept, row); alpha + beta at the end if the gradient is computed
-  T* beta;         // (batch, 2, row)
-  int* next;       // (batch, max_labels): index of the next occurrence of the label, or -1
-  uint8_t* first;  // (batch, max_labels): 1 at the first occurrence of a label
+  int64_t row_size;  // number of elements of a row of alpha and beta: the maximum number of states + margins
+  int64_t alpha_rows;    // number of rows of alpha per utterance: `frames`, or 2 if `gradient` is null
+  T* alpha;              // (batch, alpha_rows, row_size); replaced by alpha + beta if `gradient` is not null
+  T* beta;               // (batch, 2, row_size)
+  int* next_occurrence;  // (batch, max_labels): index of the next label that is equal to this label, or -1
+  uint8_t* is_first_occurrence;  // (batch, max_labels): 1 if no label before this label is equal to it
 };
 
 // Returns log(exp(a) + exp(b) + exp(c)).
@@ -34,14 +36,14 @@ __device__ T log_sum(T a, T b, T c) {
   return largest + std::log(std::exp(a - largest) + std::exp(b - largest) + std::exp(c - largest));
 }
 
-// The data of one utterance. Each thread of the block has a copy.
+// The logits and labels of one utterance. Each thread of the block has a copy of this object.
 template <class T>
-struct Utterance {
+struct CtcUtterance {
   int64_t frames, states, classes, blank;
   const T *logits, *normalizers;
   const int64_t* labels;
 
-  __device__ Utterance(const Batch<T>& batch, int64_t b)
+  __device__ CtcUtterance(const CtcBatch<T>& batch, int64_t b)
       : frames(batch.feasible_mask[b] ? batch.frame_lengths[b] : 0),
         states(2 * batch.label_lengths[b] + 1),
         classes(batch.shape.classes),
@@ -49,48 +51,49 @@ struct Utterance {
         logits(batch.logits + b * batch.shape.frames * batch.shape.classes),
         normalizers(batch.normalizers + b * batch.shape.frames),
         labels(batch.labels + b * batch.shape.max_labels) {}
-  // Returns the log-probability of the class of state s at frame t.
+  // Returns the log-probability of the class of state s at frame t, which is at least kCtcMinLogProbability.
   __device__ T emission(int64_t t, int64_t s) const {
     const T value = logits[t * classes + (s % 2 == 1 ? labels[s / 2] : blank)] - normalizers[t];
     return value > T(kCtcMinLogProbability) ? value : T(kCtcMinLogProbability);
   }
   // Returns 0 if a path may go from state s - 2 directly to state s, otherwise kCtcLogZero.
-  __device__ T skip(int64_t s) const {
+  __device__ T skip_penalty(int64_t s) const {
     return s % 2 == 1 && s >= 3 && s < states && labels[s / 2] != labels[s / 2 - 1] ? T{0} : T(kCtcLogZero);
   }
 };
 
-// Returns the maximum over the block. Consecutive calls alternate between two buffers, so one barrier per
-// call suffices. The barrier also makes the rows of the current frame visible to the other threads.
+// Returns the maximum of `value` over the threads of the block. call_index increases or decreases by 1 with
+// each call. Consecutive calls use different buffers, so one barrier per call suffices. After the barrier,
+// all threads see the row of alpha or beta that the block wrote before the call.
 template <class T>
-__device__ T alternating_block_max(T value, int64_t turn) {
+__device__ T alternating_block_max(T value, int64_t call_index) {
   __shared__ T warp_values[2][kWarpSize];
-  T* const own = warp_values[turn % 2];
+  T* const buffer = warp_values[call_index % 2];
   const int warps = static_cast<int>(blockDim.x) / kWarpSize, thread = static_cast<int>(threadIdx.x);
   value = warp_reduce<Maximum>(value);
-  if (thread % kWarpSize == 0) own[thread / kWarpSize] = value;
+  if (thread % kWarpSize == 0) buffer[thread / kWarpSize] = value;
   __syncthreads();
-  value = own[0];
-  for (int warp = 1; warp < warps; ++warp) value = Maximum::apply(value, own[warp]);
+  value = buffer[0];
+  for (int warp = 1; warp < warps; ++warp) value = Maximum::apply(value, buffer[warp]);
   return value;
 }
 
-// Computes alpha_t(s) of one utterance per block and returns the loss. ops/cpu/ctc_loss.cpp defines alpha and
-// beta.
+// Computes alpha_t(s) for all frames t and states s of an utterance, with all threads of the block, and
+// returns the loss. ops/cpu/ctc_loss.cpp defines alpha and beta.
 template <class T>
-__device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t kept) {
+__device__ T compute_alpha(const CtcUtterance<T>& u, T* alpha, int64_t row_size, int64_t alpha_rows) {
   double shifts = 0;
   T shift = 0;
   for (int64_t t = 0; t < u.frames; ++t) {
     const CtcStateRange span = find_ctc_state_range(t, u.frames, u.states);
-    T* const row = alpha + t % kept * row_size + kMargin;
-    const T* const before = alpha + (t + kept - 1) % kept * row_size + kMargin;
+    T* const row = alpha + t % alpha_rows * row_size + kMargin;
+    const T* const previous = alpha + (t + alpha_rows - 1) % alpha_rows * row_size + kMargin;
     T largest = T(kCtcLogZero);
     for (int64_t s = int64_t{threadIdx.x} - kMargin; s < u.states + kMargin; s += blockDim.x) {
       T value = T(kCtcLogZero);
       if (s >= span.begin && s < span.end)
         value = t == 0 ? u.emission(t, s)
-                       : log_sum(before[s], before[s - 1], before[s - 2] + u.skip(s)) +
+                       : log_sum(previous[s], previous[s - 1], previous[s - 2] + u.skip_penalty(s)) +
                              (u.emission(t, s) - shift);
       row[s] = value;
       largest = Maximum::apply(largest, value);
@@ -98,76 +101,79 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
     shifts += static_cast<double>(shift);
     shift = alternating_block_max(largest, t);
   }
-  const T* const row = alpha + (u.frames - 1) % kept * row_size + kMargin;
+  const T* const row = alpha + (u.frames - 1) % alpha_rows * row_size + kMargin;
   const T label = u.states > 1 ? row[u.states - 2] : T(kCtcLogZero);
   return static_cast<T>(-(shifts + static_cast<double>(log_sum(row[u.states - 1], label, T(kCtcLogZero)))));
 }
 
-// Adds beta to alpha. ops/cpu/ctc_loss.cpp defines alpha and beta.
+// Computes beta_t(s) for all frames t and states s of an utterance, with all threads of the block, and adds
+// it to `alpha`. ops/cpu/ctc_loss.cpp defines alpha and beta.
 template <class T>
-__device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_size) {
+__device__ void add_beta(const CtcUtterance<T>& u, T* alpha, T* beta, int64_t row_size) {
   T shift = 0;
   for (int64_t t = u.frames - 1; t >= 0; --t) {
     const CtcStateRange span = find_ctc_state_range(t, u.frames, u.states);
-    T* const joint = alpha + t * row_size + kMargin;
+    T* const alpha_beta = alpha + t * row_size + kMargin;
     T* const row = beta + t % 2 * row_size + kMargin;
-    const T* const after = beta + (t + 1) % 2 * row_size + kMargin;
+    const T* const next_row = beta + (t + 1) % 2 * row_size + kMargin;
     T largest = T(kCtcLogZero);
     for (int64_t s = int64_t{threadIdx.x} - kMargin; s < u.states + kMargin; s += blockDim.x) {
-      T next = T(kCtcLogZero);
+      T row_value = T(kCtcLogZero);
       if (s >= span.begin && s < span.end) {
         // Every path ends in one of the last two states.
-        T own = s >= u.states - 2 ? T{0} : T(kCtcLogZero);
-        if (t + 1 < u.frames) own = log_sum(after[s], after[s + 1], after[s + 2] + u.skip(s + 2)) - shift;
-        joint[s] += own;
-        next = own + u.emission(t, s);
+        T beta_value = s >= u.states - 2 ? T{0} : T(kCtcLogZero);
+        if (t + 1 < u.frames)
+          beta_value = log_sum(next_row[s], next_row[s + 1], next_row[s + 2] + u.skip_penalty(s + 2)) - shift;
+        alpha_beta[s] += beta_value;
+        row_value = beta_value + u.emission(t, s);
       }
-      row[s] = next;
-      largest = Maximum::apply(largest, next);
+      row[s] = row_value;
+      largest = Maximum::apply(largest, row_value);
     }
     shift = alternating_block_max(largest, t);
   }
 }
 
-// Computes the loss and, for a gradient, alpha + beta of one utterance per block.
+// Computes the loss of one utterance per block. If the gradient is computed, also computes alpha + beta.
 template <class T>
-__global__ void paths_kernel(Batch<T> batch) {
+__global__ void paths_kernel(CtcBatch<T> batch) {
   const int64_t b = blockIdx.x;
-  const Utterance<T> u(batch, b);
+  const CtcUtterance<T> u(batch, b);
   if (u.frames == 0) {
     if (threadIdx.x == 0) batch.losses[b] = 0;
     return;
   }
-  int missing = 0;
-  for (int64_t t = threadIdx.x; t < u.frames; t += blockDim.x) missing += !std::isfinite(u.normalizers[t]);
-  if (block_sum(missing) > 0) {
+  int non_finite = 0;
+  for (int64_t t = threadIdx.x; t < u.frames; t += blockDim.x) non_finite += !std::isfinite(u.normalizers[t]);
+  if (block_sum(non_finite) > 0) {
     if (threadIdx.x == 0) batch.losses[b] = static_cast<T>(NAN);
     return;
   }
-  T* const alpha = batch.alpha + b * batch.kept * batch.row;
-  const T loss = forward(u, alpha, batch.row, batch.kept);
-  const bool impossible = loss >= T(-kCtcMinLogProbability / 2);
-  if (threadIdx.x == 0) batch.losses[b] = impossible ? static_cast<T>(INFINITY) : loss;
-  if (!batch.gradient || impossible) return;
+  T* const alpha = batch.alpha + b * batch.alpha_rows * batch.row_size;
+  const T loss = compute_alpha(u, alpha, batch.row_size, batch.alpha_rows);
+  const bool is_impossible = loss >= T(-kCtcMinLogProbability / 2);
+  if (threadIdx.x == 0) batch.losses[b] = is_impossible ? static_cast<T>(INFINITY) : loss;
+  if (!batch.gradient || is_impossible) return;
   __syncthreads();  // all threads have read the shared values of the previous frame
-  backward(u, alpha, batch.beta + b * 2 * batch.row, batch.row);
-  // Links the occurrences of each label, so that gradient_kernel can add their posteriors.
+  add_beta(u, alpha, batch.beta + b * 2 * batch.row_size, batch.row_size);
+  // Links the occurrences of each label, so that gradient_kernel can add the posteriors of all occurrences.
   const int64_t count = u.states / 2, offset = b * batch.shape.max_labels;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-    int64_t next = i + 1, earlier = 0;
+    int64_t next = i + 1, first = 0;
     while (next < count && u.labels[next] != u.labels[i]) ++next;
-    while (u.labels[earlier] != u.labels[i]) ++earlier;
-    batch.next[offset + i] = next < count ? static_cast<int>(next) : -1;
-    batch.first[offset + i] = earlier == i;
+    while (u.labels[first] != u.labels[i]) ++first;
+    batch.next_occurrence[offset + i] = next < count ? static_cast<int>(next) : -1;
+    batch.is_first_occurrence[offset + i] = first == i;
   }
 }
 
-// Computes gradient = scale (softmax - posterior) for each class. Runs one block per frame of an utterance.
+// Computes gradient = scale * (softmax - posterior) for each class. Each block processes one frame of one
+// utterance.
 template <class T>
-__global__ void gradient_kernel(Batch<T> batch) {
+__global__ void gradient_kernel(CtcBatch<T> batch) {
   const int64_t b = blockIdx.x / batch.shape.frames, t = blockIdx.x - b * batch.shape.frames;
   const int64_t thread = threadIdx.x, threads = blockDim.x;
-  const Utterance<T> u(batch, b);
+  const CtcUtterance<T> u(batch, b);
   T* const out = batch.gradient + blockIdx.x * u.classes;
   const T loss = batch.losses[b];
   if (t >= u.frames || !std::isfinite(loss)) {
@@ -176,29 +182,29 @@ __global__ void gradient_kernel(Batch<T> batch) {
     return;
   }
   const CtcStateRange span = find_ctc_state_range(t, u.frames, u.states);
-  const T* const joint = batch.alpha + (b * batch.kept + t) * batch.row + kMargin;
+  const T* const alpha_beta = batch.alpha + (b * batch.alpha_rows + t) * batch.row_size + kMargin;
   T largest = T(2 * kCtcLogZero), labels = 0, blanks = 0;
   for (int64_t s = span.begin + thread; s < span.end; s += threads)
-    largest = Maximum::apply(largest, joint[s]);
+    largest = Maximum::apply(largest, alpha_beta[s]);
   largest = block_max(largest);
   for (int64_t s = span.begin + thread; s < span.end; s += threads)
-    (s % 2 == 1 ? labels : blanks) += std::exp(joint[s] - largest);
+    (s % 2 == 1 ? labels : blanks) += std::exp(alpha_beta[s] - largest);
   blanks = block_sum(blanks);
-  const T share = batch.scale / (blanks + block_sum(labels)), shift = u.normalizers[t];
+  const T posterior_scale = batch.scale / (blanks + block_sum(labels)), shift = u.normalizers[t];
   for (int64_t k = thread; k < u.classes; k += threads) {
     const T value = batch.scale * std::exp(u.logits[t * u.classes + k] - shift);
-    out[k] = k == u.blank ? value - share * blanks : value;
+    out[k] = k == u.blank ? value - posterior_scale * blanks : value;
   }
   __syncthreads();
   // The thread of the first occurrence of a label sums the posteriors of all occurrences.
   const int64_t offset = b * batch.shape.max_labels;
   for (int64_t i = thread; i < u.states / 2; i += threads) {
-    if (!batch.first[offset + i]) continue;
+    if (!batch.is_first_occurrence[offset + i]) continue;
     T sum = 0;
-    for (int64_t label = i; label >= 0; label = batch.next[offset + label])
+    for (int64_t label = i; label >= 0; label = batch.next_occurrence[offset + label])
       if (const int64_t s = 2 * label + 1; s >= span.begin && s < span.end)
-        sum += std::exp(joint[s] - largest);
-    out[u.labels[i]] -= share * sum;
+        sum += std::exp(alpha_beta[s] - largest);
+    out[u.labels[i]] -= posterior_scale * sum;
   }
 }
 
@@ -209,15 +215,27 @@ void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* fr
               const int64_t* labels, const int64_t* label_lengths, const uint8_t* feasible_mask, T scale,
               T* losses, T* gradient) {
   const int64_t frames = shape.batch * shape.frames, row = 2 * shape.max_labels + 1 + 2 * kMargin;
-  const int64_t kept = gradient ? shape.frames : 2;
-  const Scratch<T> normalizers(frames), alpha(shape.batch * kept * row),
+  const int64_t alpha_rows = gradient ? shape.frames : 2;
+  const Scratch<T> normalizers(frames), alpha(shape.batch * alpha_rows * row),
       beta(gradient ? shape.batch * 2 * row : 0);
-  const Scratch<int> next(gradient ? shape.batch * shape.max_labels : 0);
-  const Scratch<uint8_t> first(gradient ? shape.batch * shape.max_labels : 0);
-  const Batch<T> batch{
-      shape,       logits,      frame_lengths, labels, label_lengths, feasible_mask, normalizers.data(),
-      scale,       losses,      gradient,      row,    kept,          alpha.data(),  beta.data(),
-      next.data(), first.data()};
+  const Scratch<int> next_occurrence(gradient ? shape.batch * shape.max_labels : 0);
+  const Scratch<uint8_t> is_first_occurrence(gradient ? shape.batch * shape.max_labels : 0);
+  const CtcBatch<T> batch{shape,
+                          logits,
+                          frame_lengths,
+                          labels,
+                          label_lengths,
+                          feasible_mask,
+                          normalizers.data(),
+                          scale,
+                          losses,
+                          gradient,
+                          row,
+                          alpha_rows,
+                          alpha.data(),
+                          beta.data(),
+                          next_occurrence.data(),
+                          is_first_occurrence.data()};
   row_logsumexp(Backend{}, logits, normalizers.data(), frames, shape.classes);
   const int64_t threads = std::min((row + kWarpSize - 1) / kWarpSize * kWarpSize, kMaxThreads);
   launch(paths_kernel<T>, over_rows(shape.batch, static_cast<int>(threads)), batch);

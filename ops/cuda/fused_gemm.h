@@ -1,25 +1,29 @@
-// Matrix products of cuBLASLt: products with a fused epilogue, and products whose algorithms are timed
-// (core/cuda/product_algorithms.h).
+// Matrix products that cuBLASLt computes: products with a fused epilogue, and products whose algorithm is
+// chosen by timing (core/cuda/product_algorithms.h).
 #pragma once
 
 #include "ops/kernels/gemm.h"
 
 namespace tapeformer::cuda {
 
-// The functions return false, without effect, if cuBLASLt has no algorithm for the product. Pointers must be
-// aligned to 16 bytes, and m, n and k must be positive. Functions with an epilogue ignore alpha and beta, and
-// use 1 and 0 instead. Sums are float32 and deterministic.
+// The functions below return true if they have computed the product. They return false and do nothing if
+// cuBLASLt has no algorithm for the product, if a pointer is not aligned to 16 bytes, or if m, n or k is 0.
+// Functions with an epilogue ignore alpha and beta of the product and use alpha = 1 and beta = 0. Products
+// are summed in float32, and the results are deterministic.
 
-// Computes a product with beta = 0 if the algorithms of products are timed on the device. Otherwise returns
-// false.
+// Computes `product` with the algorithm of cuBLASLt that timing has chosen. Returns false if beta is not 0 or
+// if no TimedProducts (core/cuda/product_algorithms.h) exists for the device.
 template <class T, class Operand>
-bool timed_gemm(const Gemm<T, Operand>& product);
+bool gemm_with_timed_algorithm(const Gemm<T, Operand>& product);
 
-// Computes c = product + bias (n,), or c = relu(product + bias) if `relu` is true.
+// Computes c = op(a) op(b) + bias, or c = relu(op(a) op(b) + bias) if `relu` is true. `bias` has the shape
+// (n,).
 template <class T, class Operand>
 bool gemm_with_bias(const Gemm<T, Operand>& product, const T* bias, bool relu);
 
-// Computes c = product, and writes to gbias (m,) the sums of op(a) over k.
+// Computes c = op(a) op(b), and writes the sums of op(a) over its columns to gbias (m,). In the product for
+// the gradient of a weight, op(a) is the transposed gradient of the output, so gbias is the gradient of the
+// bias.
 template <class Operand>
 bool gemm_with_bias_gradient(const Gemm<float, Operand>& product, float* gbias);
 

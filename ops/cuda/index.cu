@@ -12,18 +12,20 @@ __device__ T not_a_number() {
   return static_cast<T>(NAN);
 }
 
+// Computes gather_middle(). An index out of range gives NaN.
 template <class T>
 __global__ void gather_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index, T* y,
                               int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {
-    const int64_t row = i / s.inner, outer = row / s.count, at = index[i];
-    const bool inside = at >= 0 && at < s.size;
-    y[i] = inside ? x[(outer * s.size + at) * s.inner + i - row * s.inner] : not_a_number<T>();
+    const int64_t row = i / s.inner, outer = row / s.count, source = index[i];
+    const bool is_valid = source >= 0 && source < s.size;
+    y[i] = is_valid ? x[(outer * s.size + source) * s.inner + i - row * s.inner] : not_a_number<T>();
   }
 }
 
-// Computes one column of y per thread. A thread adds the elements of x in the order of `index`, so the result
-// is deterministic.
+// Computes scatter_add_middle(). A thread computes a column of y, which consists of the elements with the
+// same outer and inner index. The thread adds the elements of x in the order of `index`, so the result is
+// deterministic. For an index out of range, NaN is added to element 0 of the column.
 template <class T>
 __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
                                    T* y) {
@@ -31,16 +33,18 @@ __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const 
   for (int64_t column = first_element(); column < columns; column += element_stride()) {
     const int64_t outer = column / s.inner, inner = column - outer * s.inner;
     for (int64_t c = 0; c < s.count; ++c) {
-      const int64_t from = (outer * s.count + c) * s.inner + inner, at = index[from];
-      const bool inside = at >= 0 && at < s.size;
-      y[(outer * s.size + (inside ? at : 0)) * s.inner + inner] += inside ? x[from] : not_a_number<T>();
+      const int64_t from = (outer * s.count + c) * s.inner + inner, target = index[from];
+      const bool is_valid = target >= 0 && target < s.size;
+      y[(outer * s.size + (is_valid ? target : 0)) * s.inner + inner] +=
+          is_valid ? x[from] : not_a_number<T>();
     }
   }
 }
 
-// Each block has 32 x 8 threads, and each warp copies one row at a time.
 constexpr int kTableRowsPerBlock = 8;
 
+// Returns a launch for kernels in which a warp copies one row at a time, with blocks of 32 x 8 threads. The
+// warps loop over the rows: for (int64_t row = first_row(); row < rows; row += row_stride()).
 Launch over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min<int64_t>((rows + kTableRowsPerBlock - 1) / kTableRowsPerBlock, 1 << 16);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarpSize, kTableRowsPerBlock), 0, where};
@@ -52,12 +56,13 @@ __device__ int64_t row_stride() {
   return int64_t{gridDim.x} * kTableRowsPerBlock;
 }
 
-// Copies row `at` of the table to `to`, or fills `to` with NaN if `at` is out of range.
+// Copies row `row` of `table` (rows, dim) to `to`. If the row is out of range, fills `to` with NaN. All lanes
+// of the warp call the function.
 template <class T>
-__device__ void copy_row(const T* __restrict__ table, int64_t rows, int64_t at, T* to, int64_t dim) {
-  const bool inside = at >= 0 && at < rows;
+__device__ void copy_row(const T* __restrict__ table, int64_t rows, int64_t row, T* to, int64_t dim) {
+  const bool is_valid = row >= 0 && row < rows;
   for (int64_t i = threadIdx.x; i < dim; i += kWarpSize)
-    to[i] = inside ? table[at * dim + i] : not_a_number<T>();
+    to[i] = is_valid ? table[row * dim + i] : not_a_number<T>();
 }
 
 template <class T>
@@ -67,6 +72,7 @@ __global__ void gather_rows_kernel(const T* table, int64_t rows, const int64_t* 
     copy_row(table, rows, index[row], y + row * dim, dim);
 }
 
+// Computes embed_rows(). A warp writes one row of `out` at a time.
 template <class T, class Index>
 __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, const T* positions,
                              const T* added, GraphStep step, T* out, int64_t batch, int64_t value_dim,
@@ -82,45 +88,49 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
   }
 }
 
-// The following kernels compute the gradient of an embedding. A stable counting sort orders the tokens by
-// their row of the table. In the sort, each warp processes one slab of tokens. Then each warp sums one chunk
-// of ordered tokens. All chunks have the same length, regardless of the number of tokens per row. If the
-// tokens of a row are in several chunks, the partial sums are added at the end.
-constexpr int kChunk = 128;        // ordered tokens per warp
-constexpr int kColumns = 4;        // columns per lane
-constexpr int kTokensPerLoad = 4;  // number of tokens that a lane loads at a time; divides 32
-constexpr int kMinSlab = 1024;     // minimum number of tokens per slab
-constexpr int64_t kMaxCounters = 1 << 19;
-constexpr int kScanThreads = 1024;  // threads of the block of scan_kernel
+// The following kernels compute scatter_add_rows(), the gradient of an embedding. A stable counting sort
+// orders the tokens by their row of the table. In the sort, each warp processes one slab, which is a range of
+// consecutive tokens. Then each warp sums the gradients of one chunk of the sorted tokens. All chunks have
+// the same length, so the work of a warp does not depend on the number of tokens per row. If the tokens of a
+// row are in several chunks, each of these chunks has a partial sum, and the last kernel adds the partial
+// sums.
+constexpr int kTokensPerChunk = 128;
+constexpr int kColumnsPerLane = 4;
+constexpr int kTokensPerLoad = 4;  // number of tokens whose gradients a lane loads at a time; a divisor of 32
+constexpr int kMinTokensPerSlab = 1024;
+constexpr int64_t kMaxCounters = 1 << 19;  // maximum number of counters, unless there is a single slab
+constexpr int kScanThreads = 1024;         // number of threads of the block of scan_kernel
 
 struct Slabs {
-  int64_t count, length;
+  int64_t count, length;  // number of slabs, and number of tokens per slab
 };
-Slabs slabs_of(int64_t count, int64_t rows) {
+// Returns the slabs for `count` tokens and a table with `rows` rows.
+Slabs choose_slabs(int64_t count, int64_t rows) {
   const int64_t max_slabs = std::max<int64_t>(kMaxCounters / (rows + 1), 1);
-  const int64_t slabs = std::min(max_slabs, (count + kMinSlab - 1) / kMinSlab);
+  const int64_t slabs = std::min(max_slabs, (count + kMinTokensPerSlab - 1) / kMinTokensPerSlab);
   return {slabs, (count + slabs - 1) / slabs};
 }
 
-// Returns the row of token i, or `rows` if the row is out of range.
-__device__ int row_of(const int64_t* index, int64_t i, int rows) {
+// Returns the table row of token i, or `rows` if the row is out of range.
+__device__ int find_row(const int64_t* index, int64_t i, int rows) {
   const int64_t row = index[i];
   return row >= 0 && row < rows ? static_cast<int>(row) : rows;
 }
 
-// Counts the tokens of each row in each slab: counters (rows + 1, slabs).
+// Adds the number of tokens of each row in each slab to counters (rows + 1, slabs.count).
 __global__ void count_tokens_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs,
                                     int* counters) {
   for (int64_t i = first_element(); i < count; i += element_stride())
-    atomicAdd(counters + row_of(index, i, rows) * slabs.count + i / slabs.length, 1);
+    atomicAdd(counters + find_row(index, i, rows) * slabs.count + i / slabs.length, 1);
 }
 
-// Replaces each counter by the sum of the counters before it. Runs as one block.
+// Replaces each of the n counters by the sum of the counters before it. Runs as one block.
 __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64_t n) {
   __shared__ int thread_sums[kScanThreads];
   const int thread = static_cast<int>(threadIdx.x);
-  const int64_t share = (n + kScanThreads - 1) / kScanThreads, begin = thread * share;
-  const int64_t end = begin + share < n ? begin + share : n;
+  const int64_t counters_per_thread = (n + kScanThreads - 1) / kScanThreads,
+                begin = thread * counters_per_thread;
+  const int64_t end = begin + counters_per_thread < n ? begin + counters_per_thread : n;
   int total = 0;
   for (int64_t i = begin; i < end; ++i) total += counters[i];
   thread_sums[thread] = total;
@@ -132,33 +142,35 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64
   }
   int sum = thread_sums[thread] - total;
   for (int64_t i = begin; i < end; ++i) {
-    const int own = counters[i];
+    const int counter = counters[i];
     counters[i] = sum;
-    sum += own;
+    sum += counter;
   }
 }
 
-// Writes to starts (rows + 1) the index of the first token of each row in the sorted order.
-__global__ void starts_kernel(const int* counters, int* starts, int64_t rows, Slabs slabs) {
+// Writes the index of the first sorted token of each row to row_begins (rows + 1,). `counters` are the sums
+// from scan_kernel.
+__global__ void row_begins_kernel(const int* counters, int* row_begins, int64_t rows, Slabs slabs) {
   for (int64_t row = first_element(); row <= rows; row += element_stride())
-    starts[row] = counters[row * slabs.count];
+    row_begins[row] = counters[row * slabs.count];
 }
 
-// Writes the token indices to `order`, sorted by table row. One warp handles one slab, 32 tokens at a time.
-// The counter of a row and a slab holds the next free index of `order`.
-__global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters,
-                             int* order) {
+// Writes the token indices to `order` (count,), sorted by table row. Each warp processes one slab, 32 tokens
+// at a time. The counter of a row and a slab holds the index in `order` of the next token of this row and
+// slab.
+__global__ void sort_tokens_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters,
+                                   int* order) {
   const int64_t begin = blockIdx.x * slabs.length;
   const int64_t end = begin + slabs.length < count ? begin + slabs.length : count;
   const int lane = static_cast<int>(threadIdx.x);
   for (int64_t first = begin; first < end; first += kWarpSize) {
     const int64_t i = first + lane;
-    const int row = i < end ? row_of(index, i, rows) : -1;
+    const int row = i < end ? find_row(index, i, rows) : -1;
     int before = 0, equal = 0;
     for (int other = 0; other < kWarpSize; ++other) {
-      const bool same = __shfl_sync(kAllLanes, row, other) == row;
-      equal += same;
-      before += same && other < lane;
+      const bool is_same_row = __shfl_sync(kAllLanes, row, other) == row;
+      equal += is_same_row;
+      before += is_same_row && other < lane;
     }
     int* const counter = counters + std::max(row, 0) * slabs.count + blockIdx.x;
     const int slot = *counter + before;
@@ -171,51 +183,53 @@ __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slab
   }
 }
 
-// Sums the gradients of the tokens of a chunk. Sums of rows that are complete within the chunk are added to
-// the table. Other sums are written to partial (chunks, 2, dim): index 0 for the row that began in an earlier
-// chunk, and index 1 for the row that continues in the next chunk.
+// Sums the gradients of the tokens of one chunk per warp, for each row. If all tokens of a row are in the
+// chunk, adds the sum to the table. Otherwise writes the sum to partial_sums (chunks, 2, dim), with index 0
+// if the first token of the row is in an earlier chunk, and with index 1 if it is in this chunk.
 template <class T>
-__global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
-                             const int* __restrict__ order, const int* __restrict__ starts, int rows,
-                             T* table, T* partial, int64_t dim) {
-  const int lane = static_cast<int>(threadIdx.x), counted = starts[rows];
+__global__ void sum_chunks_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
+                                  const int* __restrict__ order, const int* __restrict__ row_begins, int rows,
+                                  T* table, T* partial_sums, int64_t dim) {
+  const int lane = static_cast<int>(threadIdx.x), valid_count = row_begins[rows];
   const int64_t chunk = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
-  const int64_t column = int64_t{blockIdx.y} * kWarpSize * kColumns + lane;
-  const int64_t begin = chunk * kChunk;
-  const int64_t end = begin + kChunk < counted ? begin + kChunk : counted;
-  T sums[kColumns] = {};
+  const int64_t column = int64_t{blockIdx.y} * kWarpSize * kColumnsPerLane + lane;
+  const int64_t begin = chunk * kTokensPerChunk;
+  const int64_t end = begin + kTokensPerChunk < valid_count ? begin + kTokensPerChunk : valid_count;
+  T sums[kColumnsPerLane] = {};
   for (int64_t base = begin; base < end; base += kWarpSize) {
-    const int here = end - base < kWarpSize ? static_cast<int>(end - base) : kWarpSize;
-    const int my_token = lane < here ? order[base + lane] : 0;
-    const int my_row = lane < here ? static_cast<int>(index[my_token]) : -1;
-    const int next = __shfl_down_sync(kAllLanes, my_row, 1);
-    const bool continues = lane + 1 < kWarpSize
-                               ? next == my_row
-                               : base + kWarpSize < end && index[order[base + kWarpSize]] == my_row;
-    const unsigned ends = __ballot_sync(kAllLanes, !continues);
-    for (int first = 0; first < here; first += kTokensPerLoad) {
-      T values[kTokensPerLoad][kColumns];
+    const int token_count = end - base < kWarpSize ? static_cast<int>(end - base) : kWarpSize;
+    const int lane_token = lane < token_count ? order[base + lane] : 0;
+    const int lane_row = lane < token_count ? static_cast<int>(index[lane_token]) : -1;
+    const int next = __shfl_down_sync(kAllLanes, lane_row, 1);
+    const bool is_continued = lane + 1 < kWarpSize
+                                  ? next == lane_row
+                                  : base + kWarpSize < end && index[order[base + kWarpSize]] == lane_row;
+    const unsigned end_bits = __ballot_sync(kAllLanes, !is_continued);
+    for (int first = 0; first < token_count; first += kTokensPerLoad) {
+      T values[kTokensPerLoad][kColumnsPerLane];
 #pragma unroll
       for (int j = 0; j < kTokensPerLoad; ++j) {
-        const int64_t token = __shfl_sync(kAllLanes, my_token, first + j);
+        const int64_t token = __shfl_sync(kAllLanes, lane_token, first + j);
 #pragma unroll
-        for (int k = 0; k < kColumns; ++k) {
+        for (int k = 0; k < kColumnsPerLane; ++k) {
           const int64_t c = column + k * kWarpSize;
-          values[j][k] = first + j < here && c < dim ? g[token * dim + c] : T{0};
+          values[j][k] = first + j < token_count && c < dim ? g[token * dim + c] : T{0};
         }
       }
 #pragma unroll
       for (int j = 0; j < kTokensPerLoad; ++j) {
-        const int row = __shfl_sync(kAllLanes, my_row, first + j);
+        const int row = __shfl_sync(kAllLanes, lane_row, first + j);
 #pragma unroll
-        for (int k = 0; k < kColumns; ++k) sums[k] += values[j][k];
-        if (first + j >= here || !((ends >> (first + j)) & 1)) continue;
-        const bool begins = starts[row] >= begin, whole = begins && starts[row + 1] <= begin + kChunk;
-        T* const to = whole ? table + int64_t{row} * dim : partial + (2 * chunk + begins) * dim;
+        for (int k = 0; k < kColumnsPerLane; ++k) sums[k] += values[j][k];
+        if (first + j >= token_count || !((end_bits >> (first + j)) & 1)) continue;
+        const bool has_begun_here = row_begins[row] >= begin,
+                   is_complete = has_begun_here && row_begins[row + 1] <= begin + kTokensPerChunk;
+        T* const to =
+            is_complete ? table + int64_t{row} * dim : partial_sums + (2 * chunk + has_begun_here) * dim;
 #pragma unroll
-        for (int k = 0; k < kColumns; ++k) {
+        for (int k = 0; k < kColumnsPerLane; ++k) {
           const int64_t c = column + k * kWarpSize;
-          if (c < dim) to[c] = whole ? to[c] + sums[k] : sums[k];
+          if (c < dim) to[c] = is_complete ? to[c] + sums[k] : sums[k];
           sums[k] = 0;
         }
       }
@@ -223,19 +237,20 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
   }
 }
 
-// Adds the partial sums of rows whose tokens are in several chunks. Runs one block of 32 x 8 threads per row
-// and 32 columns.
+// Adds the partial sums of the rows whose tokens are in several chunks to the table. Each block of 32 x 8
+// threads processes 32 columns of one row.
 template <class T>
-__global__ void collect_kernel(const T* __restrict__ partial, const int* starts, T* table, int64_t dim) {
+__global__ void add_partial_rows_kernel(const T* __restrict__ partial_sums, const int* row_begins, T* table,
+                                        int64_t dim) {
   __shared__ T group_values[kTableRowsPerBlock][kWarpSize];
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarpSize + threadIdx.x;
-  const int64_t begin = starts[row], end = starts[row + 1];
-  const int64_t first = begin / kChunk, last = (end - 1) / kChunk;
+  const int64_t begin = row_begins[row], end = row_begins[row + 1];
+  const int64_t first = begin / kTokensPerChunk, last = (end - 1) / kTokensPerChunk;
   if (begin == end || first == last) return;  // the condition is equal for all threads of the block
   T sum = 0;
   if (column < dim)
     for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kTableRowsPerBlock)
-      sum += partial[(2 * chunk + (chunk == first)) * dim + column];
+      sum += partial_sums[(2 * chunk + (chunk == first)) * dim + column];
   group_values[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= dim) return;
@@ -268,28 +283,29 @@ void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64
   if (count == 0 || rows == 0 || dim == 0) return;
   check(count < INT32_MAX && rows < INT32_MAX, "scatter_add_rows", count, " indices or ", rows,
         " rows exceed the maximum of ", INT32_MAX - 1);
-  const Slabs slabs = slabs_of(count, rows);
-  const int64_t counters_size = (rows + 1) * slabs.count, chunks = (count + kChunk - 1) / kChunk;
-  const Scratch<int> counters(counters_size), starts(rows + 1), order(count);
-  const Scratch<T> partial(2 * chunks * dim);
+  const Slabs slabs = choose_slabs(count, rows);
+  const int64_t counters_size = (rows + 1) * slabs.count,
+                chunks = (count + kTokensPerChunk - 1) / kTokensPerChunk;
+  const Scratch<int> counters(counters_size), row_begins(rows + 1), order(count);
+  const Scratch<T> partial_sums(2 * chunks * dim);
   const int table_rows = static_cast<int>(rows);
   fill_zero(counters.data(), counters_size * static_cast<int64_t>(sizeof(int)));
   launch(count_tokens_kernel, over_elements(count), index, count, table_rows, slabs, counters.data());
   launch(scan_kernel, Launch(dim3(1), dim3(kScanThreads)), counters.data(), counters_size);
-  launch(starts_kernel, over_elements(rows + 1), counters.data(), starts.data(), rows, slabs);
-  launch(place_kernel, over_rows(slabs.count, kWarpSize), index, count, table_rows, slabs, counters.data(),
-         order.data());
-  constexpr int kWarps = 4;
-  constexpr int64_t kWide = kWarpSize * kColumns;
-  launch(chunk_kernel<T>,
-         Launch(dim3(static_cast<unsigned>((chunks + kWarps - 1) / kWarps),
-                     static_cast<unsigned>((dim + kWide - 1) / kWide)),
-                dim3(kWarpSize, kWarps)),
-         g, index, order.data(), starts.data(), table_rows, table, partial.data(), dim);
-  launch(collect_kernel<T>,
+  launch(row_begins_kernel, over_elements(rows + 1), counters.data(), row_begins.data(), rows, slabs);
+  launch(sort_tokens_kernel, over_rows(slabs.count, kWarpSize), index, count, table_rows, slabs,
+         counters.data(), order.data());
+  constexpr int kWarpsPerBlock = 4;
+  constexpr int64_t kColumnsPerBlock = kWarpSize * kColumnsPerLane;
+  launch(sum_chunks_kernel<T>,
+         Launch(dim3(static_cast<unsigned>((chunks + kWarpsPerBlock - 1) / kWarpsPerBlock),
+                     static_cast<unsigned>((dim + kColumnsPerBlock - 1) / kColumnsPerBlock)),
+                dim3(kWarpSize, kWarpsPerBlock)),
+         g, index, order.data(), row_begins.data(), table_rows, table, partial_sums.data(), dim);
+  launch(add_partial_rows_kernel<T>,
          Launch(dim3(static_cast<unsigned>(rows), static_cast<unsigned>((dim + kWarpSize - 1) / kWarpSize)),
                 dim3(kWarpSize, kTableRowsPerBlock)),
-         partial.data(), starts.data(), table, dim);
+         partial_sums.data(), row_begins.data(), table, dim);
 }
 
 template <class T, class Index>

@@ -15,10 +15,11 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns the first column of the calling thread. The kernels before and after the cuBLAS products use blocks
-// of 32 x 8 threads on (rows, out) arrays. A thread handles V adjacent columns of every row_stride()-th row.
+// The kernels before and after the cuBLAS products use blocks of 32 x 8 threads on (rows, out) arrays. A
+// thread handles V adjacent columns, from first_column(), of the rows first_row(), first_row() +
+// row_stride(), …
 template <int V>
-__device__ int64_t column_of_thread() {
+__device__ int64_t first_column() {
   return (int64_t{blockIdx.x} * kWarpSize + threadIdx.x) * V;
 }
 __device__ int64_t first_row() {
@@ -28,32 +29,34 @@ __device__ int64_t row_stride() {
   return int64_t{gridDim.y} * kRowsPerBlock;
 }
 
+// The arguments of epilogue_kernel.
 template <class Y>
-struct Finish {
+struct EpilogueArrays {
   int64_t rows, out;
   const Compute<Y>* bias;
   DropoutFactors<Compute<Y>> dropout;
   Y *preactivation, *y;
 };
 
-// Applies bias, activation and dropout to the product, which is in `preactivation` for gelu and in `y`
-// otherwise.
+// Computes y from the product x wᵀ: adds the bias, and applies the activation and dropout. The product is in
+// `preactivation` for gelu, and in `y`
+// for other activations. For gelu, also writes x wᵀ + bias to `pre`.
 template <class Y, int V, Activation activation>
-__global__ void finish_kernel(Finish<Y> f) {
+__global__ void epilogue_kernel(EpilogueArrays<Y> f) {
   using T = Compute<Y>;
-  const int64_t column = column_of_thread<V>();
+  const int64_t column = first_column<V>();
   if (column >= f.out) return;
   T bias[V] = {};
   if (f.bias) load_group<V>(f.bias + column, bias);
   for (int64_t row = first_row(); row < f.rows; row += row_stride()) {
-    const int64_t at = row * f.out + column;
+    const int64_t index = row * f.out + column;
     T values[V], multipliers[V];
-    load_group<V>((activation == Activation::gelu ? f.preactivation : f.y) + at, values);
+    load_group<V>((activation == Activation::gelu ? f.preactivation : f.y) + index, values);
 #pragma unroll
     for (int v = 0; v < V; ++v) values[v] += bias[v];
     if constexpr (activation == Activation::gelu)
-      if (f.bias) store_group<V>(f.preactivation + at, values);
-    f.dropout.template fill_multipliers<V>(at, multipliers);
+      if (f.bias) store_group<V>(f.preactivation + index, values);
+    f.dropout.template fill_multipliers<V>(index, multipliers);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       if constexpr (activation == Activation::gelu)
@@ -62,52 +65,53 @@ __global__ void finish_kernel(Finish<Y> f) {
         values[v] = Relu::value<DeviceMath>(values[v]);
       values[v] *= multipliers[v];
     }
-    store_group<V>(f.y + at, values);
+    store_group<V>(f.y + index, values);
   }
 }
 
+// The arguments of backward_start_kernel.
 template <class Y, class Operand>
-struct Start {
+struct BackwardArrays {
   using T = Compute<Y>;
   int64_t rows, out;
   const Y *g, *y, *preactivation;
   DropoutFactors<T> dropout;
-  Operand* gz;         // null if gz equals g
-  ColumnSums<T> sums;  // the gradient of the bias; without partial sums if it is not needed
+  Operand* gz;         // (rows, out); null if gz is equal to g, so that only the sums are computed
+  ColumnSums<T> sums;  // gradient of the bias. If sums.partial_sums is null, the gradient is not computed.
 };
 
-// Computes gz, the gradient with respect to x wᵀ + bias, and its sums over rows, the gradient of the bias.
-// For relu, y > 0 means that the unit was active and that dropout kept it.
+// Computes gz, the gradient with respect to x wᵀ + bias, and the gradient of the bias, which is the sum of gz
+// over rows. For relu, an element has a gradient only if y > 0: relu and dropout have not set it to 0.
 template <class Y, class Operand, int V, Activation activation>
-__global__ void start_kernel(Start<Y, Operand> s) {
+__global__ void backward_start_kernel(BackwardArrays<Y, Operand> s) {
   using T = Compute<Y>;
   __shared__ T group_values[kRowsPerBlock][kWarpSize * V];
-  const int64_t column = column_of_thread<V>();
+  const int64_t column = first_column<V>();
   T sums[V] = {};
   if (column < s.out)
     for (int64_t row = first_row(); row < s.rows; row += row_stride()) {
-      const int64_t at = row * s.out + column;
+      const int64_t index = row * s.out + column;
       T values[V], other[V];
-      load_group<V>(s.g + at, values);
+      load_group<V>(s.g + index, values);
       if constexpr (activation == Activation::relu) {
-        load_group<V>(s.y + at, other);
+        load_group<V>(s.y + index, other);
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] = other[v] <= 0 ? T{0} : values[v] * s.dropout.scale;
       } else {
-        s.dropout.template fill_multipliers<V>(at, other);
+        s.dropout.template fill_multipliers<V>(index, other);
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] *= other[v];
       }
       if constexpr (activation == Activation::gelu) {
-        load_group<V>(s.preactivation + at, other);
+        load_group<V>(s.preactivation + index, other);
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] *= Gelu::derivative<DeviceMath>(other[v], T{0});
       }
-      if (s.gz) store_group<V>(s.gz + at, values);
+      if (s.gz) store_group<V>(s.gz + index, values);
 #pragma unroll
       for (int v = 0; v < V; ++v) sums[v] += values[v];
     }
-  if (!s.sums.partial) return;  // the condition is equal for all threads of the block
+  if (!s.sums.partial_sums) return;  // the condition is equal for all threads of the block
 #pragma unroll
   for (int v = 0; v < V; ++v) group_values[threadIdx.y][v * kWarpSize + threadIdx.x] = sums[v];
   __syncthreads();
@@ -116,21 +120,23 @@ __global__ void start_kernel(Start<Y, Operand> s) {
     for (int v = 0; v < V; ++v)
       for (int group = 1; group < kRowsPerBlock; ++group)
         sums[v] += group_values[group][v * kWarpSize + threadIdx.x];
-    store_group<V>(s.sums.partial + int64_t{blockIdx.y} * s.out + column, sums);
+    store_group<V>(s.sums.partial_sums + int64_t{blockIdx.y} * s.out + column, sums);
   }
   const int64_t begin = int64_t{blockIdx.x} * kWarpSize * V, end = begin + kWarpSize * V;
-  collect_columns(s.sums, int64_t{blockIdx.y}, int64_t{blockIdx.x}, begin, end < s.out ? end : s.out);
+  complete_column_sums(s.sums, int64_t{blockIdx.y}, int64_t{blockIdx.x}, begin, end < s.out ? end : s.out);
 }
 
-// Returns the bfloat16 copy of `array` in rounded_copies, or null if there is no copy.
-const BFloat16* rounded_copy(const float* array) {
+// Returns the bfloat16 copy of `array` in rounded_copies (ops/kernels/rounded_weights.h), or null if there is
+// no copy.
+const BFloat16* find_rounded_copy(const float* array) {
   if (!rounded_copies) return nullptr;
   const auto found = rounded_copies->find(array);
   return found == rounded_copies->end() ? nullptr : found->second;
 }
 
-// Arrays of T as operands of products, of type `Operand`: the arrays themselves, or copies rounded to
-// bfloat16. One launch rounds both arrays, unless rounded_copies contains them. The second array may be null.
+// One or two arrays of T as operands of cuBLAS products, with elements of type `Operand`. If Operand is T,
+// the operands are the arrays. Otherwise they are copies rounded to bfloat16, which come from rounded_copies
+// or are computed in one launch. The second array may be null.
 template <class Operand, class T>
 class Operands {
  public:
@@ -139,8 +145,8 @@ class Operands {
       first_ = x;
       second_ = y;
     } else {
-      first_ = rounded_copy(x);
-      second_ = y ? rounded_copy(y) : nullptr;
+      first_ = find_rounded_copy(x);
+      second_ = y ? find_rounded_copy(y) : nullptr;
       constexpr int64_t kAlignment = 8;  // in elements; 16 bytes of bfloat16
       const bool rounds_x = !first_, rounds_y = y && !second_;
       const int64_t y_offset = rounds_x ? (x_size + kAlignment - 1) / kAlignment * kAlignment : 0;
@@ -167,9 +173,10 @@ class Operands {
   const Operand *first_ = nullptr, *second_ = nullptr;
 };
 
-// Calls f with the vector length V and the activation as compile-time constants.
+// Calls f(V, activation) with compile-time constants. V, the number of columns per thread, is the size of a
+// Pack if use_packs is true, otherwise 1.
 template <class T, class F>
-void with_constants(bool packs, Activation activation, F&& f) {
+void with_group_and_activation(bool use_packs, Activation activation, F&& f) {
   const auto with_group = [&](auto group) {
     if (activation == Activation::relu)
       f(group, std::integral_constant<Activation, Activation::relu>{});
@@ -179,36 +186,39 @@ void with_constants(bool packs, Activation activation, F&& f) {
       f(group, std::integral_constant<Activation, Activation::none>{});
   };
   if constexpr (sizeof(T) == sizeof(float))  // double uses V = 1, because only tests use double
-    if (packs) return with_group(std::integral_constant<int, Pack<T>::kSize>{});
+    if (use_packs) return with_group(std::integral_constant<int, Pack<T>::kSize>{});
   with_group(std::integral_constant<int, 1>{});
 }
 
-Launch over_columns(int64_t columns, int64_t parts, SourceLocation where = SourceLocation::current()) {
-  return {dim3(static_cast<unsigned>((columns + kWarpSize - 1) / kWarpSize), static_cast<unsigned>(parts)),
+Launch over_columns(int64_t columns, int64_t partial_sum_count,
+                    SourceLocation where = SourceLocation::current()) {
+  return {dim3(static_cast<unsigned>((columns + kWarpSize - 1) / kWarpSize),
+               static_cast<unsigned>(partial_sum_count)),
           dim3(kWarpSize, kRowsPerBlock), 0, where};
 }
 
-// Returns the number of parts of the rows, which is at least 1, so that sums over no rows are written too.
-int64_t parts_of(int64_t rows) {
-  return std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxParts);
+// Returns the number of partial sums per column, which is the number of blocks along y. It is at least 1, so
+// that the kernel writes sums of 0 if there are no rows.
+int64_t count_partial_sums(int64_t rows) {
+  return std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxPartialSums);
 }
 
-// Calls f(Operand{}), where Operand is the operand type of the products of X. For float, the precision of the
-// device selects the type.
+// Calls f(Operand{}), where Operand is the element type of the operands of the products. It is X, or BFloat16
+// if X is float and the precision of the device is bfloat16.
 template <class X, class F>
-void with_operand(F&& f) {
+void with_operand_type(F&& f) {
   if constexpr (std::is_same_v<X, float>)
     if (context().precision == Precision::bfloat16) return f(BFloat16{});
   f(X{});
 }
 
-// Computes y = x wᵀ. Returns true if the product has also added the bias and applied relu. The gelu of
-// cuBLASLt is not used, because it is the tanh approximation. cuBLASLt does not document whether its relu
-// propagates NaN, and the relu of the emulation replaces NaN by 0. Training detects such NaN in the weights
-// or the gradients.
+// Computes y = x wᵀ. Returns true if the product has also added the bias and, if `relu` is true, applied
+// relu. The gelu epilogue of cuBLASLt is not used, because it computes the tanh approximation. cuBLASLt does
+// not document whether its relu epilogue propagates NaN, and the emulation replaces NaN by 0. Training
+// detects NaN in the weights or the gradients instead.
 template <class Operand, class X, class Y>
-bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
-                     bool relu, Y* y) {
+bool compute_forward_product(const LinearShape& shape, const X* x, const Compute<X>* w,
+                             const Compute<X>* bias, bool relu, Y* y) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
   // cuBLASLt requires a bias in the type of the result.
   constexpr bool kRoundsBias = std::is_same_v<Y, BFloat16>;
@@ -234,7 +244,7 @@ bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, 
 }
 
 template <class Operand, class X>
-void input_gradient(const LinearShape& shape, const Operand* gz, const Compute<X>* w, X* gx) {
+void compute_input_gradient(const LinearShape& shape, const Operand* gz, const Compute<X>* w, X* gx) {
   const int64_t in = shape.in, out = shape.out;
   const Operands<Operand, Compute<X>> weights(w, out * in);
   gemm(Backend{}, Gemm<X, Operand>{.m = shape.rows,
@@ -248,9 +258,9 @@ void input_gradient(const LinearShape& shape, const Operand* gz, const Compute<X
                                    .ldc = in});
 }
 
-// Computes gw = gzᵀ x. Returns true if the product has also computed gbias, which may be null.
+// Computes gw = gzᵀ x. Returns true if the product has also computed gbias. If gbias is null, returns false.
 template <class Operand, class X, class T = Compute<X>>
-bool weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T* gw, T* gbias) {
+bool compute_weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T* gw, T* gbias) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
   const Operands<Operand, X> inputs(x, rows * in);
   const Gemm<T, Operand> product{.transpose_a = true,
@@ -263,30 +273,31 @@ bool weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T*
                                  .ldb = in,
                                  .c = gw,
                                  .ldc = in};
-  // If the epilogue sums an operand, cuBLASLt does not divide k among blocks. A product with few tiles then
-  // uses few multiprocessors. A divided product and a kernel that sums the columns of gz take less time.
-  constexpr int64_t kTile = 128, kFilled = 64, kMaxFewRows = 1024;
+  // If the epilogue computes the gradient of the bias, cuBLASLt does not divide the sums over k among thread
+  // blocks. A product with few tiles then uses few multiprocessors. A product that divides k and a kernel
+  // that sums the columns of gz take less time.
+  constexpr int64_t kTile = 128, kManyTiles = 64, kMaxFewRows = 1024;
   const int64_t tiles = ((out + kTile - 1) / kTile) * ((in + kTile - 1) / kTile);
   if constexpr (std::is_same_v<T, float>)
-    if (gbias && (tiles >= kFilled || rows <= kMaxFewRows) && gemm_with_bias_gradient(product, gbias))
+    if (gbias && (tiles >= kManyTiles || rows <= kMaxFewRows) && gemm_with_bias_gradient(product, gbias))
       return true;
   gemm(Backend{}, product);
   return false;
 }
 
 template <class Y>
-void finish(const LinearShape& shape, const Compute<Y>* bias, Activation activation,
-            const DropoutMask& dropout, Y* preactivation, Y* y) {
+void launch_epilogue(const LinearShape& shape, const Compute<Y>* bias, Activation activation,
+                     const DropoutMask& dropout, Y* preactivation, Y* y) {
   using T = Compute<Y>;
   const int64_t rows = shape.rows, out = shape.out;
   if (!bias && activation == Activation::none && !dropout.is_active()) return;
-  const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(bias, preactivation, y);
-  const Finish<Y> f{rows, out, bias, DropoutFactors<T>(dropout), preactivation, y};
-  const bool in_place = activation != Activation::gelu || bias;
-  const int64_t updated = in_place ? rows * out * static_cast<int64_t>(sizeof(Y)) : 0;
-  with_constants<T>(packs, activation, [&](auto group, auto function) {
-    launch(finish_kernel<Y, group(), function()>,
-           over_columns(out / group(), parts_of(rows)).with_updated_bytes(updated), f);
+  const bool use_packs = out % Pack<T>::kSize == 0 && are_aligned_to_packs(bias, preactivation, y);
+  const EpilogueArrays<Y> f{rows, out, bias, DropoutFactors<T>(dropout), preactivation, y};
+  const bool is_in_place = activation != Activation::gelu || bias;
+  const int64_t updated = is_in_place ? rows * out * static_cast<int64_t>(sizeof(Y)) : 0;
+  with_group_and_activation<T>(use_packs, activation, [&](auto group, auto function) {
+    launch(epilogue_kernel<Y, group(), function()>,
+           over_columns(out / group(), count_partial_sums(rows)).with_updated_bytes(updated), f);
   });
 }
 
@@ -296,13 +307,13 @@ template <class X, class Y>
 void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
                     const Compute<X>* bias, Activation activation, const DropoutMask& dropout,
                     Y* preactivation, Y* y) {
-  with_operand<X>([&](auto tag) {
+  with_operand_type<X>([&](auto tag) {
     const bool gelu = activation == Activation::gelu;
-    if (forward_product<decltype(tag)>(shape, x, w, bias, activation == Activation::relu,
-                                       gelu ? preactivation : y))
-      finish<Y>(shape, nullptr, gelu ? activation : Activation::none, dropout, preactivation, y);
+    if (compute_forward_product<decltype(tag)>(shape, x, w, bias, activation == Activation::relu,
+                                               gelu ? preactivation : y))
+      launch_epilogue<Y>(shape, nullptr, gelu ? activation : Activation::none, dropout, preactivation, y);
     else
-      finish(shape, bias, activation, dropout, preactivation, y);
+      launch_epilogue(shape, bias, activation, dropout, preactivation, y);
   });
 }
 
@@ -311,31 +322,32 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
                      Activation activation, const DropoutMask& dropout, const Y* preactivation, const Y* y,
                      X* gx, Compute<X>* gw, Compute<X>* gbias) {
   using T = Compute<X>;
-  const int64_t rows = shape.rows, out = shape.out, parts = parts_of(rows);
-  with_operand<X>([&](auto tag) {
+  const int64_t rows = shape.rows, out = shape.out, partial_sum_count = count_partial_sums(rows);
+  with_operand_type<X>([&](auto tag) {
     using Operand = decltype(tag);
-    constexpr bool kRounds = !std::is_same_v<Operand, Y>;
-    // gz is the gradient with respect to x wᵀ + bias, as an operand. gz is g itself, or the result of
-    // start_kernel, which then also sums gz for the gradient of the bias.
-    const bool plain = activation == Activation::none && !dropout.is_active() && !kRounds;
-    const Scratch<Operand> buffer(plain ? 0 : rows * out);
-    const auto start = [&](Operand* gz) {
-      const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(g, preactivation, y);
-      with_constants<T>(packs, activation, [&](auto group, auto function) {
-        const Launch columns = over_columns(out / group(), parts);
-        const ColumnSumsMemory<T> memory(parts, out, out, columns.grid.x, gbias);
-        const Start<Y, Operand> s{rows, out,          g, y, preactivation, DropoutFactors<T>(dropout),
-                                  gz,   memory.sums()};
-        launch(start_kernel<Y, Operand, group(), function()>, columns, s);
+    constexpr bool kRoundsGradient = !std::is_same_v<Operand, Y>;
+    // gz is the gradient with respect to x wᵀ + bias, as an operand. If use_g is true, gz is g. Otherwise
+    // backward_start_kernel computes gz and the gradient of the bias.
+    const bool use_g = activation == Activation::none && !dropout.is_active() && !kRoundsGradient;
+    const Scratch<Operand> buffer(use_g ? 0 : rows * out);
+    const auto launch_backward_start = [&](Operand* gz) {
+      const bool use_packs = out % Pack<T>::kSize == 0 && are_aligned_to_packs(g, preactivation, y);
+      with_group_and_activation<T>(use_packs, activation, [&](auto group, auto function) {
+        const Launch columns = over_columns(out / group(), partial_sum_count);
+        const ColumnSumsMemory<T> memory(partial_sum_count, out, out, columns.grid.x, gbias);
+        const BackwardArrays<Y, Operand> s{
+            rows, out, g, y, preactivation, DropoutFactors<T>(dropout), gz, memory.sums()};
+        launch(backward_start_kernel<Y, Operand, group(), function()>, columns, s);
       });
     };
-    if (!plain) start(buffer.data());
+    if (!use_g) launch_backward_start(buffer.data());
     const Operand* gz = buffer.data();
-    if constexpr (!kRounds)
-      if (plain) gz = g;
-    if (gx) input_gradient(shape, gz, w, gx);
-    const bool has_bias_gradient = gw && weight_gradient<Operand>(shape, gz, x, gw, plain ? gbias : nullptr);
-    if (plain && gbias && !has_bias_gradient) start(nullptr);
+    if constexpr (!kRoundsGradient)
+      if (use_g) gz = g;
+    if (gx) compute_input_gradient(shape, gz, w, gx);
+    const bool is_bias_gradient_done =
+        gw && compute_weight_gradient<Operand>(shape, gz, x, gw, use_g ? gbias : nullptr);
+    if (use_g && gbias && !is_bias_gradient_done) launch_backward_start(nullptr);
   });
 }
 

@@ -7,309 +7,319 @@
 #include "ops/cuda/linear_attention_head.h"
 #include "ops/cuda/tensor_tiles.h"
 
-// Linear attention in chunks of kTokens tokens. Each block scans a segment of a head chunk by chunk and keeps
-// a state in shared memory, or in global memory if the state is large. A head has several segments if there
-// are few heads. For each chunk, the block computes results from the state and from the products of the
-// tokens of the chunk, and then adds the chunk to the state. The initial state of a segment is the sum of the
-// states of other segments, which segment_state_kernel computes. Without a causal mask, all segments read the
-// sum of all states, and no chunk is added.
+// Linear attention in chunks of kTileTokens tokens. The sequence of each head is divided into segments, so
+// that few heads also occupy a device. Each thread block scans the chunks of one segment. It keeps a state in
+// shared memory, or in global memory if the state is large. For each chunk, the block computes outputs from
+// the state and from the tokens of the chunk, and then adds the tokens of the chunk to the state. The initial
+// state of a segment is the sum of the states of the segments before it (forward) or after it (reverse).
+// segment_state_kernel computes the states of the segments. Without a causal mask, the initial state is the
+// sum of the states of all segments, and no chunk is added.
 //
 // Legend: q, k are phi(q), phi(k), (length, dim); d is the denominator of out, (length,);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
 //   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
-// A state is a (dim, value_dim + kStatePadding) matrix, which contains a (dim, value_dim) matrix and, in
-// column value_dim, a (dim,) vector:
-//   forward  sum k v^T and sum k
-//   reverse  sum q dn^T and sum dd q, from the last chunk to the first
+// A state is a (dim, value_dim + kStatePadding) array. Columns [0, value_dim) hold a matrix, and column
+// value_dim holds a vector of size dim:
+//   forward  the matrix sum k v^T and the vector sum k
+//   reverse  the matrix sum q dn^T and the vector sum dd q, from the last chunk to the first
 namespace tapeformer::cuda {
 namespace {
 
-// The output that read_chunk() computes.
+// The tensor that compute_chunk_output() computes.
 enum class Output { result, query_gradient, key_gradient, value_gradient };
-// The outputs of a scan: the result, from forward states; dd and the gradient of the queries, from forward
-// states; or the gradients of the keys and values, from reverse states.
+// The tensors that a scan computes:
+//   result                the result, from forward states
+//   query_gradient        dd and the gradient of the queries, from forward states
+//   key_value_gradients   the gradients of the keys and values, from reverse states
 enum class Scan { result, query_gradient, key_value_gradients };
 
-// Adds tokens [begin, end) of a head to the state, or overwrites the state if `is_first`. All threads of the
-// block call the function, and synchronise before they read the state.
-template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value,
+// Adds tokens [begin, end) of a head to the state. If is_first is true, overwrites the state. All threads of
+// the block call the function, and synchronise before they read the state.
+template <class Tiles, bool kIsReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
-__device__ void add_tokens(const typename Tiles::Memory& memory, const LinearHead<S>& head, int64_t begin,
-                           int64_t end, bool is_first, T* state) {
-  HeadRows<S> features = kReverse ? head.queries : head.keys, values = kReverse ? head.dn : head.values;
+__device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const LinearHead<S>& head,
+                                    int64_t begin, int64_t end, bool is_first, T* state) {
+  HeadRows<S> features = kIsReverse ? head.queries : head.keys, values = kIsReverse ? head.dn : head.values;
   const int64_t stride = values.width + kStatePadding;
   features.count = values.count = end < features.count ? end : features.count;
   const int thread = static_cast<int>(threadIdx.x);
-  const auto set = [&](int64_t row, int64_t column, T sum) {
+  const auto store_sum = [&](int64_t row, int64_t column, T sum) {
     T& target = state[row * stride + column];
     target = is_first ? sum : target + sum;
   };
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      // Sum for element row + thread of the vector of the state. Only the first kWidth threads compute it,
-      // for column 0.
+      // Sum for element row + thread of the vector of the state. The first kWidth threads compute it while
+      // column is 0.
       T sum = 0;
-      add_products<Lanes::along_tile, Lanes::along_tile>(
-          tile, memory, features.count - begin, rows_operand<Lanes::along_tile>(features, begin, row),
-          rows_operand<Lanes::along_tile>(values, begin, column),
-          [&](int64_t first, int count, auto&& element) {
+      add_products<kAlongTile, kAlongTile>(
+          tile, memory, features.count - begin, make_operand<kAlongTile>(features, begin, row),
+          make_operand<kAlongTile>(values, begin, column), [&](int64_t first, int count, auto&& element) {
             if (column > 0 || thread >= kWidth) return;
             for (int t = 0; t < count; ++t) {
               const T feature = element(t, thread);
-              sum += kReverse ? feature * head.dd[begin + first + t] : feature;
+              sum += kIsReverse ? feature * head.dd[begin + first + t] : feature;
             }
           });
 #pragma unroll(kUnrolled <T>)
-      for (int i = 0; i < tile.kRowsEach; ++i)
+      for (int i = 0; i < tile.kRowsPerThread; ++i)
 #pragma unroll(kUnrolled <T>)
-        for (int j = 0; j < tile.kColumnsEach; ++j)
+        for (int j = 0; j < tile.kColumnsPerThread; ++j)
           if (row + tile.row(i) < features.width && column + tile.column(j) < values.width)
-            set(row + tile.row(i), column + tile.column(j), tile.elements[i][j]);
+            store_sum(row + tile.row(i), column + tile.column(j), tile.elements[i][j]);
       if (column == 0 && thread < kWidth && row + thread < features.width)
-        set(row + thread, values.width, sum);
+        store_sum(row + thread, values.width, sum);
     }
 }
 
-// Computes the states of the segments. Each block computes one state.
-template <class Tiles, bool kReverse, int kWidth, bool kPacked, class T = typename Tiles::Value,
+// Computes `states` (batch, heads, segments, state_size()). Each block computes the state of one segment.
+template <class Tiles, bool kIsReverse, int kWidth, bool kIsPacked, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void segment_state_kernel(LinearInputs<S> in, LinearSegments<T> segments, T* states) {
   const typename Tiles::Memory memory;
-  const int64_t begin = blockIdx.x % segments.count * segments.tokens;
-  add_tokens<Tiles, kReverse, kWidth>(memory, LinearHead<S>(in, blockIdx.x / segments.count, kPacked), begin,
-                                      begin + segments.tokens, true,
-                                      states + int64_t{blockIdx.x} * in.state_size());
+  const int64_t begin = blockIdx.x % segments.segments_per_head * segments.tokens_per_segment;
+  add_tokens_to_state<Tiles, kIsReverse, kWidth>(
+      memory, LinearHead<S>(in, blockIdx.x / segments.segments_per_head, kIsPacked), begin,
+      begin + segments.tokens_per_segment, true, states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// For the gradients of queries and keys, adds dd to the products of a chunk. Sets the products that the
-// causal mask excludes to 0. For Output::result, computes the sum of each row of products. row_dd contains dd
-// of the rows of the thread.
+// Completes the dot products of the tokens of a chunk. For the gradients of queries and keys, adds dd of the
+// query. Sets the products that the causal mask excludes to 0. For Output::result, adds the sum of each row
+// of products to `denominators`. row_dd contains dd of the rows of the thread.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearHead<S>& head, int64_t begin,
-                                const T (&row_dd)[Products::kRowsEach],
-                                T (&denominators)[Products::kRowsEach]) {
-  constexpr bool kReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
+                                const T (&row_dd)[Products::kRowsPerThread],
+                                T (&denominators)[Products::kRowsPerThread]) {
+  constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
 #pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < Products::kRowsEach; ++i) {
+  for (int i = 0; i < Products::kRowsPerThread; ++i) {
 #pragma unroll(kUnrolled <T>)
-    for (int j = 0; j < Products::kColumnsEach; ++j) {
-      const int row = Products::row(i), other = Products::column(j);
+    for (int j = 0; j < Products::kColumnsPerThread; ++j) {
+      const int row = Products::row(i), column = Products::column(j);
       T& product = products.elements[i][j];
       if constexpr (kOutput == Output::query_gradient) product += row_dd[i];
       if constexpr (kOutput == Output::key_gradient)
-        product += begin + other < head.queries.count ? head.dd[begin + other] : T{0};
-      if (kReverse ? other < row : other > row) product = 0;
+        product += begin + column < head.queries.count ? head.dd[begin + column] : T{0};
+      if (kIsReverse ? column < row : column > row) product = 0;
       if constexpr (kOutput == Output::result) denominators[i] += product;
     }
     if constexpr (kOutput == Output::result)
-      denominators[i] = Products::template row_reduce<Plus>(denominators[i]);
+      denominators[i] = Products::template reduce_row<Plus>(denominators[i]);
   }
 }
 
 // Calls f(column, values) for each pair of adjacent elements that the thread holds in its row i of a tile.
-// `values` contains the elements times `factor`. The first column of the tile is `first`. The column of the
-// second element may be equal to the width; the element is then invalid.
+// `values` contains `factor` times the elements in columns `column` and `column` + 1. The first column of the
+// tile is `first`. Pairs with column >= width are skipped. If column + 1 is equal to `width`, values[1] is
+// invalid.
 template <class Tile, class T, class F>
-__device__ void for_pairs(const Tile& tile, int i, int64_t first, int64_t width, T factor, F&& f) {
+__device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t width, T factor, F&& f) {
 #pragma unroll(kUnrolled <T>)
-  for (int j = 0; j < Tile::kColumnsEach; j += 2) {
+  for (int j = 0; j < Tile::kColumnsPerThread; j += 2) {
     T pair[2] = {factor * tile.elements[i][j], factor * tile.elements[i][j + 1]};
     if (first + Tile::column(j) < width) f(first + Tile::column(j), pair);
   }
 }
 
-// Computes an output for the tokens of a chunk, from the state and the tokens of the chunk. Row i of the
+// Computes an output for the tokens of a chunk, from the state and from the tokens of the chunk. Row i of the
 // output is Σ_j (rows_i . columns_j) values_j. For the gradients of queries and keys, dd is added to the dot
-// products. For Output::result, divides by the denominators and writes their inverses unless
-// `inverse` is null. Calls store(i, position, feature, values) for each pair of elements in row i of the
-// thread.
-template <class Tiles, Output kOutput, int kWidth, int kRowsEach, class S, class Store>
-__device__ void read_chunk(const typename Tiles::Memory& memory, const LinearInputs<S>& in,
-                           const LinearHead<S>& head, const HeadRows<S>& rows, const HeadRows<S>& columns,
-                           const HeadRows<S>& values, int64_t begin, const typename Tiles::Value* state,
-                           const typename Tiles::Value (&row_dd)[kRowsEach], typename Tiles::Value* inverse,
-                           Store store) {
+// products. For Output::result, the sum is divided by the denominator of the row, whose inverse is written to
+// `inverse` unless `inverse` is null. Calls store(i, position, feature, values) for each pair of adjacent
+// elements in row i of the thread, which is the row of token `position`.
+template <class Tiles, Output kOutput, int kWidth, int kRowsPerThread, class S, class Store>
+__device__ void compute_chunk_output(const typename Tiles::Memory& memory, const LinearInputs<S>& in,
+                                     const LinearHead<S>& head, const HeadRows<S>& rows,
+                                     const HeadRows<S>& columns, const HeadRows<S>& values, int64_t begin,
+                                     const typename Tiles::Value* state,
+                                     const typename Tiles::Value (&row_dd)[kRowsPerThread],
+                                     typename Tiles::Value* inverse, Store store) {
   using T = typename Tiles::Value;
-  constexpr bool kReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
-  constexpr bool kToFeatures = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
-  using Sums = typename Tiles::template Tile<kTokens, kWidth>;
-  __shared__ T state_denominators[kTokens];  // terms of the denominators from the state
+  constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
+  constexpr bool kIsFeatureGradient = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
+  using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
+  __shared__ T state_denominators[kTileTokens];  // for each row, eps plus the terms from the state
   const int thread = static_cast<int>(threadIdx.x);
-  const int64_t length = kReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
-  const int64_t width = kToFeatures ? in.s.dim : in.s.value_dim;
-  typename Tiles::template Tile<kTokens, kTokens> products;
-  T denominators[kRowsEach] = {};
+  const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
+  const int64_t width = kIsFeatureGradient ? in.s.dim : in.s.value_dim;
+  typename Tiles::template Tile<kTileTokens, kTileTokens> products;
+  T denominators[kRowsPerThread] = {};
   if (in.s.causal) {
-    add_products<Lanes::along_depth, Lanes::along_depth>(products, memory, rows.width,
-                                                         rows_operand<Lanes::along_depth>(rows, begin, 0),
-                                                         rows_operand<Lanes::along_depth>(columns, begin, 0));
+    add_products<kAlongDepth, kAlongDepth>(products, memory, rows.width,
+                                           make_operand<kAlongDepth>(rows, begin, 0),
+                                           make_operand<kAlongDepth>(columns, begin, 0));
     finish_products<kOutput>(products, head, begin, row_dd, denominators);
   }
   for (int64_t column = 0; column < width; column += kWidth) {
     Sums sums;
     if (in.s.causal)
-      add_products_of(sums, products, memory, rows_operand<Lanes::along_tile>(values, begin, column));
-    // The first column tile computes the denominators.
-    const bool has_denominators = kOutput == Output::result && column == 0;
-    T denominator = static_cast<T>(in.s.eps);  // term of row `thread` from the state, plus eps
-    add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
-        sums, memory, rows.width, rows_operand<Lanes::along_depth>(rows, begin, 0),
+      add_tile_product(sums, products, memory, make_operand<kAlongTile>(values, begin, column));
+    // The denominators are computed with the first column tile.
+    const bool needs_denominators = kOutput == Output::result && column == 0;
+    T denominator = static_cast<T>(in.s.eps);  // state_denominators of row `thread`
+    add_products<kAlongDepth, kIsFeatureGradient ? kAlongDepth : kAlongTile>(
+        sums, memory, rows.width, make_operand<kAlongDepth>(rows, begin, 0),
         [&](int64_t d, int j) {
-          if constexpr (kToFeatures)
+          if constexpr (kIsFeatureGradient)
             return d < in.s.value_dim && column + j < in.s.dim ? state[(column + j) * stride + d] : T{0};
           else
             return d < in.s.dim && column + j < in.s.value_dim ? state[d * stride + column + j] : T{0};
         },
         [&](int64_t first, int count, auto&& element) {
-          if (has_denominators && thread < kTokens)
+          if (needs_denominators && thread < kTileTokens)
             for (int d = 0; d < count; ++d)
               denominator += element(d, thread) * state[(first + d) * stride + in.s.value_dim];
         });
-    if (has_denominators) {
-      if (thread < kTokens) state_denominators[thread] = denominator;
+    if (needs_denominators) {
+      if (thread < kTileTokens) state_denominators[thread] = denominator;
       __syncthreads();
     }
 #pragma unroll(kUnrolled <T>)
-    for (int i = 0; i < kRowsEach; ++i) {
+    for (int i = 0; i < kRowsPerThread; ++i) {
       const int64_t position = begin + Sums::row(i);
       if (position >= length) continue;
-      if (has_denominators) {
+      if (needs_denominators) {
         denominators[i] = 1 / (state_denominators[Sums::row(i)] + denominators[i]);
-        if (inverse && Sums::first_of_row()) inverse[head.offset + position] = denominators[i];
+        if (inverse && Sums::is_row_leader()) inverse[head.row_offset + position] = denominators[i];
       }
-      for_pairs(sums, i, column, width, kOutput == Output::result ? denominators[i] : T{1},
-                [&](int64_t feature, T(&pair)[2]) { store(i, position, feature, pair); });
+      for_each_pair(sums, i, column, width, kOutput == Output::result ? denominators[i] : T{1},
+                    [&](int64_t feature, T(&pair)[2]) { store(i, position, feature, pair); });
     }
   }
 }
 
-// The operations of a scan on one chunk of a head.
+// The operations of a scan on one chunk of a head, which begins at token `begin`.
 template <class Tiles, int kWidth>
 struct ChunkScan {
   using T = typename Tiles::Value;
   using S = typename Tiles::Stored;
-  static constexpr int kRowsEach = Tiles::template Tile<kTokens, kWidth>::kRowsEach;
+  static constexpr int kRowsPerThread = Tiles::template Tile<kTileTokens, kWidth>::kRowsPerThread;
 
   const typename Tiles::Memory& memory;
   const LinearInputs<S>& in;
-  const LinearTargets<S>& targets;
+  const LinearOutputs<S>& outputs;
   const LinearHead<S>& head;
   const T* state;
 
   __device__ void store_result(int64_t begin) const {
-    const T none[kRowsEach] = {};
-    read_chunk<Tiles, Output::result, kWidth>(
-        memory, in, head, head.queries, head.keys, head.values, begin, state, none, targets.inverse,
-        [&](int, int64_t position, int64_t feature, const T(&values)[2]) {
-          store_pair(targets.out.row(head.example, position, head.head), feature, in.s.value_dim, values);
+    const T none[kRowsPerThread] = {};
+    compute_chunk_output<Tiles, Output::result, kWidth>(
+        memory, in, head, head.queries, head.keys, head.values, begin, state, none,
+        outputs.inverse_denominators, [&](int, int64_t position, int64_t feature, const T(&values)[2]) {
+          store_pair(outputs.out.row(head.example, position, head.head), feature, in.s.value_dim, values);
         });
   }
 
-  // Computes dd and the gradients of the queries. The gradient of a query sums (dn . v + dd) k over all keys.
-  // The common part of the values cancels in this sum, so if out, dn and states were rounded to bfloat16, the
-  // error would grow with the length. Therefore bfloat16 tensors use operands of two bfloat16 parts, also to
-  // compute the result again.
+  // Computes dd and the gradients of the queries. The gradient of a query is the sum of (dn . v + dd) k over
+  // all keys. If all values have a common component, its terms in dn . v and dd cancel. If out, dn and the
+  // states were rounded to bfloat16, they would not cancel exactly, and the error would grow with the length.
+  // Therefore bfloat16 tensors use operands with two bfloat16 parts (SplitTensorTiles), and compute the
+  // result again to compute dd.
   __device__ void store_query_gradient(int64_t begin) const {
-    using Sums = typename Tiles::template Tile<kTokens, kWidth>;
-    T dd[kRowsEach] = {};
+    using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
+    T dd[kRowsPerThread] = {};
     const auto add_terms = [&](int i, int64_t position, int64_t feature, const T(&values)[2]) {
       T gradients[2];
-      head.dn.at_pair(position, feature, gradients);
+      head.dn.load_pair(position, feature, gradients);
       dd[i] -= values[0] * gradients[0] + values[1] * gradients[1];
     };
     if constexpr (std::is_same_v<S, BFloat16>)
-      read_chunk<Tiles, Output::result, kWidth>(memory, in, head, head.queries, head.keys, head.values, begin,
-                                                state, dd, nullptr, add_terms);
+      compute_chunk_output<Tiles, Output::result, kWidth>(memory, in, head, head.queries, head.keys,
+                                                          head.values, begin, state, dd, nullptr, add_terms);
     else
-      for (int i = 0; i < kRowsEach; ++i)
+      for (int i = 0; i < kRowsPerThread; ++i)
         for (int64_t feature = Sums::column(0); feature < in.s.value_dim; feature += kWidth)
-          for (int j = 0; j < Sums::kColumnsEach; ++j) {
-            const int64_t position = begin + Sums::row(i), at = feature + j;
-            if (position < in.s.query_length && at < in.s.value_dim)
-              dd[i] -= in.out.row(head.example, position, head.head)[at] * head.dn.at(position, at);
+          for (int j = 0; j < Sums::kColumnsPerThread; ++j) {
+            const int64_t position = begin + Sums::row(i), column = feature + j;
+            if (position < in.s.query_length && column < in.s.value_dim)
+              dd[i] -= in.out.row(head.example, position, head.head)[column] * head.dn.load(position, column);
           }
 #pragma unroll(kUnrolled <T>)
-    for (int i = 0; i < kRowsEach; ++i) {
-      dd[i] = Sums::template row_reduce<Plus>(dd[i]);
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      dd[i] = Sums::template reduce_row<Plus>(dd[i]);
       const int64_t position = begin + Sums::row(i);
-      if (position < in.s.query_length && Sums::first_of_row()) in.dd[head.offset + position] = dd[i];
+      if (position < in.s.query_length && Sums::is_row_leader()) in.dd[head.row_offset + position] = dd[i];
     }
-    if (!targets.gq.data) return;
-    read_chunk<Tiles, Output::query_gradient, kWidth>(
+    if (!outputs.gq.data) return;
+    compute_chunk_output<Tiles, Output::query_gradient, kWidth>(
         memory, in, head, head.dn, head.values, head.keys, begin, state, dd, nullptr,
         [&](int i, int64_t position, int64_t feature, T(&values)[2]) {
-          store_feature_gradient(targets.gq, head.queries, position, feature, values, dd[i]);
+          store_feature_gradient(outputs.gq, head.queries, position, feature, values, dd[i]);
         });
   }
 
   __device__ void store_key_value_gradients(int64_t begin) const {
-    const T none[kRowsEach] = {};
-    if (targets.gk.data)
-      read_chunk<Tiles, Output::key_gradient, kWidth>(
+    const T none[kRowsPerThread] = {};
+    if (outputs.gk.data)
+      compute_chunk_output<Tiles, Output::key_gradient, kWidth>(
           memory, in, head, head.values, head.dn, head.queries, begin, state, none, nullptr,
           [&](int, int64_t position, int64_t feature, T(&values)[2]) {
-            store_feature_gradient(targets.gk, head.keys, position, feature, values, T{1});
+            store_feature_gradient(outputs.gk, head.keys, position, feature, values, T{1});
           });
-    if (targets.gv.data)
-      read_chunk<Tiles, Output::value_gradient, kWidth>(
+    if (outputs.gv.data)
+      compute_chunk_output<Tiles, Output::value_gradient, kWidth>(
           memory, in, head, head.keys, head.queries, head.dn, begin, state, none, nullptr,
           [&](int, int64_t position, int64_t feature, const T(&values)[2]) {
-            store_pair(targets.gv.row(head.example, position, head.head), feature, in.s.value_dim, values);
+            store_pair(outputs.gv.row(head.example, position, head.head), feature, in.s.value_dim, values);
           });
   }
 
  private:
-  // Adds the gradient that comes from the denominator, `factor` times the vector of the state, to a pair of
-  // gradients. Multiplies the pair by the derivative of the feature map and writes it. Gradients of masked
-  // keys are zero.
+  // Completes and writes a pair of gradients with respect to phi(q) or phi(k). Adds the gradient that comes
+  // from the denominator, which is `factor` times the vector of the state. Then multiplies the pair by the
+  // derivative of the feature map and writes it to `target`. Gradients of masked keys are set to 0.
   __device__ void store_feature_gradient(const AttentionRows<S>& target, const HeadRows<S>& features,
                                          int64_t position, int64_t feature, T (&values)[2], T factor) const {
     T mapped[2];
-    features.at_pair(position, feature, mapped);
+    features.load_pair(position, feature, mapped);
     for (int v = 0; v < 2; ++v) {
       if (feature + v >= in.s.dim) continue;
       values[v] += factor * state[(feature + v) * in.state_stride() + in.s.value_dim];
-      values[v] = position < features.count ? values[v] * feature_derivative(features.map, mapped[v]) : T{0};
+      values[v] =
+          position < features.count ? values[v] * compute_feature_derivative(features.map, mapped[v]) : T{0};
     }
     store_pair(target.row(head.example, position, head.head), feature, in.s.dim, values);
   }
 };
 
-// Returns the minimum number of resident blocks of a multiprocessor: the largest number without register
-// spills in bfloat16, and with at most 32 bytes in float32. The emulation does not call the function.
+// Returns the second argument of __launch_bounds__: the minimum number of resident blocks per multiprocessor.
+// It is the largest number for which the compiler spills no registers in bfloat16, and at most 32 bytes per
+// thread in float32. The emulation does not call the function.
 template <class Tiles, Scan kScan, int kWidth>
-[[maybe_unused]] constexpr int scan_blocks() {
+[[maybe_unused]] constexpr int choose_resident_blocks() {
   if (Tiles::kThreads > kTensorThreads) return 2;
   if (kWidth > 32) return kScan == Scan::result ? 3 : 2;
   return kScan == Scan::query_gradient ? 3 : 4;
 }
 
-// Scans the segments of the heads. Each block scans one segment.
-template <class Tiles, Scan kScan, int kWidth, bool kPacked, class T = typename Tiles::Value,
+// Computes the outputs of a scan. Each block scans one segment of one head.
+template <class Tiles, Scan kScan, int kWidth, bool kIsPacked, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
-__global__ void __launch_bounds__(Tiles::kThreads, scan_blocks<Tiles, kScan, kWidth>())
-    segment_scan_kernel(LinearInputs<S> in, LinearSegments<T> segments, LinearTargets<S> targets) {
-  constexpr bool kReverse = kScan == Scan::key_value_gradients;
+__global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles, kScan, kWidth>())
+    segment_scan_kernel(LinearInputs<S> in, LinearSegments<T> segments, LinearOutputs<S> outputs) {
+  constexpr bool kIsReverse = kScan == Scan::key_value_gradients;
   const typename Tiles::Memory memory;
-  const unsigned index = blockIdx.x / segments.count, segment = blockIdx.x % segments.count;
-  const LinearHead<S> head(in, index, kPacked);
-  const int64_t size = in.state_size(), count = segments.state_count;
+  const unsigned index = blockIdx.x / segments.segments_per_head,
+                 segment = blockIdx.x % segments.segments_per_head;
+  const LinearHead<S> head(in, index, kIsPacked);
+  const int64_t size = in.state_size(), count = segments.states_per_head;
   T* const state = segments.workspace ? segments.workspace + blockIdx.x * size
                                       : dynamic_shared<T>() + Tiles::Memory::kBytes / sizeof(T);
-  const int64_t first = in.s.causal && kReverse ? segment + 1 : 0;
-  const int64_t last = in.s.causal && !kReverse && segment < count ? segment : count;
+  const int64_t first = in.s.causal && kIsReverse ? segment + 1 : 0;
+  const int64_t last = in.s.causal && !kIsReverse && segment < count ? segment : count;
   for (int64_t e = threadIdx.x; e < size; e += blockDim.x) {
     T sum = 0;
     for (int64_t c = first; c < last; ++c) sum += segments.states[(index * count + c) * size + e];
     state[e] = sum;
   }
-  const ChunkScan<Tiles, kWidth> scan{memory, in, targets, head, state};
-  const int64_t length = kReverse ? in.s.key_length : in.s.query_length, begin = segment * segments.tokens;
-  const int64_t end = begin + segments.tokens < length ? begin + segments.tokens : length;
-  const int64_t chunks = (end - begin + kTokens - 1) / kTokens;
+  const ChunkScan<Tiles, kWidth> scan{memory, in, outputs, head, state};
+  const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length,
+                begin = segment * segments.tokens_per_segment;
+  const int64_t end =
+      begin + segments.tokens_per_segment < length ? begin + segments.tokens_per_segment : length;
+  const int64_t chunks = (end - begin + kTileTokens - 1) / kTileTokens;
   for (int64_t c = 0; c < chunks; ++c) {
-    const int64_t chunk = begin + (kReverse ? chunks - 1 - c : c) * kTokens;
+    const int64_t chunk = begin + (kIsReverse ? chunks - 1 - c : c) * kTileTokens;
     if constexpr (kScan == Scan::result)
       scan.store_result(chunk);
     else if constexpr (kScan == Scan::query_gradient)
@@ -318,98 +328,106 @@ __global__ void __launch_bounds__(Tiles::kThreads, scan_blocks<Tiles, kScan, kWi
       scan.store_key_value_gradients(chunk);
     if (!in.s.causal || c + 1 == chunks) continue;
     __syncthreads();  // all threads have read the state
-    add_tokens<Tiles, kReverse, kWidth>(memory, head, chunk, chunk + kTokens, false, state);
+    add_tokens_to_state<Tiles, kIsReverse, kWidth>(memory, head, chunk, chunk + kTileTokens, false, state);
     __syncthreads();
   }
 }
 
-// Returns `shape` with its memory traffic and its operations. `features` and `values` are the numbers of
-// accessed tensors of width dim and value_dim, and `states` is the number of accessed states. `scalars` and
-// `multiply_adds` are the numbers of other accessed elements and of multiply-adds per token and head.
+// Returns a copy of the launch `shape` with its memory traffic and its number of floating-point operations
+// (WorkLog). feature_tensors and value_tensors are the numbers of accessed tensors whose rows have `dim` and
+// `value_dim` elements. `states` is the number of accessed states. Per token and head, the kernel accesses
+// `scalars` other elements and computes `multiply_adds` multiply-adds.
 template <class Tiles, class S>
-Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length, int64_t features,
-                 int64_t values, int64_t scalars, int64_t states, int64_t multiply_adds) {
-  constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;  // products of operand parts
+Launch add_work(const Launch& shape, const LinearInputs<S>& in, int64_t length, int64_t feature_tensors,
+                int64_t value_tensors, int64_t scalars, int64_t states, int64_t multiply_adds) {
+  // The number of products of bfloat16 parts for each product of operands.
+  constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;
   const int64_t tokens = in.s.batch * in.s.heads * length;
-  const int64_t elements = tokens * (features * in.s.dim + values * in.s.value_dim);
+  const int64_t elements = tokens * (feature_tensors * in.s.dim + value_tensors * in.s.value_dim);
   return shape
       .with_bytes(elements * static_cast<int64_t>(sizeof(S)) +
                   (tokens * scalars + states * in.state_size()) * static_cast<int64_t>(sizeof(Compute<S>)))
       .template with_flop<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
 }
 
-// Returns the segments of a head with `length` tokens, without states. There are enough segments to occupy a
-// large device, but at most kMaxSegments, because each block sums the states of other segments. The number
-// depends only on the shape, so results are equal on all devices.
+// Returns the segments of heads with `length` tokens, without states. The number of segments is chosen to
+// occupy a large device. It is at most kMaxSegments, because each block sums the states of other segments. It
+// depends only on the shape, so the order of additions is the same on all devices.
 template <class T>
-LinearSegments<T> segments_of(const LinearAttentionShape& s, int64_t length) {
+LinearSegments<T> choose_segments(const LinearAttentionShape& s, int64_t length) {
   constexpr int64_t kBlocks = 512;  // number of blocks that occupy a large device
   constexpr int64_t kMaxSegments = 16;
-  const int64_t chunks = std::max<int64_t>(tiles_of(length, kTokens), 1);
+  const int64_t chunks = std::max<int64_t>(count_tiles(length, kTileTokens), 1);
   const int64_t wanted = kBlocks / std::max<int64_t>(s.batch * s.heads, 1);
-  const int64_t tokens = tiles_of(chunks, std::clamp<int64_t>(wanted, 1, kMaxSegments)) * kTokens;
-  return {.count = static_cast<unsigned>(std::max<int64_t>(tiles_of(length, tokens), 1)), .tokens = tokens};
+  const int64_t tokens = count_tiles(chunks, std::clamp<int64_t>(wanted, 1, kMaxSegments)) * kTileTokens;
+  return {.segments_per_head = static_cast<unsigned>(std::max<int64_t>(count_tiles(length, tokens), 1)),
+          .tokens_per_segment = tokens};
 }
 
-// Calls f(columns, packed) with the number of columns of result tiles and whether all rows can be read with
-// 16-byte loads, as compile-time constants. Other rows use one width in bfloat16 to save compile time.
+// Calls f(std::integral_constant<int, columns>, std::bool_constant<is_packed>). `columns` is the number of
+// columns of the tiles of results, and is_packed states whether 16-byte loads can read all rows. To save
+// compile time, `columns` is always 64 for bfloat16 rows that 16-byte loads cannot read.
 template <class S, class F>
 void with_width_and_packs(const LinearInputs<S>& in, F&& f) {
   const LinearAttentionShape& s = in.s;
   constexpr bool kHasPacks = std::is_same_v<S, BFloat16>;
   if constexpr (kHasPacks)
-    if (!has_packs(in.q, s.dim) || !has_packs(in.k, s.dim) || !has_packs(in.v, s.value_dim) ||
-        !has_packs(in.g, s.value_dim))
+    if (!are_aligned_to_packs(in.q, s.dim) || !are_aligned_to_packs(in.k, s.dim) ||
+        !are_aligned_to_packs(in.v, s.value_dim) || !are_aligned_to_packs(in.g, s.value_dim))
       return f(std::integral_constant<int, 64>{}, std::false_type{});
   with_tile_width<Compute<S>>(std::max(s.dim, s.value_dim),
                               [&](auto columns) { f(columns, std::bool_constant<kHasPacks>{}); });
 }
 
-// Launches a scan. If the scan reads the states of segments, launches segment_state_kernel before it.
+// Launches segment_scan_kernel. If the scan reads the states of segments, launches segment_state_kernel
+// before it.
 template <class Tiles, Scan kScan, class T = typename Tiles::Value, class S = typename Tiles::Stored>
-void scan_segments(const LinearInputs<S>& in, const LinearTargets<S>& targets) {
-  constexpr bool kReverse = kScan == Scan::key_value_gradients;
+void launch_scan(const LinearInputs<S>& in, const LinearOutputs<S>& outputs) {
+  constexpr bool kIsReverse = kScan == Scan::key_value_gradients;
   constexpr size_t kMaxShared = 24 << 10;  // bytes of a state in shared memory
   const LinearAttentionShape& s = in.s;
-  const int64_t length = kReverse ? s.key_length : s.query_length, heads = s.batch * s.heads;
-  // Number of tokens that the states of a head sum.
-  const int64_t summed = kReverse ? s.query_length : s.key_length;
-  LinearSegments<T> segments = segments_of<T>(s, length);
-  const LinearSegments<T> sums = segments_of<T>(s, summed);
+  const int64_t length = kIsReverse ? s.key_length : s.query_length, heads = s.batch * s.heads;
+  // The states of a head are sums over this number of tokens.
+  const int64_t summed_length = kIsReverse ? s.query_length : s.key_length;
+  LinearSegments<T> segments = choose_segments<T>(s, length);
+  const LinearSegments<T> summed_segments = choose_segments<T>(s, summed_length);
   if (heads == 0 || length == 0) return;
-  if (summed > 0 && (!s.causal || sums.count > 1)) segments.state_count = sums.count;
-  const Scratch<T> states(heads * segments.state_count * in.state_size());
+  if (summed_length > 0 && (!s.causal || summed_segments.segments_per_head > 1))
+    segments.states_per_head = summed_segments.segments_per_head;
+  const Scratch<T> states(heads * segments.states_per_head * in.state_size());
   segments.states = states.data();
   const size_t state_bytes = static_cast<size_t>(in.state_size()) * sizeof(T);
   const bool is_shared = state_bytes <= kMaxShared;
-  const Scratch<T> workspace(is_shared ? 0 : heads * segments.count * in.state_size());
+  const Scratch<T> workspace(is_shared ? 0 : heads * segments.segments_per_head * in.state_size());
   segments.workspace = workspace.data();
-  const int64_t causal = s.causal ? 1 : 0, state_products = s.dim * s.value_dim;
-  const int64_t read_products = state_products + causal * kTokens * (s.dim + s.value_dim);
-  // Numbers of read_chunk() calls per chunk, and of accessed tensors of each width. With a causal mask, the
-  // scan accesses one more tensor of each width.
-  const bool recomputes = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
-  const int64_t reads = kScan == Scan::result ? 1 : kScan == Scan::query_gradient && !recomputes ? 1 : 2;
-  const int64_t features = kScan == Scan::result ? 1 : 2;
-  const int64_t values = kScan == Scan::result || recomputes ? 1 : 2;
-  with_width_and_packs(in, [&](auto columns, auto packed) {
+  const int64_t causal = s.causal ? 1 : 0, matrix_size = s.dim * s.value_dim;
+  const int64_t multiply_adds_per_read = matrix_size + causal * kTileTokens * (s.dim + s.value_dim);
+  // The number of compute_chunk_output() calls per chunk, and the numbers of accessed tensors with rows of
+  // dim and value_dim elements. With a causal mask, the scan accesses one more tensor of each width.
+  const bool recomputes_result = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
+  const int64_t read_count = kScan == Scan::result                                 ? 1
+                             : kScan == Scan::query_gradient && !recomputes_result ? 1
+                                                                                   : 2;
+  const int64_t feature_tensors = kScan == Scan::result ? 1 : 2;
+  const int64_t value_tensors = kScan == Scan::result || recomputes_result ? 1 : 2;
+  with_width_and_packs(in, [&](auto columns, auto is_packed) {
     constexpr int kWidth = decltype(columns)::value;
-    constexpr bool kPacked = decltype(packed)::value;
-    if (segments.state_count > 0) {
-      const int64_t blocks = heads * sums.count;
-      launch(segment_state_kernel<Tiles, kReverse, kWidth, kPacked>,
-             with_work<Tiles, S>(over_rows(blocks, Tiles::kThreads, Tiles::Memory::kSliceBytes), in, summed,
-                                 1, 1, kReverse ? 2 : 0, blocks, state_products),
-             in, sums, states.data());
+    constexpr bool kIsPacked = decltype(is_packed)::value;
+    if (segments.states_per_head > 0) {
+      const int64_t blocks = heads * summed_segments.segments_per_head;
+      launch(segment_state_kernel<Tiles, kIsReverse, kWidth, kIsPacked>,
+             add_work<Tiles, S>(over_rows(blocks, Tiles::kThreads, Tiles::Memory::kSliceBytes), in,
+                                summed_length, 1, 1, kIsReverse ? 2 : 0, blocks, matrix_size),
+             in, summed_segments, states.data());
     }
-    const int64_t blocks = heads * segments.count;
+    const int64_t blocks = heads * segments.segments_per_head;
     const Launch shape =
         over_rows(blocks, Tiles::kThreads, Tiles::Memory::kBytes + (is_shared ? state_bytes : 0));
-    launch(segment_scan_kernel<Tiles, kScan, kWidth, kPacked>,
-           with_work<Tiles, S>(shape, in, length, features + causal, values + causal,
-                               kScan == Scan::result ? 1 : 2, blocks * segments.state_count / (1 + causal),
-                               reads * read_products + causal * state_products),
-           in, segments, targets);
+    launch(segment_scan_kernel<Tiles, kScan, kWidth, kIsPacked>,
+           add_work<Tiles, S>(shape, in, length, feature_tensors + causal, value_tensors + causal,
+                              kScan == Scan::result ? 1 : 2, blocks * segments.states_per_head / (1 + causal),
+                              read_count * multiply_adds_per_read + causal * matrix_size),
+           in, segments, outputs);
   });
 }
 
@@ -419,10 +437,10 @@ template <class S>
 void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionRows<const S> q,
                               AttentionRows<const S> k, AttentionRows<const S> v, S* out,
                               Compute<S>* inverse_denominators) {
-  scan_segments<TilesFor<S>, Scan::result>(
+  launch_scan<TilesFor<S>, Scan::result>(
       LinearInputs<S>{s, q, k, v, {}, {}, nullptr, nullptr},
       {.out = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
-       .inverse = inverse_denominators});
+       .inverse_denominators = inverse_denominators});
 }
 
 template <class S>
@@ -441,9 +459,9 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                            make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
                            inverse_denominators,
                            dd.data()};
-  scan_segments<Exact, Scan::query_gradient>(in, {.gq = gradients.gq});
+  launch_scan<Exact, Scan::query_gradient>(in, {.gq = gradients.gq});
   if (!gradients.gk.data && !gradients.gv.data) return;
-  scan_segments<TilesFor<S>, Scan::key_value_gradients>(in, {.gk = gradients.gk, .gv = gradients.gv});
+  launch_scan<TilesFor<S>, Scan::key_value_gradients>(in, {.gk = gradients.gk, .gv = gradients.gv});
 }
 
 template <class T>

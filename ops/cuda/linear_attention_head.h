@@ -1,4 +1,5 @@
-// Inputs, outputs and segments of linear attention, and the operands of one head.
+// Parameters of the kernels of linear attention: the tensors, the segments of the sequences, and the rows of
+// one head. The comment of linear_attention.cu defines d, dn, dd and the states.
 #pragma once
 
 #include "ops/cuda/linear_attention_rows.h"
@@ -6,61 +7,66 @@
 
 namespace tapeformer::cuda {
 
-// Number of columns of a state after its matrix. They hold the vector of the state and avoid bank conflicts.
+// Number of columns that a state has in addition to the columns of its matrix. The first one holds the vector
+// of the state. The others are padding, which avoids bank conflicts.
 inline constexpr int64_t kStatePadding = 4;
 
+// The input tensors of a scan, and the gradient dd of the denominators. In a forward pass, g, out,
+// inverse_denominators and dd are not set.
 template <class S>
 struct LinearInputs {
   LinearAttentionShape s;
   AttentionRows<const S> q, k, v, g, out;
-  const Compute<S>* inverse;  // 1 / d, (batch, heads, query_length)
-  Compute<S>* dd;             // (batch, heads, query_length)
+  const Compute<S>* inverse_denominators;  // 1 / d, (batch, heads, query_length)
+  Compute<S>* dd;  // (batch, heads, query_length), an output of the scan that computes the query gradient
 
   TAPEFORMER_HOST_DEVICE int64_t state_stride() const { return s.value_dim + kStatePadding; }
   TAPEFORMER_HOST_DEVICE int64_t state_size() const { return s.dim * state_stride(); }
 };
 
-// Output tensors of a scan. Gradients without data and a null `inverse` are not computed.
+// The output tensors of a scan. Outputs whose pointer is null are not written.
 template <class S>
-struct LinearTargets {
+struct LinearOutputs {
   AttentionRows<S> out = {}, gq = {}, gk = {}, gv = {};
-  Compute<S>* inverse = nullptr;  // 1 / d
+  Compute<S>* inverse_denominators = nullptr;  // 1 / d, (batch, heads, query_length)
 };
 
-// The segments of each head, and their states.
+// The segments of consecutive tokens into which the sequence of each head is divided, and the states of
+// segments.
 template <class T>
 struct LinearSegments {
-  unsigned count = 1;         // number of segments of a head
-  int64_t tokens = 0;         // number of tokens of a segment
-  const T* states = nullptr;  // (batch, heads, state_count, state size)
-  int64_t state_count = 0;    // number of states of a head
-  T* workspace = nullptr;     // one state per block; null if states are in shared memory
+  unsigned segments_per_head = 1;
+  int64_t tokens_per_segment = 0;
+  const T* states = nullptr;  // (batch, heads, states_per_head, state_size())
+  int64_t states_per_head = 0;
+  T* workspace = nullptr;  // one state per block; null if the state of a block is in shared memory
 };
 
-// The operands of one head. dn and dd are defined in the legend of linear_attention.cu.
+// The rows of the operands of one head.
 template <class S>
 struct LinearHead {
-  int64_t example, head, offset;  // `offset` is the first element of the head in dd and inverse
+  int64_t example, head;
+  int64_t row_offset;  // index of the first element of the head in LinearInputs::dd and inverse_denominators
   HeadRows<S> queries, keys, values, dn;
   const Compute<S>* dd;
 
-  // `index` is example * heads + head. Division in 64 bits would take many instructions and registers.
-  // `packed` states whether all rows can be read with 16-byte loads.
-  __device__ LinearHead(const LinearInputs<S>& in, unsigned index, bool packed)
-      : example(index / static_cast<unsigned>(in.s.heads)),
-        head(index % static_cast<unsigned>(in.s.heads)),
-        offset(index * in.s.query_length) {
+  // `head_index` is example * heads + head. It is a 32-bit integer, because a division of 64-bit integers
+  // takes many instructions and registers. `is_packed` states whether 16-byte loads can read all rows.
+  __device__ LinearHead(const LinearInputs<S>& in, unsigned head_index, bool is_packed)
+      : example(head_index / static_cast<unsigned>(in.s.heads)),
+        head(head_index % static_cast<unsigned>(in.s.heads)),
+        row_offset(head_index * in.s.query_length) {
     const int64_t valid = read_valid_length(in.s.key_lengths, example, in.s.key_length);
     queries = {{in.q.row(example, 0, head), in.q.length_stride, in.s.query_length, in.s.dim}};
     keys = {{in.k.row(example, 0, head), in.k.length_stride, valid, in.s.dim}};
     values = {{in.v.row(example, 0, head), in.v.length_stride, valid, in.s.value_dim}};
     queries.map = keys.map = in.s.feature_map;
-    queries.mapped = keys.mapped = true;
+    queries.use_feature_map = keys.use_feature_map = true;
     if (in.g.data)
       dn = {{in.g.row(example, 0, head), in.g.length_stride, in.s.query_length, in.s.value_dim},
-            in.inverse + offset};
-    dd = in.dd ? in.dd + offset : nullptr;
-    for (HeadRows<S>* rows : {&queries, &keys, &values, &dn}) rows->is_packed = packed;
+            in.inverse_denominators + row_offset};
+    dd = in.dd ? in.dd + row_offset : nullptr;
+    for (HeadRows<S>* rows : {&queries, &keys, &values, &dn}) rows->is_packed = is_packed;
   }
 };
 

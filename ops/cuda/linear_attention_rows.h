@@ -1,5 +1,5 @@
-// Rows of linear attention: operands, which are rows of a tensor, their features, or rows with one multiplier
-// each, and results.
+// Loads and stores of the rows of one head in the kernels of linear attention. A row that is loaded can be
+// mapped by the feature map phi, or multiplied by a factor.
 #pragma once
 
 #include "core/cuda/kernel.h"
@@ -8,45 +8,47 @@
 
 namespace tapeformer::cuda {
 
-// Returns phi(x).
+// Returns phi(x) for the feature map phi that `map` selects.
 template <class T>
-__device__ T feature_of(FeatureMap map, T x) {
+__device__ T apply_feature_map(FeatureMap map, T x) {
   return visit_feature_map(map, [=](auto phi) { return phi.template value<DeviceMath>(x); });
 }
-// Returns phi'(x) from y = phi(x).
+// Returns the derivative phi'(x), given y = phi(x).
 template <class T>
-__device__ T feature_derivative(FeatureMap map, T y) {
+__device__ T compute_feature_derivative(FeatureMap map, T y) {
   return visit_feature_map(map, [=](auto phi) { return phi.template derivative<DeviceMath>(y, y); });
 }
 
-// The elements of a Pack of S in the compute type.
+// The elements of a Pack<S>, converted to the compute type.
 template <class S>
-struct ComputedPack {
+struct ConvertedPack {
   Compute<S> values[Pack<S>::kSize];
 };
 
-// Rows of one head, or functions of them. Elements beyond `count` and `width` are zero.
+// The rows of one head, like PlainRows. The load functions return phi(x) for each element x of the rows if
+// use_feature_map is true. Otherwise they multiply row `position` by multipliers[position].
 template <class S>
 struct HeadRows : PlainRows<S> {
   using T = Compute<S>;
   using PlainRows<S>::data, PlainRows<S>::stride, PlainRows<S>::contains, PlainRows<S>::is_packed;
-  const T* multipliers = nullptr;  // one multiplier per row; null: all are 1
+  const T* multipliers = nullptr;  // (count,); if null, all multipliers are 1
   FeatureMap map = {};
-  bool mapped = false;  // whether at(), pack() and at_pair() apply the feature map
+  bool use_feature_map = false;
 
-  __device__ T at(int64_t position, int64_t feature) const {
+  // Returns 0 if `position` is not less than `count` or `feature` is not less than `width`.
+  __device__ T load(int64_t position, int64_t feature) const {
     if (!contains(position, feature)) return 0;
     const T x = convert_element<T>(data[position * stride + feature]);
-    if (mapped) return feature_of(map, x);
+    if (use_feature_map) return apply_feature_map(map, x);
     return multipliers ? multipliers[position] * x : x;
   }
-  // Returns the values of at() for the elements of the Pack that begins at `feature`. Requires is_packed.
-  __device__ ComputedPack<S> pack(int64_t position, int64_t feature) const {
+  // Returns load() of each element of the Pack that begins at `feature`. Requires is_packed.
+  __device__ ConvertedPack<S> load_pack(int64_t position, int64_t feature) const {
     constexpr int kPack = Pack<S>::kSize;
-    ComputedPack<S> result = {};
+    ConvertedPack<S> result = {};
     if (!contains(position, feature)) return result;
     load_group<kPack>(data + position * stride + feature, result.values);
-    if (mapped) {
+    if (use_feature_map) {
       visit_feature_map(map, [&](auto phi) {
 #pragma unroll
         for (int v = 0; v < kPack; ++v) result.values[v] = phi.template value<DeviceMath>(result.values[v]);
@@ -58,8 +60,9 @@ struct HeadRows : PlainRows<S> {
     }
     return result;
   }
-  // Writes the elements `feature` and `feature` + 1, as at() returns them. `feature` is even.
-  __device__ void at_pair(int64_t position, int64_t feature, T (&values)[2]) const {
+  // Sets `values` to load(position, feature) and load(position, feature + 1). `feature` must be even and less
+  // than `width`.
+  __device__ void load_pair(int64_t position, int64_t feature, T (&values)[2]) const {
     if (is_packed && position >= this->count) {
       values[0] = values[1] = 0;
       return;
@@ -67,15 +70,16 @@ struct HeadRows : PlainRows<S> {
     if (is_packed) load_group<2>(data + position * stride + feature, values);
     for (int v = 0; v < 2; ++v)
       if (!is_packed)
-        values[v] = at(position, feature + v);
-      else if (mapped)
-        values[v] = feature_of(map, values[v]);
+        values[v] = load(position, feature + v);
+      else if (use_feature_map)
+        values[v] = apply_feature_map(map, values[v]);
       else if (multipliers)
         values[v] *= multipliers[position];
   }
 };
 
-// Writes elements `feature` and `feature` + 1 of a row. Elements at or after `width` are not written.
+// Writes `values` to row[feature] and row[feature + 1]. `feature` must be less than `width`, the number of
+// elements of the row. If `feature` is the last element, values[1] is not written.
 template <class S, class T>
 __device__ void store_pair(S* row, int64_t feature, int64_t width, const T (&values)[2]) {
   S* const target = row + feature;

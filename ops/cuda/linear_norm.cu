@@ -7,73 +7,77 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int kNormRows = 32;   // rows of x per block
-constexpr int kNormDepth = 64;  // columns of x and w in shared memory
+constexpr int kRowsPerTile = 32;      // number of rows of x per block
+constexpr int kColumnsPerSlice = 64;  // number of columns of x and w that are in shared memory at a time
 
-// Copies columns [begin, begin + kNormDepth) of kSize rows of a matrix (rows, width), from row `first`, to
-// slice[row][column]. Elements outside of the matrix are 0. Each thread loads up to eight Packs before it
-// stores the first, which hides the latency of memory.
+// Copies columns [begin, begin + kColumnsPerSlice) of kSize rows of a matrix (rows, width), from row `first`,
+// to slice[row][column]. Elements outside of the matrix are set to 0. Each thread loads up to eight Packs
+// before it stores the first, which hides the latency of memory.
 template <int kSize>
-__device__ void copy_rows(uint32_t* slice, const BFloat16* matrix, int64_t rows, int64_t first, int64_t width,
-                          int64_t begin) {
+__device__ void copy_slice(uint32_t* slice, const BFloat16* matrix, int64_t rows, int64_t first,
+                           int64_t width, int64_t begin) {
   using Packed = Pack<BFloat16>;
-  constexpr int kPacksOfRow = kNormDepth / Packed::kSize, kPacks = kPacksOfRow * kSize / kTensorThreads,
-                kLoads = kPacks < 8 ? kPacks : 8;
+  constexpr int kPacksPerRow = kColumnsPerSlice / Packed::kSize,
+                kPacks = kPacksPerRow * kSize / kTensorThreads, kLoads = kPacks < 8 ? kPacks : 8;
   static_assert(kPacks % kLoads == 0);
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 1
-  for (int done = 0; done < kPacks; done += kLoads) {
+  for (int first_pack = 0; first_pack < kPacks; first_pack += kLoads) {
     Packed packs[kLoads];
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const int item = (done + i) * kTensorThreads + thread;
-      const int64_t row = first + item / kPacksOfRow, column = begin + item % kPacksOfRow * Packed::kSize;
+      const int pack_index = (first_pack + i) * kTensorThreads + thread;
+      const int64_t row = first + pack_index / kPacksPerRow,
+                    column = begin + pack_index % kPacksPerRow * Packed::kSize;
       packs[i] = row < rows && column < width ? Packed::load(matrix + row * width + column) : Packed{};
     }
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const int item = (done + i) * kTensorThreads + thread;
-      uint32_t* const row = slice + item / kPacksOfRow * kPairStride<kNormDepth>;
-      part_of_pack(packs[i], 0).store(row + item % kPacksOfRow * Packed::kSize / 2);
+      const int pack_index = (first_pack + i) * kTensorThreads + thread;
+      uint32_t* const row = slice + pack_index / kPacksPerRow * kPairStride<kColumnsPerSlice>;
+      extract_pack_part(packs[i], 0).store(row + pack_index % kPacksPerRow * Packed::kSize / 2);
     }
   }
 }
 
-// Adds the values of the threads that share a row of the tile, in a fixed order. `shared` has space for
-// (kWarpColumns, kNormRows).
+// Replaces sums[i] by the sum over all threads that hold elements of the same row of the tile, in a fixed
+// order. `shared` is shared memory for (kWarpColumns, kRowsPerTile) floats. All threads of the block call the
+// function.
 template <class Tile>
-__device__ void sum_over_rows(float (&sums)[Tile::kRowsEach], float* shared) {
+__device__ void sum_rows(float (&sums)[Tile::kRowsPerThread], float* shared) {
   __syncthreads();  // all threads have read the values of the previous call
 #pragma unroll
-  for (int i = 0; i < Tile::kRowsEach; ++i) {
+  for (int i = 0; i < Tile::kRowsPerThread; ++i) {
     for (int bits = 2; bits > 0; bits /= 2) sums[i] += __shfl_xor_sync(kAllLanes, sums[i], bits);
-    if (Tile::lane() % 4 == 0) shared[Tile::warp() / Tile::kWarpRows * kNormRows + Tile::row(i)] = sums[i];
+    if (Tile::lane() % 4 == 0) shared[Tile::warp() / Tile::kWarpRows * kRowsPerTile + Tile::row(i)] = sums[i];
   }
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < Tile::kRowsEach; ++i) {
+  for (int i = 0; i < Tile::kRowsPerThread; ++i) {
     sums[i] = 0;
-    for (int warp = 0; warp < Tile::kWarpColumns; ++warp) sums[i] += shared[warp * kNormRows + Tile::row(i)];
+    for (int warp = 0; warp < Tile::kWarpColumns; ++warp)
+      sums[i] += shared[warp * kRowsPerTile + Tile::row(i)];
   }
 }
 
-// Calls f(i, j, column) for the pairs of adjacent elements of the tile, which are elements[i][j] and
-// elements[i][j + 1], in columns below `out`.
+// Calls f(i, j, column) for each pair of adjacent elements of the tile, elements[i][j] and elements[i][j +
+// 1]. `column` is the column of the first element. Pairs with column >= out are skipped.
 template <class Tile, class F>
 __device__ void for_each_pair(int64_t out, F&& f) {
 #pragma unroll
-  for (int i = 0; i < Tile::kRowsEach; ++i)
+  for (int i = 0; i < Tile::kRowsPerThread; ++i)
 #pragma unroll
-    for (int j = 0; j < Tile::kColumnsEach; j += 2)
+    for (int j = 0; j < Tile::kColumnsPerThread; j += 2)
       if (const int column = Tile::column(j); column < out) f(i, j, column);
 }
 
-// Replaces the product in the tile by its layer norm with the residual, and writes it.
+// Adds the bias and the residual to the product in `tile`, and writes the layer norm of the sums to n.y and
+// n.rounded. `first` is the row of x of the first row of the tile.
 template <class Tile>
-__device__ void finish_rows(const LinearNorm& n, Tile& tile, int64_t first, float* shared) {
+__device__ void normalize_rows(const LinearNorm& n, Tile& tile, int64_t first, float* shared) {
   const int64_t out = n.shape.out;
   const auto row_of = [&](int i) { return first + Tile::row(i); };
-  float mean[Tile::kRowsEach] = {}, squares[Tile::kRowsEach] = {};
+  float mean[Tile::kRowsPerThread] = {}, squares[Tile::kRowsPerThread] = {};
   for_each_pair<Tile>(out, [&](int i, int j, int column) {
     float bias[2], residual[2] = {};
     load_group<2>(n.bias + column, bias);
@@ -84,17 +88,17 @@ __device__ void finish_rows(const LinearNorm& n, Tile& tile, int64_t first, floa
       mean[i] += tile.elements[i][j + v];
     }
   });
-  sum_over_rows<Tile>(mean, shared);
+  sum_rows<Tile>(mean, shared);
 #pragma unroll
-  for (int i = 0; i < Tile::kRowsEach; ++i) mean[i] /= static_cast<float>(out);
+  for (int i = 0; i < Tile::kRowsPerThread; ++i) mean[i] /= static_cast<float>(out);
   for_each_pair<Tile>(out, [&](int i, int j, int) {
 #pragma unroll
     for (int v = 0; v < 2; ++v) {
-      const float distance = tile.elements[i][j + v] - mean[i];
-      squares[i] += distance * distance;
+      const float difference = tile.elements[i][j + v] - mean[i];
+      squares[i] += difference * difference;
     }
   });
-  sum_over_rows<Tile>(squares, shared);
+  sum_rows<Tile>(squares, shared);
   for_each_pair<Tile>(out, [&](int i, int j, int column) {
     if (row_of(i) >= n.shape.rows) return;
     const float inverse = 1 / std::sqrt(squares[i] / static_cast<float>(out) + static_cast<float>(n.eps));
@@ -109,34 +113,34 @@ __device__ void finish_rows(const LinearNorm& n, Tile& tile, int64_t first, floa
   });
 }
 
-// Computes kNormRows rows per block, with all of their columns.
+// Computes kRowsPerTile complete rows of y per block, because the layer norm needs all columns of a row.
 template <int kColumns>
 __global__ void __launch_bounds__(kTensorThreads) linear_norm_kernel(LinearNorm n) {
-  using Tile = TensorTile<kNormRows, kColumns>;
-  using LeftLayout = SliceLayout<Lanes::along_depth, kNormRows, kNormDepth>;
-  using RightLayout = SliceLayout<Lanes::along_depth, kColumns, kNormDepth>;
+  using Tile = TensorTile<kRowsPerTile, kColumns>;
+  using LeftLayout = SliceLayout<kAlongDepth, kRowsPerTile, kColumnsPerSlice>;
+  using RightLayout = SliceLayout<kAlongDepth, kColumns, kColumnsPerSlice>;
   uint32_t* const left = dynamic_shared<uint32_t>();
   uint32_t* const right = left + LeftLayout::kPartStride;
-  const int64_t first = int64_t{blockIdx.x} * kNormRows;
+  const int64_t first = int64_t{blockIdx.x} * kRowsPerTile;
   Tile tile;
-  for (int64_t begin = 0; begin < n.shape.in; begin += kNormDepth) {
+  for (int64_t begin = 0; begin < n.shape.in; begin += kColumnsPerSlice) {
     __syncthreads();
-    copy_rows<kNormRows>(left, n.x, n.shape.rows, first, n.shape.in, begin);
-    copy_rows<kColumns>(right, n.w, n.shape.out, 0, n.shape.in, begin);
+    copy_slice<kRowsPerTile>(left, n.x, n.shape.rows, first, n.shape.in, begin);
+    copy_slice<kColumns>(right, n.w, n.shape.out, 0, n.shape.in, begin);
     __syncthreads();
 #pragma unroll
-    for (int d = 0; d < kNormDepth; d += 16)
-      tile.template add_product<RightLayout>(Tile::template fragment<LeftLayout>(left, d), right, d);
+    for (int d = 0; d < kColumnsPerSlice; d += 16)
+      tile.template add_product<RightLayout>(Tile::template load_fragment<LeftLayout>(left, d), right, d);
   }
-  finish_rows(n, tile, first, reinterpret_cast<float*>(left));
+  normalize_rows(n, tile, first, reinterpret_cast<float*>(left));
 }
 
 template <int kColumns>
 void launch_linear_norm(const LinearNorm& layer) {
   const LinearShape& shape = layer.shape;
-  const size_t shared = (kNormRows + kColumns) * kPairStride<kNormDepth> * sizeof(uint32_t);
+  const size_t shared = (kRowsPerTile + kColumns) * kPairStride<kColumnsPerSlice> * sizeof(uint32_t);
   const Launch blocks =
-      over_rows((shape.rows + kNormRows - 1) / kNormRows, kTensorThreads, shared)
+      over_rows((shape.rows + kRowsPerTile - 1) / kRowsPerTile, kTensorThreads, shared)
           .with_flop<BFloat16>(2.0 * static_cast<double>(shape.rows * shape.in * shape.out));
   launch(linear_norm_kernel<kColumns>, blocks, layer);
 }
@@ -144,19 +148,20 @@ void launch_linear_norm(const LinearNorm& layer) {
 }  // namespace
 
 bool linear_norm_forward(Backend, const LinearNorm& layer) {
-  // Each block reads all of w, which takes more time than a product of cuBLAS if w is large.
-  constexpr int64_t kMaxIn = 512, kWide = 256, kNarrow = 128, kPack = Pack<BFloat16>::kSize;
+  // Each block reads the whole matrix w. If w is large, this takes more time than a product of cuBLAS.
+  constexpr int64_t kMaxInputs = 512, kMaxOutputs = 256, kMaxNarrowOutputs = 128,
+                    kPack = Pack<BFloat16>::kSize;
   const LinearShape& shape = layer.shape;
-  if (shape.in == 0 || shape.in > kMaxIn || shape.in % kPack != 0 || shape.out == 0 || shape.out > kWide ||
-      shape.out % 2 != 0)
+  if (shape.in == 0 || shape.in > kMaxInputs || shape.in % kPack != 0 || shape.out == 0 ||
+      shape.out > kMaxOutputs || shape.out % 2 != 0)
     return false;
-  if (!aligned_to_packs(layer.x, layer.w, layer.bias, layer.residual, layer.norm_weight, layer.norm_bias,
-                        layer.y, layer.rounded))
+  if (!are_aligned_to_packs(layer.x, layer.w, layer.bias, layer.residual, layer.norm_weight, layer.norm_bias,
+                            layer.y, layer.rounded))
     return false;
-  if (shape.out <= kNarrow)
-    launch_linear_norm<kNarrow>(layer);
+  if (shape.out <= kMaxNarrowOutputs)
+    launch_linear_norm<kMaxNarrowOutputs>(layer);
   else
-    launch_linear_norm<kWide>(layer);
+    launch_linear_norm<kMaxOutputs>(layer);
   return true;
 }
 

@@ -1,4 +1,5 @@
-// Logging of matrix products. nvcc cannot compile this header, so only .cpp files include it.
+// Adds matrix products of cuBLAS and cuBLASLt to the WorkLog. nvcc cannot compile this header, so only .cpp
+// files include it.
 #pragma once
 
 #include <string>
@@ -10,9 +11,11 @@
 
 namespace tapeformer::cuda {
 
-// Adds a product to the log of this thread, if there is one.
+// Adds a batch of `batch_count` products of the shape of `p` to the log of this thread. Does nothing if the
+// thread has no log. `epilogue` is the name of the fused epilogue, and `can_split_k` states whether cuBLAS
+// may divide the sums over k among thread blocks.
 template <class T, class Operand>
-void log_product(const Gemm<T, Operand>& p, int64_t count, const std::string& epilogue = "",
+void log_product(const Gemm<T, Operand>& p, int64_t batch_count, const std::string& epilogue = "",
                  bool can_split_k = true, SourceLocation where = SourceLocation::current()) {
   WorkLog* const log = WorkLog::current();
   if (!log) return;
@@ -21,7 +24,7 @@ void log_product(const Gemm<T, Operand>& p, int64_t count, const std::string& ep
                            : std::is_same_v<Operand, BFloat16> ? OperandType::bfloat16
                            : tf32                              ? OperandType::tf32
                                                                : OperandType::float32;
-  log->add_product({p.m, p.n, p.k, count, sizeof(Operand), sizeof(T), can_split_k, epilogue}, type,
+  log->add_product({p.m, p.n, p.k, batch_count, sizeof(Operand), sizeof(T), can_split_k, epilogue}, type,
                    p.beta != 0, where);
 }
 

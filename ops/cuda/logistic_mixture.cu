@@ -7,24 +7,26 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMaxRows = 128;  // maximum number of rows per block
-constexpr int64_t kSharedBytes = 48 << 10;
+constexpr int64_t kMaxRowsPerBlock = 128;
+constexpr int64_t kMaxSharedBytes = 48 << 10;  // maximum shared memory of a block
 
+// The arguments of mixture_kernel.
 template <class T>
-struct Mixture {
+struct MixtureArrays {
   int64_t rows;
   int mixtures, levels;
   const T* parameters;
   const int64_t* targets;
   const T* scale;
   T *nll, *gradient;
-  int block_rows;  // rows per block
-  int stride;      // elements per row in shared memory; odd, to avoid bank conflicts
+  int rows_per_block;
+  int row_stride;  // stride of the rows in shared memory, in elements; odd, to avoid bank conflicts
 };
 
-// For each component k, replaces the mean and the log-scale by the derivatives of the log-probability of the
-// component with respect to them. Writes the sum of the logit and the log-probability to p[3 * mixtures + k].
-// Returns the maximum of these sums.
+// Computes the log-probability of each component k. Replaces the mean p[mixtures + k] and the log-scale p[2 *
+// mixtures + k] by the derivatives of the log-probability with respect to the mean and the log-scale. Writes
+// the sum of the logit p[k] and the log-probability to p[3 * mixtures + k]. Returns the maximum of these
+// sums.
 template <LogisticEdge edge, class T>
 __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width) {
   T largest = -INFINITY;
@@ -39,10 +41,11 @@ __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width)
   return largest;
 }
 
-// Returns the negative log-likelihood of one row. If kGradient is true, replaces the parameters by its
-// derivatives times `scale`; otherwise overwrites them.
+// Returns the negative log-likelihood of `target` for the parameters p (4 * mixtures,) of a row. If kGradient
+// is true, replaces the parameters by the derivatives of the negative log-likelihood, times `scale`.
+// Otherwise the contents of p are undefined after the call.
 template <bool kGradient, class T>
-__device__ T row_nll(T* p, int mixtures, int levels, int64_t target, T scale) {
+__device__ T compute_row_nll(T* p, int mixtures, int levels, int64_t target, T scale) {
   const T half = T(1) / static_cast<T>(levels - 1);
   const T y = static_cast<T>(target) * 2 * half - 1;
   const T log_width = std::log(2 * half);
@@ -70,15 +73,16 @@ __device__ T row_nll(T* p, int mixtures, int levels, int64_t target, T scale) {
   return largest_logit + std::log(prior_sum) - largest - std::log(joint_sum);
 }
 
-// Calls f(index in shared memory, index from the first element of the block) for the parameters of the rows
-// of a block.
+// Calls f(shared index, global index) for each parameter of the rows of a block. The shared index counts
+// elements from the start of shared memory, whose rows have the stride row_stride. The global index counts
+// elements from the first parameter of the block in global memory, whose rows are contiguous.
 template <class F>
-__device__ void for_parameters(int rows, int width, int stride, F&& f) {
+__device__ void for_each_parameter(int rows, int width, int row_stride, F&& f) {
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   const int row_step = threads / width, column_step = threads % width;
   int row = thread / width, column = thread % width;
   for (int i = thread; i < rows * width; i += threads) {
-    f(row * stride + column, i);
+    f(row * row_stride + column, i);
     row += row_step;
     column += column_step;
     if (column >= width) {
@@ -88,47 +92,50 @@ __device__ void for_parameters(int rows, int width, int stride, F&& f) {
   }
 }
 
-// Processes one row per thread. Rows are too short for coalesced accesses, so each block first copies its
-// rows to shared memory.
+// Computes the negative log-likelihood, and the gradient if kGradient is true, of one row per thread.
+// Accesses of the threads to their rows in global memory would not be coalesced, so each block first copies
+// its rows to shared memory.
 template <class T, bool kGradient>
-__global__ void mixture_kernel(Mixture<T> m) {
+__global__ void mixture_kernel(MixtureArrays<T> m) {
   T* const shared = dynamic_shared<T>();
-  const int64_t first = int64_t{blockIdx.x} * m.block_rows;
-  const int rows = static_cast<int>(m.rows - first < m.block_rows ? m.rows - first : m.block_rows);
+  const int64_t first = int64_t{blockIdx.x} * m.rows_per_block;
+  const int rows = static_cast<int>(m.rows - first < m.rows_per_block ? m.rows - first : m.rows_per_block);
   const int width = 3 * m.mixtures;
   const T* const parameters = m.parameters + first * width;
-  for_parameters(rows, width, m.stride, [&](int to, int from) { shared[to] = parameters[from]; });
+  for_each_parameter(rows, width, m.row_stride, [&](int to, int from) { shared[to] = parameters[from]; });
   __syncthreads();
-  const int own = static_cast<int>(threadIdx.x);
-  if (own < rows) {
-    const int64_t target = m.targets[first + own];
-    const bool inside = target >= 0 && target < m.levels;
-    const T scale = !inside ? static_cast<T>(NAN) : m.scale ? m.scale[first + own] : T{1};
-    const T nll = row_nll<kGradient>(shared + own * m.stride, m.mixtures, m.levels, target, scale);
-    m.nll[first + own] = inside ? nll : static_cast<T>(NAN);
+  const int thread_row = static_cast<int>(threadIdx.x);
+  if (thread_row < rows) {
+    const int64_t target = m.targets[first + thread_row];
+    const bool is_valid = target >= 0 && target < m.levels;
+    const T scale = !is_valid ? static_cast<T>(NAN) : m.scale ? m.scale[first + thread_row] : T{1};
+    const T nll =
+        compute_row_nll<kGradient>(shared + thread_row * m.row_stride, m.mixtures, m.levels, target, scale);
+    m.nll[first + thread_row] = is_valid ? nll : static_cast<T>(NAN);
   }
   if constexpr (kGradient) {
     __syncthreads();
     T* const gradient = m.gradient + first * width;
-    for_parameters(rows, width, m.stride, [&](int from, int to) { gradient[to] = shared[from]; });
+    for_each_parameter(rows, width, m.row_stride, [&](int from, int to) { gradient[to] = shared[from]; });
   }
 }
 
-// Samples in double, as on the CPU, so that both backends give the same bytes. Each block has one row per
-// thread, and first copies its rows to shared memory, with `stride` elements per row.
+// Samples the byte of one row per thread. Computes in double, as on the CPU, so that both backends give the
+// same bytes. Each block first copies its rows to shared memory, with the stride row_stride.
 template <class T>
-__global__ void sample_kernel(int64_t rows, int mixtures, int stride, const T* parameters,
+__global__ void sample_kernel(int64_t rows, int mixtures, int row_stride, const T* parameters,
                               GraphRandomStream step_stream, int64_t first, bool use_elu_scale,
                               uint8_t* out) {
   const RandomStream stream = step_stream.now();
   T* const shared = dynamic_shared<T>();
   const int64_t begin = int64_t{blockIdx.x} * blockDim.x, row = begin + threadIdx.x;
-  const int here = static_cast<int>(rows - begin < blockDim.x ? rows - begin : blockDim.x);
-  const T* const own = parameters + begin * 3 * mixtures;
-  for_parameters(here, 3 * mixtures, stride, [&](int to, int from) { shared[to] = own[from]; });
+  const int block_row_count = static_cast<int>(rows - begin < blockDim.x ? rows - begin : blockDim.x);
+  const T* const block_parameters = parameters + begin * 3 * mixtures;
+  for_each_parameter(block_row_count, 3 * mixtures, row_stride,
+                     [&](int to, int from) { shared[to] = block_parameters[from]; });
   __syncthreads();
   if (row < rows) {
-    const T* const p = shared + static_cast<int>(threadIdx.x) * stride;
+    const T* const p = shared + static_cast<int>(threadIdx.x) * row_stride;
     T largest = p[0];
     for (int k = 1; k < mixtures; ++k) largest = Maximum::apply(largest, p[k]);
     const auto weight = [&](int k) { return std::exp(static_cast<double>(p[k] - largest)); };
@@ -136,8 +143,8 @@ __global__ void sample_kernel(int64_t rows, int mixtures, int stride, const T* p
     for (int k = 0; k < mixtures; ++k) total += weight(k);
     const auto element = static_cast<uint64_t>(2 * (first + row));
     int chosen = 0;
-    double rest = stream.uniform(element) * total - weight(0);
-    while (rest > 0 && chosen + 1 < mixtures) rest -= weight(++chosen);
+    double remaining = stream.uniform(element) * total - weight(0);
+    while (remaining > 0 && chosen + 1 < mixtures) remaining -= weight(++chosen);
     const double mean = static_cast<double>(p[mixtures + chosen]),
                  log_scale = static_cast<double>(p[2 * mixtures + chosen]);
     const double elu = log_scale > 0 ? log_scale : std::expm1(log_scale);
@@ -155,14 +162,21 @@ __global__ void sample_kernel(int64_t rows, int mixtures, int stride, const T* p
 template <class T>
 void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
                       const int64_t* targets, const T* scale, T* nll, T* gradient) {
-  const int64_t stride = 4 * mixtures + 1, bytes = stride * static_cast<int64_t>(sizeof(T));
-  const int64_t block_rows = std::min(kMaxRows, kSharedBytes / bytes);
-  const Mixture<T> m{
-      rows,     static_cast<int>(mixtures),   static_cast<int>(levels), parameters, targets, scale, nll,
-      gradient, static_cast<int>(block_rows), static_cast<int>(stride)};
-  const auto threads = static_cast<unsigned>((block_rows + kWarpSize - 1) / kWarpSize * kWarpSize);
-  const Launch shape(dim3(static_cast<unsigned>((rows + block_rows - 1) / block_rows)), dim3(threads),
-                     static_cast<size_t>(block_rows * bytes));
+  const int64_t row_stride = 4 * mixtures + 1, bytes = row_stride * static_cast<int64_t>(sizeof(T));
+  const int64_t rows_per_block = std::min(kMaxRowsPerBlock, kMaxSharedBytes / bytes);
+  const MixtureArrays<T> m{rows,
+                           static_cast<int>(mixtures),
+                           static_cast<int>(levels),
+                           parameters,
+                           targets,
+                           scale,
+                           nll,
+                           gradient,
+                           static_cast<int>(rows_per_block),
+                           static_cast<int>(row_stride)};
+  const auto threads = static_cast<unsigned>((rows_per_block + kWarpSize - 1) / kWarpSize * kWarpSize);
+  const Launch shape(dim3(static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block)), dim3(threads),
+                     static_cast<size_t>(rows_per_block * bytes));
   if (gradient)
     launch(mixture_kernel<T, true>, shape, m);
   else
@@ -174,14 +188,15 @@ void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* p
                              const RandomStream& stream, int64_t first, bool use_elu_scale, uint8_t* out) {
   // Blocks are small, because there are few rows.
   constexpr int64_t kMaxThreads = 64;
-  const int64_t stride = 3 * mixtures % 2 == 0 ? 3 * mixtures + 1 : 3 * mixtures;  // odd, as in Mixture
-  const int64_t row_bytes = stride * static_cast<int64_t>(sizeof(T));
-  const int64_t threads = std::clamp<int64_t>(kSharedBytes / row_bytes, 1, kMaxThreads);
+  const int64_t row_stride =
+      3 * mixtures % 2 == 0 ? 3 * mixtures + 1 : 3 * mixtures;  // odd, to avoid bank conflicts
+  const int64_t row_bytes = row_stride * static_cast<int64_t>(sizeof(T));
+  const int64_t threads = std::clamp<int64_t>(kMaxSharedBytes / row_bytes, 1, kMaxThreads);
   launch(sample_kernel<T>,
          Launch(dim3(static_cast<unsigned>((rows + threads - 1) / threads)),
                 dim3(static_cast<unsigned>(threads)), static_cast<size_t>(threads * row_bytes)),
-         rows, static_cast<int>(mixtures), static_cast<int>(stride), parameters, GraphRandomStream(stream),
-         first, use_elu_scale, out);
+         rows, static_cast<int>(mixtures), static_cast<int>(row_stride), parameters,
+         GraphRandomStream(stream), first, use_elu_scale, out);
 }
 
 template <class T>

@@ -11,9 +11,10 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// Computes the factors of the keys, with one warp per row.
+// Computes LshInputs::key_factors. Each warp processes one row at a time.
 template <class S, class T = Compute<S>>
-__global__ void factors_kernel(LshAttentionShape s, AttentionRows<const S> q, int64_t count, T* factors) {
+__global__ void key_factors_kernel(LshAttentionShape s, AttentionRows<const S> q, int64_t count,
+                                   T* key_factors) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   for (int64_t i = first_element() / kWarpSize; i < count; i += element_stride() / kWarpSize) {
     const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
@@ -24,12 +25,13 @@ __global__ void factors_kernel(LshAttentionShape s, AttentionRows<const S> q, in
       square += element * element;
     }
     square = warp_reduce<Plus>(square);
-    if (lane == 0) factors[i] = static_cast<T>(s.scale) / std::sqrt(square + static_cast<T>(s.epsilon));
+    if (lane == 0) key_factors[i] = static_cast<T>(s.scale) / std::sqrt(square + static_cast<T>(s.epsilon));
   }
 }
 
 template <class T>
-__global__ void clear_kernel(LshAttentionShape s, AttentionRows<T> target, int64_t width, int64_t count) {
+__global__ void clear_masked_kernel(LshAttentionShape s, AttentionRows<T> target, int64_t width,
+                                    int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
     const int64_t row = i / width, head = row % s.heads, position = row / s.heads % s.length;
     const int64_t example = row / s.heads / s.length;
@@ -38,7 +40,7 @@ __global__ void clear_kernel(LshAttentionShape s, AttentionRows<T> target, int64
 }
 
 template <class S>
-__global__ void round_result_kernel(const Compute<S>* sums, S* target, int64_t count) {
+__global__ void round_sums_kernel(const Compute<S>* sums, S* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = convert_element<S>(sums[i]);
 }
 
@@ -52,143 +54,155 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
 
-// The state of the online softmax of one query over the keys of one round.
+// The state of the online softmax of one query over the keys of one round: the maximum score so far, and the
+// sum of exp(score - maximum), divided by the multiplicities of the keys.
 template <class T>
 struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
-// Replaces row i of a tile of products by weights exp(score - maximum), divided by the multiplicities of the
-// keys, after dropout. Returns the factor by which earlier sums of the row must be multiplied.
+// Adds a tile of keys to the online softmax of row i of the thread. Replaces the products q . q in row i of
+// `scores` by the weights exp(score - maximum), divided by the multiplicities of the keys, after dropout.
+// Returns the factor by which the caller must multiply row i of the result of the earlier tiles.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
-__device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowSoftmax<T>& softmax) {
+__device__ T update_row_softmax(const LshBlock<Tiles>& block, Scores& scores, int i, RowSoftmax<T>& softmax) {
   const LshTile<T>& tile = block.tile;
   const int row = Scores::row(i);
   T largest = -kInfinity<T>;
 #pragma unroll(kUnrolled <T>)
-  for (int j = 0; j < Scores::kColumnsEach; ++j) {
-    const int at = Scores::column(j);
+  for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
+    const int column = Scores::column(j);
     T& score = scores.elements[i][j];
-    score = block.sees(row, at) ? tile.factors[at] * score : -kInfinity<T>;
+    score = block.attends(row, column) ? tile.key_factors[column] * score : -kInfinity<T>;
     largest = Maximum::apply(largest, score);
   }
-  const auto update = update_online_softmax(softmax.maximum, Scores::template row_reduce<Maximum>(largest));
+  const auto update = update_online_softmax(softmax.maximum, Scores::template reduce_row<Maximum>(largest));
   T total = 0;
 #pragma unroll(kUnrolled <T>)
-  for (int j = 0; j < Scores::kColumnsEach; ++j) {
+  for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
     T& score = scores.elements[i][j];
-    const bool seen = score != -kInfinity<T>;
+    const bool is_attended = score != -kInfinity<T>;
     score = std::exp(score - update.shift);
-    if (seen) score /= block.multiplicity(row, Scores::column(j));
+    if (is_attended) score /= block.multiplicity(row, Scores::column(j));
     total += score;
-    score *= block.dropped(row, Scores::column(j));
+    score *= block.dropout_multiplier(row, Scores::column(j));
   }
   softmax.maximum = update.maximum;
-  softmax.sum = update.rescale * softmax.sum + Scores::template row_reduce<Plus>(total);
+  softmax.sum = update.rescale * softmax.sum + Scores::template reduce_row<Plus>(total);
   return update.rescale;
 }
 
-// Coefficients for adding a round to the result of a query: result = keep * result + add * round. If a query
-// attends to no other key (`alone`), the value at the position of the query replaces the result of the round.
+// The factors with which a round is added to the result of a query:
+//   result = old_factor * result + new_factor * (sum of the weights times the values of the round)
+// If is_alone is true, the query attends to no key, and the value at the position of the query replaces the
+// sum.
 template <class T>
 struct RoundUpdate {
-  T keep, add, log_sum;
-  bool alone;
+  T old_factor, new_factor;
+  T log_sum;  // log-sum-exp of the scores of the query
+  bool is_alone;
 };
 
-// Returns the update for the mean of the softmaxes of the rounds.
+// Returns the update if the result is the mean of the softmaxes of the rounds.
 template <class T>
-__device__ RoundUpdate<T> mean_update(const RowSoftmax<T>& row, int64_t rounds, bool first) {
-  const bool alone = row.sum == 0;
+__device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t rounds, bool is_first) {
+  const bool is_alone = row.sum == 0;
   const T share = 1 / static_cast<T>(rounds);
-  return {first ? T{0} : T{1}, alone ? share : share / row.sum,
-          alone ? kInfinity<T> : row.maximum + std::log(row.sum), alone};
+  return {is_first ? T{0} : T{1}, is_alone ? share : share / row.sum,
+          is_alone ? kInfinity<T> : row.maximum + std::log(row.sum), is_alone};
 }
 
-// Returns the update for one softmax over all rounds. `past` is the log-sum-exp of the earlier rounds.
+// Returns the update if the result is one softmax over the keys of all rounds. `past_log_sum` is the
+// log-sum-exp of the scores of the earlier rounds, or -inf in the first round.
 template <class T>
-__device__ RoundUpdate<T> softmax_update(const RowSoftmax<T>& row, T past, bool last) {
-  const T largest = Maximum::apply(past, row.maximum), shift = largest == -kInfinity<T> ? T{0} : largest;
-  const T total = std::exp(past - shift) + std::exp(row.maximum - shift) * row.sum;
+__device__ RoundUpdate<T> compute_softmax_update(const RowSoftmax<T>& row, T past_log_sum, bool is_last) {
+  const T largest = Maximum::apply(past_log_sum, row.maximum),
+          shift = largest == -kInfinity<T> ? T{0} : largest;
+  const T total = std::exp(past_log_sum - shift) + std::exp(row.maximum - shift) * row.sum;
   const T log_sum = total == 0 ? -kInfinity<T> : shift + std::log(total);  // propagates NaN
-  const bool alone = last && total == 0;
-  return {alone || total == 0 ? T{0} : std::exp(past - log_sum),
-          alone        ? T{1}
+  const bool is_alone = is_last && total == 0;
+  return {is_alone || total == 0 ? T{0} : std::exp(past_log_sum - log_sum),
+          is_alone     ? T{1}
           : total == 0 ? T{0}
                        : std::exp(row.maximum - log_sum),
-          log_sum, alone};
+          log_sum, is_alone};
 }
 
-// Returns the update of a row and replaces its running log-sum-exp. All threads of the row call the function;
-// running is null for a row without a query.
+// Returns compute_softmax_update() of a row, and adds the round to *running_log_sum, the log-sum-exp of the
+// rounds so far. All threads that hold elements of the row call the function. If the row has no query,
+// running_log_sum is null.
 template <class Scores, class T>
-__device__ RoundUpdate<T> update_running(const RowSoftmax<T>& row, T* running, bool first, bool last) {
-  RoundUpdate<T> update = softmax_update(row, first || !running ? -kInfinity<T> : *running, last);
-  __syncwarp();  // all threads of the row have read *running
-  if (running && Scores::first_of_row()) *running = update.log_sum;
-  if (update.alone) update.log_sum = kInfinity<T>;
+__device__ RoundUpdate<T> update_running_log_sum(const RowSoftmax<T>& row, T* running_log_sum, bool is_first,
+                                                 bool is_last) {
+  RoundUpdate<T> update =
+      compute_softmax_update(row, is_first || !running_log_sum ? -kInfinity<T> : *running_log_sum, is_last);
+  __syncwarp();  // all threads of the row have read *running_log_sum
+  if (running_log_sum && Scores::is_row_leader()) *running_log_sum = update.log_sum;
+  if (update.is_alone) update.log_sum = kInfinity<T>;
   return update;
 }
 
-// Adds one round to the result: softmax attention over the chunk of the query and the previous chunk.
-// `all_running` holds the log-sum-exp of the earlier rounds, separately for each tile of the result.
+// Adds one round to `out`: the queries of a chunk attend to the keys of the same chunk and of the previous
+// chunk. running_log_sums (column tiles, batch * heads, length) holds the log-sum-exps of the earlier rounds.
+// Each column tile of the result has a separate copy, because its block updates the copy.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
-                               T* all_running) {
+                               T* running_log_sums) {
   __shared__ LshTile<T> tile;
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
-  if (chunk >= block.order.chunks || begin >= block.order.slots(chunk)) return;
-  const LshSlots own = block.slots(round, chunk), before = block.slots_before(round, chunk);
-  T* const running = all_running + (blockIdx.y * grid.heads + block.index) * in.s.length;
-
-  typename Tiles::template Tile<kTokens, kWidth> result;
-  RowSoftmax<T> rows[Scores::kRowsEach];
-  for (const bool back : {true, false}) {
-    const LshSlots& keys = back ? before : own;
-    for (int64_t key = 0; key < keys.count; key += kTokens) {
+  if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
+  const LshSlots query_slots = block.find_slots(round, chunk),
+                 previous_slots = block.find_previous_slots(round, chunk);
+  T* const head_log_sums = running_log_sums + (blockIdx.y * grid.head_count + block.head_index) * in.s.length;
+  typename Tiles::template Tile<kTileTokens, kWidth> result;
+  RowSoftmax<T> rows[Scores::kRowsPerThread];
+  for (const bool is_look_back : {true, false}) {
+    const LshSlots& keys = is_look_back ? previous_slots : query_slots;
+    for (int64_t key = 0; key < keys.count; key += kTileTokens) {
       __syncthreads();  // all threads have read the positions of the previous tile
-      block.load_queries(own, begin, back);
+      block.load_queries(query_slots, begin, is_look_back);
       block.load_keys(keys, key);
       __syncthreads();
       block.count_multiplicities();
       Scores scores;
-      add_products<Lanes::along_depth, Lanes::along_depth>(
-          scores, block.memory, in.s.dim, block.template queries<Lanes::along_depth>(tile.queries),
-          block.template queries<Lanes::along_depth>(tile.keys));
+      add_products<kAlongDepth, kAlongDepth>(scores, block.memory, in.s.dim,
+                                             block.template make_query_operand<kAlongDepth>(tile.queries),
+                                             block.template make_query_operand<kAlongDepth>(tile.keys));
 #pragma unroll(kUnrolled <T>)
-      for (int i = 0; i < Scores::kRowsEach; ++i) {
-        const T rescale = weigh_row(block, scores, i, rows[i]);
+      for (int i = 0; i < Scores::kRowsPerThread; ++i) {
+        const T rescale = update_row_softmax(block, scores, i, rows[i]);
         for (T& element : result.elements[i]) element *= rescale;
       }
-      add_products_of(result, scores, block.memory,
-                      block.template values<Lanes::along_tile>(tile.keys, column));
+      add_tile_product(result, scores, block.memory,
+                       block.template make_value_operand<kAlongTile>(tile.keys, column));
     }
   }
 
   const AttentionRows<T> target = make_contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
-  const bool average = in.s.average_rounds, first = round == 0, last = round == in.s.rounds - 1;
+  const bool average = in.s.average_rounds, is_first = round == 0, is_last = round == in.s.rounds - 1;
 #pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < Scores::kRowsEach; ++i) {
+  for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t slot = begin + result.row(i);
-    const bool exists = slot < own.count;
-    const int32_t position = exists ? own.positions[slot] : 0;
+    const bool exists = slot < query_slots.count;
+    const int32_t position = exists ? query_slots.positions[slot] : 0;
     const RoundUpdate<T> update =
-        average ? mean_update(rows[i], in.s.rounds, first)
-                : update_running<Scores>(rows[i], exists ? running + position : nullptr, first, last);
+        average ? compute_mean_update(rows[i], in.s.rounds, is_first)
+                : update_running_log_sum<Scores>(rows[i], exists ? head_log_sums + position : nullptr,
+                                                 is_first, is_last);
     if (!exists) continue;
-    if (column == 0 && Scores::first_of_row() && (average || last))
+    if (column == 0 && Scores::is_row_leader() && (average || is_last))
       log_sums[block.log_sum_index(round, position)] = update.log_sum;
     T* const row = target.row(block.example, position, block.head);
 #pragma unroll(kUnrolled <T>)
-    for (int j = 0; j < result.kColumnsEach; ++j) {
+    for (int j = 0; j < result.kColumnsPerThread; ++j) {
       const int64_t m = column + result.column(j);
       if (m >= in.s.value_dim) continue;
-      const T value = update.alone ? block.v_at(position, m) : result.elements[i][j];
-      row[m] = first                      ? update.add * value
-               : update.alone && !average ? value
-                                          : update.keep * row[m] + update.add * value;
+      const T value = update.is_alone ? block.load_value(position, m) : result.elements[i][j];
+      row[m] = is_first                      ? update.new_factor * value
+               : update.is_alone && !average ? value
+                                             : update.old_factor * row[m] + update.new_factor * value;
     }
   }
 }
@@ -196,29 +210,30 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
 }  // namespace
 
 template <class S>
-void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* factors) {
+void compute_key_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* key_factors) {
   const int64_t count = s.batch * s.heads * s.length;
-  launch(factors_kernel<S>, over_elements(count * kWarpSize), s, q, count, factors);
+  launch(key_factors_kernel<S>, over_elements(count * kWarpSize), s, q, count, key_factors);
 }
 
 template <class T>
-void lsh_clear_masked(const LshAttentionShape& s, AttentionRows<T> target, int64_t width) {
+void clear_masked_rows(const LshAttentionShape& s, AttentionRows<T> target, int64_t width) {
   if (!s.lengths) return;
   const int64_t count = s.batch * s.heads * s.length * width;
-  launch(clear_kernel<T>, over_elements(count), s, target, width, count);
+  launch(clear_masked_kernel<T>, over_elements(count), s, target, width, count);
 }
 
 template <class T>
 LshMultipliers<T>::LshMultipliers(const LshAttentionShape& s)
-    : active_(s.dropout.is_active()), table_(active_ ? 2 * s.chunk_length * s.chunk_length : 0) {
+    : is_active_(s.dropout.is_active()), table_(is_active_ ? 2 * s.chunk_length * s.chunk_length : 0) {
   const int64_t count = 2 * s.chunk_length * s.chunk_length;
-  if (active_)
+  if (is_active_)
     launch(multipliers_kernel<T>, over_elements(count), DropoutFactors<T>(s.dropout), table_.data(), count);
 }
 
 template <class S>
-void LshResult<S>::finish() const {
-  if constexpr (!kSame) launch(round_result_kernel<S>, over_elements(count_), sums_.data(), target_, count_);
+void LshResult<S>::round_sums() const {
+  if constexpr (!kIsSameType)
+    launch(round_sums_kernel<S>, over_elements(count_), sums_.data(), target_, count_);
 }
 
 template <class S>
@@ -227,30 +242,30 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   using T = Compute<S>;
   using Tiles = TilesFor<S>;
   const LshOrders orders(s, buckets);
-  const Scratch<T> factors(s.batch * s.heads * s.length);
+  const Scratch<T> key_factors(s.batch * s.heads * s.length);
   const LshResult<S> result(out, s.batch * s.length * s.heads * s.value_dim);
-  lsh_factors(s, q, factors.data());
-  lsh_clear_masked(s, make_contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
+  compute_key_factors(s, q, key_factors.data());
+  clear_masked_rows(s, make_contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
   const int64_t rows = s.batch * s.heads * s.log_sum_round_count() * s.length;
   launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
   const LshMultipliers<T> multipliers(s);
-  const LshInputs<S> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr, multipliers.data()};
+  const LshInputs<S> in{s, orders.view(), q, v, {}, key_factors.data(), nullptr, nullptr, multipliers.data()};
   const LshGrid grid(s);
   with_tile_width<T>(s.value_dim, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
-    const int64_t tiles = tiles_of(s.value_dim, kWidth);
-    const Scratch<T> running(tiles * s.batch * s.heads * s.length);
+    const int64_t tiles = count_tiles(s.value_dim, kWidth);
+    const Scratch<T> running_log_sum(tiles * s.batch * s.heads * s.length);
     for (int64_t round = 0; round < s.rounds; ++round)
-      launch(forward_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles), in, grid, round, result.data(),
-             log_sums, running.data());
+      launch(forward_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(tiles), in, grid, round, result.data(),
+             log_sums, running_log_sum.data());
   });
-  result.finish();
+  result.round_sums();
 }
 
 template <class S>
 struct LshForwardKernels {
-  inline static const Instances all{&lsh_factors<S>, &lsh_clear_masked<Compute<S>>, &LshResult<S>::finish,
-                                    &lsh_attention_forward<S>};
+  inline static const Instances all{&compute_key_factors<S>, &clear_masked_rows<Compute<S>>,
+                                    &LshResult<S>::round_sums, &lsh_attention_forward<S>};
 };
 TAPEFORMER_FLOAT(template struct LshForwardKernels<float>; template struct LshForwardKernels<BFloat16>;
                  template class LshMultipliers<float>;)

@@ -1,4 +1,5 @@
-// Shared parts of the LSH attention kernels: tiles of kTokens queries and kTokens keys, gathered by position.
+// Types that the LSH attention kernels share. A kernel processes tiles of kTileTokens queries and kTileTokens
+// keys, whose rows are gathered by position.
 #pragma once
 
 #include <limits>
@@ -8,65 +9,71 @@
 
 namespace tapeformer::cuda {
 
+// The input tensors of a kernel. In a forward pass, g, log_sums and deltas are not set.
 template <class S>
 struct LshInputs {
   using T = Compute<S>;
   LshAttentionShape s;
   LshOrderView order;
   AttentionRows<const S> q, v, g;
-  const T* factors;   // (batch, heads, length): key = factor * q, including the scale of the scores
-  const T* log_sums;  // (batch, heads, log_sum_round_count, length)
-  // (batch, heads, log_sum_round_count, length): g . out. If rounds are averaged, `out` is the result of one
-  // round, otherwise the final result.
+  const T* key_factors;  // (batch, heads, length). The key of a position is its query times its factor.
+  const T* log_sums;     // (batch, heads, log_sum_round_count, length)
+  // (batch, heads, log_sum_round_count, length), the dot products g . out. If s.mean is true, `out` is the
+  // result of one round, otherwise it is the final result.
   const T* deltas;
-  const T* multipliers;  // (chunk_length, 2 chunk_length): dropout multipliers; null without dropout
+  const T* dropout_multipliers;  // (chunk_length, 2 chunk_length); null without dropout
 };
 
 // The slots of a chunk in one round.
 struct LshSlots {
-  const int32_t* positions = nullptr;
+  const int32_t* positions = nullptr;  // (count,)
   int64_t count = 0, round = 0;
 };
 
-// A tile in shared memory: positions and cell codes of queries and keys. If weights are divided by
-// multiplicities, the tile also holds the number of times that each query attends to each key in all rounds.
+// A tile of queries and keys in shared memory. Slots without a query or key have the position -1.
 template <class T>
 struct LshTile {
-  int32_t queries[kTokens], query_codes[kTokens], keys[kTokens], key_codes[kTokens];
-  T factors[kTokens];                             // factors of the keys
-  uint16_t multiplicities[kTokens][kTokens + 2];  // indexed by query and key
+  int32_t queries[kTileTokens], keys[kTileTokens];  // positions
+  // query_codes[i] is the code of the cell whose keys query i attends to: the cell of the query, or its
+  // look-back cell. key_codes[j] is the code of the cell of key j.
+  int32_t query_codes[kTileTokens], key_codes[kTileTokens];
+  T key_factors[kTileTokens];
+  // Multiplicity of each pair of a query and a key: the number of times that the query attends to the key in
+  // all rounds. Set only if exact_duplicates is true.
+  uint16_t multiplicities[kTileTokens][kTileTokens + 2];
 };
 
-// Features of rows of a head, at the positions of a tile, as an operand of products (RowsOperand in
-// ops/cuda/tile_product.h). Rows at negative positions are zero.
-template <Lanes kLanes, class S>
+// An operand of a matrix product (RowsOperand in ops/cuda/tile_product.h) whose rows are gathered. Row r is
+// the row of the head at positions[r], from feature `column`. Rows at negative positions are zero.
+template <OperandLayout kLayout, class S>
 struct LshOperand {
-  static constexpr bool kAlongDepth = kLanes == Lanes::along_depth;
-  AttentionRows<const S> rows;  // rows of the head: data is the row of position 0
+  static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
+  AttentionRows<const S> rows;  // rows.data is the row of the head at position 0
   int64_t width;
-  bool packed;               // whether 16-byte loads can read the rows
-  const int32_t* positions;  // in shared memory
-  int64_t column;            // first feature
+  bool is_aligned;           // whether 16-byte loads can read the rows
+  const int32_t* positions;  // (kTileTokens,), in shared memory
+  int64_t column;
 
-  __device__ bool is_packed() const { return packed; }
+  // Returns whether load_pack() may be called.
+  __device__ bool is_packed() const { return is_aligned; }
   __device__ Compute<S> operator()(int64_t d, int64_t i) const {
-    const int32_t position = positions[kAlongDepth ? i : d];
-    const int64_t feature = column + (kAlongDepth ? d : i);
+    const int32_t position = positions[kIsAlongDepth ? i : d];
+    const int64_t feature = column + (kIsAlongDepth ? d : i);
     return position >= 0 && feature < width
                ? convert_element<Compute<S>>(rows.data[position * rows.length_stride + feature])
                : Compute<S>{0};
   }
-  // As RowsOperand::pack.
-  __device__ Pack<S> pack(int64_t d, int64_t i) const {
-    const int32_t position = positions[kAlongDepth ? i : d];
-    const int64_t feature = column + (kAlongDepth ? d : i);
+  // Returns the same elements as RowsOperand::load_pack().
+  __device__ Pack<S> load_pack(int64_t d, int64_t i) const {
+    const int32_t position = positions[kIsAlongDepth ? i : d];
+    const int64_t feature = column + (kIsAlongDepth ? d : i);
     return position >= 0 && feature < width
                ? Pack<S>::load(rows.data + position * rows.length_stride + feature)
                : Pack<S>{};
   }
 };
 
-// The state of a thread block, which processes kTokens slots of a chunk in one head and round.
+// The operations of a thread block, which processes kTileTokens slots of a chunk in one head and round.
 template <class Tiles>
 struct LshBlock {
   using T = typename Tiles::Value;
@@ -74,213 +81,230 @@ struct LshBlock {
   const LshInputs<S>& in;
   LshTile<T>& tile;
   typename Tiles::Memory memory;
-  int64_t index, example, head;
+  int64_t head_index, example, head;  // head_index is example * heads + head
   LshHeadOrder order;
-  int64_t query_slot = 0, key_column = 0;  // first row and column of the tile in `multipliers`
+  int64_t query_slot = 0, key_column = 0;  // first row and column of the tile in `dropout_multipliers`
 
-  using Scores = typename Tiles::template Tile<kTokens, kTokens>;
+  using Scores = typename Tiles::template Tile<kTileTokens, kTileTokens>;
 
-  __device__ LshBlock(const LshInputs<S>& inputs, LshTile<T>& shared, int64_t head_index)
+  // `shared` must be in shared memory.
+  __device__ LshBlock(const LshInputs<S>& inputs, LshTile<T>& shared, int64_t index)
       : in(inputs),
         tile(shared),
-        index(head_index),
-        example(head_index / inputs.s.heads),
-        head(head_index % inputs.s.heads),
-        order(inputs.s, inputs.order, head_index) {}
+        head_index(index),
+        example(index / inputs.s.heads),
+        head(index % inputs.s.heads),
+        order(inputs.s, inputs.order, index) {}
 
-  __device__ LshSlots slots(int64_t round, int64_t chunk) const {
-    return {order.positions(round, chunk), order.slots(chunk), round};
+  // Returns the slots of chunk `chunk` of a round.
+  __device__ LshSlots find_slots(int64_t round, int64_t chunk) const {
+    return {order.positions(round, chunk), order.slot_count(chunk), round};
   }
-  // Returns the slots of the chunk before a chunk of a round, or no slots if there is no such chunk.
-  __device__ LshSlots slots_before(int64_t round, int64_t chunk) const {
-    if (chunk > 0) return slots(round, chunk - 1);
+  // Returns the slots of the chunk that contains the look-back cells of chunk `chunk`. If there is no such
+  // chunk, the result has no slots.
+  __device__ LshSlots find_previous_slots(int64_t round, int64_t chunk) const {
+    if (chunk > 0) return find_slots(round, chunk - 1);
     const LshWrapCell wrap = order.wrap(round);
-    return wrap.from == kNoCell ? LshSlots{} : slots(wrap.round, order.chunks - 1);
+    return wrap.query_code == kNoCell ? LshSlots{} : find_slots(wrap.key_round, order.chunk_count - 1);
   }
 
-  // Loads queries [begin, begin + kTokens) of the slots `from`. `back` states that the keys of the tile are
-  // in the previous chunk. All threads must have finished reading the previous queries.
-  __device__ void load_queries(const LshSlots& from, int64_t begin, bool back) {
+  // Loads the queries in the slots [begin, begin + kTileTokens) of `slots`. If is_look_back is true, the keys
+  // of the tile must come from find_previous_slots(), otherwise from the same chunk. All threads must have
+  // finished reading the previous queries.
+  __device__ void load_queries(const LshSlots& slots, int64_t begin, bool is_look_back) {
     query_slot = begin;
-    key_column = back ? 0 : in.s.chunk_length;
+    key_column = is_look_back ? 0 : in.s.chunk_length;
     const int64_t i = threadIdx.x;
-    if (i >= kTokens) return;
-    const bool exists = begin + i < from.count;
-    const int32_t position = exists ? from.positions[begin + i] : -1;
+    if (i >= kTileTokens) return;
+    const bool exists = begin + i < slots.count;
+    const int32_t position = exists ? slots.positions[begin + i] : -1;
     int32_t code = kNoCell;
-    if (exists) code = order.code(from.round, position);
-    if (exists && back) code = order.look_back(from.round, code).code;
+    if (exists) code = order.code(slots.round, position);
+    if (exists && is_look_back) code = order.find_look_back_cell(slots.round, code).key_code;
     tile.queries[i] = position;
     tile.query_codes[i] = code;
   }
-  // Loads keys [begin, begin + kTokens) of the slots `from`. Must be called after load_queries().
-  __device__ void load_keys(const LshSlots& from, int64_t begin) {
+  // Loads the keys in the slots [begin, begin + kTileTokens) of `slots`. Must be called after load_queries().
+  __device__ void load_keys(const LshSlots& slots, int64_t begin) {
     key_column += begin;
     const int64_t j = threadIdx.x;
-    if (j >= kTokens) return;
-    const bool exists = begin + j < from.count;
-    const int32_t position = exists ? from.positions[begin + j] : -1;
+    if (j >= kTileTokens) return;
+    const bool exists = begin + j < slots.count;
+    const int32_t position = exists ? slots.positions[begin + j] : -1;
     tile.keys[j] = position;
-    tile.factors[j] = exists ? in.factors[index * in.s.length + position] : T{0};
-    tile.key_codes[j] = exists ? order.code(from.round, position) : kEmptySlot;
+    tile.key_factors[j] = exists ? in.key_factors[head_index * in.s.length + position] : T{0};
+    tile.key_codes[j] = exists ? order.code(slots.round, position) : kEmptySlot;
   }
-  // Returns whether query i of the tile attends to key j.
-  __device__ bool sees(int i, int j) const {
+  // Returns whether query i of the tile attends to key j of the tile.
+  __device__ bool attends(int i, int j) const {
     if (tile.query_codes[i] != tile.key_codes[j]) return false;
     return in.s.causal ? tile.keys[j] < tile.queries[i] : tile.keys[j] != tile.queries[i];
   }
 
-  __device__ static T element(const AttentionRows<const S>& rows, int64_t example, int64_t head,
-                              int32_t position, int64_t feature, int64_t width) {
+  // Returns an element of the rows of this head, or 0 if position < 0 or feature >= width.
+  __device__ T load_element(const AttentionRows<const S>& rows, int32_t position, int64_t feature,
+                            int64_t width) const {
     return position >= 0 && feature < width ? convert_element<T>(rows.row(example, position, head)[feature])
                                             : T{0};
   }
-  template <Lanes kLanes>
-  __device__ LshOperand<kLanes, S> operand(const AttentionRows<const S>& all, int64_t width,
-                                           const int32_t* positions, int64_t column) const {
-    AttentionRows<const S> rows = all;
-    rows.data = all.row(example, 0, head);
+  template <OperandLayout kLayout>
+  __device__ LshOperand<kLayout, S> make_operand(const AttentionRows<const S>& tensor, int64_t width,
+                                                 const int32_t* positions, int64_t column) const {
+    AttentionRows<const S> rows = tensor;
+    rows.data = tensor.row(example, 0, head);
     const PlainRows<S> plain{.data = rows.data, .stride = rows.length_stride, .width = width};
-    return {rows, width, plain.has_packs(), positions, column};
+    return {rows, width, plain.is_aligned_to_packs(), positions, column};
   }
-  // Return features of queries, values or gradients of the result, from feature `column` of the rows.
-  template <Lanes kLanes>
-  __device__ auto queries(const int32_t* positions, int64_t column = 0) const {
-    return operand<kLanes>(in.q, in.s.dim, positions, column);
+  // Return an operand with the rows of q, v or g at `positions`, from feature `column` of the rows.
+  template <OperandLayout kLayout>
+  __device__ auto make_query_operand(const int32_t* positions, int64_t column = 0) const {
+    return make_operand<kLayout>(in.q, in.s.dim, positions, column);
   }
-  template <Lanes kLanes>
-  __device__ auto values(const int32_t* positions, int64_t column = 0) const {
-    return operand<kLanes>(in.v, in.s.value_dim, positions, column);
+  template <OperandLayout kLayout>
+  __device__ auto make_value_operand(const int32_t* positions, int64_t column = 0) const {
+    return make_operand<kLayout>(in.v, in.s.value_dim, positions, column);
   }
-  template <Lanes kLanes>
-  __device__ auto gradients(const int32_t* positions, int64_t column = 0) const {
-    return operand<kLanes>(in.g, in.s.value_dim, positions, column);
+  template <OperandLayout kLayout>
+  __device__ auto make_gradient_operand(const int32_t* positions, int64_t column = 0) const {
+    return make_operand<kLayout>(in.g, in.s.value_dim, positions, column);
   }
-  __device__ T v_at(int32_t position, int64_t m) const {
-    return element(in.v, example, head, position, m, in.s.value_dim);
+  // Return element `feature` of the row of v or g at `position`.
+  __device__ T load_value(int32_t position, int64_t feature) const {
+    return load_element(in.v, position, feature, in.s.value_dim);
   }
-  __device__ T g_at(int32_t position, int64_t m) const {
-    return element(in.g, example, head, position, m, in.s.value_dim);
+  __device__ T load_gradient(int32_t position, int64_t feature) const {
+    return load_element(in.g, position, feature, in.s.value_dim);
   }
+  // Returns the index of a round and a position in LshInputs::log_sums and LshInputs::deltas.
   __device__ int64_t log_sum_index(int64_t round, int64_t position) const {
-    return (index * in.s.log_sum_round_count() + (in.s.average_rounds ? round : 0)) * in.s.length + position;
+    return (head_index * in.s.log_sum_round_count() + (in.s.average_rounds ? round : 0)) * in.s.length +
+           position;
   }
-  // Computes the multiplicities. All threads call the function after the positions are loaded, and
-  // synchronise before they read the result. Uses the memory of the products, which other threads must not
-  // read.
+  // Computes the multiplicities of the tile if exact_duplicates is true. All threads of the block call the
+  // function after load_queries(), load_keys() and a barrier, and synchronise before they read the
+  // multiplicities. The function overwrites the dynamic shared memory of the products.
   __device__ void count_multiplicities() {
     if (!in.s.exact_duplicates) return;
-    // Codes of the cells of each query in a round: the cell, and the look-back cell if it is in the same
-    // round or across the ends of the sequence. Even and odd rounds use separate memory, so that one barrier
-    // per round suffices.
+    // The codes of the cells that a query attends to in a round: its cell, its look-back cell if the
+    // look-back cell has the code before it, and its look-back cell if it is LshWrapCell::key_code. Even and
+    // odd rounds use separate memory, so one barrier per round suffices.
     using Codes = Pack<int32_t>;
-    constexpr int kStep = Tiles::kThreads / kTokens, kRows = kTokens / kStep;  // query rows of a thread
-    static_assert(2 * kTokens * sizeof(Codes) <= Tiles::Memory::kSliceBytes);
-    int32_t* const memory_of_codes = dynamic_shared<int32_t>();
-    const int thread = static_cast<int>(threadIdx.x), j = thread % kTokens, first = thread / kTokens;
+    constexpr int kStep = Tiles::kThreads / kTileTokens,
+                  kQueries = kTileTokens / kStep;  // queries per thread
+    static_assert(2 * kTileTokens * sizeof(Codes) <= Tiles::Memory::kSliceBytes);
+    int32_t* const code_memory = dynamic_shared<int32_t>();
+    const int thread = static_cast<int>(threadIdx.x), j = thread % kTileTokens, first = thread / kTileTokens;
     const int32_t query = tile.queries[j], key = tile.keys[j];
-    int counts[kRows] = {};
+    int counts[kQueries] = {};
 #pragma unroll 1
     for (int64_t round = 0; round < in.s.rounds; ++round) {
-      int32_t* const codes = memory_of_codes + round % 2 * kTokens * Codes::kSize;
+      int32_t* const codes = code_memory + round % 2 * kTileTokens * Codes::kSize;
       const LshWrapCell wrap = order.wrap(round);
-      if (thread < kTokens) {
+      if (thread < kTileTokens) {
         const int32_t code = query >= 0 ? order.code(round, query) : kNoCell;
-        const bool crosses = code == wrap.from;
-        Codes{{code, crosses ? kNoCell : code - 1, crosses ? wrap.code : kNoCell, 0}}.store(codes +
-                                                                                            j * Codes::kSize);
+        const bool is_wrapped = code == wrap.query_code;
+        const Codes cells{{code, is_wrapped ? kNoCell : code - 1, is_wrapped ? wrap.key_code : kNoCell, 0}};
+        cells.store(codes + j * Codes::kSize);
       }
       const int32_t code = key >= 0 ? order.code(round, key) : kEmptySlot;
-      const int32_t other = key >= 0 ? order.code(wrap.round, key) : kEmptySlot;
+      const int32_t wrap_code = key >= 0 ? order.code(wrap.key_round, key) : kEmptySlot;
       __syncthreads();
 #pragma unroll(kUnrolled <T>)
-      for (int n = 0; n < kRows; ++n) {
+      for (int n = 0; n < kQueries; ++n) {
         const Codes cells = Codes::load(codes + (first + n * kStep) * Codes::kSize);
-        counts[n] += (code == cells.values[0]) + (code == cells.values[1]) + (other == cells.values[2]);
+        counts[n] += (code == cells.values[0]) + (code == cells.values[1]) + (wrap_code == cells.values[2]);
       }
     }
 #pragma unroll(kUnrolled <T>)
-    for (int n = 0; n < kRows; ++n)
+    for (int n = 0; n < kQueries; ++n)
       tile.multiplicities[first + n * kStep][j] = static_cast<uint16_t>(counts[n]);
   }
-  // Returns the multiplicity of a key that the query attends to.
+  // Returns the multiplicity of query i and key j, or 1 if exact_duplicates is false. Query i must attend to
+  // key j.
   __device__ T multiplicity(int i, int j) const {
     return in.s.exact_duplicates ? static_cast<T>(tile.multiplicities[i][j]) : T{1};
   }
 
-  // Returns the weight of key j for query i in this round, or 0 if the query does not attend to the key.
-  __device__ T weight(int i, int j, T product, T log_sum) const {
-    if (!sees(i, j)) return 0;
-    const T p = std::exp(tile.factors[j] * product - log_sum) / multiplicity(i, j);
+  // Returns the attention weight of query i and key j in this round, before dropout, or 0 if the query does
+  // not attend to the key. `product` is q_i . q_j, and `log_sum` is the element of LshInputs::log_sums for
+  // query i.
+  __device__ T compute_weight(int i, int j, T product, T log_sum) const {
+    if (!attends(i, j)) return 0;
+    const T p = std::exp(tile.key_factors[j] * product - log_sum) / multiplicity(i, j);
     return in.s.average_rounds ? p / static_cast<T>(in.s.rounds) : p;
   }
-  // Returns the dropout multiplier for query i and key j, or 0 if the query or the key is outside of its
-  // chunk.
-  __device__ T dropped(int i, int j) const {
-    if (!in.multipliers) return 1;
+  // Returns the dropout multiplier of query i and key j, or 0 if one of them is outside of its chunk.
+  __device__ T dropout_multiplier(int i, int j) const {
+    if (!in.dropout_multipliers) return 1;
     const int64_t row = query_slot + i, column = key_column + j, columns = 2 * in.s.chunk_length;
-    return row < in.s.chunk_length && column < columns ? in.multipliers[row * columns + column] : T{0};
+    return row < in.s.chunk_length && column < columns ? in.dropout_multipliers[row * columns + column]
+                                                       : T{0};
   }
-  // Returns the gradient of the product q_i . q_j. g_v is the product g_i . v_j, and delta is the element of
-  // LshInputs::deltas for query i.
-  __device__ T score_gradient(int j, T weight, T g_v, T delta) const {
-    return weight == 0 ? T{0} : weight * (g_v - delta) * tile.factors[j];
+  // Returns the gradient of the product q_i . q_j. g_v is g_i . v_j times the dropout multiplier, and `delta`
+  // is the element of LshInputs::deltas for query i.
+  __device__ T compute_score_gradient(int j, T weight, T g_v, T delta) const {
+    return weight == 0 ? T{0} : weight * (g_v - delta) * tile.key_factors[j];
   }
 };
 
-// A grid with one block per kTokens slots of a chunk of a head. blockIdx.y selects a tile of the result.
+// A grid with one block along x for each kTileTokens slots of a chunk of a head. blockIdx.y selects the
+// columns of the result.
 struct LshGrid {
-  int64_t heads, chunks, blocks;
+  int64_t head_count, chunks_per_head, blocks_per_chunk;
 
   explicit LshGrid(const LshAttentionShape& s)
-      : heads(s.batch * s.heads),
-        chunks(tiles_of(s.length, s.chunk_length)),
-        blocks(tiles_of(s.chunk_length, kTokens)) {}
+      : head_count(s.batch * s.heads),
+        chunks_per_head(count_tiles(s.length, s.chunk_length)),
+        blocks_per_chunk(count_tiles(s.chunk_length, kTileTokens)) {}
+  // Returns a launch with this grid and `column_tiles` blocks along y.
   template <class Tiles>
-  Launch launch(int64_t tiles, SourceLocation where = SourceLocation::current()) const {
-    return over_tiles(heads * chunks * blocks, tiles, Tiles::kThreads, Tiles::Memory::kBytes, where);
+  Launch make_launch(int64_t column_tiles, SourceLocation where = SourceLocation::current()) const {
+    return over_tiles(head_count * chunks_per_head * blocks_per_chunk, column_tiles, Tiles::kThreads,
+                      Tiles::Memory::kBytes, where);
   }
-  __device__ int64_t head() const { return blockIdx.x / (chunks * blocks); }
-  __device__ int64_t chunk() const { return blockIdx.x / blocks % chunks; }
-  __device__ int64_t first_slot() const { return blockIdx.x % blocks * kTokens; }
+  // Return the head (example * heads + head), the chunk and the first slot of the calling block.
+  __device__ int64_t head() const { return blockIdx.x / (chunks_per_head * blocks_per_chunk); }
+  __device__ int64_t chunk() const { return blockIdx.x / blocks_per_chunk % chunks_per_head; }
+  __device__ int64_t first_slot() const { return blockIdx.x % blocks_per_chunk * kTileTokens; }
 };
 
-// The device memory of LshInputs::multipliers.
+// Computes and owns LshInputs::dropout_multipliers. data() returns null without dropout.
 template <class T>
 class LshMultipliers {
  public:
   explicit LshMultipliers(const LshAttentionShape& s);
-  const T* data() const { return active_ ? table_.data() : nullptr; }
+  const T* data() const { return is_active_ ? table_.data() : nullptr; }
 
  private:
-  bool active_;
+  bool is_active_;
   Scratch<T> table_;
 };
 
-// Computes the factors of all positions (LshInputs::factors).
+// Computes LshInputs::key_factors: scale / sqrt(|q|² + epsilon) for each position of each head.
 template <class S>
-void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* factors);
-// Sets the rows of masked positions to 0.
+void compute_key_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* key_factors);
+// Sets the rows of masked positions to 0. `width` is the number of elements of a row.
 template <class T>
-void lsh_clear_masked(const LshAttentionShape& s, AttentionRows<T> target, int64_t width);
+void clear_masked_rows(const LshAttentionShape& s, AttentionRows<T> target, int64_t width);
 
-// The sums over the rounds of a result such as `out` or a gradient. They are stored in the target itself, or
-// in separate memory that finish() rounds to the type of the target.
+// The sum over rounds of an output tensor, such as `out` or a gradient, in the compute type. If S is the
+// compute type, the sum is stored in `target`. Otherwise it is stored in separate memory, and round_sums()
+// writes it to `target`, rounded to S. `count` is the number of elements.
 template <class S>
 class LshResult {
  public:
   using T = Compute<S>;
-  LshResult(S* target, int64_t count) : target_(target), count_(count), sums_(kSame ? 0 : count) {}
+  LshResult(S* target, int64_t count) : target_(target), count_(count), sums_(kIsSameType ? 0 : count) {}
   T* data() const {
-    if constexpr (kSame)
+    if constexpr (kIsSameType)
       return target_;
     else
       return sums_.data();
   }
-  void finish() const;
+  void round_sums() const;
 
  private:
-  static constexpr bool kSame = std::is_same_v<S, T>;
+  static constexpr bool kIsSameType = std::is_same_v<S, T>;
   S* target_;
   int64_t count_;
   Scratch<T> sums_;

@@ -10,166 +10,174 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// Computes the products of a tile of queries and keys: scores += q . q and gradients += g . v. If
-// keys_are_rows is true, rows of the tile are keys and columns are queries; otherwise rows are queries.
+// Computes dot products for each pair of a query i and a key j of the tile: adds q_i . q_j to `scores`, and
+// g_i . v_j to `gradients`. If are_rows_keys is true, rows of `scores` and `gradients` belong to keys, and
+// columns to queries. Otherwise rows belong to queries, and columns to keys.
 template <class Tiles>
-__device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::Scores& scores,
-                              typename LshBlock<Tiles>::Scores& gradients, bool keys_are_rows) {
+__device__ void compute_pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::Scores& scores,
+                                      typename LshBlock<Tiles>::Scores& gradients, bool are_rows_keys) {
   const auto& tile = block.tile;
-  const int32_t* const rows = keys_are_rows ? tile.keys : tile.queries;
-  const int32_t* const columns = keys_are_rows ? tile.queries : tile.keys;
-  constexpr Lanes kLanes = Lanes::along_depth;
-  add_products<kLanes, kLanes>(scores, block.memory, block.in.s.dim, block.template queries<kLanes>(rows),
-                               block.template queries<kLanes>(columns));
-  const auto values = block.template values<kLanes>(tile.keys);
-  const auto outputs = block.template gradients<kLanes>(tile.queries);
-  add_products<kLanes, kLanes>(gradients, block.memory, block.in.s.value_dim,
-                               keys_are_rows ? values : outputs, keys_are_rows ? outputs : values);
+  const int32_t* const rows = are_rows_keys ? tile.keys : tile.queries;
+  const int32_t* const columns = are_rows_keys ? tile.queries : tile.keys;
+  constexpr OperandLayout kLayout = kAlongDepth;
+  add_products<kLayout, kLayout>(scores, block.memory, block.in.s.dim,
+                                 block.template make_query_operand<kLayout>(rows),
+                                 block.template make_query_operand<kLayout>(columns));
+  const auto values = block.template make_value_operand<kLayout>(tile.keys);
+  const auto result_gradients = block.template make_gradient_operand<kLayout>(tile.queries);
+  add_products<kLayout, kLayout>(gradients, block.memory, block.in.s.value_dim,
+                                 are_rows_keys ? values : result_gradients,
+                                 are_rows_keys ? result_gradients : values);
 }
 
-// Adds `result` to gq for the queries of a block. The first round overwrites gq.
+// Adds the tile `result` to gq. The rows of the tile belong to the slots of query_slots from slot `begin`,
+// and its columns to the features from `column`. The first round overwrites gq.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
-__device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& result, const LshSlots& own,
-                                   int64_t begin, int64_t column, bool first_round, T* gq) {
+__device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& result,
+                                   const LshSlots& query_slots, int64_t begin, int64_t column,
+                                   bool is_first_round, T* gq) {
   const LshAttentionShape& s = block.in.s;
   const AttentionRows<T> target = make_contiguous_rows(gq, s.length, s.heads, s.dim);
 #pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < result.kRowsEach; ++i) {
+  for (int i = 0; i < result.kRowsPerThread; ++i) {
     const int64_t slot = begin + result.row(i);
-    if (slot >= own.count) continue;
-    T* const row = target.row(block.example, own.positions[slot], block.head);
+    if (slot >= query_slots.count) continue;
+    T* const row = target.row(block.example, query_slots.positions[slot], block.head);
 #pragma unroll(kUnrolled <T>)
-    for (int j = 0; j < result.kColumnsEach; ++j) {
+    for (int j = 0; j < result.kColumnsPerThread; ++j) {
       const int64_t feature = column + result.column(j);
-      if (feature < s.dim) row[feature] = (first_round ? T{0} : row[feature]) + result.elements[i][j];
+      if (feature < s.dim) row[feature] = (is_first_round ? T{0} : row[feature]) + result.elements[i][j];
     }
   }
 }
 
-// Adds the gradients of a round to gk (batch, heads, length, dim) and gv for the keys of a block. The first
-// round overwrites gk and gv.
+// Adds the tiles key_gradient and value_gradient to gk (batch, heads, length, dim) and gv. The rows of the
+// tiles belong to the slots of key_slots from slot `begin`, and the columns to the features from `column`.
+// The first round overwrites gk and gv.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
-__device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_key, const Tile& to_value,
-                                  const LshSlots& own, int64_t begin, int64_t column, T* gk, T* gv) {
+__device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& key_gradient,
+                                  const Tile& value_gradient, const LshSlots& key_slots, int64_t begin,
+                                  int64_t column, T* gk, T* gv) {
   const LshAttentionShape& s = block.in.s;
-  const AttentionRows<T> to_v = make_contiguous_rows(gv, s.length, s.heads, s.value_dim);
+  const AttentionRows<T> gv_rows = make_contiguous_rows(gv, s.length, s.heads, s.value_dim);
 #pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < to_key.kRowsEach; ++i) {
-    const int64_t slot = begin + to_key.row(i);
-    if (slot >= own.count) continue;
-    const int32_t position = own.positions[slot];
+  for (int i = 0; i < key_gradient.kRowsPerThread; ++i) {
+    const int64_t slot = begin + key_gradient.row(i);
+    if (slot >= key_slots.count) continue;
+    const int32_t position = key_slots.positions[slot];
     // If a query attends to no other position, the result of the query is the value at the same position.
-    const bool alone = block.in.log_sums[block.log_sum_index(own.round, position)] == kInfinity<T> &&
-                       (s.average_rounds || own.round == 0);
+    const bool is_alone = block.in.log_sums[block.log_sum_index(key_slots.round, position)] == kInfinity<T> &&
+                          (s.average_rounds || key_slots.round == 0);
     const T share = s.average_rounds ? 1 / static_cast<T>(s.rounds) : T{1};
 #pragma unroll(kUnrolled <T>)
-    for (int j = 0; j < to_key.kColumnsEach; ++j) {
-      const int64_t feature = column + to_key.column(j);
+    for (int j = 0; j < key_gradient.kColumnsPerThread; ++j) {
+      const int64_t feature = column + key_gradient.column(j);
       if (feature < s.dim) {
-        T& element = gk[(block.index * s.length + position) * s.dim + feature];
-        element = (own.round == 0 ? T{0} : element) + to_key.elements[i][j];
+        T& element = gk[(block.head_index * s.length + position) * s.dim + feature];
+        element = (key_slots.round == 0 ? T{0} : element) + key_gradient.elements[i][j];
       }
       if (feature < s.value_dim) {
-        T& element = to_v.row(block.example, position, block.head)[feature];
-        T sum = to_value.elements[i][j];
-        if (alone) sum += share * block.g_at(position, feature);
-        element = own.round == 0 ? sum : element + sum;
+        T& element = gv_rows.row(block.example, position, block.head)[feature];
+        T sum = value_gradient.elements[i][j];
+        if (is_alone) sum += share * block.load_gradient(position, feature);
+        element = key_slots.round == 0 ? sum : element + sum;
       }
     }
   }
 }
 
-// Adds to gq the gradient of one round's scores with respect to the queries. If the rounds are averaged
-// (`mean`), the kernel also computes the deltas.
+// Adds the gradient of the scores of one round with respect to the queries to gq. If in.s.mean is true, also
+// computes the deltas of the round.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
   __shared__ LshTile<T> tile;
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
-  constexpr int kRowsEach = Scores::kRowsEach;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
-  if (chunk >= block.order.chunks || begin >= block.order.slots(chunk)) return;
-  const LshSlots own = block.slots(round, chunk), before = block.slots_before(round, chunk);
-  typename Tiles::template Tile<kTokens, kWidth> result;
-  T log_sums[kRowsEach] = {}, delta[kRowsEach] = {};
+  if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
+  const LshSlots query_slots = block.find_slots(round, chunk),
+                 previous_slots = block.find_previous_slots(round, chunk);
+  typename Tiles::template Tile<kTileTokens, kWidth> result;
+  T log_sums[Scores::kRowsPerThread] = {}, delta[Scores::kRowsPerThread] = {};
 #pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < kRowsEach; ++i) {
+  for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t slot = begin + result.row(i);
-    if (slot >= own.count) continue;
-    const int64_t at = block.log_sum_index(round, own.positions[slot]);
-    log_sums[i] = in.log_sums[at];
-    if (!in.s.average_rounds) delta[i] = in.deltas[at];
+    if (slot >= query_slots.count) continue;
+    const int64_t row = block.log_sum_index(round, query_slots.positions[slot]);
+    log_sums[i] = in.log_sums[row];
+    if (!in.s.average_rounds) delta[i] = in.deltas[row];
   }
-  // If rounds are averaged, a first pass over the keys computes the deltas.
+  // If in.s.mean is true, pass 0 over the keys computes the deltas. Pass 1 computes the gradient.
   for (int pass = in.s.average_rounds ? 0 : 1; pass < 2; ++pass) {
-    for (const bool back : {true, false}) {
-      const LshSlots& keys = back ? before : own;
-      for (int64_t key = 0; key < keys.count; key += kTokens) {
+    for (const bool is_look_back : {true, false}) {
+      const LshSlots& keys = is_look_back ? previous_slots : query_slots;
+      for (int64_t key = 0; key < keys.count; key += kTileTokens) {
         __syncthreads();  // all threads have read the positions of the previous tile
-        block.load_queries(own, begin, back);
+        block.load_queries(query_slots, begin, is_look_back);
         block.load_keys(keys, key);
         __syncthreads();
         block.count_multiplicities();
         Scores scores, gradients;
-        pair_products(block, scores, gradients, false);
+        compute_pair_products(block, scores, gradients, false);
 #pragma unroll(kUnrolled <T>)
-        for (int i = 0; i < kRowsEach; ++i)
+        for (int i = 0; i < Scores::kRowsPerThread; ++i)
 #pragma unroll(kUnrolled <T>)
-          for (int j = 0; j < Scores::kColumnsEach; ++j) {
-            const int at = Scores::column(j);
-            const T weight = block.weight(Scores::row(i), at, scores.elements[i][j], log_sums[i]);
+          for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
+            const int key_index = Scores::column(j);
+            const T weight =
+                block.compute_weight(Scores::row(i), key_index, scores.elements[i][j], log_sums[i]);
             T& gradient = gradients.elements[i][j];
-            gradient *= block.dropped(Scores::row(i), at);
+            gradient *= block.dropout_multiplier(Scores::row(i), key_index);
             if (pass == 0)
               delta[i] += weight * gradient;
             else
-              gradient = block.score_gradient(at, weight, gradient, delta[i]);
+              gradient = block.compute_score_gradient(key_index, weight, gradient, delta[i]);
           }
         if (pass == 1)
-          add_products_of(result, gradients, block.memory,
-                          block.template queries<Lanes::along_tile>(tile.keys, column));
+          add_tile_product(result, gradients, block.memory,
+                           block.template make_query_operand<kAlongTile>(tile.keys, column));
       }
     }
     if (pass == 1) break;
 #pragma unroll(kUnrolled <T>)
-    for (int i = 0; i < kRowsEach; ++i) {
-      delta[i] = Scores::template row_reduce<Plus>(delta[i]) * static_cast<T>(in.s.rounds);
+    for (int i = 0; i < Scores::kRowsPerThread; ++i) {
+      delta[i] = Scores::template reduce_row<Plus>(delta[i]) * static_cast<T>(in.s.rounds);
       const int64_t slot = begin + result.row(i);
-      if (slot < own.count && column == 0 && Scores::first_of_row())
-        deltas[block.log_sum_index(round, own.positions[slot])] = delta[i];
+      if (slot < query_slots.count && column == 0 && Scores::is_row_leader())
+        deltas[block.log_sum_index(round, query_slots.positions[slot])] = delta[i];
     }
   }
-  add_query_gradient(block, result, own, begin, column, round == 0, gq);
+  add_query_gradient(block, result, query_slots, begin, column, round == 0, gq);
 }
 
-// Adds the gradients of one round with respect to keys and values to gk (batch, heads, length, dim) and gv.
-// The gradients come from the queries of the same chunk and of the next chunk.
+// Adds the gradients of one round with respect to the keys and values to gk (batch, heads, length, dim) and
+// gv. The keys of a chunk receive gradients from the queries of the same chunk and of the next chunk.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gk, T* gv) {
   __shared__ LshTile<T> tile;
-  __shared__ T log_sums[kTokens], deltas[kTokens];  // log-sum-exps and deltas of the queries
+  __shared__ T log_sums[kTileTokens], deltas[kTileTokens];  // log-sum-exps and deltas of the queries
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
-  if (chunk >= block.order.chunks || begin >= block.order.slots(chunk)) return;
-  const LshSlots own = block.slots(round, chunk);
-  const bool wants_key = column < in.s.dim, wants_value = column < in.s.value_dim;
-  typename Tiles::template Tile<kTokens, kWidth> to_key, to_value;
-  LshSlots next_slots;
-  if (chunk + 1 < block.order.chunks) {
-    next_slots = block.slots(round, chunk + 1);
+  if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
+  const LshSlots key_slots = block.find_slots(round, chunk);
+  const bool needs_key_gradient = column < in.s.dim, needs_value_gradient = column < in.s.value_dim;
+  typename Tiles::template Tile<kTileTokens, kWidth> key_gradient, value_gradient;
+  LshSlots next_query_slots;
+  if (chunk + 1 < block.order.chunk_count) {
+    next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // The chunk after the last chunk is the first chunk of the round that wraps around to this chunk.
+    // The chunk after the last chunk is the first chunk of the round whose LshWrapCell is in the last chunk.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
-    if (block.order.wrap(next).from != kNoCell) next_slots = block.slots(next, 0);
+    if (block.order.wrap(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }
-  for (const bool back : {false, true}) {
-    const LshSlots& queries = back ? next_slots : own;
-    for (int64_t query = 0; query < queries.count; query += kTokens) {
+  for (const bool is_look_back : {false, true}) {
+    const LshSlots& queries = is_look_back ? next_query_slots : key_slots;
+    for (int64_t query = 0; query < queries.count; query += kTileTokens) {
       __syncthreads();  // all threads have read the positions of the previous tile
-      block.load_queries(queries, query, back);
-      block.load_keys(own, begin);
-      if (threadIdx.x < kTokens) {
+      block.load_queries(queries, query, is_look_back);
+      block.load_keys(key_slots, begin);
+      if (threadIdx.x < kTileTokens) {
         const int32_t position = tile.queries[threadIdx.x];
         const int64_t row = position < 0 ? 0 : block.log_sum_index(queries.round, position);
         log_sums[threadIdx.x] = position < 0 ? T{0} : in.log_sums[row];
@@ -178,36 +186,38 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
       __syncthreads();
       block.count_multiplicities();
       Scores scores, gradients;
-      pair_products(block, scores, gradients, true);
+      compute_pair_products(block, scores, gradients, true);
 #pragma unroll(kUnrolled <T>)
-      for (int j = 0; j < Scores::kColumnsEach; ++j) {
-        const int at = Scores::column(j);
+      for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
+        const int query_index = Scores::column(j);
 #pragma unroll(kUnrolled <T>)
-        for (int i = 0; i < Scores::kRowsEach; ++i) {
-          const int key = Scores::row(i);
+        for (int i = 0; i < Scores::kRowsPerThread; ++i) {
+          const int key_index = Scores::row(i);
           T& weight = scores.elements[i][j];
-          weight = block.weight(at, key, weight, log_sums[at]);
-          const T dropped = block.dropped(at, key);
+          weight = block.compute_weight(query_index, key_index, weight, log_sums[query_index]);
+          const T multiplier = block.dropout_multiplier(query_index, key_index);
           T& gradient = gradients.elements[i][j];
-          gradient = block.score_gradient(key, weight, dropped * gradient, deltas[at]);
-          weight *= dropped;
+          gradient =
+              block.compute_score_gradient(key_index, weight, multiplier * gradient, deltas[query_index]);
+          weight *= multiplier;
         }
       }
-      if (wants_value)
-        add_products_of(to_value, scores, block.memory,
-                        block.template gradients<Lanes::along_tile>(tile.queries, column));
-      if (wants_key)
-        add_products_of(to_key, gradients, block.memory,
-                        block.template queries<Lanes::along_tile>(tile.queries, column));
+      if (needs_value_gradient)
+        add_tile_product(value_gradient, scores, block.memory,
+                         block.template make_gradient_operand<kAlongTile>(tile.queries, column));
+      if (needs_key_gradient)
+        add_tile_product(key_gradient, gradients, block.memory,
+                         block.template make_query_operand<kAlongTile>(tile.queries, column));
     }
   }
-  add_key_gradients(block, to_key, to_value, own, begin, column, gk, gv);
+  add_key_gradients(block, key_gradient, value_gradient, key_slots, begin, column, gk, gv);
 }
 
-// Computes gq += gk - q (q . gk) / n² with one warp per row, where n² = |q|² + epsilon. The key is scale q /
-// n, and gk includes the factor scale / n.
+// Computes gq += gk - q (q . gk) / n² with n² = |q|² + epsilon, one row per warp at a time. This is the
+// gradient through the key, which is scale q / n. On input, gk is already multiplied by scale / n.
 template <class S, class T = Compute<S>>
-__global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq, int64_t count) {
+__global__ void complete_query_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq,
+                                               int64_t count) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const LshAttentionShape& s = in.s;
   for (int64_t i = first_element() / kWarpSize; i < count; i += element_stride() / kWarpSize) {
@@ -217,10 +227,11 @@ __global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionR
     const T* const row = gk + i * s.dim;
     T product = 0;
     for (int64_t d = lane; d < s.dim; d += kWarpSize) product += convert_element<T>(q[d]) * row[d];
-    const T inverse = in.factors[i] / static_cast<T>(s.scale);
-    const T along = inverse * inverse * warp_reduce<Plus>(product);
+    const T inverse = in.key_factors[i] / static_cast<T>(s.scale);
+    const T projection = inverse * inverse * warp_reduce<Plus>(product);
     T* const target = gq.row(example, position, head);
-    for (int64_t d = lane; d < s.dim; d += kWarpSize) target[d] += row[d] - along * convert_element<T>(q[d]);
+    for (int64_t d = lane; d < s.dim; d += kWarpSize)
+      target[d] += row[d] - projection * convert_element<T>(q[d]);
   }
 }
 
@@ -234,33 +245,34 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   using Tiles = TilesFor<S>;
   const int64_t rows = s.batch * s.heads * s.length;
   const LshOrders orders(s, buckets);
-  const Scratch<T> factors(rows), deltas(rows * s.log_sum_round_count()), gk(rows * s.dim);
-  const LshResult<S> to_q(gq, rows * s.dim), to_v(gv, rows * s.value_dim);
-  const AttentionRows<T> q_rows = make_contiguous_rows(to_q.data(), s.length, s.heads, s.dim);
-  lsh_factors(s, q, factors.data());
-  lsh_clear_masked(s, q_rows, s.dim);
-  lsh_clear_masked(s, make_contiguous_rows(to_v.data(), s.length, s.heads, s.value_dim), s.value_dim);
+  const Scratch<T> key_factors(rows), deltas(rows * s.log_sum_round_count()), gk(rows * s.dim);
+  const LshResult<S> gq_result(gq, rows * s.dim), gv_result(gv, rows * s.value_dim);
+  const AttentionRows<T> q_rows = make_contiguous_rows(gq_result.data(), s.length, s.heads, s.dim);
+  compute_key_factors(s, q, key_factors.data());
+  clear_masked_rows(s, q_rows, s.dim);
+  clear_masked_rows(s, make_contiguous_rows(gv_result.data(), s.length, s.heads, s.value_dim), s.value_dim);
   if (!s.average_rounds)
-    row_dots<S>(g, make_contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
-                s.length, s.heads, s.value_dim, deltas.data());
+    compute_row_dots<S>(g, make_contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
+                        s.length, s.heads, s.value_dim, deltas.data());
   const LshMultipliers<T> multipliers(s);
   const LshInputs<S> in{
-      s, orders.view(), q, v, g, factors.data(), log_sums, deltas.data(), multipliers.data()};
+      s, orders.view(), q, v, g, key_factors.data(), log_sums, deltas.data(), multipliers.data()};
   const LshGrid grid(s);
   const int64_t widest = std::max(s.dim, s.value_dim);
   with_tile_width<T>(widest, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     for (int64_t round = 0; round < s.rounds; ++round)
-      launch(query_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(s.dim, kWidth)), in, grid,
-             round, to_q.data(), deltas.data());
-    // Queries of other rounds may also attend to the keys of a round, so all deltas are computed first.
+      launch(query_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(s.dim, kWidth)), in,
+             grid, round, gq_result.data(), deltas.data());
+    // With LshWrap::global, queries of other rounds attend to the keys of a round. Therefore the deltas of
+    // all rounds are computed before the gradients of the keys.
     for (int64_t round = 0; round < s.rounds; ++round)
-      launch(key_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(widest, kWidth)), in, grid,
-             round, gk.data(), to_v.data());
+      launch(key_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(widest, kWidth)), in,
+             grid, round, gk.data(), gv_result.data());
   });
-  launch(add_key_gradient_kernel<S>, over_elements(rows * kWarpSize), in, gk.data(), q_rows, rows);
-  to_q.finish();
-  to_v.finish();
+  launch(complete_query_gradient_kernel<S>, over_elements(rows * kWarpSize), in, gk.data(), q_rows, rows);
+  gq_result.round_sums();
+  gv_result.round_sums();
 }
 
 template <class T>

@@ -7,17 +7,18 @@ namespace {
 
 constexpr int kSortThreads = 256;
 constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
-// Stride between digits in shared memory, with a padding after each warp that limits bank conflicts.
+// Stride between the counts of two digits in shared memory. One unused element after the counts of each warp
+// reduces bank conflicts.
 constexpr int kDigitStride = kSortThreads + kWarpSize;
 
-// Returns the index in shared memory of the count of a digit and a thread.
-__device__ int count_index(int digit, int thread) {
+// Returns the index, in the shared array of counts, of the count of a digit and a thread.
+__device__ int find_count_index(int digit, int thread) {
   return digit * kDigitStride + thread + thread / kWarpSize;
 }
 
-// Returns the sum of `value` over the threads of the block before the calling thread. All threads of a block
-// of kSortThreads call the function.
-__device__ int32_t sum_before(int32_t value) {
+// Returns the sum of `value` over the threads of the block with a lower index than the calling thread. All
+// kSortThreads threads of the block call the function.
+__device__ int32_t exclusive_block_sum(int32_t value) {
   __shared__ int32_t warp_values[kSortThreads / kWarpSize];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
   int32_t sum = value;  // inclusive prefix sum of the warp
@@ -32,36 +33,41 @@ __device__ int32_t sum_before(int32_t value) {
   return sum - value;
 }
 
-// Sorts one round of a head per block by (bucket, position), with a radix sort from the lowest digit. Each
-// thread processes a run of adjacent slots in order. Then writes the codes of the cells to `all_codes`.
+// Sorts the positions of one round of one head per block by (bucket, position), with a radix sort from the
+// lowest digit. Each thread processes consecutive slots in order. Then writes the code of the cell of each
+// position to `all_codes`. ops/cpu/lsh_order.h defines slots, cells and codes.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
-                            int32_t* all_other, int32_t* all_codes) {
-  __shared__ int32_t counts[kDigits * kDigitStride];  // counts, and later first slots, by digit and thread
+                            int32_t* all_scratch, int32_t* all_codes) {
+  // For each digit and thread: the number of positions with the digit, and then the first slot of these
+  // positions.
+  __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
   const int64_t valid = lsh_valid_length(s, blockIdx.x / s.rounds / s.heads);
   const int32_t* const buckets = all_buckets + offset;
-  int32_t *const sorted = all_sorted + offset, *const other = all_other + offset;
+  int32_t *const sorted = all_sorted + offset, *const scratch = all_scratch + offset;
   const int64_t run = (valid + kSortThreads - 1) / kSortThreads;
   const int64_t begin = thread * run < valid ? thread * run : valid;
   const int64_t end = begin + run < valid ? begin + run : valid;
 
-  const int32_t* from = nullptr;  // null in the first pass: position i is in slot i
+  const int32_t* from = nullptr;  // if null, as in the first pass, position i is in slot i
   for (int pass = 0; pass < passes; ++pass) {
-    int32_t* const to = (passes - pass) % 2 == 1 ? sorted : other;
-    const auto position_at = [&](int64_t slot) { return from ? from[slot] : static_cast<int32_t>(slot); };
-    const auto digit_of = [&](int32_t position) {
+    int32_t* const to = (passes - pass) % 2 == 1 ? sorted : scratch;
+    const auto find_position = [&](int64_t slot) { return from ? from[slot] : static_cast<int32_t>(slot); };
+    const auto find_digit = [&](int32_t position) {
       return static_cast<int>(static_cast<uint32_t>(buckets[position]) >> (kDigitBits * pass)) % kDigits;
     };
-    for (int digit = 0; digit < kDigits; ++digit) counts[count_index(digit, thread)] = 0;
-    for (int64_t slot = begin; slot < end; ++slot) ++counts[count_index(digit_of(position_at(slot)), thread)];
+    for (int digit = 0; digit < kDigits; ++digit) counts[find_count_index(digit, thread)] = 0;
+    for (int64_t slot = begin; slot < end; ++slot)
+      ++counts[find_count_index(find_digit(find_position(slot)), thread)];
     __syncthreads();
-    // Each thread adds up the counts of one digit and kCountsPerThread adjacent threads.
+    // Replaces the counts by their exclusive prefix sum, by digit and then thread. Each thread processes the
+    // counts of one digit and kCountsPerThread adjacent threads.
     constexpr int kCountsPerThread = kDigits, kShares = kSortThreads / kCountsPerThread;
-    int32_t* const share = counts + count_index(thread / kShares, thread % kShares * kCountsPerThread);
+    int32_t* const share = counts + find_count_index(thread / kShares, thread % kShares * kCountsPerThread);
     int32_t sum = 0;
     for (int i = 0; i < kCountsPerThread; ++i) sum += share[i];
-    int32_t before = sum_before(sum);
+    int32_t before = exclusive_block_sum(sum);
     for (int i = 0; i < kCountsPerThread; ++i) {
       const int32_t count = share[i];
       share[i] = before;
@@ -69,41 +75,41 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
     }
     __syncthreads();
     for (int64_t slot = begin; slot < end; ++slot) {
-      const int32_t position = position_at(slot);
-      to[counts[count_index(digit_of(position), thread)]++] = position;
+      const int32_t position = find_position(slot);
+      to[counts[find_count_index(find_digit(position), thread)]++] = position;
     }
     __syncthreads();
     from = to;
   }
 
-  const auto step_at = [&](int64_t slot) -> int32_t {
+  const auto code_step = [&](int64_t slot) -> int32_t {
     if (slot == 0) return 0;
     if (!s.across_buckets && buckets[sorted[slot]] != buckets[sorted[slot - 1]]) return 2;
     return slot % s.chunk_length == 0 ? 1 : 0;
   };
-  int32_t steps = 0;
-  for (int64_t slot = begin; slot < end; ++slot) steps += step_at(slot);
-  int32_t code = sum_before(steps);
+  int32_t code_steps = 0;
+  for (int64_t slot = begin; slot < end; ++slot) code_steps += code_step(slot);
+  int32_t code = exclusive_block_sum(code_steps);
   for (int64_t slot = begin; slot < end; ++slot) {
-    code += step_at(slot);
+    code += code_step(slot);
     all_codes[offset + sorted[slot]] = code;
   }
 }
 
-// Finds the LshWrapCell of one round of a head per thread. A round may look back at another round.
+// Computes `wraps`. Each thread processes one round of one head at a time.
 __global__ void wrap_kernel(LshAttentionShape s, const int32_t* buckets, LshOrderView view, int64_t count,
                             LshWrapCell* wraps) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
     const LshHeadOrder order(s, view, i / s.rounds);
     const int64_t round = i % s.rounds;
     LshWrapCell wrap{kNoCell, static_cast<int32_t>(round), kNoCell};
-    if (order.chunks >= 2 && s.wrap != LshWrap::none) {
-      const int64_t to = s.wrap == LshWrap::global ? (round + s.rounds - 1) % s.rounds : round;
-      const int32_t near = order.positions(round, 0)[s.chunk_length - 1];
-      const int32_t far = order.positions(to, order.chunks - 1)[0];
-      const int32_t* const ids = buckets + i * s.length;
-      if (s.across_buckets || (to == round && ids[near] == ids[far]))
-        wrap = {order.code(round, near), static_cast<int32_t>(to), order.code(to, far)};
+    if (order.chunk_count >= 2 && s.wrap != LshWrap::none) {
+      const int64_t key_round = s.wrap == LshWrap::global ? (round + s.rounds - 1) % s.rounds : round;
+      const int32_t query = order.positions(round, 0)[s.chunk_length - 1];
+      const int32_t key = order.positions(key_round, order.chunk_count - 1)[0];
+      const int32_t* const round_buckets = buckets + i * s.length;
+      if (s.across_buckets || (key_round == round && round_buckets[query] == round_buckets[key]))
+        wrap = {order.code(round, query), static_cast<int32_t>(key_round), order.code(key_round, key)};
     }
     wraps[i] = wrap;
   }
@@ -115,12 +121,12 @@ LshOrders::LshOrders(const LshAttentionShape& s, const int32_t* buckets)
     : sorted_(s.batch * s.heads * s.rounds * s.length),
       codes_(s.batch * s.heads * s.rounds * s.length),
       wraps_(s.batch * s.heads * s.rounds) {
-  const Scratch<int32_t> other(s.batch * s.heads * s.rounds * s.length);
+  const Scratch<int32_t> scratch(s.batch * s.heads * s.rounds * s.length);
   const int64_t rounds = s.batch * s.heads * s.rounds;
   // Bucket numbers are in [0, length].
   const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(s.length)));
   const int passes = (bits + kDigitBits - 1) / kDigitBits;
-  launch(sort_kernel, over_rows(rounds, kSortThreads), s, buckets, passes, sorted_.data(), other.data(),
+  launch(sort_kernel, over_rows(rounds, kSortThreads), s, buckets, passes, sorted_.data(), scratch.data(),
          codes_.data());
   launch(wrap_kernel, over_elements(rounds), s, buckets, view(), rounds, wraps_.data());
 }

@@ -1,5 +1,5 @@
-// The positions of all heads and rounds, sorted by bucket, in device memory. ops/cpu/lsh_order.h defines
-// slots, cells and codes.
+// The positions of each head and round, sorted by bucket, in device memory. ops/cpu/lsh_order.h defines the
+// terms slot, cell and code.
 #pragma once
 
 #include "core/cuda/kernel.h"
@@ -7,18 +7,22 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int32_t kNoCell = -1, kEmptySlot = -2;  // codes of a missing cell and of an empty slot
+// Codes that belong to no cell: kNoCell if a cell does not exist, and kEmptySlot for a slot without a
+// position.
+inline constexpr int32_t kNoCell = -1, kEmptySlot = -2;
 
-// A pair of cells that attend across the ends of the sequence. Cell `from` is in the first chunk of a round,
-// and cell `code` in the last chunk of round `round`. Queries of `from` attend to keys of `code`. If `from`
-// is kNoCell, there is no such pair.
+// A pair of cells that attend across the ends of the sorted sequence. The queries in cell `query_code`, which
+// is in the first chunk of a round, attend to the keys in cell `key_code`, which is in the last chunk of
+// round `key_round`. If the round has no such pair, query_code is kNoCell.
 struct LshWrapCell {
-  int32_t from, round, code;
+  int32_t query_code, key_round, key_code;
 };
 
+// Pointers to the arrays of an LshOrders object, for kernels.
 struct LshOrderView {
-  const int32_t *sorted = nullptr, *codes = nullptr;  // (batch * heads, rounds, length)
-  const LshWrapCell* wraps = nullptr;                 // (batch * heads, rounds)
+  const int32_t* sorted = nullptr;     // (batch * heads, rounds, length), position in each slot
+  const int32_t* codes = nullptr;      // (batch * heads, rounds, length), code of the cell of each position
+  const LshWrapCell* wraps = nullptr;  // (batch * heads, rounds)
 };
 
 // Returns the valid length of an example.
@@ -26,40 +30,46 @@ __device__ inline int64_t lsh_valid_length(const LshAttentionShape& s, int64_t e
   return read_valid_length(s.lengths, example, s.length);
 }
 
-// The part of an LshOrderView for one head.
+// The order of one head. The member `head` is example * heads + the index of the head in the example.
 struct LshHeadOrder {
-  LshOrderView all;
-  int64_t index, length, rounds, chunk_length, valid, chunks;
+  LshOrderView view;
+  int64_t head, length, rounds, chunk_length;
+  int64_t valid;        // number of positions that are not masked
+  int64_t chunk_count;  // number of chunks with valid positions
 
-  __device__ LshHeadOrder(const LshAttentionShape& s, const LshOrderView& view, int64_t head)
-      : all(view),
-        index(head),
+  __device__ LshHeadOrder(const LshAttentionShape& s, const LshOrderView& order_view, int64_t head_index)
+      : view(order_view),
+        head(head_index),
         length(s.length),
         rounds(s.rounds),
         chunk_length(s.chunk_length),
-        valid(lsh_valid_length(s, head / s.heads)),
-        chunks((valid + chunk_length - 1) / chunk_length) {}
+        valid(lsh_valid_length(s, head_index / s.heads)),
+        chunk_count((valid + chunk_length - 1) / chunk_length) {}
 
-  __device__ int64_t slots(int64_t chunk) const {
-    const int64_t left = valid - chunk * chunk_length;
-    return left < chunk_length ? left : chunk_length;
+  // Returns the number of slots of a chunk.
+  __device__ int64_t slot_count(int64_t chunk) const {
+    const int64_t remaining = valid - chunk * chunk_length;
+    return remaining < chunk_length ? remaining : chunk_length;
   }
+  // Returns the positions in the slots of a chunk.
   __device__ const int32_t* positions(int64_t round, int64_t chunk) const {
-    return all.sorted + (index * rounds + round) * length + chunk * chunk_length;
+    return view.sorted + (head * rounds + round) * length + chunk * chunk_length;
   }
+  // Returns the code of the cell that contains a position in a round.
   __device__ int32_t code(int64_t round, int64_t position) const {
-    return all.codes[(index * rounds + round) * length + position];
+    return view.codes[(head * rounds + round) * length + position];
   }
-  __device__ LshWrapCell wrap(int64_t round) const { return all.wraps[index * rounds + round]; }
-  // Returns the look-back cell of the cell `code`. Queries of the cell `code` also attend to the keys of the
-  // look-back cell. The member `from` of the result is unused.
-  __device__ LshWrapCell look_back(int64_t round, int32_t code) const {
-    const LshWrapCell at = wrap(round);
-    return code == at.from ? at : LshWrapCell{0, static_cast<int32_t>(round), code - 1};
+  __device__ LshWrapCell wrap(int64_t round) const { return view.wraps[head * rounds + round]; }
+  // Returns the round and the code of the look-back cell of the cell `code`, as key_round and key_code of the
+  // result. The queries of the cell `code` attend to the keys of its look-back cell. query_code is not used.
+  __device__ LshWrapCell find_look_back_cell(int64_t round, int32_t code) const {
+    const LshWrapCell wrap_cell = wrap(round);
+    return code == wrap_cell.query_code ? wrap_cell : LshWrapCell{0, static_cast<int32_t>(round), code - 1};
   }
 };
 
-// Sorts the buckets (batch, heads, rounds, length) of all heads.
+// Sorts the positions of each head and round by `buckets` (batch, heads, rounds, length), and owns the
+// results.
 class LshOrders {
  public:
   LshOrders(const LshAttentionShape& shape, const int32_t* buckets);

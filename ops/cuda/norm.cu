@@ -9,7 +9,7 @@ namespace tapeformer::cuda {
 namespace {
 
 template <class T, class B>
-struct Forward {
+struct NormArrays {
   int64_t rows, dim;
   const T* x;
   const B* branch;
@@ -20,16 +20,17 @@ struct Forward {
   BFloat16* rounded;
 };
 
+// Computes one row per warp at a time. `Row` is a WarpRow.
 template <class T, class B, class Row>
-__global__ void forward_kernel(Forward<T, B> f) {
+__global__ void norm_forward_kernel(NormArrays<T, B> f) {
   const int dim = static_cast<int>(f.dim);
-  for (int64_t row = warp_of_grid(); row < f.rows; row += warps_of_grid()) {
+  for (int64_t row = first_warp_row(); row < f.rows; row += warp_row_stride()) {
     const int64_t first = row * dim;
     Row sum, other;
     sum.load(f.x + first, dim, 0);
     if (f.branch) {
       other.load(f.branch + first, dim, 0);
-      other.drop(f.dropout, first, dim);
+      other.apply_dropout(f.dropout, first, dim);
       Row::for_each(dim, [&](int k, int) { sum.values[k] += other.values[k]; });
     }
     T total = 0, squares = 0;
@@ -49,11 +50,11 @@ __global__ void forward_kernel(Forward<T, B> f) {
   }
 }
 
-// Processes one row of any width per block. Intermediate results are stored in f.normalized, or in f.y if
-// f.normalized is null. A thread reads only the elements that it has written, so these results need no
-// barrier.
+// Computes one row per block, for rows of any width. Intermediate results are stored in f.normalized, or in
+// f.y if f.normalized is null. A thread reads only the elements of these arrays that it has written, so no
+// barrier is necessary.
 template <class T, class B>
-__global__ void wide_forward_kernel(Forward<T, B> f) {
+__global__ void wide_forward_kernel(NormArrays<T, B> f) {
   const int64_t first = blockIdx.x * f.dim;
   const T* const x = f.x + first;
   T* const y = f.y + first;
@@ -76,7 +77,7 @@ __global__ void wide_forward_kernel(Forward<T, B> f) {
 }
 
 template <class T, class B>
-struct Backward {
+struct NormGradients {
   int64_t rows, dim;
   const T* g;
   const BFloat16* g_rounded;
@@ -84,19 +85,21 @@ struct Backward {
   DropoutFactors<T> dropout;
   T* gx;
   B* gbranch;
-  ColumnSums<T> sums;  // the gradients of weight and bias; without partial sums if they are not needed
+  ColumnSums<T> sums;  // gradients of weight and bias. If sums.partial_sums is null, they are not computed.
 
-  // Returns element i of the gradient of the result, g + g_rounded, one of which may be null.
+  // Returns element i of the gradient of y, which is g + g_rounded. A null pointer stands for zeros.
   __device__ T result_gradient(int64_t i) const {
     return (g ? g[i] : T{0}) + (g_rounded ? convert_element<T>(g_rounded[i]) : T{0});
   }
 };
 
+// Computes one row per warp at a time, and the partial sums of the gradients of weight and bias. `Row` is a
+// WarpRow.
 template <class T, class B, class Row>
-__global__ void backward_kernel(Backward<T, B> b) {
+__global__ void norm_backward_kernel(NormGradients<T, B> b) {
   const int dim = static_cast<int>(b.dim), warp = static_cast<int>(threadIdx.x) / kWarpSize;
   Row gweight{}, gbias{};
-  for (int64_t row = warp_of_grid(); row < b.rows; row += warps_of_grid()) {
+  for (int64_t row = first_warp_row(); row < b.rows; row += warp_row_stride()) {
     const int64_t first = row * dim;
     Row g{}, n, weight;
     if (b.g) g.load(b.g + first, dim, 0);
@@ -121,11 +124,11 @@ __global__ void backward_kernel(Backward<T, B> b) {
         dim, [&](int k, int) { g.values[k] = inverse * (g.values[k] - mean_g - n.values[k] * mean_gn); });
     g.store(b.gx + first, dim);
     if (!b.gbranch) continue;
-    g.drop(b.dropout, first, dim);
+    g.apply_dropout(b.dropout, first, dim);
     g.store(b.gbranch + first, dim);
   }
-  if (!b.sums.partial) return;          // the condition is equal for all threads of the block
-  T* const sums = dynamic_shared<T>();  // (2, dim), over the rows of the block
+  if (!b.sums.partial_sums) return;     // the condition is equal for all threads of the block
+  T* const sums = dynamic_shared<T>();  // (2, dim), sums over the rows of the block
   for (int turn = 0; turn < kRowsPerBlock; ++turn) {
     if (turn == warp)
       Row::for_each(dim, [&](int k, int column) {
@@ -135,12 +138,13 @@ __global__ void backward_kernel(Backward<T, B> b) {
     __syncthreads();
   }
   for (int i = static_cast<int>(threadIdx.x); i < 2 * dim; i += static_cast<int>(blockDim.x))
-    b.sums.partial[int64_t{blockIdx.x} * 2 * dim + i] = sums[i];
-  collect_columns(b.sums, int64_t{blockIdx.x}, 0, 0, 2 * int64_t{dim});
+    b.sums.partial_sums[int64_t{blockIdx.x} * 2 * dim + i] = sums[i];
+  complete_column_sums(b.sums, int64_t{blockIdx.x}, 0, 0, 2 * int64_t{dim});
 }
 
+// Computes gx and gbranch of one row per block, for rows of any width.
 template <class T, class B>
-__global__ void wide_backward_kernel(Backward<T, B> b) {
+__global__ void wide_backward_kernel(NormGradients<T, B> b) {
   const int64_t first = blockIdx.x * b.dim;
   T mean_g = 0, mean_gn = 0;
   for (int64_t i = threadIdx.x; i < b.dim; i += blockDim.x) {
@@ -159,9 +163,10 @@ __global__ void wide_backward_kernel(Backward<T, B> b) {
   }
 }
 
-// Sums 32 columns per block. Blocks with different blockIdx.y sum different rows.
+// Computes the gradients of weight and bias for rows of any width. blockIdx.x selects 32 columns, and
+// blockIdx.y selects the rows that the block sums.
 template <class T, class B>
-__global__ void wide_partial_kernel(Backward<T, B> b) {
+__global__ void wide_weight_gradient_kernel(NormGradients<T, B> b) {
   __shared__ T group_values[2][kRowsPerBlock][kWarpSize];
   const int64_t column = int64_t{blockIdx.x} * kWarpSize + threadIdx.x;
   const unsigned group = threadIdx.y;
@@ -178,14 +183,14 @@ __global__ void wide_partial_kernel(Backward<T, B> b) {
   __syncthreads();
   if (group < 2 && column < b.dim) {
     T sum = 0;
-    for (int other = 0; other < kRowsPerBlock; ++other) sum += group_values[group][other][threadIdx.x];
-    b.sums.partial[(2 * int64_t{blockIdx.y} + group) * b.dim + column] = sum;
+    for (int i = 0; i < kRowsPerBlock; ++i) sum += group_values[group][i][threadIdx.x];
+    b.sums.partial_sums[(2 * int64_t{blockIdx.y} + group) * b.dim + column] = sum;
   }
   const int64_t begin = int64_t{blockIdx.x} * kWarpSize,
                 end = begin + kWarpSize < b.dim ? begin + kWarpSize : b.dim;
   for (int64_t half = 0; half < 2; ++half)
-    collect_columns(b.sums, int64_t{blockIdx.y}, 2 * int64_t{blockIdx.x} + half, half * b.dim + begin,
-                    half * b.dim + end);
+    complete_column_sums(b.sums, int64_t{blockIdx.y}, 2 * int64_t{blockIdx.x} + half, half * b.dim + begin,
+                         half * b.dim + end);
 }
 
 }  // namespace
@@ -194,36 +199,38 @@ template <class T, class B>
 void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                         const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
                         T* normalized, T* inverse_std, BFloat16* rounded) {
-  const Forward<T, B> f{
+  const NormArrays<T, B> f{
       rows, dim,        x,           branch, DropoutFactors<T>(dropout), weight, bias, static_cast<T>(eps),
       y,    normalized, inverse_std, rounded};
-  const bool aligned = aligned_to_packs(x, branch, weight, bias, y, normalized, rounded);
-  const bool fits = with_warp_row<T>(
-      dim, aligned, [&](auto row) { launch(forward_kernel<T, B, decltype(row)>, over_warp_rows(rows), f); });
-  if (!fits) launch(wide_forward_kernel<T, B>, over_rows(rows), f);
+  const bool is_aligned = are_aligned_to_packs(x, branch, weight, bias, y, normalized, rounded);
+  const bool is_launched = with_warp_row<T>(dim, is_aligned, [&](auto row) {
+    launch(norm_forward_kernel<T, B, decltype(row)>, over_warp_rows(rows), f);
+  });
+  if (!is_launched) launch(wide_forward_kernel<T, B>, over_rows(rows), f);
 }
 
 template <class T, class B>
 void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,
                          const T* normalized, const T* inverse_std, const T* weight,
                          const DropoutMask& dropout, T* gx, B* gbranch, T* gweight, T* gbias) {
-  // One part without rows writes sums of zero.
-  const int64_t parts = std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxParts);
-  const int64_t strips = (dim + kWarpSize - 1) / kWarpSize;  // of wide_partial_kernel
-  const ColumnSumsMemory<T> memory(parts, 2 * dim, dim, 2 * strips, gweight, gbias);
-  const Backward<T, B> b{
+  // There is at least one block, so that the kernel writes sums of 0 if there are no rows.
+  const int64_t partial_sum_count =
+      std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxPartialSums);
+  const int64_t strips = (dim + kWarpSize - 1) / kWarpSize;  // blocks along x of wide_weight_gradient_kernel
+  const ColumnSumsMemory<T> memory(partial_sum_count, 2 * dim, dim, 2 * strips, gweight, gbias);
+  const NormGradients<T, B> b{
       rows,    dim,          g, g_rounded, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx,
       gbranch, memory.sums()};
-  const bool aligned = aligned_to_packs(g, g_rounded, normalized, weight, gx, gbranch);
-  const bool fits = with_warp_row<T>(dim, aligned, [&](auto row) {
-    Launch shape = over_warp_rows(std::max<int64_t>(rows, 1), parts);
+  const bool is_aligned = are_aligned_to_packs(g, g_rounded, normalized, weight, gx, gbranch);
+  const bool is_launched = with_warp_row<T>(dim, is_aligned, [&](auto row) {
+    Launch shape = over_warp_rows(std::max<int64_t>(rows, 1), partial_sum_count);
     shape.shared_bytes = static_cast<size_t>(2 * dim) * sizeof(T);
-    launch(backward_kernel<T, B, decltype(row)>, shape, b);
+    launch(norm_backward_kernel<T, B, decltype(row)>, shape, b);
   });
-  if (!fits) {
+  if (!is_launched) {
     launch(wide_backward_kernel<T, B>, over_rows(rows), b);
-    launch(wide_partial_kernel<T, B>,
-           Launch(dim3(static_cast<unsigned>(strips), static_cast<unsigned>(parts)),
+    launch(wide_weight_gradient_kernel<T, B>,
+           Launch(dim3(static_cast<unsigned>(strips), static_cast<unsigned>(partial_sum_count)),
                   dim3(kWarpSize, kRowsPerBlock)),
            b);
   }

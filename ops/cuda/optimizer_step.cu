@@ -11,51 +11,55 @@ namespace {
 template <class T>
 using List = ArrayList<ParameterArrays<T>>;
 
+// Writes the sum of squares of the gradient of one chunk per block to partial_sums[blockIdx.x].
 template <class T>
-__global__ void squares_kernel(List<T> list, double* partial) {
-  const Chunk chunk = chunk_of_block(list);
-  const T* const gradient = list.arrays[chunk.slot].gradient;
+__global__ void sum_squares_kernel(List<T> list, double* partial_sums) {
+  const ArrayChunk chunk = find_block_chunk(list);
+  const T* const gradient = list.entries[chunk.entry_index].gradient;
   double sum = 0;
   for (int64_t i = chunk.begin + threadIdx.x; i < chunk.end; i += blockDim.x)
     sum += static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
   sum = block_sum(sum);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  if (threadIdx.x == 0) partial_sums[blockIdx.x] = sum;
 }
 
-// Adds the partial sums of one array of the list per block, and writes the total to `squares`.
+// Adds the partial sums of the chunks of one list entry per block, and writes the total to
+// squares[blockIdx.x].
 template <class T>
-__global__ void collect_squares_kernel(List<T> list, const double* partial, double* squares) {
+__global__ void collect_squares_kernel(List<T> list, const double* partial_sums, double* squares) {
   const int first = list.first_chunk[blockIdx.x], last = list.first_chunk[blockIdx.x + 1];
   double sum = 0;
   for (int i = first + static_cast<int>(threadIdx.x); i < last; i += static_cast<int>(blockDim.x))
-    sum += partial[i];
+    sum += partial_sums[i];
   sum = block_sum(sum);
   if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
 
+// Computes clip_scales(). Runs as one block.
 __global__ void clip_kernel(Clipping clipping, const double* squares, int64_t count, double* scales,
                             double* norm) {
   double total = 0;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) total += squares[i];
   const double scale = clipping.gradient_scale;
-  const double all = std::sqrt(block_sum(total)) * std::fabs(scale);
+  const double total_norm = std::sqrt(block_sum(total)) * std::fabs(scale);
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-    const double own = clipping.per_tensor ? std::sqrt(squares[i]) * std::fabs(scale) : all;
-    const double factor = clipping.max_norm / (own + 1e-6);
+    const double norm_of_tensor = clipping.per_tensor ? std::sqrt(squares[i]) * std::fabs(scale) : total_norm;
+    const double factor = clipping.max_norm / (norm_of_tensor + 1e-6);
     scales[i] = clipping.max_norm > 0 && factor < 1 ? scale * factor : scale;
   }
-  if (threadIdx.x == 0) *norm = all;
+  if (threadIdx.x == 0) *norm = total_norm;
 }
 
+// The members of a StepRule, converted to T.
 template <class T>
-struct Rule {
-  T momentum, gain, beta2, rest2, l2, shrink, step, second_scale, eps;
+struct ConvertedRule {
+  T momentum, gain, beta2, one_minus_beta2, l2, shrink, step, second_scale, eps;
   bool adaptive;
-  __device__ explicit Rule(const StepRule& rule)
+  __device__ explicit ConvertedRule(const StepRule& rule)
       : momentum(static_cast<T>(rule.momentum)),
         gain(static_cast<T>(rule.gain)),
         beta2(static_cast<T>(rule.beta2)),
-        rest2(static_cast<T>(1 - rule.beta2)),
+        one_minus_beta2(static_cast<T>(1 - rule.beta2)),
         l2(static_cast<T>(rule.l2)),
         shrink(static_cast<T>(rule.shrink)),
         step(static_cast<T>(rule.step_size)),
@@ -64,9 +68,9 @@ struct Rule {
         adaptive(rule.adaptive) {}
 };
 
-// Updates V elements from element i.
+// Applies the equations of StepRule to elements [i, i + V) of the arrays.
 template <int V, class T>
-__device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays, T scale, T limit,
+__device__ void step_group(const ConvertedRule<T>& rule, const ParameterArrays<T>& arrays, T scale, T limit,
                            int64_t i) {
   T parameter[V], gradient[V], first[V], second[V] = {};
   load_group<V>(arrays.parameter + i, parameter);
@@ -77,7 +81,7 @@ __device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays
   for (int v = 0; v < V; ++v) {
     const T g = clamp(scale * gradient[v], limit) + rule.l2 * parameter[v];
     first[v] = rule.momentum * first[v] + rule.gain * g;
-    second[v] = rule.beta2 * second[v] + rule.rest2 * g * g;
+    second[v] = rule.beta2 * second[v] + rule.one_minus_beta2 * g * g;
     const T divisor = rule.adaptive ? std::sqrt(second[v]) * rule.second_scale + rule.eps : T{1};
     parameter[v] = rule.shrink * parameter[v] - rule.step * first[v] / divisor;
   }
@@ -86,34 +90,35 @@ __device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays
   if (arrays.second_moment) store_group<V>(arrays.second_moment + i, second);
 }
 
+// Updates one chunk of one list entry per block. Uses 16-byte accesses if all arrays are aligned to 16 bytes.
 template <class T>
 __global__ void update_kernel(const StepRule* step_rule, List<T> list, const double* scales, T limit) {
   constexpr int kPack = Pack<T>::kSize;
-  const Rule<T> rule(*step_rule);
-  const Chunk chunk = chunk_of_block(list);
-  const ParameterArrays<T> arrays = list.arrays[chunk.slot];
-  const T scale = static_cast<T>(scales[chunk.slot]);
+  const ConvertedRule<T> rule(*step_rule);
+  const ArrayChunk chunk = find_block_chunk(list);
+  const ParameterArrays<T> arrays = list.entries[chunk.entry_index];
+  const T scale = static_cast<T>(scales[chunk.entry_index]);
   const uintptr_t addresses =
       reinterpret_cast<uintptr_t>(arrays.parameter) | reinterpret_cast<uintptr_t>(arrays.gradient) |
       reinterpret_cast<uintptr_t>(arrays.first_moment) | reinterpret_cast<uintptr_t>(arrays.second_moment);
-  int64_t done = chunk.begin;
+  int64_t groups_end = chunk.begin;
   if (addresses % 16 == 0) {
-    done += (chunk.end - chunk.begin) / kPack * kPack;
-    for (int64_t i = chunk.begin + threadIdx.x * kPack; i < done; i += blockDim.x * kPack)
+    groups_end += (chunk.end - chunk.begin) / kPack * kPack;
+    for (int64_t i = chunk.begin + threadIdx.x * kPack; i < groups_end; i += blockDim.x * kPack)
       step_group<kPack>(rule, arrays, scale, limit, i);
   }
-  for (int64_t i = done + threadIdx.x; i < chunk.end; i += blockDim.x)
+  for (int64_t i = groups_end + threadIdx.x; i < chunk.end; i += blockDim.x)
     step_group<1>(rule, arrays, scale, limit, i);
 }
 
 template <class T>
 __global__ void average_kernel(T* average, const T* value, const StepRule* rule, int64_t n) {
-  const T keep = static_cast<T>(rule->average_decay), take = static_cast<T>(1 - rule->average_decay);
+  const T decay = static_cast<T>(rule->average_decay), value_factor = static_cast<T>(1 - rule->average_decay);
   for (int64_t i = first_element(); i < n; i += element_stride())
-    average[i] = keep * average[i] + take * value[i];
+    average[i] = decay * average[i] + value_factor * value[i];
 }
 
-// Bytes of an element, for LaunchWork.
+// Number of bytes of an element, for the memory traffic of launches (LaunchWork).
 template <class T>
 constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
 
@@ -121,14 +126,15 @@ constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
 
 template <class T>
 void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares) {
-  for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
-    const int64_t chunks = part.first_chunk[part.count];
-    const Scratch<double> partial(chunks);
-    launch(squares_kernel<T>, over_rows(chunks).with_bytes(elements_of(part) * kElementBytes<T>), part,
-           partial.data());
-    const auto partial_bytes = chunks * static_cast<int64_t>(sizeof(double));
-    launch(collect_squares_kernel<T>, over_rows(part.count, kDefaultBlockSize / 2).with_bytes(partial_bytes),
-           part, partial.data(), squares + first);
+  for_each_list("optimizer_step", list, count, [&](const List<T>& sublist, int64_t first) {
+    const int64_t chunks = sublist.first_chunk[sublist.entry_count];
+    const Scratch<double> partial_sums(chunks);
+    launch(sum_squares_kernel<T>, over_rows(chunks).with_bytes(count_elements(sublist) * kElementBytes<T>),
+           sublist, partial_sums.data());
+    const auto partial_sum_bytes = chunks * static_cast<int64_t>(sizeof(double));
+    launch(collect_squares_kernel<T>,
+           over_rows(sublist.entry_count, kDefaultBlockSize / 2).with_bytes(partial_sum_bytes), sublist,
+           partial_sums.data(), squares + first);
   });
 }
 
@@ -140,13 +146,12 @@ void compute_clip_scales(Backend, const Clipping& clipping, const double* square
 template <class T>
 void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
                     const double* scales, double max_value) {
-  for_lists("optimizer_step", list, count, [&](const List<T>& part, int64_t first) {
-    const int accesses =
-        part.arrays[0].second_moment ? 7 : 5;  // number of array reads and writes per element
-    launch(
-        update_kernel<T>,
-        over_rows(part.first_chunk[part.count]).with_bytes(accesses * elements_of(part) * kElementBytes<T>),
-        rule, part, scales + first, static_cast<T>(max_value));
+  for_each_list("optimizer_step", list, count, [&](const List<T>& sublist, int64_t first) {
+    const int accesses = sublist.entries[0].second_moment ? 7 : 5;  // number of loads and stores per element
+    launch(update_kernel<T>,
+           over_rows(sublist.first_chunk[sublist.entry_count])
+               .with_bytes(accesses * count_elements(sublist) * kElementBytes<T>),
+           rule, sublist, scales + first, static_cast<T>(max_value));
   });
 }
 

@@ -7,49 +7,51 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Calls f(column) for the columns of a row that belong to this lane.
+// Calls f(column) for every 32nd column, from the column with the index of the calling lane.
 template <class F>
-__device__ void for_lane_columns(int64_t columns, F&& f) {
+__device__ void for_each_lane_column(int64_t columns, F&& f) {
   for (int64_t i = threadIdx.x % kWarpSize; i < columns; i += kWarpSize) f(i);
 }
 
-// Returns the number that the feature map subtracts from u before exp. x is a row of the input, and u holds
-// the products scale * projection x.
+// Returns the number that is subtracted from each element of u before exp(). x (dim,) is a row of the input,
+// and u (features,) is the row scale * projection x. All lanes of a warp call the function.
 template <class T>
-__device__ T exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
+__device__ T compute_exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
   if (s.map == RandomFeatureMap::softmax_key) {
     T squares = 0;
-    for_lane_columns(s.dim, [&](int64_t i) { squares += x[i] * x[i]; });
+    for_each_lane_column(s.dim, [&](int64_t i) { squares += x[i] * x[i]; });
     return warp_reduce<Plus>(squares) * static_cast<T>(s.scale * s.scale / 2);
   }
   T largest = -INFINITY;
-  for_lane_columns(s.features, [&](int64_t i) { largest = Maximum::apply(largest, u[i]); });
+  for_each_lane_column(s.features, [&](int64_t i) { largest = Maximum::apply(largest, u[i]); });
   return warp_reduce<Maximum>(largest);
 }
 
-// Computes one row per warp.
+// Computes the features of one row per warp at a time. On input, y holds the products scale * projection x.
 template <class T>
 __global__ void forward_kernel(RandomFeatureShape s, const T* x, T* y) {
-  for (int64_t row = warp_of_grid(); row < s.rows; row += warps_of_grid()) {
+  for (int64_t row = first_warp_row(); row < s.rows; row += warp_row_stride()) {
     T* const u = y + row * s.features;
     if (s.map == RandomFeatureMap::relu) {
       const T offset = static_cast<T>(s.offset);
-      for_lane_columns(s.features, [&](int64_t i) { u[i] = (u[i] < 0 ? T{0} : u[i]) + offset; });
+      for_each_lane_column(s.features, [&](int64_t i) { u[i] = (u[i] < 0 ? T{0} : u[i]) + offset; });
       continue;
     }
-    const T shift = exponent_shift(s, x + row * s.dim, u);
-    for_lane_columns(s.features, [&](int64_t i) { u[i] = std::exp(u[i] - shift); });
+    const T shift = compute_exponent_shift(s, x + row * s.dim, u);
+    for_each_lane_column(s.features, [&](int64_t i) { u[i] = std::exp(u[i] - shift); });
   }
 }
 
+// Computes gu, the gradient of the products scale * projection x, and the part of gx that does not come from
+// the products. Each warp processes one row at a time.
 template <class T>
 __global__ void backward_kernel(RandomFeatureShape s, const T* x, const T* y, const T* g, T* gu, T* gx) {
-  for (int64_t row = warp_of_grid(); row < s.rows; row += warps_of_grid()) {
+  for (int64_t row = first_warp_row(); row < s.rows; row += warp_row_stride()) {
     const int64_t first = row * s.features;
     const T offset = static_cast<T>(s.offset);
     const bool is_relu = s.map == RandomFeatureMap::relu;
     T total = 0;
-    for_lane_columns(s.features, [&](int64_t i) {
+    for_each_lane_column(s.features, [&](int64_t i) {
       const T y_i = y[first + i];
       const T derivative = is_relu ? (y_i > offset ? T{1} : T{0}) : y_i;
       gu[first + i] = derivative * g[first + i];
@@ -58,7 +60,7 @@ __global__ void backward_kernel(RandomFeatureShape s, const T* x, const T* y, co
     total = warp_reduce<Plus>(total);
     const T factor =
         s.map == RandomFeatureMap::softmax_key ? -total * static_cast<T>(s.scale * s.scale) : T{0};
-    for_lane_columns(s.dim, [&](int64_t i) { gx[row * s.dim + i] = factor * x[row * s.dim + i]; });
+    for_each_lane_column(s.dim, [&](int64_t i) { gx[row * s.dim + i] = factor * x[row * s.dim + i]; });
   }
 }
 

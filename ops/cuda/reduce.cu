@@ -6,14 +6,16 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kPiece = 1 << 14;  // elements per block of a long vector
+constexpr int64_t kElementsPerBlock = 1 << 14;  // maximum number of elements of a row that a block sums
 
-// Sums one piece of a row of `size` elements per block.
+// Sums the rows of x (rows, size). Each row is divided into blocks_per_row parts of equal size. Each thread
+// block writes the sum of one part to `out` (rows, blocks_per_row).
 template <class From, class To>
-__global__ void sum_rows_kernel(const From* x, To* out, int64_t size, int64_t pieces) {
-  const int64_t row = blockIdx.x / pieces, piece = blockIdx.x % pieces;
-  const int64_t share = (size + pieces - 1) / pieces;
-  const int64_t begin = piece * share, end = begin + share < size ? begin + share : size;
+__global__ void sum_rows_kernel(const From* x, To* out, int64_t size, int64_t blocks_per_row) {
+  const int64_t row = blockIdx.x / blocks_per_row, block = blockIdx.x % blocks_per_row;
+  const int64_t elements_per_block = (size + blocks_per_row - 1) / blocks_per_row;
+  const int64_t begin = block * elements_per_block,
+                end = begin + elements_per_block < size ? begin + elements_per_block : size;
   double total = 0;
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
     total += static_cast<double>(x[row * size + i]);
@@ -21,7 +23,8 @@ __global__ void sum_rows_kernel(const From* x, To* out, int64_t size, int64_t pi
   if (threadIdx.x == 0) out[blockIdx.x] = static_cast<To>(total);
 }
 
-// Sums one column per thread, from top to bottom.
+// Sums x (outer, size, inner) over the middle dimension. A thread computes one element of out (outer, inner)
+// at a time. `columns` is outer * inner.
 template <class T>
 __global__ void sum_columns_kernel(const T* x, T* out, int64_t columns, int64_t size, int64_t inner) {
   for (int64_t i = first_element(); i < columns; i += element_stride()) {
@@ -32,18 +35,22 @@ __global__ void sum_columns_kernel(const T* x, T* out, int64_t columns, int64_t 
   }
 }
 
+// Computes the maximum of x (outer, size, inner) over the middle dimension, and its index in this dimension.
+// `columns` is outer * inner.
 template <class T>
 __global__ void max_kernel(const T* x, T* out, int64_t* index, int64_t columns, int64_t size, int64_t inner) {
   for (int64_t i = first_element(); i < columns; i += element_stride()) {
     const T* const column = x + i / inner * size * inner + i % inner;
-    int64_t best = 0;
+    int64_t max_index = 0;
     for (int64_t s = 1; s < size; ++s)
-      if (is_larger(column[s * inner], column[best * inner])) best = s;
-    out[i] = column[best * inner];
-    index[i] = best;
+      if (is_larger(column[s * inner], column[max_index * inner])) max_index = s;
+    out[i] = column[max_index * inner];
+    index[i] = max_index;
   }
 }
 
+// Writes g (outer, inner) to gx (outer, size, inner), at `index` of the middle dimension. Other elements are
+// set to 0.
 template <class T>
 __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t n, int64_t size,
                                int64_t inner) {
@@ -55,22 +62,23 @@ __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t 
 
 }  // namespace
 
-// Computes sums in double, as on the CPU, so that sums of many float32 terms are accurate. Arithmetic in
-// double costs little time, because the kernel is memory bound.
+// Adds in double, as on the CPU, so that sums of many float32 elements are accurate. Additions in double take
+// little time, because the kernels are memory bound.
 template <class T>
 void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (inner != 1) {
     launch(sum_columns_kernel<T>, over_elements(outer * inner), x, out, outer * inner, size, inner);
     return;
   }
-  const int64_t pieces = (size + kPiece - 1) / kPiece;
-  if (pieces <= 1) {
+  const int64_t blocks_per_row = (size + kElementsPerBlock - 1) / kElementsPerBlock;
+  if (blocks_per_row <= 1) {
     launch(sum_rows_kernel<T, T>, over_rows(outer), x, out, size, 1);
     return;
   }
-  const Scratch<double> partial(outer * pieces);
-  launch(sum_rows_kernel<T, double>, over_rows(outer * pieces), x, partial.data(), size, pieces);
-  launch(sum_rows_kernel<double, T>, over_rows(outer), partial.data(), out, pieces, 1);
+  const Scratch<double> partial_sums(outer * blocks_per_row);
+  launch(sum_rows_kernel<T, double>, over_rows(outer * blocks_per_row), x, partial_sums.data(), size,
+         blocks_per_row);
+  launch(sum_rows_kernel<double, T>, over_rows(outer), partial_sums.data(), out, blocks_per_row, 1);
 }
 
 template <class T>

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kStepThreads = 256;
 
+// Computes relative_scores(). A thread writes one score at a time.
 template <class T>
 __global__ void relative_scores_kernel(RelativeScoresShape s, const T* content, const T* position, T* scores,
                                        int64_t count) {
@@ -19,6 +20,7 @@ __global__ void relative_scores_kernel(RelativeScoresShape s, const T* content, 
   }
 }
 
+// Computes relative_scores_backward(). A thread writes one element of gposition at a time.
 template <class T>
 __global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* gradient, T* gposition,
                                                 int64_t count) {
@@ -28,15 +30,15 @@ __global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* 
   }
 }
 
-// Runs one block per head. Each warp computes the scores of some keys, one key at a time. Then each thread
-// computes some columns of the result.
+// Computes relative_attention_step() for one head per block. Each warp computes the scores of some keys, one
+// key at a time. Then each thread computes some elements of the result.
 template <class T>
-__global__ void relative_step_kernel(RelativeStepShape s, GraphStep newest, RelativeStepInputs<T> in,
+__global__ void relative_step_kernel(RelativeStepShape s, GraphStep query_step, RelativeStepInputs<T> in,
                                      RelativeRingBuffers<T> keys, RelativeRingBuffers<T> values,
-                                     T* all_scores, AttentionRows<T> out) {
+                                     T* score_memory, AttentionRows<T> out) {
   const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
-  const int64_t query = newest.now(), count = s.key_count(query);
-  T* const scores = all_scores + int64_t{blockIdx.x} * s.distances;
+  const int64_t query = query_step.now(), count = s.key_count(query);
+  T* const scores = score_memory + int64_t{blockIdx.x} * s.distances;
   const T* const q = in.q.row(example, 0, head);
   const T *const u = in.content_bias + head * s.dim, *const w = in.position_bias + head * s.dim;
   for (int64_t d = thread; d < s.dim; d += kStepThreads) {

@@ -5,7 +5,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Rounds V elements from element i.
+// Rounds elements [i, i + V) of the array to bfloat16.
 template <int V>
 __device__ void round_group(const RoundedArray& array, int64_t i) {
   float values[V];
@@ -13,25 +13,28 @@ __device__ void round_group(const RoundedArray& array, int64_t i) {
   store_group<V>(array.target + i, values);
 }
 
+// Rounds one chunk of one array per block. Uses groups of 4 elements if the arrays are aligned to 16 bytes.
 __global__ void round_kernel(ArrayList<RoundedArray> list) {
   constexpr int kPack = Pack<float>::kSize;
-  const Chunk chunk = chunk_of_block(list);
-  const RoundedArray array = list.arrays[chunk.slot];
-  int64_t done = chunk.begin;
+  const ArrayChunk chunk = find_block_chunk(list);
+  const RoundedArray array = list.entries[chunk.entry_index];
+  int64_t groups_end = chunk.begin;
   if ((reinterpret_cast<uintptr_t>(array.source) | reinterpret_cast<uintptr_t>(array.target)) % 16 == 0) {
-    done += (chunk.end - chunk.begin) / kPack * kPack;
-    for (int64_t i = chunk.begin + threadIdx.x * kPack; i < done; i += blockDim.x * kPack)
+    groups_end += (chunk.end - chunk.begin) / kPack * kPack;
+    for (int64_t i = chunk.begin + threadIdx.x * kPack; i < groups_end; i += blockDim.x * kPack)
       round_group<kPack>(array, i);
   }
-  for (int64_t i = done + threadIdx.x; i < chunk.end; i += blockDim.x) round_group<1>(array, i);
+  for (int64_t i = groups_end + threadIdx.x; i < chunk.end; i += blockDim.x) round_group<1>(array, i);
 }
 
 }  // namespace
 
 void round_arrays(Backend, const RoundedArray* list, int64_t count) {
-  for_lists("round_arrays", list, count, [&](const ArrayList<RoundedArray>& part, int64_t) {
+  for_each_list("round_arrays", list, count, [&](const ArrayList<RoundedArray>& sublist, int64_t) {
     const auto bytes = static_cast<int64_t>(sizeof(float) + sizeof(BFloat16));
-    launch(round_kernel, over_rows(part.first_chunk[part.count]).with_bytes(bytes * elements_of(part)), part);
+    launch(round_kernel,
+           over_rows(sublist.first_chunk[sublist.entry_count]).with_bytes(bytes * count_elements(sublist)),
+           sublist);
   });
 }
 

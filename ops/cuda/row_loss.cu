@@ -7,16 +7,18 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMaxPartials = 256;  // maximum number of blocks
+constexpr int64_t kMaxBlocks = 256;  // maximum number of blocks of a sum, and so of partial sums
 
-// Counts the nonzero elements of the mask. Atomic sums of integers are deterministic.
-__global__ void count_kernel(const uint8_t* row_mask, unsigned* count, int64_t rows) {
+// Adds the number of nonzero elements of row_mask to *count. Atomic additions of integers are deterministic.
+__global__ void count_rows_kernel(const uint8_t* row_mask, unsigned* count, int64_t rows) {
   int selected = 0;
   for (int64_t i = first_element(); i < rows; i += element_stride()) selected += row_mask[i] != 0;
   selected = block_sum(selected);
   if (threadIdx.x == 0) atomicAdd(count, static_cast<unsigned>(selected));
 }
 
+// Sets the weights of the selected rows to 1 / (number of selected rows), and other weights to 0. If row_mask
+// is null, all rows are selected.
 template <class T>
 __global__ void weights_kernel(const uint8_t* row_mask, const unsigned* count, T* weights, int64_t rows) {
   const double total = row_mask ? static_cast<double>(*count) : static_cast<double>(rows);
@@ -25,31 +27,34 @@ __global__ void weights_kernel(const uint8_t* row_mask, const unsigned* count, T
     weights[i] = !row_mask || row_mask[i] ? weight : T{0};
 }
 
+// Writes the sum of weights[i] * values[i] over some rows to partial_sums[blockIdx.x].
 template <class T>
-__global__ void partial_kernel(const T* values, const T* weights, double* partial, int64_t rows) {
+__global__ void weighted_sum_kernel(const T* values, const T* weights, double* partial_sums, int64_t rows) {
   double sum = 0;
   for (int64_t i = first_element(); i < rows; i += element_stride())
     if (weights[i] != 0) sum += static_cast<double>(values[i]) * static_cast<double>(weights[i]);
   sum = block_sum(sum);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  if (threadIdx.x == 0) partial_sums[blockIdx.x] = sum;
 }
 
+// Adds the partial sums. Runs as one block.
 template <class T>
-__global__ void total_kernel(const double* partial, int64_t count, T* total) {
+__global__ void total_kernel(const double* partial_sums, int64_t count, T* total) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += partial[i];
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += partial_sums[i];
   sum = block_sum(sum);
   if (threadIdx.x == 0) *total = static_cast<T>(sum);
 }
 
 template <class T>
 __global__ void multiply_by_kernel(const T* x, const T* factor, T* y, int64_t n) {
-  const T by = *factor;
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = x[i] * by;
+  const T multiplier = *factor;
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = x[i] * multiplier;
 }
 
-Launch over_partials(int64_t rows, SourceLocation where = SourceLocation::current()) {
-  const int64_t blocks = std::min((rows + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxPartials);
+// Returns a launch with at most kMaxBlocks blocks, whose threads loop over the rows.
+Launch over_row_blocks(int64_t rows, SourceLocation where = SourceLocation::current()) {
+  const int64_t blocks = std::min((rows + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kDefaultBlockSize), 0, where};
 }
 
@@ -60,17 +65,17 @@ void compute_row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t r
   const Scratch<unsigned> count(1);
   if (row_mask) {
     fill_zero(count.data(), sizeof(unsigned));
-    launch(count_kernel, over_partials(rows), row_mask, count.data(), rows);
+    launch(count_rows_kernel, over_row_blocks(rows), row_mask, count.data(), rows);
   }
   launch(weights_kernel<T>, over_elements(rows), row_mask, count.data(), weights, rows);
 }
 
 template <class T>
 void compute_weighted_sum(Backend, const T* values, const T* weights, T* total, int64_t rows) {
-  const Launch shape = over_partials(rows);
-  const Scratch<double> partial(shape.grid.x);
-  launch(partial_kernel<T>, shape, values, weights, partial.data(), rows);
-  launch(total_kernel<T>, over_rows(1), partial.data(), int64_t{shape.grid.x}, total);
+  const Launch shape = over_row_blocks(rows);
+  const Scratch<double> partial_sums(shape.grid.x);
+  launch(weighted_sum_kernel<T>, shape, values, weights, partial_sums.data(), rows);
+  launch(total_kernel<T>, over_rows(1), partial_sums.data(), int64_t{shape.grid.x}, total);
 }
 
 template <class T>

@@ -1,15 +1,20 @@
-// The operands of an attention kernel that visits the tiles of kTokens rows of two streamed operands, and
-// multiplies them by a tile of kTokens rows of up to two kept operands, or by weights. Kernels are templates
-// over a kind of stream:
-//   SliceStream   loads slices of the operands whenever a product reads them: any kind of tiles and any width
-//   TensorStream  multiplies rows of at most kWidth elements on tensor cores. The kept rows stay in
-//   registers.
-//                 The next tile of the streamed rows is copied while products read the current tile.
-// Both have the members of a kind of tiles (tile_product.h) and
-//   kColumns      number of columns of a tile of results
-//   kScores       number of streamed rows that the backward kernels multiply at a time
-//   kBytes        bytes of dynamic shared memory
-//   kBlocks       number of resident blocks of a multiprocessor that kernels of few registers allow
+// The operands of attention kernels that loop over tiles. A thread block has one resident tile, such as
+// kTileTokens queries. It loops over the streamed tiles, such as all tiles of kTileTokens keys, and
+// multiplies each streamed tile by the resident tile or by weights. There are up to two resident operands,
+// such as q and g, and two streamed operands, such as k and v.
+//
+// The template parameter `Stream` of a kernel selects how the operands are loaded:
+//   SliceStream    loads slices from global memory for each product. It supports all values of `Tiles`
+//                  (tile_product.h) and rows of any width.
+//   TensorStream   multiplies on tensor cores. Rows have at most kWidth elements. The resident tile stays in
+//                  registers. The next streamed tile is copied to shared memory while products read the
+//                  current tile.
+// Both classes have the members Value, Stored, kThreads and Tile of PlainTiles, and
+//   kColumns             number of columns of a tile of the result
+//   kScoreColumns        number of streamed rows that the backward kernels multiply at a time
+//   kBytes               bytes of dynamic shared memory
+//   kMaxResidentBlocks   number of resident blocks per multiprocessor that the registers allow in the kernels
+//                        that need the fewest registers
 #pragma once
 
 #include <type_traits>
@@ -19,7 +24,8 @@
 
 namespace tapeformer::cuda {
 
-// Rows of two operands. A product of kept rows and streamed rows multiplies operands of the same number.
+// The rows of two operands, with the numbers 0 and 1. add_row_products<kOperand>() multiplies the resident
+// operand kOperand by the streamed operand kOperand.
 template <class S>
 struct RowPair {
   const PlainRows<S>& first;
@@ -31,92 +37,101 @@ struct RowPair {
   }
 };
 
+// A stream that loads slices of the operands from global memory for each product.
 template <class Tiles, int kWidth>
 class SliceStream {
  public:
   using Value = typename Tiles::Value;
   using Stored = typename Tiles::Stored;
-  static constexpr int kThreads = Tiles::kThreads, kColumns = kWidth, kScores = kTokens;
-  static constexpr int kBlocks = std::is_same_v<Tiles, PlainTiles<float>> ? 2 : 1;
+  static constexpr int kThreads = Tiles::kThreads, kColumns = kWidth, kScoreColumns = kTileTokens;
+  static constexpr int kMaxResidentBlocks = std::is_same_v<Tiles, PlainTiles<float>> ? 2 : 1;
   static constexpr size_t kBytes = Tiles::Memory::kBytes;
   template <int kTileRows, int kTileColumns>
   using Tile = typename Tiles::template Tile<kTileRows, kTileColumns>;
 
-  // `kept` is the position of the kept tile, and `column` is the first column of the results.
-  __device__ SliceStream(RowPair<Stored> kept_rows, int64_t kept, RowPair<Stored> streamed, int64_t column)
-      : kept_rows_(kept_rows), streamed_(streamed), kept_(kept), column_(column) {}
+  // The resident tile begins at row `position` of `resident`. Results begin at column `column` of the
+  // streamed operand.
+  __device__ SliceStream(RowPair<Stored> resident, int64_t position, RowPair<Stored> streamed, int64_t column)
+      : resident_(resident), streamed_(streamed), resident_position_(position), column_(column) {}
 
-  // Prepares the first kKept kept operands, and the tile at position `first` as the next tile.
-  template <int kKept>
+  // Loads the resident tiles of the first kOperandCount operands (1 or 2). Begins to load the streamed tile
+  // at row `first`, which becomes the next tile. All threads of the block call the function.
+  template <int kOperandCount>
   __device__ void start(int64_t first) {
     next_ = first;
   }
-  // Makes the next tile the current tile. Tiles that begin after the last row are not loaded. All threads of
-  // the block call the function, and it contains a barrier.
+  // Makes the next tile the current tile, and begins to load the streamed tile at row `next`, which becomes
+  // the next tile. If `next` is beyond the last row, loads nothing. Synchronises the block. All threads of
+  // the block call the function.
   __device__ void advance(int64_t next) {
     __syncthreads();
     current_ = next_;
     next_ = next;
   }
-  // Adds the product of the kept rows with the rows of the current tile from row `first`, one row per column.
+  // Adds to element (i, j) of `tile` the dot product of row i of the resident tile and row `first` + j of the
+  // current tile.
   template <int kOperand, int kTileColumns>
-  __device__ void add_row_products(Tile<kTokens, kTileColumns>& tile, int first) {
-    const PlainRows<Stored>& kept = kept_rows_.template rows<kOperand>();
-    add_products<Lanes::along_depth, Lanes::along_depth>(
-        tile, memory_, kept.width, rows_operand<Lanes::along_depth>(kept, kept_, 0),
-        rows_operand<Lanes::along_depth>(streamed_.template rows<kOperand>(), current_ + first, 0));
+  __device__ void add_row_products(Tile<kTileTokens, kTileColumns>& tile, int first) {
+    const PlainRows<Stored>& rows = resident_.template rows<kOperand>();
+    add_products<kAlongDepth, kAlongDepth>(
+        tile, memory_, rows.width, make_operand<kAlongDepth>(rows, resident_position_, 0),
+        make_operand<kAlongDepth>(streamed_.template rows<kOperand>(), current_ + first, 0));
   }
-  // Adds the product of the weights with the rows of the current tile from row `first`, one row per term.
+  // Adds to row i of `tile` the sum over t of weights[i][t] times row `first` + t of the current tile.
   template <int kOperand, int kTerms>
-  __device__ void add_products_of(Tile<kTokens, kWidth>& tile, const Tile<kTokens, kTerms>& weights,
-                                  int first) {
-    cuda::add_products_of(
+  __device__ void add_tile_product(Tile<kTileTokens, kWidth>& tile, const Tile<kTileTokens, kTerms>& weights,
+                                   int first) {
+    cuda::add_tile_product(
         tile, weights, memory_,
-        rows_operand<Lanes::along_tile>(streamed_.template rows<kOperand>(), current_ + first, column_));
+        make_operand<kAlongTile>(streamed_.template rows<kOperand>(), current_ + first, column_));
   }
 
  private:
   const typename Tiles::Memory memory_;
-  RowPair<Stored> kept_rows_, streamed_;
-  int64_t kept_, column_, current_ = 0, next_ = 0;
+  RowPair<Stored> resident_, streamed_;
+  int64_t resident_position_, column_, current_ = 0, next_ = 0;
 };
 
+// A stream that copies tiles to shared memory and multiplies on tensor cores. The functions have the same
+// effects as the functions of SliceStream.
 template <int kWidth>
 class TensorStream {
  public:
   using Value = float;
   using Stored = BFloat16;
-  static constexpr int kThreads = kTensorThreads, kColumns = kWidth, kScores = kWidth > 32 ? 16 : 32;
-  static constexpr int kBlocks = 4;
+  static constexpr int kThreads = kTensorThreads, kColumns = kWidth, kScoreColumns = kWidth > 32 ? 16 : 32;
+  static constexpr int kMaxResidentBlocks = 4;
   template <int kTileRows, int kTileColumns>
   using Tile = TensorTile<kTileRows, kTileColumns>;
 
  private:
-  // A tile in shared memory as an operand whose rows are columns, or terms, of a product.
-  using RowLayout = SliceLayout<Lanes::along_depth, kTokens, kWidth>;
-  using TermLayout = SliceLayout<Lanes::along_tile, kWidth, kTokens>;
+  // Two views of the same tile in shared memory as a right operand of a product. In RowLayout, a row of the
+  // tile is a column of the operand. In TermLayout, a row of the tile is a term of the sums.
+  using RowLayout = SliceLayout<kAlongDepth, kTileTokens, kWidth>;
+  using TermLayout = SliceLayout<kAlongTile, kWidth, kTileTokens>;
   static_assert(RowLayout::kStride == TermLayout::kStride);
 
  public:
   static constexpr size_t kBytes = 4 * RowLayout::kPartStride * sizeof(uint32_t);  // two stages of two tiles
 
-  __device__ TensorStream(RowPair<Stored> kept_rows, int64_t kept, RowPair<Stored> streamed, int64_t)
-      : kept_rows_(kept_rows), streamed_(streamed), kept_(kept) {}
+  // The last argument is ignored, because a tile has all columns of the result.
+  __device__ TensorStream(RowPair<Stored> resident, int64_t position, RowPair<Stored> streamed, int64_t)
+      : resident_(resident), streamed_(streamed), resident_position_(position) {}
 
-  template <int kKept>
+  template <int kOperandCount>
   __device__ void start(int64_t first) {
-    load(kept_rows_.first, kept_, tile(1, 0));
-    if (kKept > 1) load(kept_rows_.second, kept_, tile(1, 1));
+    load(resident_.first, resident_position_, find_tile(1, 0));
+    if (kOperandCount > 1) load(resident_.second, resident_position_, find_tile(1, 1));
     copies_.commit();
     load_stage(first, 0);
     copies_.template wait<1>();
     __syncthreads();
 #pragma unroll
-    for (int operand = 0; operand < kKept; ++operand)
+    for (int operand = 0; operand < kOperandCount; ++operand)
 #pragma unroll
       for (int k = 0; k < kWidth; k += 16)
         fragments_[operand][k / 16] =
-            Tile<kTokens, kTokens>::template fragment<RowLayout>(tile(1, operand), k);
+            Tile<kTileTokens, kTileTokens>::template load_fragment<RowLayout>(find_tile(1, operand), k);
   }
   __device__ void advance(int64_t next) {
     copies_.template wait<0>();
@@ -125,47 +140,51 @@ class TensorStream {
     load_stage(next, 1 - stage_);
   }
   template <int kOperand, int kTileColumns>
-  __device__ void add_row_products(Tile<kTokens, kTileColumns>& tile, int first) const {
-    const uint32_t* const rows = this->tile(stage_, kOperand) + RowLayout::offset(first, 0);
+  __device__ void add_row_products(Tile<kTileTokens, kTileColumns>& tile, int first) const {
+    const uint32_t* const rows = find_tile(stage_, kOperand) + RowLayout::offset(first, 0);
 #pragma unroll
     for (int k = 0; k < kWidth; k += 16)
       tile.template add_product<RowLayout>(fragments_[kOperand][k / 16], rows, k);
   }
   template <int kOperand, int kTerms>
-  __device__ void add_products_of(Tile<kTokens, kWidth>& tile, const Tile<kTokens, kTerms>& weights,
-                                  int first) const {
-    const uint32_t* const terms = this->tile(stage_, kOperand) + TermLayout::offset(first, 0);
+  __device__ void add_tile_product(Tile<kTileTokens, kWidth>& tile, const Tile<kTileTokens, kTerms>& weights,
+                                   int first) const {
+    const uint32_t* const terms = find_tile(stage_, kOperand) + TermLayout::offset(first, 0);
 #pragma unroll
     for (int t = 0; t < kTerms; t += 16)
-      tile.template add_product<TermLayout>(weights.left_fragment(t, 0), terms, t);
+      tile.template add_product<TermLayout>(weights.make_left_fragment(t, 0), terms, t);
   }
 
  private:
-  __device__ static uint32_t* tile(int stage, int operand) {
+  // Returns the shared memory of the tile of a stage and an operand.
+  __device__ static uint32_t* find_tile(int stage, int operand) {
     return dynamic_shared<uint32_t>() + (2 * stage + operand) * RowLayout::kPartStride;
   }
-  // Begins to load the streamed rows at `position`. Completes the group of copies.
+  // Starts asynchronous copies of the streamed tile at row `position` to a stage, and commits them as one
+  // group. If `position` is beyond the last row, commits an empty group.
   __device__ void load_stage(int64_t position, int stage) {
     if (position < streamed_.first.count) {
-      load(streamed_.first, position, tile(stage, 0));
-      load(streamed_.second, position, tile(stage, 1));
+      load(streamed_.first, position, find_tile(stage, 0));
+      load(streamed_.second, position, find_tile(stage, 1));
     }
     copies_.commit();
   }
+  // Starts asynchronous copies of kTileTokens rows from row `position`. Elements outside of the rows are set
+  // to 0.
   __device__ void load(const PlainRows<Stored>& rows, int64_t position, uint32_t* target) {
     constexpr int kPack = Pack<Stored>::kSize, kPacks = kWidth / kPack, kStep = kThreads / kPacks;
     const int row = static_cast<int>(threadIdx.x) / kPacks,
               feature = static_cast<int>(threadIdx.x) % kPacks * kPack;
-    const int64_t rest = feature < rows.width ? rows.count - position - row : 0;
+    const int64_t row_count = feature < rows.width ? rows.count - position - row : 0;
     const Stored* source = rows.data + (position + row) * rows.stride + feature;
     target += RowLayout::offset(row, feature);
 #pragma unroll
-    for (int i = 0; i < kTokens; i += kStep, source += kStep * rows.stride)
-      copies_.copy(target + RowLayout::offset(i, 0), source, i < rest);
+    for (int i = 0; i < kTileTokens; i += kStep, source += kStep * rows.stride)
+      copies_.copy(target + RowLayout::offset(i, 0), source, i < row_count);
   }
 
-  RowPair<Stored> kept_rows_, streamed_;
-  int64_t kept_;
+  RowPair<Stored> resident_, streamed_;
+  int64_t resident_position_;
   int stage_ = 1;
   AsyncCopies copies_;
   LeftFragment fragments_[2][kWidth / 16];

@@ -7,8 +7,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// A row in the registers of a warp. WideRow has the same functions for rows of any width, which one block
-// reads from memory.
+// A row of `dim` elements in the registers of a warp. `Row` is a WarpRow. All lanes of the warp call the
+// functions.
 template <class T, class Row>
 class NarrowRow {
  public:
@@ -20,16 +20,17 @@ class NarrowRow {
   __device__ void for_each(F&& f) const {
     Row::for_each(dim_, [&](int k, int column) { f(values_.values[k], column); });
   }
+  // Returns the sum of f(value, column) over the elements.
   template <class F>
   __device__ T sum(F&& f) const {
     T total = 0;
     for_each([&](T value, int column) { total += f(value, column); });
     return warp_reduce<Plus>(total);
   }
-  __device__ T largest() const {
-    T maximum = -INFINITY;
-    for_each([&](T value, int) { maximum = Maximum::apply(maximum, value); });
-    return warp_reduce<Maximum>(maximum);
+  __device__ T maximum() const {
+    T result = -INFINITY;
+    for_each([&](T value, int) { result = Maximum::apply(result, value); });
+    return warp_reduce<Maximum>(result);
   }
   // Sets each element of `to` to f(value, column).
   template <class F>
@@ -44,6 +45,7 @@ class NarrowRow {
   Row values_;
 };
 
+// A row of any width in memory, with the functions of NarrowRow. All threads of a block call the functions.
 template <class T>
 class WideRow {
  public:
@@ -58,10 +60,10 @@ class WideRow {
     for_each([&](T value, int64_t column) { total += f(value, column); });
     return block_sum(total);
   }
-  __device__ T largest() const {
-    T maximum = -INFINITY;
-    for_each([&](T value, int64_t) { maximum = Maximum::apply(maximum, value); });
-    return block_max(maximum);
+  __device__ T maximum() const {
+    T result = -INFINITY;
+    for_each([&](T value, int64_t) { result = Maximum::apply(result, value); });
+    return block_max(result);
   }
   template <class F>
   __device__ void store(T* to, F&& f) const {
@@ -73,16 +75,18 @@ class WideRow {
   int64_t dim_;
 };
 
-// Returns the maximum of the row. If the maximum is infinite, returns 0, so that a row of -inf does not give
-// NaN.
+// Returns the number that is subtracted from each element before exp(): the maximum of the row, or 0 if the
+// maximum is infinite. With 0, a row in which all elements are -inf does not give NaN.
 template <class T, class Row>
-__device__ T shift_of(const Row& row) {
-  const T largest = row.largest();
-  return std::isinf(largest) ? T{0} : largest;
+__device__ T find_shift(const Row& row) {
+  const T maximum = row.maximum();
+  return std::isinf(maximum) ? T{0} : maximum;
 }
 
-// Each struct below processes one row per call of operator()(row index, row, leads). `leads` is true in
-// exactly one thread of the row.
+// The structs below are function objects that narrow_kernel and wide_kernel call for each row. `row` is a
+// NarrowRow or a WideRow. is_row_leader is true in exactly one of the threads that process the row.
+
+// Computes the log-sum-exp of a row of logits and, if `targets` is not null, the cross entropy loss.
 template <class T>
 struct LogSumExp {
   const T* x;
@@ -92,11 +96,11 @@ struct LogSumExp {
   int64_t classes;
   T smoothing = 0, z_loss = 0;
   template <class Row>
-  __device__ void operator()(int64_t row_index, const Row& row, bool leads) const {
-    const T shift = shift_of<T>(row);
+  __device__ void operator()(int64_t row_index, const Row& row, bool is_row_leader) const {
+    const T shift = find_shift<T>(row);
     const T result = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
     const T total = smoothing > 0 ? row.sum([](T value, int64_t) { return value; }) : T{0};
-    if (!leads) return;
+    if (!is_row_leader) return;
     lse[row_index] = result;
     if (!targets) return;
     const int64_t target = targets[row_index];
@@ -108,33 +112,36 @@ struct LogSumExp {
   }
 };
 
+// Computes the softmax of a row. A row in which all elements are -inf gives zeros.
 template <class T>
 struct Softmax {
   T* y;
   int64_t classes;
   template <class Row>
   __device__ void operator()(int64_t row_index, const Row& row, bool) const {
-    const T shift = shift_of<T>(row);
+    const T shift = find_shift<T>(row);
     const T total = row.sum([=](T value, int64_t) { return std::exp(value - shift); });
     const T inverse = total == 0 ? T{0} : 1 / total;
     row.store(y + row_index * classes, [=](T value, int64_t) { return std::exp(value - shift) * inverse; });
   }
 };
 
+// Computes the log-softmax of a row.
 template <class T>
 struct LogSoftmax {
   T* y;
   int64_t classes;
   template <class Row>
   __device__ void operator()(int64_t row_index, const Row& row, bool) const {
-    const T shift = shift_of<T>(row);
+    const T shift = find_shift<T>(row);
     const T lse = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
-    const T norm = lse == -INFINITY ? T{0} : lse;  // a row of -inf stays -inf
+    // If all elements are -inf, the results are -inf and not NaN.
+    const T norm = lse == -INFINITY ? T{0} : lse;
     row.store(y + row_index * classes, [=](T value, int64_t) { return value - norm; });
   }
 };
 
-// Computes gx = y (g - sum(g y)). The row holds g. y is read twice, the second time from the cache.
+// Computes gx = y (g - sum(g y)). `row` is a row of g. y is read twice, the second time from the cache.
 template <class T>
 struct SoftmaxBackward {
   const T* __restrict__ y;
@@ -142,12 +149,13 @@ struct SoftmaxBackward {
   int64_t classes;
   template <class Row>
   __device__ void operator()(int64_t row_index, const Row& row, bool) const {
-    const T* const own = y + row_index * classes;
-    const T dot = row.sum([=](T g, int64_t column) { return g * own[column]; });
-    row.store(gx + row_index * classes, [=](T g, int64_t column) { return own[column] * (g - dot); });
+    const T* const y_row = y + row_index * classes;
+    const T dot = row.sum([=](T g, int64_t column) { return g * y_row[column]; });
+    row.store(gx + row_index * classes, [=](T g, int64_t column) { return y_row[column] * (g - dot); });
   }
 };
 
+// Computes gx = g - exp(y) sum(g). `row` is a row of g.
 template <class T>
 struct LogSoftmaxBackward {
   const T* __restrict__ y;
@@ -155,13 +163,14 @@ struct LogSoftmaxBackward {
   int64_t classes;
   template <class Row>
   __device__ void operator()(int64_t row_index, const Row& row, bool) const {
-    const T* const own = y + row_index * classes;
+    const T* const y_row = y + row_index * classes;
     const T total = row.sum([](T g, int64_t) { return g; });
     row.store(gx + row_index * classes,
-              [=](T g, int64_t column) { return g - std::exp(own[column]) * total; });
+              [=](T g, int64_t column) { return g - std::exp(y_row[column]) * total; });
   }
 };
 
+// Computes the gradient of the cross entropy loss of a row of logits, times `scale`.
 template <class T>
 struct CrossEntropyBackward {
   const T* lse;
@@ -186,64 +195,68 @@ struct CrossEntropyBackward {
   }
 };
 
-template <class T, class Row, class Pass>
-__global__ void narrow_kernel(const T* x, int64_t rows, int64_t classes, Pass pass) {
-  for (int64_t row = warp_of_grid(); row < rows; row += warps_of_grid())
-    pass(row, NarrowRow<T, Row>(x + row * classes, classes), threadIdx.x % kWarpSize == 0);
+template <class T, class Row, class RowFunction>
+__global__ void narrow_kernel(const T* x, int64_t rows, int64_t classes, RowFunction row_function) {
+  for (int64_t row = first_warp_row(); row < rows; row += warp_row_stride())
+    row_function(row, NarrowRow<T, Row>(x + row * classes, classes), threadIdx.x % kWarpSize == 0);
 }
 
-template <class T, class Pass>
-__global__ void wide_kernel(const T* x, int64_t classes, Pass pass) {
-  pass(int64_t{blockIdx.x}, WideRow<T>(x + blockIdx.x * classes, classes), threadIdx.x == 0);
+template <class T, class RowFunction>
+__global__ void wide_kernel(const T* x, int64_t classes, RowFunction row_function) {
+  row_function(int64_t{blockIdx.x}, WideRow<T>(x + blockIdx.x * classes, classes), threadIdx.x == 0);
 }
 
-template <class T, class Pass>
-void run(const T* x, const T* out, int64_t rows, int64_t classes, const Pass& pass) {
-  const bool fits = with_warp_row<T>(classes, aligned_to_packs(x, out), [&](auto row) {
-    launch(narrow_kernel<T, decltype(row), Pass>, over_warp_rows(rows), x, rows, classes, pass);
+// Calls row_function for each row of x. `out` is the array that row_function writes, or x.
+template <class T, class RowFunction>
+void launch_over_rows(const T* x, const T* out, int64_t rows, int64_t classes,
+                      const RowFunction& row_function) {
+  const bool is_launched = with_warp_row<T>(classes, are_aligned_to_packs(x, out), [&](auto row) {
+    launch(narrow_kernel<T, decltype(row), RowFunction>, over_warp_rows(rows), x, rows, classes,
+           row_function);
   });
-  if (!fits) launch(wide_kernel<T, Pass>, over_rows(rows), x, classes, pass);
+  if (!is_launched) launch(wide_kernel<T, RowFunction>, over_rows(rows), x, classes, row_function);
 }
 
 }  // namespace
 
 template <class T>
 void row_logsumexp(Backend, const T* x, T* lse, int64_t rows, int64_t classes) {
-  run(x, x, rows, classes, LogSumExp<T>{x, lse, nullptr, nullptr, classes});
+  launch_over_rows(x, x, rows, classes, LogSumExp<T>{x, lse, nullptr, nullptr, classes});
 }
 
 template <class T>
 void row_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes) {
-  run(x, y, rows, classes, Softmax<T>{y, classes});
+  launch_over_rows(x, y, rows, classes, Softmax<T>{y, classes});
 }
 
 template <class T>
 void row_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
-  run(g, gx, rows, classes, SoftmaxBackward<T>{y, gx, classes});
+  launch_over_rows(g, gx, rows, classes, SoftmaxBackward<T>{y, gx, classes});
 }
 
 template <class T>
 void row_log_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes) {
-  run(x, y, rows, classes, LogSoftmax<T>{y, classes});
+  launch_over_rows(x, y, rows, classes, LogSoftmax<T>{y, classes});
 }
 
 template <class T>
 void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
-  run(g, gx, rows, classes, LogSoftmaxBackward<T>{y, gx, classes});
+  launch_over_rows(g, gx, rows, classes, LogSoftmaxBackward<T>{y, gx, classes});
 }
 
 template <class T>
 void cross_entropy_forward(Backend, const CrossEntropyOptions& options, const T* x, const int64_t* targets,
                            T* lse, T* losses, int64_t rows, int64_t classes) {
-  run(x, x, rows, classes,
-      LogSumExp<T>{x, lse, targets, losses, classes, static_cast<T>(options.label_smoothing),
-                   static_cast<T>(options.z_loss)});
+  launch_over_rows(x, x, rows, classes,
+                   LogSumExp<T>{x, lse, targets, losses, classes, static_cast<T>(options.label_smoothing),
+                                static_cast<T>(options.z_loss)});
 }
 
 template <class T>
 void cross_entropy_backward(Backend, const CrossEntropyOptions& options, const T* x, const T* lse,
                             const int64_t* targets, const T* scale, T* gx, int64_t rows, int64_t classes) {
-  run(x, gx, rows, classes,
+  launch_over_rows(
+      x, gx, rows, classes,
       CrossEntropyBackward<T>{lse, targets, scale, gx, classes, static_cast<T>(options.label_smoothing),
                               static_cast<T>(options.z_loss)});
 }

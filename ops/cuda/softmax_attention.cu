@@ -10,46 +10,50 @@
 #include "ops/cuda/row_stream.h"
 #include "ops/cuda/softmax_tiles.h"
 
-// Softmax attention. Each block computes the result, or a gradient, of a tile of kTokens queries or keys of a
-// head, and visits the tiles of keys or queries that attend to each other. Powers of two replace the
-// exponential function: exp(scale x) = 2^(multiplier x), with multiplier = scale / log 2.
+// Softmax attention. Each thread block computes the result or the gradient of a tile of kTileTokens queries,
+// or the gradients of a tile of kTileTokens keys. A block for queries loops over the tiles of keys that its
+// queries attend to. A block for keys loops over the tiles of queries that attend to its keys. Exponentials
+// are computed as powers of two: exp(scale x) = 2^(multiplier x), with multiplier = scale / log 2.
 namespace tapeformer::cuda {
 namespace {
 
-// Number of blocks of a kernel that must fit on a multiprocessor at the same time (__launch_bounds__). It is
-// the largest number with which the compiler spills no registers. Gradients of keys and values, and kernels
-// with a KeyPattern, need more registers. The emulation does not use the number.
+// The second argument of __launch_bounds__: the minimum number of resident blocks per multiprocessor. The
+// value is the largest number for which the compiler spills no registers. Kernels for the gradients of keys
+// and values, and kernels with a KeyPattern, need more registers. The emulation does not use the constant.
 template <class Stream, class Pattern, bool kIsKeyGradient = false>
 [[maybe_unused]] inline constexpr int kResidentBlocks =
-    std::max(1, Stream::kBlocks - (kIsKeyGradient && Stream::kColumns > 32 ? 1 : 0) -
+    std::max(1, Stream::kMaxResidentBlocks - (kIsKeyGradient && Stream::kColumns > 32 ? 1 : 0) -
                     (std::is_same_v<Pattern, AllKeys> ? 0 : 1));
 
-// Replaces the elements in row i of the thread whose bits are 0. Bit 0 belongs to column 0 of the tile.
+// Sets elements in row i of the thread to `value`: the elements in column c of the tile for which bit c of
+// `bits` is 0.
 template <class Tile, class T>
-__device__ void clear_row(Tile& tile, int i, uint64_t bits, T value) {
+__device__ void set_masked_elements(Tile& tile, int i, uint64_t bits, T value) {
   bits >>= Tile::column(0);
 #pragma unroll(kUnrolled <T>)
-  for (int j = 0; j < Tile::kColumnsEach; ++j)
+  for (int j = 0; j < Tile::kColumnsPerThread; ++j)
     if (!(bits >> Tile::column_offset(j) & 1)) tile.elements[i][j] = value;
 }
 
-// The online softmax of the rows of a tile of queries. A thread has its share of the sums of its rows.
+// The online softmax of a tile of queries. For each of its rows, a thread holds the maximum score so far, and
+// a partial sum over the columns that the thread processes.
 template <class Scores, class T>
-struct OnlineRows {
+struct OnlineSoftmax {
   static constexpr T kInfinity = std::numeric_limits<T>::infinity();
   T multiplier;
-  T maximum[Scores::kRowsEach], sum[Scores::kRowsEach] = {};  // maxima of scores before multiplication
+  T maximum[Scores::kRowsPerThread];  // maxima of the scores before multiplication by `multiplier`
+  T sum[Scores::kRowsPerThread] = {};
 
-  __device__ explicit OnlineRows(T scale) : multiplier(scale) {
+  __device__ explicit OnlineSoftmax(T scale) : multiplier(scale) {
     for (T& row : maximum) row = -kInfinity;
   }
-  // Replaces row i of the scores by weights that are relative to the maximum. Multiplies the results of
-  // earlier tiles by the change of the weights.
+  // Replaces the scores in row i by weights exp(score - maximum). Multiplies row i of `result`, the sum over
+  // the earlier tiles, by exp(old maximum - new maximum).
   template <class Result>
   __device__ void update(Scores& scores, Result& result, int i) {
     T largest = maximum[i];
     for (const T score : scores.elements[i]) largest = std::fmax(largest, score);
-    largest = Scores::template row_reduce<Maximum>(largest);
+    largest = Scores::template reduce_row<Maximum>(largest);
     const T shift = multiplier * (largest == -kInfinity ? T{0} : largest);
     const T rescale = fast_exp2(multiplier * maximum[i] - shift);
     T total = rescale * sum[i];
@@ -64,14 +68,15 @@ struct OnlineRows {
   }
 };
 
-// Writes a tile of results times `factor`.
+// Writes `factor` times the elements of a tile to `target`. The tile begins at (begin, column) of the
+// (length, width) rows of the head. Elements outside of the rows are not written.
 template <class Tile, class S, class Head>
 __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, const Head& head, int64_t begin,
                            int64_t column, int64_t length, int64_t width, Compute<S> factor) {
 #pragma unroll(kUnrolled <Compute <S>>)
-  for (int i = 0; i < tile.kRowsEach; ++i)
+  for (int i = 0; i < tile.kRowsPerThread; ++i)
 #pragma unroll(kUnrolled <Compute <S>>)
-    for (int j = 0; j < tile.kColumnsEach; ++j) {
+    for (int j = 0; j < tile.kColumnsPerThread; ++j) {
       const int64_t position = begin + tile.row(i), feature = column + tile.column(j);
       if (position < length && feature < width)
         target.row(head.example, position, head.head)[feature] =
@@ -79,200 +84,210 @@ __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, con
     }
 }
 
-// Computes the result of kTokens queries of a head per block. blockIdx.y selects a tile of the result. In
-// causal attention, the last queries attend to the most keys, so their blocks come first.
+// Computes the result of kTileTokens queries of a head per block. blockIdx.y selects the columns of the
+// result. In causal attention, the last queries attend to the most keys, so the blocks with the last queries
+// start first. blocks_per_head is the number of blocks along x for each head.
 template <class Stream, class Pattern, class T = typename Stream::Value, class S = typename Stream::Stored>
 __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Pattern>)
-    forward_kernel(SoftmaxInputs<S> in, unsigned blocks, S* out, T* log_sums) {
-  using Scores = typename Stream::template Tile<kTokens, kTokens>;
+    forward_kernel(SoftmaxInputs<S> in, unsigned blocks_per_head, S* out, T* log_sums) {
+  using Scores = typename Stream::template Tile<kTileTokens, kTileTokens>;
   __shared__ typename TileMasks<T>::Memory mask_memory;
   TileMasks<T> masks(in.dropout, mask_memory);
-  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks);
-  const int64_t begin = int64_t{blocks - 1 - blockIdx.x % blocks} * kTokens,
+  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks_per_head);
+  const int64_t begin = int64_t{blocks_per_head - 1 - blockIdx.x % blocks_per_head} * kTileTokens,
                 column = int64_t{blockIdx.y} * Stream::kColumns;
   const T scale = static_cast<T>(in.s.scale);
   Stream stream({head.q, head.q}, begin, {head.k, head.v}, column);
-  typename Stream::template Tile<kTokens, Stream::kColumns> result;
+  typename Stream::template Tile<kTileTokens, Stream::kColumns> result;
   // The maximum of products is the maximum of scores only if the scale is positive.
-  OnlineRows<Scores, T> rows(kLog2E<T> * (scale > 0 ? scale : T{1}));
-  int64_t key = head.next_key_tile(begin, 0);
+  OnlineSoftmax<Scores, T> softmax(kLog2E<T> * (scale > 0 ? scale : T{1}));
+  int64_t key = head.find_next_key_tile(begin, 0);
   stream.template start<1>(key);
   masks.prepare(in, head, begin, key, false);
-  while (key < head.keys) {
-    key = head.next_key_tile(begin, key + kTokens);
+  while (key < head.key_count) {
+    key = head.find_next_key_tile(begin, key + kTileTokens);
     stream.advance(key);
     masks.advance();
     masks.prepare(in, head, begin, key, false);
     Scores scores;
     stream.template add_row_products<0>(scores, 0);
 #pragma unroll(kUnrolled <T>)
-    for (int i = 0; i < Scores::kRowsEach; ++i) {
+    for (int i = 0; i < Scores::kRowsPerThread; ++i) {
       if (!(scale > 0))
         for (T& score : scores.elements[i]) score *= scale;
-      if (masks.masked()) clear_row(scores, i, masks.seen(Scores::row(i)), -rows.kInfinity);
-      rows.update(scores, result, i);
-      if (masks.drops()) clear_row(scores, i, masks.kept(Scores::row(i)), T{0});
+      if (masks.has_masked_pairs())
+        set_masked_elements(scores, i, masks.attended_keys(Scores::row(i)), -softmax.kInfinity);
+      softmax.update(scores, result, i);
+      if (masks.has_dropout()) set_masked_elements(scores, i, masks.kept_keys(Scores::row(i)), T{0});
     }
-    stream.template add_products_of<1>(result, scores, 0);
+    stream.template add_tile_product<1>(result, scores, 0);
   }
 #pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < Scores::kRowsEach; ++i) {
+  for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t query = begin + Scores::row(i);
-    const T sum = Scores::template row_reduce<Plus>(rows.sum[i]);
+    const T sum = Scores::template reduce_row<Plus>(softmax.sum[i]);
     for (T& element : result.elements[i]) element = sum == 0 ? T{0} : element / sum;
-    if (column == 0 && query < head.queries && Scores::first_of_row())
-      log_sums[head.index * head.queries + query] =
-          sum == 0 ? -rows.kInfinity : rows.multiplier * rows.maximum[i] / kLog2E<T> + std::log(sum);
+    if (column == 0 && query < head.query_count && Scores::is_row_leader())
+      log_sums[head.head_index * head.query_count + query] =
+          sum == 0 ? -softmax.kInfinity : softmax.multiplier * softmax.maximum[i] / kLog2E<T> + std::log(sum);
   }
-  store_tile(result, make_contiguous_rows(out, head.queries, in.s.heads, in.s.value_dim), head, begin, column,
-             head.queries, in.s.value_dim, masks.scale());
+  store_tile(result, make_contiguous_rows(out, head.query_count, in.s.heads, in.s.value_dim), head, begin,
+             column, head.query_count, in.s.value_dim, masks.dropout_scale());
 }
 
-// Computes the weight of a key from the product q . k, and the gradient of the score from the product g . v.
-// `factor` is the dropout multiplier. The weight is returned without dropout, and the gradient without the
-// scale.
+// Replaces `weight`, which holds q . k, by the softmax weight before dropout. Replaces `gradient`, which
+// holds g . v, by the gradient of the score scale * (q . k). `factor` is the dropout multiplier of g . v.
+// `log_sum` is the log-sum-exp of the scores of the query, divided by log 2.
 template <class T>
-__device__ void score_gradient(T multiplier, T factor, T log_sum, T delta, T& weight, T& gradient) {
+__device__ void compute_score_gradient(T multiplier, T factor, T log_sum, T delta, T& weight, T& gradient) {
   weight = fast_exp2(multiplier * weight - log_sum);
   gradient = weight * (gradient * factor - delta);
 }
 
-// Computes the gradient of kTokens queries of a head per block. blockIdx.y selects a tile of the gradient.
+// Computes the gradient of kTileTokens queries of a head per block. blockIdx.y selects the columns of the
+// gradient.
 template <class Stream, class Pattern, class T = typename Stream::Value, class S = typename Stream::Stored>
 __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Pattern>)
-    query_gradient_kernel(SoftmaxInputs<S> in, unsigned blocks, AttentionRows<S> gq) {
-  using Scores = typename Stream::template Tile<kTokens, Stream::kScores>;
+    query_gradient_kernel(SoftmaxInputs<S> in, unsigned blocks_per_head, AttentionRows<S> gq) {
+  using Scores = typename Stream::template Tile<kTileTokens, Stream::kScoreColumns>;
   __shared__ typename TileMasks<T>::Memory mask_memory;
   TileMasks<T> masks(in.dropout, mask_memory);
-  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks);
-  const int64_t begin = int64_t{blocks - 1 - blockIdx.x % blocks} * kTokens,
+  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks_per_head);
+  const int64_t begin = int64_t{blocks_per_head - 1 - blockIdx.x % blocks_per_head} * kTileTokens,
                 column = int64_t{blockIdx.y} * Stream::kColumns;
   const T scale = static_cast<T>(in.s.scale), multiplier = kLog2E<T> * scale;
   Stream stream({head.q, head.g}, begin, {head.k, head.v}, column);
-  typename Stream::template Tile<kTokens, Stream::kColumns> result;
-  T log_sums[Scores::kRowsEach] = {}, deltas[Scores::kRowsEach] = {};
+  typename Stream::template Tile<kTileTokens, Stream::kColumns> result;
+  T log_sums[Scores::kRowsPerThread] = {}, deltas[Scores::kRowsPerThread] = {};
 #pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < Scores::kRowsEach; ++i) {
-    const int64_t query = begin + Scores::row(i), at = head.index * head.queries + query;
-    if (query >= head.queries) continue;
-    log_sums[i] = kLog2E<T> * in.log_sums[at];
-    deltas[i] = in.deltas[at];
+  for (int i = 0; i < Scores::kRowsPerThread; ++i) {
+    const int64_t query = begin + Scores::row(i), row = head.head_index * head.query_count + query;
+    if (query >= head.query_count) continue;
+    log_sums[i] = kLog2E<T> * in.log_sums[row];
+    deltas[i] = in.deltas[row];
   }
-  int64_t key = head.next_key_tile(begin, 0);
+  int64_t key = head.find_next_key_tile(begin, 0);
   stream.template start<2>(key);
   masks.prepare(in, head, begin, key, false);
-  while (key < head.keys) {
-    key = head.next_key_tile(begin, key + kTokens);
+  while (key < head.key_count) {
+    key = head.find_next_key_tile(begin, key + kTileTokens);
     stream.advance(key);
     masks.advance();
     masks.prepare(in, head, begin, key, false);
 #pragma unroll 1
-    for (int first = 0; first < kTokens; first += Stream::kScores) {
+    for (int first = 0; first < kTileTokens; first += Stream::kScoreColumns) {
       Scores scores, gradients;
       stream.template add_row_products<0>(scores, first);
       stream.template add_row_products<1>(gradients, first);
 #pragma unroll(kUnrolled <T>)
-      for (int i = 0; i < Scores::kRowsEach; ++i) {
-        if (masks.drops()) {
-          for (T& gradient : gradients.elements[i]) gradient *= masks.scale();
-          clear_row(gradients, i, masks.kept(Scores::row(i)) >> first, T{0});
+      for (int i = 0; i < Scores::kRowsPerThread; ++i) {
+        if (masks.has_dropout()) {
+          for (T& gradient : gradients.elements[i]) gradient *= masks.dropout_scale();
+          set_masked_elements(gradients, i, masks.kept_keys(Scores::row(i)) >> first, T{0});
         }
 #pragma unroll(kUnrolled <T>)
-        for (int j = 0; j < Scores::kColumnsEach; ++j)
-          score_gradient(multiplier, T{1}, log_sums[i], deltas[i], scores.elements[i][j],
-                         gradients.elements[i][j]);
-        if (masks.masked()) clear_row(gradients, i, masks.seen(Scores::row(i)) >> first, T{0});
+        for (int j = 0; j < Scores::kColumnsPerThread; ++j)
+          compute_score_gradient(multiplier, T{1}, log_sums[i], deltas[i], scores.elements[i][j],
+                                 gradients.elements[i][j]);
+        if (masks.has_masked_pairs())
+          set_masked_elements(gradients, i, masks.attended_keys(Scores::row(i)) >> first, T{0});
       }
-      stream.template add_products_of<0>(result, gradients, first);
+      stream.template add_tile_product<0>(result, gradients, first);
     }
   }
-  store_tile(result, gq, head, begin, column, head.queries, in.s.dim, scale);
+  store_tile(result, gq, head, begin, column, head.query_count, in.s.dim, scale);
 }
 
-// Replaces column j of the products k . q and v . g of a tile of keys by the weights and by the gradients of
-// the scores of a query.
+// Processes column j of the thread in a tile whose rows are keys. Column j belongs to query `query` of the
+// current tile. Replaces the products k . q in `scores` by the weights after dropout, and the products v . g
+// in `gradients` by the gradients of the scores.
 template <class Scores, class T>
-__device__ void column_gradients(const TileMasks<T>& masks, T multiplier, int query, int j, Scores& scores,
-                                 Scores& gradients) {
+__device__ void compute_column_gradients(const TileMasks<T>& masks, T multiplier, int query, int j,
+                                         Scores& scores, Scores& gradients) {
   const T log_sum = masks.log_sum(query), delta = masks.delta(query);
-  const uint64_t kept = masks.drops() ? masks.kept(query) : 0;
-  const uint64_t seen = masks.masked() ? masks.seen(query) : 0;
+  const uint64_t kept = masks.has_dropout() ? masks.kept_keys(query) : 0;
+  const uint64_t seen = masks.has_masked_pairs() ? masks.attended_keys(query) : 0;
 #pragma unroll(kUnrolled <T>)
-  for (int r = 0; r < Scores::kRowsEach; ++r) {
+  for (int r = 0; r < Scores::kRowsPerThread; ++r) {
     T &weight = scores.elements[r][j], &gradient = gradients.elements[r][j];
-    const T factor = !masks.drops() ? T{1} : kept >> Scores::row(r) & 1 ? masks.scale() : T{0};
-    score_gradient(multiplier, factor, log_sum, delta, weight, gradient);
+    const T factor = !masks.has_dropout() ? T{1} : kept >> Scores::row(r) & 1 ? masks.dropout_scale() : T{0};
+    compute_score_gradient(multiplier, factor, log_sum, delta, weight, gradient);
     weight *= factor;
-    if (masks.masked() && !(seen >> Scores::row(r) & 1)) weight = gradient = 0;
+    if (masks.has_masked_pairs() && !(seen >> Scores::row(r) & 1)) weight = gradient = 0;
   }
 }
 
-// Computes the gradients of kTokens keys and values of a head per block. blockIdx.y selects a tile of the
-// gradients.
+// Computes the gradients of kTileTokens keys and values of a head per block. blockIdx.y selects the columns
+// of the gradients.
 template <class Stream, class Pattern, class T = typename Stream::Value, class S = typename Stream::Stored>
 __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Pattern, true>)
-    key_gradient_kernel(SoftmaxInputs<S> in, unsigned blocks, AttentionRows<S> gk, AttentionRows<S> gv) {
-  using Scores = typename Stream::template Tile<kTokens, Stream::kScores>;
+    key_gradient_kernel(SoftmaxInputs<S> in, unsigned blocks_per_head, AttentionRows<S> gk,
+                        AttentionRows<S> gv) {
+  using Scores = typename Stream::template Tile<kTileTokens, Stream::kScoreColumns>;
   __shared__ typename TileMasks<T>::Memory mask_memory;
   TileMasks<T> masks(in.dropout, mask_memory);
-  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks);
-  const int64_t begin = int64_t{blockIdx.x % blocks} * kTokens,
+  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks_per_head);
+  const int64_t begin = int64_t{blockIdx.x % blocks_per_head} * kTileTokens,
                 column = int64_t{blockIdx.y} * Stream::kColumns;
   const T scale = static_cast<T>(in.s.scale), multiplier = kLog2E<T> * scale;
   Stream stream({head.k, head.v}, begin, {head.q, head.g}, column);
-  typename Stream::template Tile<kTokens, Stream::kColumns> to_key, to_value;
-  const bool wants_key = gk.data && column < in.s.dim, wants_value = gv.data && column < in.s.value_dim;
-  int64_t query = head.next_query_tile(begin, 0);
+  typename Stream::template Tile<kTileTokens, Stream::kColumns> key_gradient, value_gradient;
+  const bool needs_key_gradient = gk.data && column < in.s.dim,
+             needs_value_gradient = gv.data && column < in.s.value_dim;
+  int64_t query = head.find_next_query_tile(begin, 0);
   stream.template start<2>(query);
   masks.prepare(in, head, query, begin, true);
-  while (query < head.queries) {
-    query = head.next_query_tile(begin, query + kTokens);
+  while (query < head.query_count) {
+    query = head.find_next_query_tile(begin, query + kTileTokens);
     stream.advance(query);
     masks.advance();
     masks.prepare(in, head, query, begin, true);
 #pragma unroll 1
-    for (int first = 0; first < kTokens; first += Stream::kScores) {
+    for (int first = 0; first < kTileTokens; first += Stream::kScoreColumns) {
       Scores scores, gradients;
       stream.template add_row_products<0>(scores, first);
       stream.template add_row_products<1>(gradients, first);
 #pragma unroll(kUnrolled <T>)
-      for (int j = 0; j < Scores::kColumnsEach; ++j)
-        column_gradients(masks, multiplier, first + Scores::column(j), j, scores, gradients);
-      if (wants_value) stream.template add_products_of<1>(to_value, scores, first);
-      if (wants_key) stream.template add_products_of<0>(to_key, gradients, first);
+      for (int j = 0; j < Scores::kColumnsPerThread; ++j)
+        compute_column_gradients(masks, multiplier, first + Scores::column(j), j, scores, gradients);
+      if (needs_value_gradient) stream.template add_tile_product<1>(value_gradient, scores, first);
+      if (needs_key_gradient) stream.template add_tile_product<0>(key_gradient, gradients, first);
     }
   }
-  if (wants_key) store_tile(to_key, gk, head, begin, column, head.keys, in.s.dim, scale);
-  if (wants_value) store_tile(to_value, gv, head, begin, column, head.keys, in.s.value_dim, T{1});
+  if (needs_key_gradient) store_tile(key_gradient, gk, head, begin, column, head.key_count, in.s.dim, scale);
+  if (needs_value_gradient)
+    store_tile(value_gradient, gv, head, begin, column, head.key_count, in.s.value_dim, T{1});
 }
 
-// Returns the shape of a launch with its number of operations. `multiply_adds` is the number of multiply-adds
-// per query and key. Counts all keys, or half of them in causal attention. Patterns do not reduce the count.
+// Returns a launch with blocks_per_head blocks along x for each head, and `column_tiles` blocks along y. Sets
+// the number of floating-point operations: `multiply_adds` multiply-adds per pair of a query and a key. All
+// pairs are counted, or half of the pairs in causal attention. Limited patterns do not reduce the count.
 template <class Stream, class S>
-Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles, int64_t multiply_adds) {
+Launch make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
+                   int64_t multiply_adds) {
   const double pairs =
       static_cast<double>(s.batch * s.heads * s.query_length * s.key_length) * (s.causal ? 0.5 : 1.0);
-  return over_tiles(s.batch * s.heads * blocks, tiles, Stream::kThreads, Stream::kBytes)
+  return over_tiles(s.batch * s.heads * blocks_per_head, column_tiles, Stream::kThreads, Stream::kBytes)
       .template with_flop<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
 
-// Returns whether a TensorStream can read the operands.
+// Returns whether the operands are aligned as TensorStream requires.
 template <class S>
-bool has_packs(const SoftmaxInputs<S>& in) {
-  return cuda::has_packs(in.q, in.s.dim) && cuda::has_packs(in.k, in.s.dim) &&
-         cuda::has_packs(in.v, in.s.value_dim) && cuda::has_packs(in.g, in.s.value_dim);
+bool can_use_tensor_stream(const SoftmaxInputs<S>& in) {
+  return are_aligned_to_packs(in.q, in.s.dim) && are_aligned_to_packs(in.k, in.s.dim) &&
+         are_aligned_to_packs(in.v, in.s.value_dim) && are_aligned_to_packs(in.g, in.s.value_dim);
 }
 
-// Calls f(stream, pattern) with the type of stream for the operands, as a type_identity, and an AllKeys or
-// KeyPattern, whose type selects the kernel. Double, and bfloat16 operands without a TensorStream, use one
-// kernel to save compile time.
+// Calls f(std::type_identity<Stream>{}, Pattern{}) with the template arguments of the kernel for the
+// operands. Pattern is AllKeys or KeyPattern. To save compile time, double operands, and bfloat16 operands
+// that TensorStream does not support, always use KeyPattern and a SliceStream of width kTileTokens.
 template <class S, class F>
 void with_stream_and_pattern(const SoftmaxInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;
-  using Widest = SliceStream<TilesFor<S>, kTokens>;
+  using Widest = SliceStream<TilesFor<S>, kTileTokens>;
   const int64_t width = std::max(in.s.dim, in.s.value_dim);
   if constexpr (!std::is_same_v<S, double>)
-    if (!kIsTensor || (width <= kTokens && has_packs(in)))
+    if (!kIsTensor || (width <= kTileTokens && can_use_tensor_stream(in)))
       return with_tile_width<float>(width, [&](auto columns) {
         constexpr int kWidth = decltype(columns)::value;
         using Stream = std::conditional_t<kIsTensor, TensorStream<kWidth>, SliceStream<TilesFor<S>, kWidth>>;
@@ -290,12 +305,13 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
                                Compute<S>* log_sums) {
   using T = Compute<S>;
   const SoftmaxInputs<S> in{s, q, k, v, {}, DropoutFactors<T>(s.dropout), nullptr, nullptr};
-  const int64_t blocks = tiles_of(s.query_length, kTokens);
+  const int64_t blocks_per_head = count_tiles(s.query_length, kTileTokens);
   with_stream_and_pattern(in, [&](auto stream, auto pattern) {
     using Stream = typename decltype(stream)::type;
     launch(forward_kernel<Stream, decltype(pattern)>,
-           blocks_of<Stream, S>(s, blocks, tiles_of(s.value_dim, Stream::kColumns), s.dim + s.value_dim), in,
-           blocks, out, log_sums);
+           make_launch<Stream, S>(s, blocks_per_head, count_tiles(s.value_dim, Stream::kColumns),
+                                  s.dim + s.value_dim),
+           in, blocks_per_head, out, log_sums);
   });
 }
 
@@ -306,24 +322,27 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
                                 AttentionGradients<S> gradients) {
   using T = Compute<S>;
   const Scratch<T> deltas(s.batch * s.heads * s.query_length);
-  row_dots<S>(g, make_contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
-              s.query_length, s.heads, s.value_dim, deltas.data());
+  compute_row_dots<S>(g, make_contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1},
+                      s.batch, s.query_length, s.heads, s.value_dim, deltas.data());
   const SoftmaxInputs<S> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
   if (gradients.gq.data)
     with_stream_and_pattern(in, [&](auto stream, auto pattern) {
       using Stream = typename decltype(stream)::type;
-      const int64_t blocks = tiles_of(s.query_length, kTokens);
+      const int64_t blocks_per_head = count_tiles(s.query_length, kTileTokens);
       launch(query_gradient_kernel<Stream, decltype(pattern)>,
-             blocks_of<Stream, S>(s, blocks, tiles_of(s.dim, Stream::kColumns), 2 * s.dim + s.value_dim), in,
-             blocks, gradients.gq);
+             make_launch<Stream, S>(s, blocks_per_head, count_tiles(s.dim, Stream::kColumns),
+                                    2 * s.dim + s.value_dim),
+             in, blocks_per_head, gradients.gq);
     });
   if (gradients.gk.data || gradients.gv.data)
     with_stream_and_pattern(in, [&](auto stream, auto pattern) {
       using Stream = typename decltype(stream)::type;
-      const int64_t blocks = tiles_of(s.key_length, kTokens), widest = std::max(s.dim, s.value_dim);
+      const int64_t blocks_per_head = count_tiles(s.key_length, kTileTokens),
+                    widest = std::max(s.dim, s.value_dim);
       launch(key_gradient_kernel<Stream, decltype(pattern)>,
-             blocks_of<Stream, S>(s, blocks, tiles_of(widest, Stream::kColumns), 2 * (s.dim + s.value_dim)),
-             in, blocks, gradients.gk, gradients.gv);
+             make_launch<Stream, S>(s, blocks_per_head, count_tiles(widest, Stream::kColumns),
+                                    2 * (s.dim + s.value_dim)),
+             in, blocks_per_head, gradients.gk, gradients.gv);
     });
 }
 

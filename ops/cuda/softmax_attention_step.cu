@@ -9,30 +9,33 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int kStepKeys = 256;  // keys per update of the maximum, and threads per block
+// The number of keys between two updates of the online softmax, and the number of threads per block.
+constexpr int kStepKeys = 256;
 
-// Runs one block per head. Each warp computes the scores of some keys, one key at a time. Then the threads
-// cover the columns of the values, for `groups` keys at a time.
+// Computes softmax_attention_step() for one head per block. Each warp computes the scores of some keys, one
+// key at a time. Then the threads form groups of `columns` threads, and each group adds the values of one key
+// at a time.
 template <class T>
-__global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRows<const T> q,
+__global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, AttentionRows<const T> q,
                             AttentionRows<const T> new_key, AttentionRows<const T> new_value,
                             AttentionRows<T> k, AttentionRows<T> v, int64_t capacity, int64_t columns,
                             AttentionRows<T> out) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
   __shared__ T weights[kStepKeys];
-  T* const results = dynamic_shared<T>();  // (groups, value_dim)
+  T* const group_results = dynamic_shared<T>();  // (groups, value_dim)
   const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
   const int64_t groups = kStepKeys / columns, group = thread / columns, lane = thread % kWarpSize;
   const T* const query = q.row(example, 0, head);
   const T scale = static_cast<T>(s.scale);
-  const int64_t length = last.now() + 1, slot = (length - 1) % capacity;
+  const int64_t length = last_position.now() + 1, slot = (length - 1) % capacity;
   for (int64_t d = thread; d < s.dim; d += kStepKeys)
     k.row(example, slot, head)[d] = new_key.row(example, 0, head)[d];
   for (int64_t m = thread; m < s.value_dim; m += kStepKeys)
     v.row(example, slot, head)[m] = new_value.row(example, 0, head)[m];
   __syncthreads();
   if (group < groups)
-    for (int64_t m = thread % columns; m < s.value_dim; m += columns) results[group * s.value_dim + m] = 0;
+    for (int64_t m = thread % columns; m < s.value_dim; m += columns)
+      group_results[group * s.value_dim + m] = 0;
   T maximum = -kInfinity, sum = 0;
   const AttendedKeys attended{s.pattern.pattern_of_head(head), length, length, length, true};
   int64_t count = 0;
@@ -56,16 +59,17 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRo
     maximum = update.maximum;
     if (group < groups)
       for (int64_t m = thread % columns; m < s.value_dim; m += columns) {
-        T result = update.rescale * results[group * s.value_dim + m];
+        T result = update.rescale * group_results[group * s.value_dim + m];
         for (int64_t j = group; j < count; j += groups)
           result += weights[j] * v.row(example, (begin + j) % capacity, head)[m];
-        results[group * s.value_dim + m] = result;
+        group_results[group * s.value_dim + m] = result;
       }
     __syncthreads();
   }
   for (int64_t m = thread; m < s.value_dim; m += kStepKeys) {
     T result = 0;
-    for (int64_t other = 0; other < groups; ++other) result += results[other * s.value_dim + m];
+    for (int64_t other_group = 0; other_group < groups; ++other_group)
+      result += group_results[other_group * s.value_dim + m];
     out.row(example, 0, head)[m] = sum == 0 ? T{0} : result / sum;
   }
 }

@@ -1,4 +1,5 @@
-// Operands of a head of softmax attention, and the masks of its tiles of queries and keys.
+// Parameters of the kernels of softmax attention, the rows of one head, and the masks of the tiles of queries
+// and keys of a head.
 #pragma once
 
 #include <numbers>
@@ -12,22 +13,27 @@ namespace tapeformer::cuda {
 template <class T>
 inline constexpr T kLog2E = std::numbers::log2e_v<T>;
 
+// The input tensors of a kernel. In a forward pass, g, log_sums and deltas are not set.
 template <class S>
 struct SoftmaxInputs {
   SoftmaxAttentionShape s;
   AttentionRows<const S> q, k, v, g;
   DropoutFactors<Compute<S>> dropout;
-  const Compute<S>*log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
+  const Compute<S>* log_sums;  // (batch, heads, query_length), the log-sum-exp of the scores of each query
+  const Compute<S>* deltas;    // (batch, heads, query_length), the dot products g . out
 };
 
-// AttendedPairs<Pattern> of a head. A KeyPattern is in shared memory: its functions are not inlined, so each
-// thread would keep its copy on the stack. All threads of the block call the function once.
+// AttendedPairs<Pattern> by value if Pattern is AllKeys, otherwise a reference to an object in shared
+// memory. The functions of a KeyPattern are not inlined, so each thread would have to keep a copy of the
+// object on its stack.
 template <class Pattern>
-using AttendedKeysOfHead = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<Pattern>,
-                                              const AttendedPairs<Pattern>&>;
+using HeadAttendedKeys = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<Pattern>,
+                                            const AttendedPairs<Pattern>&>;
+// Returns the keys that the queries of a head attend to. All threads of the block call the function, at most
+// once per kernel.
 template <class Pattern, class S>
-__device__ AttendedKeysOfHead<Pattern> attended_keys_of_head(const SoftmaxInputs<S>& in, int64_t example,
-                                                             int64_t head) {
+__device__ HeadAttendedKeys<Pattern> load_attended_keys(const SoftmaxInputs<S>& in, int64_t example,
+                                                        int64_t head) {
   const SoftmaxAttentionShape& s = in.s;
   const int64_t valid = read_valid_length(s.key_lengths, example, s.key_length);
   if constexpr (std::is_same_v<Pattern, AllKeys>) {
@@ -43,72 +49,78 @@ __device__ AttendedKeysOfHead<Pattern> attended_keys_of_head(const SoftmaxInputs
   }
 }
 
-// Operands of one head. Pattern is KeyPattern, or AllKeys if the pattern of the attention is not limited.
+// The rows of the operands of one head. Pattern is KeyPattern, or AllKeys if in.s.pattern.is_limited() is
+// false.
 template <class S, class Pattern>
 struct SoftmaxHead {
-  int64_t index, example, head, queries, keys;
-  AttendedKeysOfHead<Pattern> attended;
+  int64_t head_index, example, head, query_count, key_count;
+  HeadAttendedKeys<Pattern> attended;
   PlainRows<S> q, k, v, g;
 
-  // `number` is example * heads + head. Division in 64 bits would take many instructions and registers.
-  __device__ SoftmaxHead(const SoftmaxInputs<S>& in, unsigned number)
-      : index(number),
-        example(number / static_cast<unsigned>(in.s.heads)),
-        head(number % static_cast<unsigned>(in.s.heads)),
-        queries(in.s.query_length),
-        keys(in.s.key_length),
-        attended(attended_keys_of_head<Pattern>(in, example, head)) {
-    q = {in.q.row(example, 0, head), in.q.length_stride, queries, in.s.dim};
+  // `index` is example * heads + head. It is a 32-bit integer, because a division of 64-bit integers takes
+  // many instructions and registers.
+  __device__ SoftmaxHead(const SoftmaxInputs<S>& in, unsigned index)
+      : head_index(index),
+        example(index / static_cast<unsigned>(in.s.heads)),
+        head(index % static_cast<unsigned>(in.s.heads)),
+        query_count(in.s.query_length),
+        key_count(in.s.key_length),
+        attended(load_attended_keys<Pattern>(in, example, head)) {
+    q = {in.q.row(example, 0, head), in.q.length_stride, query_count, in.s.dim};
     k = {in.k.row(example, 0, head), in.k.length_stride, attended.valid_keys, in.s.dim};
     v = {in.v.row(example, 0, head), in.v.length_stride, attended.valid_keys, in.s.value_dim};
-    if (in.g.data) g = {in.g.row(example, 0, head), in.g.length_stride, queries, in.s.value_dim};
-    for (PlainRows<S>* rows : {&q, &k, &v, &g}) rows->is_packed = rows->has_packs();
+    if (in.g.data) g = {in.g.row(example, 0, head), in.g.length_stride, query_count, in.s.value_dim};
+    for (PlainRows<S>* rows : {&q, &k, &v, &g}) rows->is_packed = rows->is_aligned_to_packs();
   }
-  // Returns true if the tile has kTokens queries and keys, and each query attends to each key. May return
-  // false for such tiles if the pattern is limited.
-  __device__ bool attends_to_all(int64_t query, int64_t key) const {
-    return !attended.pattern.is_limited() && query + kTokens <= queries &&
-           key + kTokens <= attended.key_end(query);
+  // Returns whether the tile that begins at (query, key) has kTileTokens queries and keys, and each of its
+  // queries attends to each of its keys. Always returns false if the pattern is limited.
+  __device__ bool is_full_tile(int64_t query, int64_t key) const {
+    return !attended.pattern.is_limited() && query + kTileTokens <= query_count &&
+           key + kTileTokens <= attended.key_end(query);
   }
-  // Returns the keys of a tile that a query attends to, one bit per key.
-  __device__ uint64_t seen_in_tile(int64_t query, int64_t key) const {
-    static_assert(kTokens == 64);
-    const int64_t end = key + kTokens;
-    uint64_t seen = 0;
-    if (query >= queries) return seen;
+  // Returns which of the kTileTokens keys from `key` the query `query` attends to. Bit j is 1 if the query
+  // attends to key `key` + j.
+  __device__ uint64_t find_attended_keys(int64_t query, int64_t key) const {
+    static_assert(kTileTokens == 64);
+    const int64_t end = key + kTileTokens;
+    uint64_t bits = 0;
+    if (query >= query_count) return bits;
     for (int64_t from = key; from < end;) {
       const PositionRun run = attended.keys(query, query + 1, from);
       if (run.begin >= end) break;
-      const int64_t last = run.end < end ? run.end : end;
-      seen |= ~uint64_t{0} >> (kTokens - (last - run.begin)) << (run.begin - key);
+      const int64_t run_end = run.end < end ? run.end : end;
+      bits |= ~uint64_t{0} >> (kTileTokens - (run_end - run.begin)) << (run.begin - key);
       from = run.end;
     }
-    return seen;
+    return bits;
   }
-  // Returns the start of the first tile of keys, at or after `from`, that a block of queries attends to. The
-  // result is at least PositionRun::kEnd - kTokens if there is none.
-  __device__ int64_t next_key_tile(int64_t begin, int64_t from) const {
-    const int64_t end = begin + kTokens < queries ? begin + kTokens : queries;
-    return attended.keys(begin, end, from).begin / kTokens * kTokens;
+  // Returns the first key of the first tile of keys, at or after key `from`, that contains a key of the
+  // queries [begin, begin + kTileTokens). If there is no such tile, the result is at least PositionRun::kEnd
+  // - kTileTokens.
+  __device__ int64_t find_next_key_tile(int64_t begin, int64_t from) const {
+    const int64_t end = begin + kTileTokens < query_count ? begin + kTileTokens : query_count;
+    return attended.keys(begin, end, from).begin / kTileTokens * kTileTokens;
   }
-  // Returns the start of the first tile of queries, at or after `from`, that attends to a block of keys.
-  __device__ int64_t next_query_tile(int64_t begin, int64_t from) const {
-    const int64_t end = begin + kTokens < keys ? begin + kTokens : keys;
-    return attended.queries(begin, end, from).begin / kTokens * kTokens;
+  // Returns the first query of the first tile of queries, at or after query `from`, that contains a query
+  // which attends to one of the keys [begin, begin + kTileTokens).
+  __device__ int64_t find_next_query_tile(int64_t begin, int64_t from) const {
+    const int64_t end = begin + kTileTokens < key_count ? begin + kTileTokens : key_count;
+    return attended.queries(begin, end, from).begin / kTileTokens * kTileTokens;
   }
 };
 
-// The masks of the current and the next tile of queries and keys, in shared memory. The threads of a block
-// compute them together. A mask holds 64 bits per query, one for each key.
+// The attention masks and the dropout masks of the current and the next tile of queries and keys, in shared
+// memory. The threads of a block compute a mask together. A mask has 64 bits per query, one for each key.
 template <class T>
 class TileMasks {
  public:
-  // The masks of a tile, and numbers of its queries: log_sums in units of log 2, and deltas.
+  // The masks of a tile, and the log-sum-exps and deltas of its queries.
   struct Stage {
-    uint64_t seen[kTokens];
-    // Bytes 0 to 8 contain the mask of a query. Byte 9 is the number of the first bit of the mask.
-    alignas(8) uint8_t kept[kTokens][16];
-    T log_sums[kTokens], deltas[kTokens];
+    uint64_t attended[kTileTokens];  // attention mask of each query
+    // Dropout mask of each query. Bytes 0 to 8 contain the 64 bits. Byte 9 is the index of the first of these
+    // bits.
+    alignas(8) uint8_t kept[kTileTokens][16];
+    T log_sums[kTileTokens], deltas[kTileTokens];  // log_sums are divided by log 2
   };
   struct Memory {
     Stage stages[2];
@@ -116,38 +128,44 @@ class TileMasks {
   __device__ TileMasks(const DropoutFactors<T>& dropout, Memory& memory)
       : dropout_(dropout), memory_(memory) {}
 
-  // Computes the masks of the next tile, if it exists, and its log_sums and deltas if with_sums is true.
-  // After a barrier, advance() makes the next tile the current tile. All threads of the block call both
-  // functions.
+  // Computes the masks of the next tile, which begins at (query, key). If needs_sums is true, also loads its
+  // log_sums and deltas. Does nothing if `query` or `key` is beyond the last one. All threads of the block
+  // call prepare(), then synchronise, and then call advance(), which makes the next tile the current tile.
   template <class S, class Head>
   __device__ void prepare(const SoftmaxInputs<S>& in, const Head& head, int64_t query, int64_t key,
-                          bool with_sums) {
-    if (query >= head.queries || key >= head.keys) return;
+                          bool needs_sums) {
+    if (query >= head.query_count || key >= head.key_count) return;
     Stage& next = memory_.stages[1 - stage_];
     const int thread = static_cast<int>(threadIdx.x);
-    next_masked_ = !head.attends_to_all(query, key);
-    if (next_masked_ && thread < kTokens) next.seen[thread] = head.seen_in_tile(query + thread, key);
-    if (with_sums && thread < kTokens) {
-      const int64_t i = query + thread, at = head.index * head.queries + i;
-      next.log_sums[thread] = i < head.queries ? kLog2E<T> * in.log_sums[at] : T{0};
-      next.deltas[thread] = i < head.queries ? in.deltas[at] : T{0};
+    next_has_masked_pairs_ = !head.is_full_tile(query, key);
+    if (next_has_masked_pairs_ && thread < kTileTokens)
+      next.attended[thread] = head.find_attended_keys(query + thread, key);
+    if (needs_sums && thread < kTileTokens) {
+      const int64_t i = query + thread, row = head.head_index * head.query_count + i;
+      next.log_sums[thread] = i < head.query_count ? kLog2E<T> * in.log_sums[row] : T{0};
+      next.deltas[thread] = i < head.query_count ? in.deltas[row] : T{0};
     }
-    if (drops())
-      draw(next, dropout_.offset + (head.index * head.queries + query) * head.keys + key, head.keys);
+    if (has_dropout())
+      draw_dropout_mask(next,
+                        dropout_.offset + (head.head_index * head.query_count + query) * head.key_count + key,
+                        head.key_count);
   }
   __device__ void advance() {
     stage_ = 1 - stage_;
-    masked_ = next_masked_;
+    has_masked_pairs_ = next_has_masked_pairs_;
   }
 
-  // Returns whether some query of the tile does not attend to some key.
-  __device__ bool masked() const { return masked_; }
-  __device__ uint64_t seen(int query) const { return memory_.stages[stage_].seen[query]; }
-  // Returns whether dropout is active.
-  __device__ bool drops() const { return dropout_.threshold != 0; }
+  // The functions below return properties of the current tile, or of query `query` of the tile.
+
+  // Returns true if a query of the tile may not attend to all keys of the tile. attended_keys() may be called
+  // only in this case.
+  __device__ bool has_masked_pairs() const { return has_masked_pairs_; }
+  __device__ uint64_t attended_keys(int query) const { return memory_.stages[stage_].attended[query]; }
+  // Returns whether dropout is active. kept_keys() may be called only in this case.
+  __device__ bool has_dropout() const { return dropout_.threshold != 0; }
   // Returns the multiplier of the weights that dropout keeps.
-  __device__ T scale() const { return drops() ? dropout_.scale : T{1}; }
-  __device__ uint64_t kept(int query) const {
+  __device__ T dropout_scale() const { return has_dropout() ? dropout_.scale : T{1}; }
+  __device__ uint64_t kept_keys(int query) const {
     const uint8_t(&bytes)[16] = memory_.stages[stage_].kept[query];
     const unsigned first = bytes[9];
     return *reinterpret_cast<const uint64_t*>(bytes) >> first | uint64_t{bytes[8]} << 1 << (63 - first);
@@ -156,15 +174,15 @@ class TileMasks {
   __device__ T delta(int query) const { return memory_.stages[stage_].deltas[query]; }
 
  private:
-  // Draws the dropout mask of a tile, eight elements per Philox block. `first` is the index of the first
-  // element of the tile in the random stream.
-  __device__ void draw(Stage& next, int64_t first, int64_t keys) {
-    constexpr int kGroups = kTokens / 8 + 1;
+  // Draws the dropout mask of a tile, with eight elements per Philox block. Element (i, j) of the tile has
+  // the index first + i * key_count + j in the random stream.
+  __device__ void draw_dropout_mask(Stage& next, int64_t first, int64_t key_count) {
+    constexpr int kGroups = kTileTokens / 8 + 1;
 #pragma unroll 1
-    for (int part = static_cast<int>(threadIdx.x); part < kTokens * kGroups;
-         part += static_cast<int>(blockDim.x)) {
-      const int row = part / kGroups, group = part % kGroups;
-      const int64_t begin = first + row * keys;
+    for (int i = static_cast<int>(threadIdx.x); i < kTileTokens * kGroups;
+         i += static_cast<int>(blockDim.x)) {
+      const int row = i / kGroups, group = i % kGroups;
+      const int64_t begin = first + row * key_count;
       next.kept[row][group] = dropout_.keep_bits(begin / 8 + group);
       if (group == 0) next.kept[row][kGroups] = static_cast<uint8_t>(begin % 8);
     }
@@ -173,7 +191,7 @@ class TileMasks {
   const DropoutFactors<T>& dropout_;
   Memory& memory_;
   int stage_ = 1;
-  bool masked_ = false, next_masked_ = false;
+  bool has_masked_pairs_ = false, next_has_masked_pairs_ = false;
 };
 
 }  // namespace tapeformer::cuda

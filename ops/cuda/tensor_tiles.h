@@ -1,6 +1,6 @@
-// Tiles that are multiplied on tensor cores: operands rounded to bfloat16, or to a sum of two bfloat16
-// numbers, with float32 sums. A warp holds 16 rows of a tile and multiplies 16 x 16 x 8 elements per
-// instruction.
+// Tiles that are multiplied on tensor cores, with float32 sums. Each element of an operand is rounded to
+// bfloat16, or is split into two bfloat16 numbers (its parts) whose sum approximates the element. A warp
+// holds 16 rows of a tile. An instruction multiplies a 16 x 16 matrix by a 16 x 8 matrix.
 #pragma once
 
 #include <bit>
@@ -10,100 +10,113 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int kTensorWarps = 4;
-inline constexpr int kTensorThreads = kTensorWarps * kWarpSize;
-// Stride of a line of a slice with kElements bfloat16 numbers, in pairs. The padding of four pairs keeps
-// lines aligned for load_matrices() and avoids bank conflicts when matrices are loaded.
+inline constexpr int kTensorTileWarps = 4;  // number of warps per block
+inline constexpr int kTensorThreads = kTensorTileWarps * kWarpSize;
+// Stride between the lines of a slice, in pairs of bfloat16 numbers. A line has kElements bfloat16 numbers.
+// The padding of four pairs keeps lines aligned for load_matrices(), and avoids bank conflicts of its loads.
 template <int kElements>
 inline constexpr int kPairStride = kElements / 2 + 4;
 
-// A slice of an operand in shared memory, in the memory order of the operand: a line holds kDepth terms of a
-// row (Lanes::along_depth), or kSize rows or columns of a term (Lanes::along_tile).
-template <Lanes kLanes, int kSize, int kDepth>
+// The layout of a slice of an operand in shared memory. The slice has kDepth terms of each of kSize rows
+// (left operand) or columns (right operand) of a tile. With OperandLayout::along_depth, a line of the slice
+// holds all terms of one row or column. With OperandLayout::along_tile, a line holds one term of all rows or
+// columns.
+template <OperandLayout kLayout, int kSize, int kDepth>
 struct SliceLayout {
-  static constexpr bool kAlongDepth = kLanes == Lanes::along_depth;
-  static constexpr int kLines = kAlongDepth ? kSize : kDepth;
-  static constexpr int kLineElements = kAlongDepth ? kDepth : kSize;
+  static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
+  static constexpr int kLines = kIsAlongDepth ? kSize : kDepth;
+  static constexpr int kLineElements = kIsAlongDepth ? kDepth : kSize;
   static constexpr int kStride = kPairStride<kLineElements>;
-  static constexpr int kPartStride = kLines * kStride;  // number of pairs of one part
+  static constexpr int kPartStride = kLines * kStride;  // stride between the parts of a slice, in pairs
 
-  // Returns the offset of a line and an element in pairs.
+  // Returns the offset, in pairs, of the pair that contains element `element` of a line.
   __device__ static constexpr int offset(int line, int element) { return line * kStride + element / 2; }
-  // Loads the elements of terms [first, first + 16) and rows or columns [index, index + 16): the pairs of a
-  // LeftFragment if kIsLeft is true, otherwise of two RightFragments.
+  // Loads terms [first, first + 16) of the rows or columns [index, index + 16). Sets `pairs` to the pairs of
+  // a LeftFragment if kIsLeft is true, otherwise to the pairs of two RightFragments.
   template <bool kIsLeft>
   __device__ static void load(const uint32_t* slice, int index, int first, uint32_t (&pairs)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    // The second matrix follows the first in the next 8 lines, or in the next 8 elements of the same lines.
-    constexpr bool kNextLines = kIsLeft == kAlongDepth;
+    // If kNextLines is true, the second 8 x 8 matrix is in the 8 lines after the first matrix. Otherwise it
+    // is in the same lines, 8 elements after the first matrix.
+    constexpr bool kNextLines = kIsLeft == kIsAlongDepth;
     const int line = kNextLines ? lane % 16 : lane % 8 + lane / 16 * 8;
     const int element = kNextLines ? lane / 16 * 8 : lane / 8 % 2 * 8;
     slice += offset(line, element);
-    load_matrices<!kAlongDepth>(slice + (kAlongDepth ? offset(index, first) : offset(first, index)), pairs);
+    load_matrices<!kIsAlongDepth>(slice + (kIsAlongDepth ? offset(index, first) : offset(first, index)),
+                                  pairs);
   }
 };
 
-// An operand is a sum of kParts bfloat16 numbers. Two parts hold 16 of the 24 mantissa bits of a float32.
+// The dynamic shared memory of tensor tiles: a slice of each operand. Each element is the sum of kParts
+// bfloat16 numbers. Two parts hold 16 of the 24 mantissa bits of a float32.
 template <int kParts>
 struct TensorMemory {
-  static constexpr size_t kSliceBytes = 2 * kParts * kTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
-  static constexpr size_t kBytes = kSliceBytes;  // equals kSliceBytes, because weights stay in registers
-  uint32_t *left, *right;                        // [part][line][pair], with the layout SliceLayout
+  static constexpr size_t kSliceBytes =
+      2 * kParts * kTileTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
+  // add_tile_product() needs no additional memory, because its weights stay in registers.
+  static constexpr size_t kBytes = kSliceBytes;
+  uint32_t *left, *right;  // [part][line][pair], with the layout SliceLayout
 
   __device__ TensorMemory()
-      : left(dynamic_shared<uint32_t>()), right(left + kParts * kTokens * kPairStride<kSliceDepth>) {}
+      : left(dynamic_shared<uint32_t>()), right(left + kParts * kTileTokens * kPairStride<kSliceDepth>) {}
 };
 
-// Returns a pair of bfloat16 numbers. If `part` is 0, they are `first` and `second` rounded; if `part` is 1,
-// they are the rounded remainders.
-__device__ inline uint32_t bfloat16_part(float first, float second, int part) {
+// Returns part `part` of two numbers as a pair of bfloat16 numbers. Part 0 is the number rounded to bfloat16.
+// Part 1 is the rounding error of part 0, rounded to bfloat16.
+__device__ inline uint32_t extract_bfloat16_part(float first, float second, int part) {
   const uint32_t pair = pack_bfloat16_pair(first, second);
   return part == 0 ? pair : pack_bfloat16_pair(first - unpack_first(pair), second - unpack_second(pair));
 }
-__device__ inline uint32_t bfloat16_part(BFloat16 first, BFloat16 second, int part) {
+__device__ inline uint32_t extract_bfloat16_part(BFloat16 first, BFloat16 second, int part) {
   return part == 0 ? uint32_t{second.bits} << 16 | first.bits : 0;
 }
-// Returns the bfloat16 part `part` of the elements of a pack, in pairs of adjacent elements.
+// Returns part `part` of the 8 elements of `pack`, as 4 pairs of adjacent elements.
 template <class Elements>
-__device__ Pack<uint32_t> part_of_pack(const Elements& pack, int part) {
+__device__ Pack<uint32_t> extract_pack_part(const Elements& pack, int part) {
   Pack<uint32_t> pairs;
 #pragma unroll
   for (int p = 0; p < Pack<uint32_t>::kSize; ++p)
-    pairs.values[p] = bfloat16_part(pack.values[2 * p], pack.values[2 * p + 1], part);
+    pairs.values[p] = extract_bfloat16_part(pack.values[2 * p], pack.values[2 * p + 1], part);
   return pairs;
 }
-__device__ inline Pack<uint32_t> part_of_pack(const Pack<BFloat16>& pack, int part) {
+__device__ inline Pack<uint32_t> extract_pack_part(const Pack<BFloat16>& pack, int part) {
   return part == 0 ? std::bit_cast<Pack<uint32_t>>(pack) : Pack<uint32_t>{};
 }
 
+// The elements of a (kRows, kColumns) tile that one thread holds. The warps of a block form a grid of
+// kWarpRows x kWarpColumns warps over the tile.
 template <int kRows, int kColumns>
 struct TensorTile {
-  static constexpr int kWarpRows = kRows / 16, kWarpColumns = kTensorWarps / kWarpRows;
-  static constexpr int kRowsEach = 2, kColumnsEach = kColumns / kWarpColumns / 4;
-  static_assert(kRows % 16 == 0 && kTensorWarps % kWarpRows == 0 && kColumns % (8 * kWarpColumns) == 0);
-  float elements[kRowsEach][kColumnsEach] = {};
+  static constexpr int kWarpRows = kRows / 16, kWarpColumns = kTensorTileWarps / kWarpRows;
+  static constexpr int kRowsPerThread = 2, kColumnsPerThread = kColumns / kWarpColumns / 4;
+  static_assert(kRows % 16 == 0 && kTensorTileWarps % kWarpRows == 0 && kColumns % (8 * kWarpColumns) == 0);
+  float elements[kRowsPerThread][kColumnsPerThread] = {};
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
   __device__ static int row(int i) { return warp() % kWarpRows * 16 + lane() / 4 + 8 * i; }
   __device__ static int column(int j) { return first_column() + j / 2 * 8 + lane() % 4 * 2 + j % 2; }
+  // Returns column(j) - column(0).
   __device__ static constexpr int column_offset(int j) { return j / 2 * 8 + j % 2; }
-  // Returns true in exactly one of the threads that share rows. Requires kWarpColumns == 1.
-  __device__ static bool first_of_row() { return lane() % 4 == 0; }
+  // Returns true in exactly one of the threads that hold elements of the same rows. Requires kWarpColumns ==
+  // 1.
+  __device__ static bool is_row_leader() { return lane() % 4 == 0; }
+  // Reduces `value` over the threads that hold elements of the same rows. Each of these threads gets the
+  // result.
   template <class Operation>
-  __device__ static float row_reduce(float value) {
+  __device__ static float reduce_row(float value) {
     static_assert(kWarpColumns == 1);
     for (int bits = 2; bits > 0; bits /= 2)
       value = Operation::apply(value, __shfl_xor_sync(kAllLanes, value, bits));
     return value;
   }
 
-  // Adds the product of the fragment `left` with terms [first, first + 16) of the slice `right`.
+  // Adds the product of the fragment `left` and terms [first, first + 16) of the slice `right`.
   template <class Layout>
   __device__ void add_product(const LeftFragment& left, const uint32_t* right, int first) {
-    static_assert(kColumnsEach % 4 == 0);
+    static_assert(kColumnsPerThread % 4 == 0);
 #pragma unroll
-    for (int j = 0; j < kColumnsEach; j += 4) {
+    for (int j = 0; j < kColumnsPerThread; j += 4) {
       uint32_t pairs[4];
       Layout::template load<false>(right, first_column() + 4 * j, first, pairs);
 #pragma unroll
@@ -112,21 +125,22 @@ struct TensorTile {
                            elements[1][j + n + 1], left, {{pairs[n], pairs[n + 1]}});
     }
   }
-  // Returns the rows of this thread's warp and terms [first, first + 16) of the slice `left`.
+  // Returns the left operand of add_product(): terms [first, first + 16) of the slice `left`, for the rows of
+  // the calling warp.
   template <class Layout>
-  __device__ static LeftFragment fragment(const uint32_t* left, int first) {
+  __device__ static LeftFragment load_fragment(const uint32_t* left, int first) {
     LeftFragment fragment;
     Layout::template load<true>(left, warp() % kWarpRows * 16, first, fragment.pairs);
     return fragment;
   }
-  // Returns the bfloat16 part `part` of columns first to first + 15 of this tile as a left operand.
-  __device__ LeftFragment left_fragment(int first, int part) const {
+  // Returns part `part` of columns [first, first + 16) of this tile as a left operand of add_product().
+  __device__ LeftFragment make_left_fragment(int first, int part) const {
     static_assert(kWarpColumns == 1);
     const int j = first / 4;
-    return {{bfloat16_part(elements[0][j], elements[0][j + 1], part),
-             bfloat16_part(elements[1][j], elements[1][j + 1], part),
-             bfloat16_part(elements[0][j + 2], elements[0][j + 3], part),
-             bfloat16_part(elements[1][j + 2], elements[1][j + 3], part)}};
+    return {{extract_bfloat16_part(elements[0][j], elements[0][j + 1], part),
+             extract_bfloat16_part(elements[1][j], elements[1][j + 1], part),
+             extract_bfloat16_part(elements[0][j + 2], elements[0][j + 3], part),
+             extract_bfloat16_part(elements[1][j + 2], elements[1][j + 3], part)}};
   }
 
  private:
@@ -135,106 +149,116 @@ struct TensorTile {
   }
 };
 
-// Fills a slice with element(d, i) for the terms d and the rows or columns i, split into kParts bfloat16
-// parts.
+// Fills a slice with element(d, i) for all terms d and all rows or columns i. Each element is split into
+// kParts parts.
 template <class Layout, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   constexpr int kPairs = Layout::kLineElements / 2;
 #pragma unroll 2
-  for (int item = static_cast<int>(threadIdx.x); item < Layout::kLines * kPairs; item += kTensorThreads) {
-    const int line = item / kPairs, at = item % kPairs * 2;
-    const float first = Layout::kAlongDepth ? element(at, line) : element(line, at);
-    const float second = Layout::kAlongDepth ? element(at + 1, line) : element(line, at + 1);
+  for (int i = static_cast<int>(threadIdx.x); i < Layout::kLines * kPairs; i += kTensorThreads) {
+    const int line = i / kPairs, column = i % kPairs * 2;
+    const float first = Layout::kIsAlongDepth ? element(column, line) : element(line, column);
+    const float second = Layout::kIsAlongDepth ? element(column + 1, line) : element(line, column + 1);
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
-      slice[part * Layout::kPartStride + Layout::offset(line, at)] = bfloat16_part(first, second, part);
+      slice[part * Layout::kPartStride + Layout::offset(line, column)] =
+          extract_bfloat16_part(first, second, part);
   }
 }
 
-// Fills a slice like fill_rounded_slice(), with the 16-byte loads of operand.pack(), from term `begin`.
+// Fills a slice like fill_rounded_slice(), from term `begin` of the operand, with the 16-byte loads of
+// operand.load_pack().
 template <class Layout, int kParts, class Operand>
 __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   constexpr int kPacks = Layout::kLineElements / Pack<BFloat16>::kSize;
 #pragma unroll 1
-  for (int item = static_cast<int>(threadIdx.x); item < Layout::kLines * kPacks; item += kTensorThreads) {
-    const int line = item / kPacks, at = item % kPacks * Pack<BFloat16>::kSize;
-    const auto pack = Layout::kAlongDepth ? operand.pack(begin + at, line) : operand.pack(begin + line, at);
+  for (int i = static_cast<int>(threadIdx.x); i < Layout::kLines * kPacks; i += kTensorThreads) {
+    const int line = i / kPacks, column = i % kPacks * Pack<BFloat16>::kSize;
+    const auto pack = Layout::kIsAlongDepth ? operand.load_pack(begin + column, line)
+                                            : operand.load_pack(begin + line, column);
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
-      part_of_pack(pack, part).store(slice + part * Layout::kPartStride + Layout::offset(line, at));
+      extract_pack_part(pack, part).store(slice + part * Layout::kPartStride + Layout::offset(line, column));
   }
 }
 
-// Fills a slice from term `begin` of an operand, with 16-byte loads if the operand has them.
+// Fills a slice from term `begin` of an operand. Uses 16-byte loads if operand.is_packed() exists and returns
+// true.
 template <class Layout, int kParts, class Operand>
-__device__ void fill_from(uint32_t* slice, const Operand& operand, int64_t begin) {
+__device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   if constexpr (requires { operand.is_packed(); })
     if (operand.is_packed()) return fill_packed_slice<Layout, kParts>(slice, operand, begin);
   fill_rounded_slice<Layout, kParts>(slice, [&](int d, int i) { return operand(begin + d, i); });
 }
 
-// Adds the products of the fragments left(part) with terms [first, first + 16) of the slice `right`. If
-// operands have two parts, the product of the two remainders is omitted.
+// Adds to the tile the product of a left operand and terms [first, first + 16) of the slice `right`.
+// left(part) returns a fragment with part `part` of the left operand. With two parts, the product of both
+// parts 1 is omitted, because it is small.
 template <class Layout, int kParts, int kRows, int kColumns, class Left>
-__device__ void add_parts(TensorTile<kRows, kColumns>& tile, Left left, const uint32_t* right, int first) {
+__device__ void add_part_products(TensorTile<kRows, kColumns>& tile, Left left, const uint32_t* right,
+                                  int first) {
 #pragma unroll
-  for (int part = kParts - 1; part >= 0; --part) {
-    const LeftFragment fragment = left(part);
+  for (int left_part = kParts - 1; left_part >= 0; --left_part) {
+    const LeftFragment fragment = left(left_part);
 #pragma unroll
-    for (int other = kParts - 1 - part; other >= 0; --other)
-      tile.template add_product<Layout>(fragment, right + other * Layout::kPartStride, first);
+    for (int right_part = kParts - 1 - left_part; right_part >= 0; --right_part)
+      tile.template add_product<Layout>(fragment, right + right_part * Layout::kPartStride, first);
   }
 }
 
-template <Lanes kLeft, Lanes kRight, int kParts, int kRows, int kColumns, class Left, class Right,
-          class EachSlice = NoAction>
+// Overload of add_products() (tile_product.h) for tensor tiles.
+template <OperandLayout kLeftLayout, OperandLayout kRightLayout, int kParts, int kRows, int kColumns,
+          class Left, class Right, class SliceVisitor = NoAction>
 __device__ void add_products(TensorTile<kRows, kColumns>& tile, const TensorMemory<kParts>& memory,
-                             int64_t depth, Left left, Right right, EachSlice each_slice = {}) {
-  using LeftLayout = SliceLayout<kLeft, kRows, kSliceDepth>;
-  using RightLayout = SliceLayout<kRight, kColumns, kSliceDepth>;
+                             int64_t depth, Left left, Right right, SliceVisitor visit_slice = {}) {
+  using LeftLayout = SliceLayout<kLeftLayout, kRows, kSliceDepth>;
+  using RightLayout = SliceLayout<kRightLayout, kColumns, kSliceDepth>;
   for (int64_t begin = 0; begin < depth; begin += kSliceDepth) {
     __syncthreads();
-    fill_from<LeftLayout, kParts>(memory.left, left, begin);
-    fill_from<RightLayout, kParts>(memory.right, right, begin);
+    fill_operand_slice<LeftLayout, kParts>(memory.left, left, begin);
+    fill_operand_slice<RightLayout, kParts>(memory.right, right, begin);
     __syncthreads();
     const int count = static_cast<int>(depth - begin < kSliceDepth ? depth - begin : kSliceDepth);
 #pragma unroll
     for (int first = 0; first < kSliceDepth; first += 16)
       if (first < count)
-        add_parts<RightLayout, kParts>(
+        add_part_products<RightLayout, kParts>(
             tile,
             [&](int part) {
-              return tile.template fragment<LeftLayout>(memory.left + part * LeftLayout::kPartStride, first);
+              return tile.template load_fragment<LeftLayout>(memory.left + part * LeftLayout::kPartStride,
+                                                             first);
             },
             memory.right, first);
-    each_slice(begin, count, [&](int d, int row) {
-      const int line = LeftLayout::kAlongDepth ? row : d, at = LeftLayout::kAlongDepth ? d : row;
+    visit_slice(begin, count, [&](int d, int row) {
+      const int line = LeftLayout::kIsAlongDepth ? row : d, column = LeftLayout::kIsAlongDepth ? d : row;
       float sum = 0;
       for (int part = 0; part < kParts; ++part) {
-        const uint32_t pair = memory.left[part * LeftLayout::kPartStride + LeftLayout::offset(line, at)];
-        sum += at % 2 ? unpack_second(pair) : unpack_first(pair);
+        const uint32_t pair = memory.left[part * LeftLayout::kPartStride + LeftLayout::offset(line, column)];
+        sum += column % 2 ? unpack_second(pair) : unpack_first(pair);
       }
       return sum;
     });
   }
 }
 
+// Overload of add_tile_product() (tile_product.h) for tensor tiles.
 template <int kParts, int kRows, int kColumns, int kTerms, class Right>
-__device__ void add_products_of(TensorTile<kRows, kColumns>& tile, const TensorTile<kRows, kTerms>& weights,
-                                const TensorMemory<kParts>& memory, Right right) {
-  using Layout = SliceLayout<Lanes::along_tile, kColumns, kTerms>;
+__device__ void add_tile_product(TensorTile<kRows, kColumns>& tile, const TensorTile<kRows, kTerms>& weights,
+                                 const TensorMemory<kParts>& memory, Right right) {
+  using Layout = SliceLayout<kAlongTile, kColumns, kTerms>;
   static_assert(kParts * Layout::kPartStride * sizeof(uint32_t) <= TensorMemory<kParts>::kSliceBytes);
   __syncthreads();
-  fill_from<Layout, kParts>(memory.left, right, 0);
+  fill_operand_slice<Layout, kParts>(memory.left, right, 0);
   __syncthreads();
 #pragma unroll
   for (int first = 0; first < kTerms; first += 16)
-    add_parts<Layout, kParts>(
-        tile, [&](int part) { return weights.left_fragment(first, part); }, memory.left, first);
+    add_part_products<Layout, kParts>(
+        tile, [&](int part) { return weights.make_left_fragment(first, part); }, memory.left, first);
 }
 
+// The value of `Tiles` (tile_product.h) for products on tensor cores, with operands of kParts parts.
 template <int kParts>
-struct TensorTilesOf {
+struct TensorTilesWithParts {
   using Value = float;
   using Stored = BFloat16;
   using Memory = TensorMemory<kParts>;
@@ -242,11 +266,12 @@ struct TensorTilesOf {
   template <int kRows, int kColumns>
   using Tile = TensorTile<kRows, kColumns>;
 };
-using TensorTiles = TensorTilesOf<1>;
-// Tiles whose operands have two parts, with three products each, for sums in which terms cancel.
-using SplitTensorTiles = TensorTilesOf<2>;
+using TensorTiles = TensorTilesWithParts<1>;
+// Tiles for sums in which large terms cancel. Each operand has two parts, so a product takes three times as
+// many instructions.
+using SplitTensorTiles = TensorTilesWithParts<2>;
 
-// The tiles for tensors of S: TensorTiles for BFloat16, otherwise PlainTiles.
+// The value of `Tiles` for tensors with elements of type S: TensorTiles for BFloat16, otherwise PlainTiles.
 template <class S>
 using TilesFor = std::conditional_t<std::is_same_v<S, BFloat16>, TensorTiles, PlainTiles<S>>;
 

@@ -1,15 +1,18 @@
-// Matrix products that a block of threads computes for the attention kernels. The elements of the operands
-// are computed while they are read. The terms of a sum are staged in shared memory in slices, and each thread
-// keeps a few elements of the result in registers.
+// Matrix products that a thread block computes for the attention kernels. An operand is a function object
+// that returns an element of a matrix. Slices of both operands are staged in shared memory, and each thread
+// accumulates a few elements of the product in registers.
 //
-// Kernels are templates over a kind of tiles: PlainTiles multiply in the type of their elements, and
-// TensorTiles (tensor_tiles.h) multiply on tensor cores. A kind of tiles has the members
-//   Value    the type of elements
-//   Stored   the type of the elements of the tensors
-//   kThreads threads per block
-//   Memory   slices in dynamic shared memory: kSliceBytes, or kBytes in kernels that call add_products_of
-//   Tile<kRows, kColumns>   the elements of a tile in one thread: elements[i][j] in row(i) and column(j)
-// and the functions add_products and add_products_of for its tiles.
+// The template parameter `Tiles` of a kernel selects how tiles are multiplied. PlainTiles multiply in the
+// type of the elements, and TensorTiles (tensor_tiles.h) multiply on tensor cores. Both classes have the
+// members
+//   Value      type of the elements in registers
+//   Stored     type of the elements in global memory
+//   kThreads   number of threads per block
+//   Memory     dynamic shared memory. A kernel needs Memory::kBytes bytes if it calls add_tile_product(),
+//              otherwise Memory::kSliceBytes bytes.
+//   Tile<kRows, kColumns>   the elements of a tile that one thread holds: elements[i][j] is the element in
+//              row(i) and column(j)
+// The functions add_products() and add_tile_product() are overloaded for both types of tiles.
 #pragma once
 
 #include <type_traits>
@@ -20,146 +23,164 @@
 namespace tapeformer::cuda {
 
 inline constexpr int kTileThreads = 256;
-inline constexpr int kTileEdge = 16;    // threads along either side of a tile
-inline constexpr int kTokens = 64;      // number of queries or keys of a tile
-inline constexpr int kSliceDepth = 32;  // number of terms of the sums in shared memory at a time
+// The threads of a block form a grid of kTileEdgeThreads x kTileEdgeThreads threads over a tile.
+inline constexpr int kTileEdgeThreads = 16;
+inline constexpr int kTileTokens = 64;  // number of queries or keys of a tile
+inline constexpr int kSliceDepth = 32;  // number of terms of each sum that a slice holds
 
-// The row stride of a tile or slice of kSize columns in shared memory. It keeps rows aligned for vector loads
-// and avoids bank conflicts when a slice is filled along the depth.
+// Row stride of a tile or a slice with kSize columns in shared memory. The padding of four elements keeps
+// rows aligned for vector loads, and avoids bank conflicts in fill_slice() with OperandLayout::along_depth.
 template <int kSize>
 inline constexpr int kTileStride = kSize + 4;
 template <int kSize>
-inline constexpr int kSliceElements = kSliceDepth* kTileStride<kSize>;
+inline constexpr int kSliceSize = kSliceDepth* kTileStride<kSize>;
 
+// The dynamic shared memory of PlainTiles: a slice of each operand, and the weights of add_tile_product().
 template <class T>
 struct PlainMemory {
-  static constexpr size_t kSliceBytes = 2 * kSliceElements<kTokens> * sizeof(T);
-  static constexpr size_t kBytes = kSliceBytes + kTokens * kTileStride<kTokens> * sizeof(T);
-  T *left, *right;
-  T* weights;  // indexed by [column][row]
+  static constexpr size_t kSliceBytes = 2 * kSliceSize<kTileTokens> * sizeof(T);
+  static constexpr size_t kBytes = kSliceBytes + kTileTokens * kTileStride<kTileTokens> * sizeof(T);
+  T *left, *right;  // slices: left[d][row] and right[d][column]
+  T* weights;       // weights[column][row]
 
   __device__ PlainMemory()
       : left(dynamic_shared<T>()),
-        right(left + kSliceElements<kTokens>),
-        weights(right + kSliceElements<kTokens>) {}
+        right(left + kSliceSize<kTileTokens>),
+        weights(right + kSliceSize<kTileTokens>) {}
 };
 
+// The elements of a (kRows, kColumns) tile that one thread holds.
 template <class T, int kRows, int kColumns>
 struct PlainTile {
-  static constexpr int kRowsEach = kRows / kTileEdge, kColumnsEach = kColumns / kTileEdge;
+  static constexpr int kRowsPerThread = kRows / kTileEdgeThreads,
+                       kColumnsPerThread = kColumns / kTileEdgeThreads;
   static constexpr int kRowStride = kTileStride<kRows>, kColumnStride = kTileStride<kColumns>;
-  T elements[kRowsEach][kColumnsEach] = {};
+  T elements[kRowsPerThread][kColumnsPerThread] = {};
 
-  __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kTileEdge * kRowsEach + i; }
-  __device__ static int column(int j) { return static_cast<int>(threadIdx.x) % kTileEdge * kColumnsEach + j; }
+  __device__ static int row(int i) {
+    return static_cast<int>(threadIdx.x) / kTileEdgeThreads * kRowsPerThread + i;
+  }
+  __device__ static int column(int j) {
+    return static_cast<int>(threadIdx.x) % kTileEdgeThreads * kColumnsPerThread + j;
+  }
   // Returns column(j) - column(0).
   __device__ static constexpr int column_offset(int j) { return j; }
-  // Returns true in exactly one of the threads that share rows.
-  __device__ static bool first_of_row() { return threadIdx.x % kTileEdge == 0; }
-  // Reduces over the threads that share rows. Each of them gets the result.
+  // Returns true in exactly one of the threads that hold elements of the same rows.
+  __device__ static bool is_row_leader() { return threadIdx.x % kTileEdgeThreads == 0; }
+  // Reduces `value` over the threads that hold elements of the same rows. Each of these threads gets the
+  // result.
   template <class Operation>
-  __device__ static T row_reduce(T value) {
-    for (int bits = kTileEdge / 2; bits > 0; bits /= 2)
+  __device__ static T reduce_row(T value) {
+    for (int bits = kTileEdgeThreads / 2; bits > 0; bits /= 2)
       value = Operation::apply(value, __shfl_xor_sync(kAllLanes, value, bits));
     return value;
   }
 
-  // Adds the sum over d < depth of left[d][row] right[d][column].
+  // Adds to element (row, column) the sum of left[d][row] * right[d][column] over d < depth.
   __device__ void add_product(const T* left, const T* right, int depth) {
     left += row(0);
     right += column(0);
 #pragma unroll(kUnrolled <T, 8>)
     for (int d = 0; d < depth; ++d, left += kRowStride, right += kColumnStride) {
-      const auto a = *reinterpret_cast<const Few<kRowsEach>*>(left);
-      const auto b = *reinterpret_cast<const Few<kColumnsEach>*>(right);
+      const auto a = *reinterpret_cast<const Vector<kRowsPerThread>*>(left);
+      const auto b = *reinterpret_cast<const Vector<kColumnsPerThread>*>(right);
 #pragma unroll(kUnrolled <T>)
-      for (int i = 0; i < kRowsEach; ++i)
+      for (int i = 0; i < kRowsPerThread; ++i)
 #pragma unroll(kUnrolled <T>)
-        for (int j = 0; j < kColumnsEach; ++j) elements[i][j] += a.values[i] * b.values[j];
+        for (int j = 0; j < kColumnsPerThread; ++j) elements[i][j] += a.values[i] * b.values[j];
     }
   }
-  // Writes the transposed tile, target[column][row], in the layout of the left operand of add_product().
+  // Writes element (row, column) to target[column][row], which is the layout of the operand `left` of
+  // add_product().
   __device__ void store_transposed(T* target) const {
 #pragma unroll(kUnrolled <T>)
-    for (int j = 0; j < kColumnsEach; ++j) {
-      Few<kRowsEach> few;
+    for (int j = 0; j < kColumnsPerThread; ++j) {
+      Vector<kRowsPerThread> vector;
 #pragma unroll(kUnrolled <T>)
-      for (int i = 0; i < kRowsEach; ++i) few.values[i] = elements[i][j];
-      *reinterpret_cast<Few<kRowsEach>*>(target + column(j) * kRowStride + row(0)) = few;
+      for (int i = 0; i < kRowsPerThread; ++i) vector.values[i] = elements[i][j];
+      *reinterpret_cast<Vector<kRowsPerThread>*>(target + column(j) * kRowStride + row(0)) = vector;
     }
   }
 
  private:
-  // Adjacent elements that are loaded or stored together.
+  // An array of adjacent elements. If it has at most 16 bytes, one instruction loads or stores it.
   template <int kCount>
-  struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Few {
+  struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Vector {
     T values[kCount];
   };
 };
 
-// The memory order of an operand. The lanes of a warp read either adjacent terms of a sum (along_depth), or
-// adjacent rows or columns of a tile (along_tile).
-enum class Lanes { along_depth, along_tile };
+// Specifies which elements of an operand are adjacent in memory, so that the lanes of a warp read adjacent
+// elements. along_depth: the terms of a sum. along_tile: the rows (left operand) or columns (right operand)
+// of the tile.
+enum class OperandLayout { along_depth, along_tile };
+inline constexpr OperandLayout kAlongDepth = OperandLayout::along_depth,
+                               kAlongTile = OperandLayout::along_tile;
 
-// Fills slice[d][i] = element(d, i) for d < kSliceDepth, i < kSize.
-template <Lanes kLanes, int kSize, class T, class F>
+// Sets slice[d][i] = element(d, i) for d < kSliceDepth and i < kSize. All threads of the block call the
+// function.
+template <OperandLayout kLayout, int kSize, class T, class F>
 __device__ void fill_slice(T* slice, F element) {
   const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (kLanes == Lanes::along_tile) {
+  if constexpr (kLayout == kAlongTile) {
     for (int e = thread; e < kSliceDepth * kSize; e += kTileThreads)
       slice[e / kSize * kTileStride<kSize> + e % kSize] = element(e / kSize, e % kSize);
   } else {
-    // A warp loads 8 adjacent elements of 4 rows, which are whole memory sectors, and stores them to 32
-    // different banks.
+    // A warp loads 8 adjacent terms of each of 4 rows or columns, so it reads whole memory sectors. It stores
+    // the 32 elements to 32 different banks.
     const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarpSize;
     constexpr int kGroups = kSliceDepth / 8;
-    for (int part = warp; part < kGroups * kSize / 4; part += kTileThreads / kWarpSize) {
-      const int depth = part % kGroups * 8 + d, column = part / kGroups * 4 + i;
+    for (int group = warp; group < kGroups * kSize / 4; group += kTileThreads / kWarpSize) {
+      const int depth = group % kGroups * 8 + d, column = group / kGroups * 4 + i;
       slice[depth * kTileStride<kSize> + column] = element(depth, column);
     }
   }
 }
 
+// A slice visitor of add_products() that does nothing.
 struct NoAction {
   template <class Left>
   __device__ void operator()(int64_t, int, const Left&) const {}
 };
 
-// Adds to the tile the sum over d < depth of left(d, row) right(d, column). All threads of the block call the
-// function. The function synchronises before it writes the slices, and not after it reads them.
-// each_slice(first d, count, element) runs after each slice is filled; element(i, row) is left(first d + i,
-// row). The operands return zero for d beyond the depth.
-template <Lanes kLeft, Lanes kRight, class T, int kRows, int kColumns, class Left, class Right,
-          class EachSlice = NoAction>
+// Adds to element (row, column) of the tile the sum of left(d, row) * right(d, column) over d < depth. The
+// operands must return zero for d >= depth. All threads of the block call the function. The
+// function synchronises the block before it writes a slice, but not after the last slice is read.
+// Calls visit_slice(begin, count, element) for each slice, which holds the terms [begin, begin + count).
+// element(i, row) returns left(begin + i, row) from the slice.
+template <OperandLayout kLeftLayout, OperandLayout kRightLayout, class T, int kRows, int kColumns, class Left,
+          class Right, class SliceVisitor = NoAction>
 __device__ void add_products(PlainTile<T, kRows, kColumns>& tile, const PlainMemory<T>& memory, int64_t depth,
-                             Left left, Right right, EachSlice each_slice = {}) {
+                             Left left, Right right, SliceVisitor visit_slice = {}) {
   for (int64_t begin = 0; begin < depth; begin += kSliceDepth) {
     __syncthreads();
-    fill_slice<kLeft, kRows>(memory.left, [&](int d, int i) { return left(begin + d, i); });
-    fill_slice<kRight, kColumns>(memory.right, [&](int d, int i) { return right(begin + d, i); });
+    fill_slice<kLeftLayout, kRows>(memory.left, [&](int d, int i) { return left(begin + d, i); });
+    fill_slice<kRightLayout, kColumns>(memory.right, [&](int d, int i) { return right(begin + d, i); });
     __syncthreads();
     const int count = static_cast<int>(depth - begin < kSliceDepth ? depth - begin : kSliceDepth);
     tile.add_product(memory.left, memory.right, count);
-    each_slice(begin, count, [&](int d, int row) { return memory.left[d * kTileStride<kRows> + row]; });
+    visit_slice(begin, count, [&](int d, int row) { return memory.left[d * kTileStride<kRows> + row]; });
   }
 }
 
-// Adds to the tile the sum over d < kTerms of weights[row][d] right(d, column).
+// Adds to element (row, column) of the tile the sum of w(row, d) * right(d, column) over d < kTerms, where
+// w(row, d) is an element of the tile `weights`. All threads of the block call the function.
 template <class T, int kRows, int kColumns, int kTerms, class Right>
-__device__ void add_products_of(PlainTile<T, kRows, kColumns>& tile,
-                                const PlainTile<T, kRows, kTerms>& weights, const PlainMemory<T>& memory,
-                                Right right) {
-  static_assert(kTerms <= kTokens && kTerms % kSliceDepth == 0);
+__device__ void add_tile_product(PlainTile<T, kRows, kColumns>& tile,
+                                 const PlainTile<T, kRows, kTerms>& weights, const PlainMemory<T>& memory,
+                                 Right right) {
+  static_assert(kTerms <= kTileTokens && kTerms % kSliceDepth == 0);
   __syncthreads();  // all threads have read the previous weights
   weights.store_transposed(memory.weights);
   for (int begin = 0; begin < kTerms; begin += kSliceDepth) {
     __syncthreads();
-    fill_slice<Lanes::along_tile, kColumns>(memory.right, [&](int d, int i) { return right(begin + d, i); });
+    fill_slice<kAlongTile, kColumns>(memory.right, [&](int d, int i) { return right(begin + d, i); });
     __syncthreads();
     tile.add_product(memory.weights + begin * kTileStride<kRows>, memory.right, kSliceDepth);
   }
 }
 
+// The value of `Tiles` (see the comment of this file) for products in T without tensor cores.
 template <class T>
 struct PlainTiles {
   using Value = T;
@@ -170,83 +191,85 @@ struct PlainTiles {
   using Tile = PlainTile<T, kRows, kColumns>;
 };
 
-// Rows of one head. Elements beyond `count` and `width` are zero.
+// The rows of one head of a tensor. Row `position` begins at data + position * stride and has `width`
+// elements. The functions return 0 for elements outside of the (count, width) matrix.
 template <class S>
 struct PlainRows {
   using Element = S;
   const S* data = nullptr;
   int64_t stride = 0, count = 0, width = 0;
-  bool is_packed = false;  // whether pack() may be called
+  bool is_packed = false;  // whether load_pack() may be called
 
   __device__ bool contains(int64_t position, int64_t feature) const {
     return position < count && feature < width;
   }
-  __device__ Compute<S> at(int64_t position, int64_t feature) const {
+  __device__ Compute<S> load(int64_t position, int64_t feature) const {
     return contains(position, feature) ? convert_element<Compute<S>>(data[position * stride + feature])
                                        : Compute<S>{0};
   }
-  // Returns whether 16-byte loads can read the rows. Rows must be bfloat16 and aligned, and their stride and
-  // width must be multiples of 8 elements.
-  __device__ bool has_packs() const {
+  // Returns whether 16-byte loads can read the rows: the elements are bfloat16, the rows are aligned to 16
+  // bytes, and stride and width are multiples of 8 elements.
+  __device__ bool is_aligned_to_packs() const {
     if constexpr (!std::is_same_v<S, BFloat16>) return false;
     constexpr int kPack = Pack<S>::kSize;
     return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % kPack == 0 && width % kPack == 0;
   }
-  // Returns the elements of a Pack that begins at `feature`. Requires is_packed.
-  __device__ Pack<S> pack(int64_t position, int64_t feature) const {
+  // Returns the elements of the Pack that begins at `feature`. Requires is_packed.
+  __device__ Pack<S> load_pack(int64_t position, int64_t feature) const {
     return contains(position, feature) ? Pack<S>::load(data + position * stride + feature) : Pack<S>{};
   }
 };
 
-// Returns whether PlainRows::pack() can read all rows of a tensor.
+// Returns whether 16-byte loads can read all rows of the tensor `rows`, which have `width` elements.
 template <class S>
-bool has_packs(const AttentionRows<const S>& rows, int64_t width) {
+bool are_aligned_to_packs(const AttentionRows<const S>& rows, int64_t width) {
   constexpr int64_t kPack = Pack<S>::kSize;
   return reinterpret_cast<uintptr_t>(rows.data) % sizeof(Pack<S>) == 0 && rows.batch_stride % kPack == 0 &&
          rows.length_stride % kPack == 0 && rows.head_stride % kPack == 0 && width % kPack == 0;
 }
 
-// An operand of products that begins at a position and a feature of the rows of a head. If kLanes is
-// along_depth, the products are summed over the features. If kLanes is along_tile, each feature is a row or a
-// column of the tile.
-template <Lanes kLanes, class Rows>
+// An operand of a matrix product: the submatrix of `rows` that begins at (position, feature). If kLayout is
+// along_depth, the product sums over features. If kLayout is along_tile, the product sums over positions, and
+// the features are rows or columns of the tile.
+template <OperandLayout kLayout, class Rows>
 struct RowsOperand {
   using S = typename Rows::Element;
-  static constexpr bool kAlongDepth = kLanes == Lanes::along_depth;
+  static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
   const Rows& rows;
   int64_t position, feature;
 
   __device__ bool is_packed() const { return rows.is_packed; }
   __device__ Compute<S> operator()(int64_t d, int i) const {
-    return kAlongDepth ? rows.at(position + i, feature + d) : rows.at(position + d, feature + i);
+    return kIsAlongDepth ? rows.load(position + i, feature + d) : rows.load(position + d, feature + i);
   }
-  // Returns 8 elements, after the conversions of at() if the rows have any. For Lanes::along_depth, they are
-  // the elements (d, i) to (d + 7, i). For Lanes::along_tile, they are the elements (d, i) to (d, i + 7).
-  // Requires is_packed().
-  __device__ auto pack(int64_t d, int i) const {
-    return kAlongDepth ? rows.pack(position + i, feature + d) : rows.pack(position + d, feature + i);
+  // Returns the elements (d, i) to (d + 7, i) if kLayout is along_depth, otherwise the elements (d, i) to
+  // (d, i + 7). Requires is_packed().
+  __device__ auto load_pack(int64_t d, int i) const {
+    return kIsAlongDepth ? rows.load_pack(position + i, feature + d)
+                         : rows.load_pack(position + d, feature + i);
   }
 };
-template <Lanes kLanes, class Rows>
-__device__ RowsOperand<kLanes, Rows> rows_operand(const Rows& rows, int64_t position, int64_t feature) {
+template <OperandLayout kLayout, class Rows>
+__device__ RowsOperand<kLayout, Rows> make_operand(const Rows& rows, int64_t position, int64_t feature) {
   return {rows, position, feature};
 }
 
-// Calls f with the number of columns of the tiles for a result of this width, as a compile-time constant.
-// Double uses one width to save compile time.
+// Calls f(std::integral_constant<int, columns>), where `columns` is the number of columns of a tile for
+// results with `width` columns: 32 or 64. Double always uses 64 columns to save compile time.
 template <class T, class F>
 void with_tile_width(int64_t width, F&& f) {
   if constexpr (sizeof(T) == sizeof(float))
     if (width <= 32) return f(std::integral_constant<int, 32>{});
   f(std::integral_constant<int, 64>{});
 }
-// Returns the number of tiles that cover `size`.
-inline int64_t tiles_of(int64_t size, int64_t tile) {
-  return (size + tile - 1) / tile;
+// Returns the number of tiles of `tile_size` elements that cover `size` elements.
+inline int64_t count_tiles(int64_t size, int64_t tile_size) {
+  return (size + tile_size - 1) / tile_size;
 }
 
-// Computes dots (batch, heads, length) = sign * multipliers * (a . b) over rows of `dim` elements, one warp
-// per row. `multipliers` has the shape of dots; if it is null, all multipliers are 1.
+// Computes dots (batch, heads, length) = sign * multipliers * (a . b), where a . b is the dot product of two
+// rows of `dim` elements. Each warp computes one dot product at a time. `multipliers` has the shape of
+// `dots`. If `multipliers` is null, all multipliers are 1.
 template <class A, class B, class T = Compute<A>>
 __global__ void row_dots_kernel(AttentionRows<const A> a, AttentionRows<const B> b, const T* multipliers,
                                 T sign, int64_t length, int64_t heads, int64_t dim, int64_t count, T* dots) {
@@ -264,8 +287,9 @@ __global__ void row_dots_kernel(AttentionRows<const A> a, AttentionRows<const B>
   }
 }
 template <class A, class B>
-void row_dots(AttentionRows<const A> a, AttentionRows<const B> b, const Compute<A>* multipliers,
-              Compute<A> sign, int64_t batch, int64_t length, int64_t heads, int64_t dim, Compute<A>* dots) {
+void compute_row_dots(AttentionRows<const A> a, AttentionRows<const B> b, const Compute<A>* multipliers,
+                      Compute<A> sign, int64_t batch, int64_t length, int64_t heads, int64_t dim,
+                      Compute<A>* dots) {
   const int64_t count = batch * length * heads;
   launch(row_dots_kernel<A, B>, over_elements(count * kWarpSize), a, b, multipliers, sign, length, heads, dim,
          count, dots);

@@ -11,13 +11,14 @@ namespace {
 constexpr int kSelectThreads = 256;
 constexpr int kRadixBits = 8, kRadix = 1 << kRadixBits;
 
-// Returns an integer that is larger for larger x and equal for equal x. NaN has the largest integer.
-__device__ uint32_t order_key(float x) {
+// Returns an unsigned integer that has the same order as x: a larger x has a larger integer, and equal
+// numbers have equal integers. NaN has the largest integer.
+__device__ uint32_t make_sort_key(float x) {
   if (x != x) return 0xFFFFFFFF;
   const auto bits = std::bit_cast<uint32_t>(x == 0 ? 0.0F : x);
   return bits >> 31 ? ~bits : bits | 0x80000000;
 }
-__device__ uint64_t order_key(double x) {
+__device__ uint64_t make_sort_key(double x) {
   if (x != x) return ~uint64_t{0};
   const auto bits = std::bit_cast<uint64_t>(x == 0 ? 0.0 : x);
   return bits >> 63 ? ~bits : bits | uint64_t{1} << 63;
@@ -25,29 +26,30 @@ __device__ uint64_t order_key(double x) {
 
 // Replaces each of the kSelectThreads counters by the sum of the counters before it. All threads of the block
 // call the function.
-__device__ void exclusive_sum(int* counters) {
+__device__ void compute_exclusive_sums(int* counters) {
   __syncthreads();
   if (threadIdx.x == 0) {
     int sum = 0;
     for (int i = 0; i < kSelectThreads; ++i) {
-      const int own = counters[i];
+      const int counter = counters[i];
       counters[i] = sum;
-      sum += own;
+      sum += counter;
     }
   }
   __syncthreads();
 }
 
-// Selects the `count` largest elements of a row. Each block processes one row. A radix search finds the key
-// of the smallest selected element (`prefix`) and the number of selected elements with this key
-// (`remaining`).
+// Writes the positions of the `count` largest elements of a row to `positions`, in increasing order. Each
+// block processes one row. A radix search finds the sort key of the smallest selected element (`prefix`), and
+// the number of selected elements with this key (`remaining`). Elements at lower positions are selected
+// first.
 template <class T>
 __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t* positions) {
   __shared__ int histogram[kRadix], larger[kSelectThreads], equal[kSelectThreads];
   __shared__ int remaining, digit;
   const T* const row = x + blockIdx.x * length;
   const int thread = static_cast<int>(threadIdx.x);
-  using Key = decltype(order_key(T{}));
+  using Key = decltype(make_sort_key(T{}));
   constexpr int kBits = 8 * static_cast<int>(sizeof(Key));
   Key prefix = 0, mask = 0;
   if (thread == 0) remaining = static_cast<int>(count);
@@ -55,7 +57,7 @@ __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t
     histogram[thread] = 0;
     __syncthreads();
     for (int64_t i = thread; i < length; i += kSelectThreads) {
-      const Key key = order_key(row[i]);
+      const Key key = make_sort_key(row[i]);
       if ((key & mask) == prefix) atomicAdd(histogram + static_cast<int>(key >> shift & (kRadix - 1)), 1);
     }
     __syncthreads();
@@ -69,28 +71,29 @@ __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t
     __syncthreads();  // all threads have read the digit
   }
 
-  const int64_t run = (length + kSelectThreads - 1) / kSelectThreads;
-  const int64_t begin = thread * run < length ? thread * run : length;
-  const int64_t end = begin + run < length ? begin + run : length;
+  const int64_t elements_per_thread = (length + kSelectThreads - 1) / kSelectThreads;
+  const int64_t begin = thread * elements_per_thread < length ? thread * elements_per_thread : length;
+  const int64_t end = begin + elements_per_thread < length ? begin + elements_per_thread : length;
   larger[thread] = equal[thread] = 0;
   for (int64_t i = begin; i < end; ++i) {
-    const Key key = order_key(row[i]);
+    const Key key = make_sort_key(row[i]);
     larger[thread] += key > prefix;
     equal[thread] += key == prefix;
   }
-  exclusive_sum(larger);
-  exclusive_sum(equal);
+  compute_exclusive_sums(larger);
+  compute_exclusive_sums(equal);
   int larger_before = larger[thread], equal_before = equal[thread];
   int64_t* const to = positions + blockIdx.x * count;
   for (int64_t i = begin; i < end; ++i) {
-    const Key key = order_key(row[i]);
-    const int taken = equal_before < remaining ? equal_before : remaining;
-    if (key > prefix || (key == prefix && equal_before < remaining)) to[larger_before + taken] = i;
+    const Key key = make_sort_key(row[i]);
+    const int equal_selected = equal_before < remaining ? equal_before : remaining;
+    if (key > prefix || (key == prefix && equal_before < remaining)) to[larger_before + equal_selected] = i;
     larger_before += key > prefix;
     equal_before += key == prefix;
   }
 }
 
+// Computes gather_selected(). A thread writes one element of y at a time.
 template <class T>
 __global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute<T>* weights, T* y,
                                      int64_t n) {
@@ -104,19 +107,20 @@ __global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute
   }
 }
 
+// Computes scatter_selected(). A thread writes one element of y at a time.
 template <class T>
 __global__ void scatter_tokens_kernel(TokenSelection s, const T* x, Compute<T>* weights, T* y, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {
     const int64_t d = i % s.dim, to = i / s.dim, h = to % s.heads, row = to / s.heads, b = row / s.length;
     Compute<T> sum = 0;
-    int found = 0;
+    int match_count = 0;
     for (int64_t c = 0; c < s.clusters; ++c) {
       const int64_t slot = s.find(b * s.heads + h, c, row % s.length);
       if (slot < 0) continue;
-      ++found;
+      ++match_count;
       sum += static_cast<Compute<T>>(x[(((b * s.clusters + c) * s.count + slot) * s.heads + h) * s.dim + d]);
     }
-    const Compute<T> inverse = found > 0 ? 1 / static_cast<Compute<T>>(found) : Compute<T>{0};
+    const Compute<T> inverse = match_count > 0 ? 1 / static_cast<Compute<T>>(match_count) : Compute<T>{0};
     if (weights && d == 0) weights[to] = inverse;
     y[i] = static_cast<T>(weights ? sum * inverse : sum);
   }

@@ -1,4 +1,4 @@
-// Rows in the registers of a warp.
+// A row of a matrix in the registers of a warp, and launches with one warp per row.
 #pragma once
 
 #include <type_traits>
@@ -7,25 +7,25 @@
 
 namespace tapeformer::cuda {
 
-// A row with K elements per lane, in groups of V adjacent elements. V is 1 or the size of a Pack. Packs
-// require rows that are aligned to 16 bytes and have a multiple of V elements.
+// A row of at most K * kWarpSize elements. Each lane holds K elements, in groups of V adjacent elements. V is 1
+// or Pack<T>::kSize. With V > 1, rows in memory must be aligned to 16 bytes, and the number of their elements
+// must be a multiple of V.
 template <class T, int V, int K>
 struct WarpRow {
-  static constexpr int kGroup = V;
-  static constexpr int kMaxWidth = K * kWarpSize;
   T values[K];
 
-  // Returns the first column of group `group` in this lane.
+  // Returns the column of the first element of group `group` of this lane.
   __device__ static int column(int group) {
     return (group * kWarpSize + static_cast<int>(threadIdx.x % kWarpSize)) * V;
   }
-  // Calls f(index of the value, column) for the elements of a row of `dim`.
+  // Calls f(k, column) for each element values[k] of this lane in a row of `dim` elements.
   template <class F>
   __device__ static void for_each(int dim, F&& f) {
 #pragma unroll(kUnrolled <T>)
     for (int k = 0; k < K; ++k)
       if (const int c = column(k / V) + k % V; c < dim) f(k, c);
   }
+  // Loads a row of `dim` elements. The elements of `values` beyond the row are set to `padding`.
   template <class S>
   __device__ void load(const S* row, int dim, T padding) {
 #pragma unroll(kUnrolled <T>)
@@ -42,8 +42,9 @@ struct WarpRow {
     for (int group = 0; group < K / V; ++group)
       if (const int c = column(group); c < dim) store_group<V>(row + c, values + group * V);
   }
-  // Applies dropout to the row that begins at element `first`.
-  __device__ void drop(const DropoutFactors<T>& factors, int64_t first, int dim) {
+  // Multiplies the row by dropout multipliers. `first` is the index of the first element of the row in the
+  // tensor.
+  __device__ void apply_dropout(const DropoutFactors<T>& factors, int64_t first, int dim) {
 #pragma unroll(kUnrolled <T>)
     for (int group = 0; group < K / V; ++group) {
       const int c = column(group);
@@ -56,43 +57,45 @@ struct WarpRow {
   }
 };
 
-inline constexpr int kRowsPerBlock = 8;  // rows and warps per block
+inline constexpr int kRowsPerBlock = 8;  // number of rows per block, with one warp per row
 
-// Returns a launch with one warp per row, or fewer warps that loop over the rows (warp_of_grid,
-// warps_of_grid).
+// Returns a launch for a kernel whose warps process n rows. If n exceeds max_blocks * kRowsPerBlock, each
+// warp must loop over several rows:
+//   for (int64_t row = first_warp_row(); row < n; row += warp_row_stride())
 inline Launch over_warp_rows(int64_t n, int64_t max_blocks = 1 << 20,
                              SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min((n + kRowsPerBlock - 1) / kRowsPerBlock, max_blocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarpSize * kRowsPerBlock), 0, where};
 }
-__device__ inline int64_t warp_of_grid() {
+__device__ inline int64_t first_warp_row() {
   return int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarpSize;
 }
-__device__ inline int64_t warps_of_grid() {
+__device__ inline int64_t warp_row_stride() {
   return int64_t{gridDim.x} * kRowsPerBlock;
 }
 
+// Returns whether all pointers are multiples of 16 bytes.
 template <class... T>
-bool aligned_to_packs(const T*... pointers) {
+bool are_aligned_to_packs(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-// Calls f(WarpRow<T, V, K>{}) with the narrowest type for rows of `dim` elements. Returns false if there is
-// no such type. `aligned` states that all arrays are aligned to 16 bytes. To save compile time, rows without
-// Packs are limited to 8 * kWarpSize elements.
+// Calls f(WarpRow<T, V, K>{}) with the smallest K for rows of `dim` elements. Returns false, without a call
+// of f, if rows are too wide. `is_aligned` states that all arrays are aligned to 16 bytes. To save compile
+// time, rows with V = 1 are limited to 8 * kWarpSize elements in float.
 template <class T, class F>
-bool with_warp_row(int64_t dim, bool aligned, F&& f) {
+bool with_warp_row(int64_t dim, bool is_aligned, F&& f) {
   if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type, because only tests use double
     if (dim > 32 * kWarpSize) return false;
     f(WarpRow<T, 1, 32>{});
     return true;
   } else {
     constexpr int V = Pack<T>::kSize;
-    const bool packs = aligned && dim % V == 0;
-    if (packs && dim <= 4 * kWarpSize) return f(WarpRow<T, V, 4>{}), true;
-    if (packs && dim <= 8 * kWarpSize) return f(WarpRow<T, V, 8>{}), true;
-    if (packs && dim <= 16 * kWarpSize) return f(WarpRow<T, V, 16>{}), true;
-    if (packs && dim <= 32 * kWarpSize) return f(WarpRow<T, V, 32>{}), true;
+    const bool use_packs = is_aligned && dim % V == 0;
+    if (use_packs && dim <= 4 * kWarpSize) return f(WarpRow<T, V, 4>{}), true;
+    if (use_packs && dim <= 8 * kWarpSize) return f(WarpRow<T, V, 8>{}), true;
+    if (use_packs && dim <= 16 * kWarpSize) return f(WarpRow<T, V, 16>{}), true;
+    if (use_packs && dim <= 32 * kWarpSize) return f(WarpRow<T, V, 32>{}), true;
     if (dim <= 4 * kWarpSize) return f(WarpRow<T, 1, 4>{}), true;
     if (dim <= 8 * kWarpSize) return f(WarpRow<T, 1, 8>{}), true;
     return false;
