@@ -32,13 +32,13 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   const LinearAttentionShape shape = make_shape(q, k, v, options);
   const Tensor out = allocate_attention_result(q, v), inverse = allocate_attention_sums(q);
   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-    linear_attention_forward(backend, set_key_lengths(shape, lengths), get_attention_rows<const T>(q),
+    linear_attention_forward(backend, with_key_lengths(shape, lengths), get_attention_rows<const T>(q),
                              get_attention_rows<const T>(k), get_attention_rows<const T>(v), out.data<T>(),
                              inverse.data<Compute<T>>());
   });
   return record_attention(kOp, out, q, k, v,
                           [shape, lengths, inverse]<class T>(auto backend, const AttentionBackward<T>& x) {
-                            linear_attention_backward(backend, set_key_lengths(shape, lengths), x.q, x.k, x.v,
+                            linear_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v,
                                                       x.out, inverse.data<Compute<T>>(), x.g, x.gradients);
                           });
 }

@@ -97,7 +97,7 @@ struct SoftmaxOperands {
 
   // Returns the shape with pointers to the data. Call this function inside dispatch.
   SoftmaxAttentionShape shape_with_data() const {
-    SoftmaxAttentionShape s = set_key_lengths(shape, key_lengths);
+    SoftmaxAttentionShape s = with_key_lengths(shape, key_lengths);
     s.pattern = add_key_blocks(s.pattern, key_blocks, s.heads, q.device());
     return s;
   }

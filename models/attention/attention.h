@@ -26,14 +26,14 @@ class Capability {
   const std::string& reason() const { return reason_; }
 
  private:
-  friend Capability make_unsupported(std::string reason);
+  friend Capability unsupported(std::string reason);
 
   bool supported_;
   std::string reason_;
 };
 
 // Returns an unsupported capability. `reason` is a clause that completes "… is not supported: ".
-inline Capability make_unsupported(std::string reason) {
+inline Capability unsupported(std::string reason) {
   Capability capability;
   capability.reason_ = std::move(reason);
   return capability;

@@ -119,7 +119,7 @@ OptionSpec count_option(const char* name, int64_t default_value, const char* hel
 AttentionKind make_big_bird_attention_kind() {
   AttentionCapabilities capabilities = make_sparse_capabilities();
   capabilities.length_masks =
-      make_unsupported("the random blocks and the last global blocks depend on the length with padding");
+      unsupported("the random blocks and the last global blocks depend on the length with padding");
   return {
       .name = "big-bird",
       .help = "Big Bird: softmax attention to a window of blocks, global blocks and random blocks",

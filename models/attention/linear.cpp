@@ -66,7 +66,7 @@ AttentionKind make_linear_attention_kind() {
                            .length_masks = true,
                            .cross_lengths = true,
                            .recurrent = true,
-                           .weight_dropout = make_unsupported("it computes no attention weights"),
+                           .weight_dropout = unsupported("it computes no attention weights"),
                            .bfloat16 = true,
                            .has_constant_state = true,
                            .can_round_step_results = true},

@@ -141,10 +141,10 @@ Tensor RelativeAttention::project_distances(int64_t keys, int64_t later_keys) co
 AttentionCapabilities make_relative_capabilities() {
   return {.causal = true,
           .length_masks = true,
-          .cross_lengths = make_unsupported("distances are between positions of one sequence"),
+          .cross_lengths = unsupported("distances are between positions of one sequence"),
           .recurrent = true,
           .weight_dropout = true,
-          .bfloat16 = make_unsupported("its scores are a sum of float32 products"),
+          .bfloat16 = unsupported("its scores are a sum of float32 products"),
           .has_constant_state = true};
 }
 

@@ -200,10 +200,10 @@ AttentionKind make_routing_attention_kind() {
       .help = "Routing Transformer: softmax attention within clusters of similar tokens",
       .capabilities = {.causal = true,
                        .length_masks = true,
-                       .cross_lengths = make_unsupported("queries are used as keys"),
-                       .recurrent = make_unsupported("a new token may move earlier tokens to other clusters"),
+                       .cross_lengths = unsupported("queries are used as keys"),
+                       .recurrent = unsupported("a new token may move earlier tokens to other clusters"),
                        .weight_dropout = true,
-                       .bfloat16 = make_unsupported("its clusters are computed in float32"),
+                       .bfloat16 = unsupported("its clusters are computed in float32"),
                        .shares_query_key = true},
       .options = routing_option_specs(),
       .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {

@@ -106,7 +106,7 @@ std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, doubl
 AttentionCapabilities make_sparse_capabilities() {
   return {.causal = true,
           .length_masks = true,
-          .cross_lengths = make_unsupported("a pattern is defined by the positions of one sequence"),
+          .cross_lengths = unsupported("a pattern is defined by the positions of one sequence"),
           .recurrent = true,
           .weight_dropout = true,
           .bfloat16 = true};
@@ -146,7 +146,7 @@ AttentionKind make_shared_softmax_attention_kind() {
               "normalised keys and the masked own position of LSH attention",
           .capabilities = {.causal = true,
                            .length_masks = true,
-                           .cross_lengths = make_unsupported("queries are used as keys"),
+                           .cross_lengths = unsupported("queries are used as keys"),
                            .recurrent = true,
                            .weight_dropout = true,
                            .bfloat16 = true,

@@ -173,10 +173,10 @@ AttentionKind make_synthesizer_attention_kind() {
       .capabilities = {.causal = true,
                        .length_masks = true,
                        .cross_lengths =
-                           make_unsupported("scores are learned for the positions of one sequence"),
-                       .recurrent = make_unsupported("only its parallel form is implemented"),
+                           unsupported("scores are learned for the positions of one sequence"),
+                       .recurrent = unsupported("only its parallel form is implemented"),
                        .weight_dropout = true,
-                       .bfloat16 = make_unsupported("its learned scores are float32")},
+                       .bfloat16 = unsupported("its learned scores are float32")},
       .options = {{.name = "terms",
                    .default_value = Names{"factorized-random"},
                    .help = "terms of the scores; several terms are added",

@@ -49,7 +49,7 @@ AttentionShape make_attention_shape(const Tensor& q, const Tensor& k, const Tens
 // Returns the shape with a pointer to the data of key_lengths, which kernels need. Call this function inside
 // dispatch, because Tensor::data() requires that the op runs on the device.
 template <class AttentionShape>
-AttentionShape set_key_lengths(AttentionShape shape, const Tensor& key_lengths) {
+AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths) {
   shape.key_lengths = key_lengths.defined() ? key_lengths.data<int64_t>() : nullptr;
   return shape;
 }

@@ -61,7 +61,7 @@ void register_test_kinds() {
     register_attention_kind(rounding_kind("test-deciding", true));
     register_attention_kind(rounding_kind("test-forgetful", false));
     AttentionKind irreversible = rounding_kind("test-irreversible", true);
-    irreversible.capabilities.reversible = make_unsupported("it is a test");
+    irreversible.capabilities.reversible = unsupported("it is a test");
     register_attention_kind(irreversible);
     return true;
   }();
