@@ -117,7 +117,7 @@ std::string get_cpu_product_library() {
   return cpu::product_library_name();
 }
 
-Tensor convert_to_operand(const Tensor& x) {
+Tensor convert_to_operand_dtype(const Tensor& x) {
   return cast(x, get_operand_dtype(x));
 }
 

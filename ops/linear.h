@@ -28,7 +28,7 @@ bool uses_bfloat16_instructions(Device device);
 std::string get_cpu_product_library();
 // Returns x in get_operand_dtype(x). If several layers use x, call this function once and pass the result to
 // all layers: x is rounded only once, and the layers keep half the bytes for backward().
-Tensor convert_to_operand(const Tensor& x);
+Tensor convert_to_operand_dtype(const Tensor& x);
 
 // Runs the backward pass of linear(x, weight, bias) without computing its result. `gradient` is the gradient
 // of the result. Used by gradient functions that recompute x.

@@ -97,7 +97,7 @@ struct MultiHeadAttention::TapeExecutor {
     return reshape(attended, shape);
   }
   Tensor output(const Tensor& x) const {
-    return a.out_projection.forward(convert_to_operand(x), Activation::none, {}, result);
+    return a.out_projection.forward(convert_to_operand_dtype(x), Activation::none, {}, result);
   }
 };
 
@@ -163,9 +163,9 @@ Tensor MultiHeadAttention::compute_reconstruction_loss(const Tensor& x, const Te
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, const AttentionMask& mask,
                                    const ForwardContext& context, const std::string& name,
                                    DType result) const {
-  const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand(x);
+  const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
   const DType head_dtype = accepts_bfloat16_ ? operand.dtype() : x.dtype();
-  const Tensor source = context.memory ? convert_to_operand(prepend_memory(x, context, name)) : operand;
+  const Tensor source = context.memory ? convert_to_operand_dtype(prepend_memory(x, context, name)) : operand;
   return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result},
                        operand);
 }
@@ -217,7 +217,7 @@ struct EncoderLayer::TapeExecutor {
     return layer.norm(branch).forward_with_operand(residual, change, output_mask(branch, residual.size(-1)));
   }
   Tensor run_branch(ResidualBranch branch, const Tensor& x, const Tensor& x_operand) const {
-    const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand(x);
+    const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
     // normalize_sum() accepts a bfloat16 output of the branch; the residual sums of other forms do not.
     const DType result = layer.form_ == ResidualForm::post_norm ? get_operand_dtype(x) : x.dtype();
     if (branch == ResidualBranch::attention)

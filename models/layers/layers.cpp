@@ -57,7 +57,7 @@ NormResult LayerNorm::forward_with_operand(const Tensor& x, const Tensor& branch
 }
 
 Tensor FeedForward::compute_hidden(const Tensor& x, const DropoutMask& dropout) const {
-  return linear1.forward(convert_to_operand(x), activation_, dropout);
+  return linear1.forward(convert_to_operand_dtype(x), activation_, dropout);
 }
 Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
   return linear2.forward(compute_hidden(x, hidden_dropout), Activation::none, {}, result);

@@ -79,11 +79,11 @@ void StreamDecoder::Lane::reset() {
 StreamDecoder::StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options)
     : model_(model),
       options_(options),
-      overlap_frames_(std::min(kMaxContext, check_window(model, options.window_frames) / 2)) {
+      overlap_frames_(std::min(kMaxContext, check_window(model, options.max_window_frames) / 2)) {
   const int64_t capacity =
-      options.window_frames > 0 ? std::max<int64_t>(count_steps(options.window_frames), 1) : 0;
+      options.max_window_frames > 0 ? std::max<int64_t>(count_steps(options.max_window_frames), 1) : 0;
   active_ = std::make_unique<Lane>(model, capacity);
-  if (options.window_frames > 0) next_ = std::make_unique<Lane>(model, capacity);
+  if (options.max_window_frames > 0) next_ = std::make_unique<Lane>(model, capacity);
   previous_frame_ = Tensor::zeros({1, model.options().features});
 }
 
@@ -139,14 +139,14 @@ void StreamDecoder::reconcile_labels() {
 }
 
 void StreamDecoder::restart_window() {
-  if (!lanes_overlap_ && active_->steps_taken >= count_steps(options_.window_frames - overlap_frames_)) {
+  if (!lanes_overlap_ && active_->steps_taken >= count_steps(options_.max_window_frames - overlap_frames_)) {
     next_->reset();
     lanes_overlap_ = true;
     return;
   }
   const bool agree =
       lanes_overlap_ && next_->steps_taken >= count_steps(overlap_frames_ / 2) && lanes_agree();
-  if (!agree && (!lanes_overlap_ || active_->steps_taken < count_steps(options_.window_frames))) return;
+  if (!agree && (!lanes_overlap_ || active_->steps_taken < count_steps(options_.max_window_frames))) return;
   if (!agree) reconcile_labels();
   std::swap(active_, next_);
   lanes_overlap_ = false;
@@ -174,7 +174,7 @@ const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
         " of float32");
   labels_.clear();
   ++frame_count_;
-  if (options_.window_frames == 0) {
+  if (options_.max_window_frames == 0) {
     advance_active_lane(frame);
     return labels_;
   }

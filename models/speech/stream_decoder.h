@@ -18,9 +18,9 @@ namespace tapeformer {
 
 struct StreamDecoderOptions {
   // Maximum number of frames per state, at least kMinWindowFrames; 0: no limit, no restart.
-  int64_t window_frames = 0;
+  int64_t max_window_frames = 0;
   // Minimum number of frames of a pause, which has low energy and no labels. 0: no restart at pauses. Ignored
-  // if `window_frames` is 0.
+  // if `max_window_frames` is 0.
   int64_t min_pause_frames = 25;
   // For the first feature_scales.size() features of a frame, feature * scale + offset is the natural
   // logarithm of a filterbank energy. If `feature_scales` and `feature_offsets` are empty, all features are

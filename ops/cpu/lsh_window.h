@@ -297,12 +297,12 @@ class LshWindow {
     const Int position = current_->positions[i];
     auto visit = [&](const Half& half, Int code, int64_t offset, int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; j += kLanes<T>) {
-        const Vector<Int> there = load(half.positions + j);
+        const Vector<Int> key_positions = load(half.positions + j);
         const Vector<Int> same_cell = load(half.round_codes + j) == code;
         if constexpr (kCausal)
-          f(half, j, offset + j, same_cell & (there < position));
+          f(half, j, offset + j, same_cell & (key_positions < position));
         else
-          f(half, j, offset + j, same_cell & (there != position));
+          f(half, j, offset + j, same_cell & (key_positions != position));
       }
     };
     const auto code = current_->round_codes[i];

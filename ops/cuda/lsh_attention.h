@@ -211,8 +211,9 @@ struct LshBlock {
       __syncthreads();
 #pragma unroll(kUnrolled <T>)
       for (int n = 0; n < kQueries; ++n) {
-        const Codes cells = Codes::load(codes + (first + n * kStep) * Codes::kSize);
-        counts[n] += (code == cells.values[0]) + (code == cells.values[1]) + (wrap_code == cells.values[2]);
+        const Codes query_codes = Codes::load(codes + (first + n * kStep) * Codes::kSize);
+        counts[n] += (code == query_codes.values[0]) + (code == query_codes.values[1]) +
+                     (wrap_code == query_codes.values[2]);
       }
     }
 #pragma unroll(kUnrolled <T>)

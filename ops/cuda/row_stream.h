@@ -57,7 +57,7 @@ class SliceStream {
   // Loads the resident tiles of the first kOperandCount operands (1 or 2). Begins to load the streamed tile
   // at row `first`, which becomes the next tile. All threads of the block call the function.
   template <int kOperandCount>
-  __device__ void start(int64_t first) {
+  __device__ void start_loads(int64_t first) {
     next_ = first;
   }
   // Makes the next tile the current tile, and begins to load the streamed tile at row `next`, which becomes
@@ -119,7 +119,7 @@ class TensorStream {
       : resident_(resident), streamed_(streamed), resident_position_(position) {}
 
   template <int kOperandCount>
-  __device__ void start(int64_t first) {
+  __device__ void start_loads(int64_t first) {
     load(resident_.first, resident_position_, find_tile(1, 0));
     if (kOperandCount > 1) load(resident_.second, resident_position_, find_tile(1, 1));
     copies_.commit();

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   // The maximum of products is the maximum of scores only if the scale is positive.
   OnlineSoftmax<Scores, T> softmax(kLog2E<T> * (scale > 0 ? scale : T{1}));
   int64_t key = head.find_next_key_tile(begin, 0);
-  stream.template start<1>(key);
+  stream.template start_loads<1>(key);
   masks.prepare(in, head, begin, key, false);
   while (key < head.key_count) {
     key = head.find_next_key_tile(begin, key + kTileTokens);
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
     deltas[i] = in.deltas[row];
   }
   int64_t key = head.find_next_key_tile(begin, 0);
-  stream.template start<2>(key);
+  stream.template start_loads<2>(key);
   masks.prepare(in, head, begin, key, false);
   while (key < head.key_count) {
     key = head.find_next_key_tile(begin, key + kTileTokens);
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   const bool needs_key_gradient = gk.data && column < in.s.dim,
              needs_value_gradient = gv.data && column < in.s.value_dim;
   int64_t query = head.find_next_query_tile(begin, 0);
-  stream.template start<2>(query);
+  stream.template start_loads<2>(query);
   masks.prepare(in, head, query, begin, true);
   while (query < head.query_count) {
     query = head.find_next_query_tile(begin, query + kTileTokens);

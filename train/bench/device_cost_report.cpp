@@ -119,7 +119,7 @@ Report run_device_cost(const BenchmarkArguments& arguments) {
       .add("tokens_per_second", tokens / seconds)
       .add("sequences_per_second", tokens / static_cast<double>(choice.model.max_length) / seconds)
       .add("share_of_matrix_rate", seconds_at_peak / seconds)
-      .add("share_of_memory_rate", static_cast<double>(work.byte_count()) / model.bytes_per_second / seconds)
+      .add("share_of_memory_rate", static_cast<double>(work.byte_count()) / model.memory_bandwidth / seconds)
       .add("peak_bytes", work.peak_bytes)
       .add("launch_groups", rows);
 }

@@ -89,7 +89,7 @@ double estimate_seconds(const cuda::WorkRecord& work, const DeviceModel& device)
   } else if (work.kind == cuda::WorkKind::kernel) {
     wave_seconds = static_cast<double>(count_waves(work, device)) * kWaveSeconds;
   }
-  return std::max({static_cast<double>(work.bytes) / (kAttainableBandwidth * device.bytes_per_second),
+  return std::max({static_cast<double>(work.bytes) / (kAttainableBandwidth * device.memory_bandwidth),
                    rate > 0 ? work.flop / rate : 0, wave_seconds}) +
          kLaunchSeconds;
 }

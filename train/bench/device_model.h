@@ -12,9 +12,9 @@ namespace tapeformer {
 
 // Rates and sizes of a CUDA device, from the documents that `source` names.
 struct DeviceModel {
-  std::string name;    // value of --device-model
-  std::string source;  // documents with the constants
-  double bytes_per_second;
+  std::string name;         // value of --device-model
+  std::string source;       // documents with the constants
+  double memory_bandwidth;  // bytes per second
   // Peak operations per second without sparsity. float32_rate and float64_rate are without tensor cores.
   double float32_rate, tf32_rate, bfloat16_rate, float64_rate;
   int64_t multiprocessor_count;

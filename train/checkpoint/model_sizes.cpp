@@ -9,7 +9,7 @@ std::string describe_setting(const std::string& keys) {
   return "config.toml: " + keys;
 }
 
-void add_encoder(const EncoderOptions& encoder, std::vector<SizedTensor>& tensors) {
+void add_encoder(const EncoderOptions& encoder, std::vector<ExpectedTensor>& tensors) {
   const int64_t width = encoder.width();
   const auto layer = [](int64_t number) { return "layers." + std::to_string(number) + "."; };
   tensors.push_back({layer(0) + "attention.value_projection.weight", Shape{width, width},
@@ -23,8 +23,8 @@ void add_encoder(const EncoderOptions& encoder, std::vector<SizedTensor>& tensor
 
 }  // namespace
 
-std::vector<SizedTensor> list_sized_tensors(const AutoregressiveOptions& options) {
-  std::vector<SizedTensor> tensors;
+std::vector<ExpectedTensor> list_expected_tensors(const AutoregressiveOptions& options) {
+  std::vector<ExpectedTensor> tensors;
   add_encoder(options.encoder, tensors);
   tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.value_width()},
                      describe_setting("data.symbols, model.value_dim")});
@@ -41,8 +41,8 @@ std::vector<SizedTensor> list_sized_tensors(const AutoregressiveOptions& options
   return tensors;
 }
 
-std::vector<SizedTensor> list_sized_tensors(const ClassifierOptions& options) {
-  std::vector<SizedTensor> tensors;
+std::vector<ExpectedTensor> list_expected_tensors(const ClassifierOptions& options) {
+  std::vector<ExpectedTensor> tensors;
   add_encoder(options.encoder, tensors);
   tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.encoder.width()},
                      describe_setting("data.dataset, model.heads, model.head_dim")});
@@ -54,8 +54,8 @@ std::vector<SizedTensor> list_sized_tensors(const ClassifierOptions& options) {
   return tensors;
 }
 
-std::vector<SizedTensor> list_sized_tensors(const SetTransformerOptions& options) {
-  std::vector<SizedTensor> tensors;
+std::vector<ExpectedTensor> list_expected_tensors(const SetTransformerOptions& options) {
+  std::vector<ExpectedTensor> tensors;
   const int64_t width = options.encoder.width();
   EncoderOptions all_layers = options.encoder;
   all_layers.layers += options.decoder_layers;
@@ -69,7 +69,7 @@ std::vector<SizedTensor> list_sized_tensors(const SetTransformerOptions& options
   return tensors;
 }
 
-std::vector<SizedTensor> list_sized_tensors(const SpeechModelOptions& options) {
+std::vector<ExpectedTensor> list_expected_tensors(const SpeechModelOptions& options) {
   const bool is_lstm = options.encoder_kind == SpeechEncoderKind::lstm;
   const int64_t hidden = options.lstm_hidden, width = options.encoder.width();
   const SubsamplingOptions subsampling{.kind = options.subsampling_kind,
@@ -78,7 +78,7 @@ std::vector<SizedTensor> list_sized_tensors(const SpeechModelOptions& options) {
                                        .channels = is_lstm ? hidden : width};
   const std::string dims = "state.json: task.dims";
   const int64_t in = subsampling.output_width();
-  std::vector<SizedTensor> tensors;
+  std::vector<ExpectedTensor> tensors;
   if (subsampling.uses_convolution())
     tensors.push_back({"subsampling.0.weight", Shape{subsampling.channels, 3, options.features}, dims});
   const std::string of_input = subsampling.uses_convolution() ? describe_setting("[model]") : dims;
@@ -99,9 +99,9 @@ std::vector<SizedTensor> list_sized_tensors(const SpeechModelOptions& options) {
   return tensors;
 }
 
-void check_model_sizes(const Checkpoint& checkpoint, const std::vector<SizedTensor>& expected) {
+void check_model_sizes(const Checkpoint& checkpoint, const std::vector<ExpectedTensor>& expected) {
   const SafetensorsFile file = checkpoint.open_model_file();
-  for (const SizedTensor& tensor : expected) {
+  for (const ExpectedTensor& tensor : expected) {
     const auto found = file.entries().find(tensor.name);
     const bool there = found != file.entries().end();
     if (there == tensor.shape.has_value() && (!there || found->second.shape == *tensor.shape)) continue;

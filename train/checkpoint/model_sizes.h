@@ -15,20 +15,20 @@
 namespace tapeformer {
 
 // A tensor whose shape depends on a size in the config or in state.json.
-struct SizedTensor {
+struct ExpectedTensor {
   std::string name;
   std::optional<Shape> shape;  // expected shape; nullopt: the checkpoint must not contain the tensor
   std::string source;          // file and key of the size, for example "config.toml: model.layers"
 };
 
 // Returns tensors whose shapes together determine all sizes of the model, and so its number of parameters.
-std::vector<SizedTensor> list_sized_tensors(const AutoregressiveOptions& options);
-std::vector<SizedTensor> list_sized_tensors(const ClassifierOptions& options);
-std::vector<SizedTensor> list_sized_tensors(const SetTransformerOptions& options);
-std::vector<SizedTensor> list_sized_tensors(const SpeechModelOptions& options);
+std::vector<ExpectedTensor> list_expected_tensors(const AutoregressiveOptions& options);
+std::vector<ExpectedTensor> list_expected_tensors(const ClassifierOptions& options);
+std::vector<ExpectedTensor> list_expected_tensors(const SetTransformerOptions& options);
+std::vector<ExpectedTensor> list_expected_tensors(const SpeechModelOptions& options);
 
 // Throws CheckpointError if a tensor is missing, has a different shape, or must not be in the checkpoint. The
 // message names the tensor, its `source` and both shapes.
-void check_model_sizes(const Checkpoint& checkpoint, const std::vector<SizedTensor>& expected);
+void check_model_sizes(const Checkpoint& checkpoint, const std::vector<ExpectedTensor>& expected);
 
 }  // namespace tapeformer

@@ -185,7 +185,7 @@ int run_reproduce(const Arguments& arguments) {
     if (processes.communicator->size() > 1)
       throw ConfigError("--dry-run estimates in one process; run it without mpirun");
     try {
-      print_report(dry_run_table(chosen, options), line->common_options);
+      print_report(estimate_table(chosen, options), line->common_options);
     } catch (const CommandFailed& failed) {
       log_message(LogLevel::error, failed.what());
       return failed.exit_status();

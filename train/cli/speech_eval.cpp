@@ -59,7 +59,7 @@ Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
   if (!rows.empty()) report.add("unprocessed_utterances", rows);
   const auto& unseen = part.dataset->report().unseen_phones;
   if (!unseen.empty()) report.add("unseen_phones", Words(unseen.begin(), unseen.end()));
-  if (result.nats_per_utterance) report.add("nats_per_utterance", *result.nats_per_utterance);
+  if (result.mean_ctc_loss) report.add("nats_per_utterance", *result.mean_ctc_loss);
   return report.add("without_loss", result.without_loss_count);
 }
 
@@ -72,7 +72,7 @@ int evaluate_speech(const FoundRun& found, const CommandLine& line) {
   LoadedSpeechRun run = load_speech_run(found);
   if (line.options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
   run.config.data.limit = run.config.data.eval_limit = line.options.get<int64_t>("limit");
-  const SpeechPart part = make_speech_part(run.config, line.options.get<std::string>("split"),
+  const SpeechPart part = read_speech_part(run.config, line.options.get<std::string>("split"),
                                            make_data_access(line), &run.description);
   SpeechEvaluationOptions options = make_evaluation_options(run.config);
   options.beam_size = line.options.get<int64_t>("beam");

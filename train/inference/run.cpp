@@ -88,7 +88,7 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
   // load_model() can report the tensors that differ.
   constexpr int64_t kAllowedElements = int64_t{1} << 24;
   const Checkpoint checkpoint(run.checkpoint_folder.string());
-  check_model_sizes(checkpoint, list_sized_tensors(options));
+  check_model_sizes(checkpoint, list_expected_tensors(options));
   int64_t elements = 0;
   const SafetensorsFile file = checkpoint.open_model_file();
   for (const auto& [name, entry] : file.entries()) elements += entry.shape.numel();

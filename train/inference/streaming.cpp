@@ -75,7 +75,7 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
         "data.cmvn = \"", run.config.data.cmvn,
         "\" normalizes over the whole recording, which is read first; with \"global\" or \"none\", a model "
         "needs no later frames");
-  StreamDecoderOptions options{.window_frames = compute_window_frames(run, window_seconds)};
+  StreamDecoderOptions options{.max_window_frames = compute_window_frames(run, window_seconds)};
   // The decoder finds pauses by the energies of filterbank features. Features that are read from files are
   // not filterbank energies, so restarts at pauses are disabled.
   if (require_catalogue_entry(run.config.data.dataset).sample_rate == 0) options.min_pause_frames = 0;

@@ -114,7 +114,7 @@ std::vector<RowEstimate> estimate_rows(const Table& table, const ReproductionOpt
 
 }  // namespace
 
-Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions& options) {
+Report estimate_table(const Reproduction& reproduction, const ReproductionOptions& options) {
   const Table table = reproduction.make_table(options);
   const std::vector<Row> rows = select_rows(table, options);
   Report report;

@@ -29,7 +29,7 @@ struct TableResult {
 TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.
-Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions& options);
+Report estimate_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the chosen rows in the order of the table. Throws ConfigError for an unknown row.
 std::vector<Row> select_rows(const Table& table, const ReproductionOptions& options);

@@ -74,7 +74,7 @@ TEST_CASE("a stream decoder neither loses nor repeats labels at restarts") {
         SpeechModel model(streaming_options(kind, subsampling));
         model.initialize(3);
         make_memoryless(model);
-        StreamDecoder decoder(model, {.window_frames = window, .min_pause_frames = 0});
+        StreamDecoder decoder(model, {.max_window_frames = window, .min_pause_frames = 0});
         const std::vector<int64_t> classes = held_labels(3000);
         std::vector<int64_t> labels;
         for (const int64_t best : classes) {
@@ -117,14 +117,15 @@ TEST_CASE("a stream decoder starts a new state when speech begins after a pause"
     for (int64_t t = 0; t < silence_after; ++t) push(quiet);
     return labels;
   };
-  StreamDecoder decoder(model, {.window_frames = 200, .feature_scales = scale, .feature_offsets = offset});
+  StreamDecoder decoder(model,
+                        {.max_window_frames = 200, .feature_scales = scale, .feature_offsets = offset});
   const auto alone = hear(decoder, 60);
   CHECK(alone.size() > 3);
   CHECK(decoder.restart_count() == 0);
   for (const int64_t silence : {60, 45, 1001, 60}) CHECK(hear(decoder, silence) == alone);
   CHECK(decoder.restart_count() == 4);
   // Negative control: without restarts, earlier speech changes the result.
-  StreamDecoder endless(model, {.window_frames = 0});
+  StreamDecoder endless(model, {.max_window_frames = 0});
   CHECK(hear(endless, 60) == alone);
   CHECK(hear(endless, 60) != alone);
 }
@@ -150,7 +151,7 @@ TEST_CASE("the memory of a stream decoder does not depend on the length of the s
   options.encoder.layers = 1;
   SpeechModel model(options);
   model.initialize(3);
-  StreamDecoder decoder(model, {.window_frames = 80});
+  StreamDecoder decoder(model, {.max_window_frames = 80});
   const Tensor frames = normal({500, kClasses}, 2, DType::float32);
   const auto push = [&](int64_t count) {
     for (int64_t t = 0; t < count; ++t)
@@ -172,12 +173,12 @@ TEST_CASE("the memory of a stream decoder does not depend on the length of the s
 TEST_CASE("a stream decoder rejects invalid windows and frames") {
   SpeechModel linear(streaming_options("linear", 1)), softmax(streaming_options("softmax", 1));
   linear.initialize(1);
-  CHECK_THROWS_WITH_AS((StreamDecoder{linear, {.window_frames = 49}}),
+  CHECK_THROWS_WITH_AS((StreamDecoder{linear, {.max_window_frames = 49}}),
                        "window: expected 0 or at least 50 frames, got 49", OptionError);
-  CHECK_THROWS_WITH_AS((StreamDecoder{softmax, {.window_frames = 81}}),
+  CHECK_THROWS_WITH_AS((StreamDecoder{softmax, {.max_window_frames = 81}}),
                        "window: expected at most max_frames = 80, the capacity of softmax attention, got 81",
                        ConfigError);
-  StreamDecoder decoder(linear, {.window_frames = 81});
+  StreamDecoder decoder(linear, {.max_window_frames = 81});
   CHECK_THROWS_WITH_AS(decoder.push(Tensor::zeros({1, 5})),
                        "StreamDecoder: frame (1, 5) of float32 must be (1, 6) of float32", ShapeError);
 }

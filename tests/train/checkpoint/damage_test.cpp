@@ -213,10 +213,10 @@ TEST_CASE("parameters of an attention kind that do not match the tensors are not
   CHECK(get_device_allocator(kCpu).stats().peak_bytes - before < (int64_t{1} << 26));
 }
 
-TEST_CASE("list_sized_tensors() agrees with the names and the shapes of the parameters of the model") {
-  const auto check_against = [](const Module& model, const std::vector<SizedTensor>& sized) {
+TEST_CASE("list_expected_tensors() agrees with the names and the shapes of the parameters of the model") {
+  const auto check_against = [](const Module& model, const std::vector<ExpectedTensor>& sized) {
     const NamedTensors parameters = model.parameters();
-    for (const SizedTensor& tensor : sized) {
+    for (const ExpectedTensor& tensor : sized) {
       CAPTURE(tensor.name);
       const auto found = std::find_if(parameters.begin(), parameters.end(),
                                       [&](const auto& item) { return item.first == tensor.name; });
@@ -235,7 +235,7 @@ TEST_CASE("list_sized_tensors() agrees with the names and the shapes of the para
   for (const Config& model_config : {config, make_tiny_image_config()}) {
     const DatasetInfo data = describe_data(model_config);
     check_against(*make_model(model_config, data),
-                  list_sized_tensors(make_model_options(model_config, data)));
+                  list_expected_tensors(make_model_options(model_config, data)));
   }
   const SpeechDescription description{
       .feature_dim = 13, .phone_table = PhoneTable(Words{"a", "b"}), .global_statistics = {}};
@@ -248,7 +248,7 @@ TEST_CASE("list_sized_tensors() agrees with the names and the shapes of the para
         speech.model.subsampling_kind = kind;
         speech.model.bidirectional = subsampling != 2;
         check_against(*make_speech_model(speech, description),
-                      list_sized_tensors(make_speech_model_options(speech, description)));
+                      list_expected_tensors(make_speech_model_options(speech, description)));
       }
 }
 

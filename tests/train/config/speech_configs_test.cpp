@@ -95,7 +95,7 @@ TEST_CASE("speech configs: TIMIT, LibriSpeech and Kaldi directories are read, an
       CHECK(step.loss > 0);
       CHECK_FALSE(fs::exists(dir / "run"));
       const SpeechDescription description =
-          describe_speech_part(make_speech_part(config, "train", "", nullptr));
+          describe_speech_part(read_speech_part(config, "train", "", nullptr));
       CHECK(description.phone_table.class_count() == row.classes);
       CHECK(description.feature_dim == 40);
       CHECK_FALSE(read_speech_part(config, "test", "").utterances.empty());
@@ -136,7 +136,7 @@ TEST_CASE("speech configs: commands in wav.scp need permission from the command 
   write_file(dir / "kaldi/train/wav.scp", "a cat " + (dir / "kaldi/train/a.wav").string() + " |\nb b.wav\n");
   const Config config = load("kaldi-linear", dir / "kaldi", {});
   const auto read = [&](const DataAccess& data) {
-    return make_speech_part(config, "train", data, nullptr).usable_indices.size();
+    return read_speech_part(config, "train", data, nullptr).usable_indices.size();
   };
   CHECK(contains(message_of<DataError>([&] { read(""); }),
                  "wav.scp:1: a command instead of a file; commands are run only if allow_commands is set"));

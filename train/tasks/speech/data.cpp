@@ -174,7 +174,7 @@ std::vector<int64_t> SpeechPart::frame_counts() const {
   return result;
 }
 
-SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
+SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained_description) {
   const DataConfig& d = config.data;
   const Corpus corpus = read_speech_part(config, split, data);

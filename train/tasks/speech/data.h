@@ -61,7 +61,7 @@ struct SpeechPart {
 // from the part. Otherwise, both come from `trained_description`, and the part is for scoring
 // (SpeechUse::scoring). A part for scoring also contains utterances that the model cannot process. Their
 // phones count as deletions.
-SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
+SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained_description);
 // Returns the metadata of a training part.
 SpeechDescription describe_speech_part(const SpeechPart& part);

@@ -138,7 +138,7 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
   const double with_loss = losses.total(1);
   result.without_loss_count =
       static_cast<int64_t>(part.usable_indices.size()) - static_cast<int64_t>(with_loss);
-  if (with_loss > 0) result.nats_per_utterance = losses.total(0) / with_loss;
+  if (with_loss > 0) result.mean_ctc_loss = losses.total(0) / with_loss;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -35,7 +35,7 @@ struct SpeechEvaluation {
   // The mean CTC loss of the utterances that have a loss, or std::nullopt if there are none. An utterance has
   // no loss if it has fewer steps than its labels need, or if one of its phones does not occur in training.
   // `score` includes the utterances without a loss.
-  std::optional<double> nats_per_utterance;
+  std::optional<double> mean_ctc_loss;
   int64_t without_loss_count = 0;  // processed utterances that have no loss
   double seconds = 0;
   std::vector<ScoredUtterance> utterances;  // all utterances in the order of the corpus

@@ -59,7 +59,7 @@ void report(const SpeechPart& part, const std::string& padding) {
 
 std::string format_evaluation(const SpeechEvaluation& e) {
   std::string text = e.score.format_line();
-  if (e.nats_per_utterance) text += concat_text(", ", *e.nats_per_utterance, " nats");
+  if (e.mean_ctc_loss) text += concat_text(", ", *e.mean_ctc_loss, " nats");
   if (const std::string processed = describe_processed_score(e); !processed.empty()) text += "; " + processed;
   return text;
 }
@@ -91,10 +91,10 @@ class SpeechTask final : public Task {
  public:
   SpeechTask(const Config& config, const DataAccess& data, Device device, Communicator& processes)
       : communicator_(processes),
-        training_(make_speech_part(config, "train", data, nullptr)),
+        training_(read_speech_part(config, "train", data, nullptr)),
         description_(describe_speech_part(training_)),
         evaluated_(
-            make_speech_part(config, choose_speech_evaluation_split(config, data), data, &description_)),
+            read_speech_part(config, choose_speech_evaluation_split(config, data), data, &description_)),
         plan_(training_.frame_counts(), plan_options(config)),
         model_(make_speech_model(config, description_, device)),
         evaluation_(make_evaluation_options(config)),
@@ -160,7 +160,7 @@ class SpeechTask final : public Task {
                                {"per_processed", e.processed_score.error_rate()},
                                {"unprocessed", static_cast<int64_t>(e.unprocessed.size())}};
     MetricRecord metrics;
-    if (e.nats_per_utterance) metrics.emplace_back("loss_nats", *e.nats_per_utterance);
+    if (e.mean_ctc_loss) metrics.emplace_back("loss_nats", *e.mean_ctc_loss);
     metrics.insert(metrics.end(), figures.begin(), figures.end());
     metrics.emplace_back("examples", s.utterance_count);
     metrics.emplace_back("seconds", e.seconds);

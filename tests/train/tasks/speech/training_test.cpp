@@ -63,7 +63,7 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
     const LoadedSpeechRun best =
         load_speech_run(find_run({.path = run_dir.string(), .checkpoint_name = "best", .set_options = {}}));
     CHECK(best.description.phone_table.names() == Words{"<blank>", "A", "B", "C"});
-    const SpeechPart test = make_speech_part(best.config, "test", "", &best.description);
+    const SpeechPart test = read_speech_part(best.config, "test", "", &best.description);
     CHECK(evaluate(*best.model, test, make_evaluation_options(best.config)).score.error_rate() ==
           result.best_loss);
   }
@@ -154,14 +154,14 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   const Config config = make_tiny_speech_config(dir / "an4");
   const fs::path bad = dir / "an4/feat/clstk/train0/train-1.mfc";
   write_file(bad, std::string("no features"));
-  const SpeechPart part = make_speech_part(config, "train", "", nullptr);
+  const SpeechPart part = read_speech_part(config, "train", "", nullptr);
   CHECK(part.usable_indices.size() == 11);
   REQUIRE(part.dataset->report().faults.size() == 1);
   CHECK(contains(part.dataset->report().faults.front(), bad.string()));
   Config strict = config;
   strict.data.bad_utterances = "refuse";
   CHECK(
-      contains(message_of<DataError>([&] { make_speech_part(strict, "train", "", nullptr); }), bad.string()));
+      contains(message_of<DataError>([&] { read_speech_part(strict, "train", "", nullptr); }), bad.string()));
 
   Config nowhere = config;
   nowhere.data.path = (dir / "nowhere").string();
@@ -176,11 +176,11 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   Config brief = config;
   brief.model.encoder = "transformer";
   brief.model.max_frames = 12;  // the number of frames of two phones
-  const SpeechPart shorter = make_speech_part(brief, "train", "", nullptr);
+  const SpeechPart shorter = read_speech_part(brief, "train", "", nullptr);
   CHECK(!shorter.too_long_indices.empty());
   CHECK(shorter.usable_indices.size() + shorter.too_long_indices.size() == 11);
   brief.model.max_frames = 3;
-  CHECK(contains(message_of<DataError>([&] { make_speech_part(brief, "train", "", nullptr); }),
+  CHECK(contains(message_of<DataError>([&] { read_speech_part(brief, "train", "", nullptr); }),
                  "longer than model.max_frames = 3"));
 
   SpeechDescription other = describe_speech_part(part);
@@ -193,7 +193,7 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   other.max_frame_count = 0;  // as in checkpoints of earlier versions
   CHECK(round_trip() == 0);
   other.feature_dim = 39;
-  CHECK(contains(message_of<ConfigError>([&] { make_speech_part(config, "test", "", &other); }),
+  CHECK(contains(message_of<ConfigError>([&] { read_speech_part(config, "test", "", &other); }),
                  "features of 13 dims, but the model was trained on 39"));
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
   const std::string brief = add_test_utterance(dir / "an4", "SHORT", three_frames);
   const Config trained_with = make_tiny_speech_config(dir / "an4", "transformer");
   const SpeechDescription description =
-      describe_speech_part(make_speech_part(trained_with, "train", "", nullptr));
+      describe_speech_part(read_speech_part(trained_with, "train", "", nullptr));
   int64_t phones = -1;
   for (const auto& [encoder_bound, max_frames_bound, subsampling, unprocessed] :
        {std::tuple<std::string, int64_t, int64_t, std::vector<std::string>>{"lstm", 40, 1, {}},
@@ -242,7 +242,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     config.model.max_frames = max_frames;
     config.model.subsampling = subsampling;
     const auto model = make_speech_model(config, description);
-    const SpeechPart part = make_speech_part(config, "test", "", &description);
+    const SpeechPart part = read_speech_part(config, "test", "", &description);
     const SpeechEvaluation e = evaluate(*model, part, make_evaluation_options(config));
     CHECK(e.score.utterance_count == 12);
     if (phones < 0) phones = e.score.reference_count;
@@ -252,7 +252,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     if (all) {
       CHECK(e.unprocessed.size() == 12);
       CHECK(e.score.error_rate() == 100);
-      CHECK_FALSE(e.nats_per_utterance.has_value());
+      CHECK_FALSE(e.mean_ctc_loss.has_value());
       continue;
     }
     std::vector<std::string> ids;
@@ -267,7 +267,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     CHECK(e.processed_score.utterance_count + static_cast<int64_t>(ids.size()) == e.score.utterance_count);
     CHECK(contains(describe_processed_score(e), ids.empty() ? "" : "without 1 of 12 utterances"));
     CHECK(e.without_loss_count >= 1);  // the utterance UNSEEN has no loss
-    CHECK(std::isfinite(e.nats_per_utterance.value()));
+    CHECK(std::isfinite(e.mean_ctc_loss.value()));
     for (const ScoredUtterance& utterance : e.utterances)
       if (utterance.id == "extra-UNSEEN") CHECK(utterance.reference == Words{"A", "X"});
   }
