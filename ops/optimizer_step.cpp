@@ -90,10 +90,10 @@ Tensor compute_squared_norms(const std::vector<Tensor>& tensors) {
 }
 
 void update_average(const Tensor& average, const Tensor& value, const Tensor& rule) {
-  check(average.shape() == value.shape() && average.dtype() == value.dtype(), "average_into", "average ",
+  check(average.shape() == value.shape() && average.dtype() == value.dtype(), "update_average", "average ",
         name_of(average.dtype()), " ", average.shape(), " does not match value ", name_of(value.dtype()), " ",
         value.shape());
-  dispatch("average_into", average, [&]<class T>(auto backend) {
+  dispatch("update_average", average, [&]<class T>(auto backend) {
     update_average(backend, average.data<T>(), value.data<T>(), get_rule(rule), average.numel());
   });
 }

@@ -76,7 +76,7 @@ def measured_rows(table: dict) -> list[list[str]]:
 
 
 def reproduction_text(table: dict, name: str) -> str:
-    """Returns the section of a table of `tapeformer reproduce`."""
+    """Returns the section of a table of `tapeformer reproduce`, with its figures that are in docs/images."""
     rows = measured_rows(table)
     missing = [row[0] for row in table["printed"]["rows"] if row not in rows]
     machines = sorted({cell["machine"] for row in table["rows"] for cell in row["cells"].values()
@@ -89,6 +89,10 @@ def reproduction_text(table: dict, name: str) -> str:
     ]
     if missing:
         parts.append(wrapped("Not run: " + ", ".join(missing) + "."))
+    for figure in table["figures"]:
+        picture = DOCS / "images" / f"{name}-{figure['name']}.svg"
+        if picture.exists():
+            parts.append(f"![{figure['title']}](images/{picture.name})")
     parts += [wrapped("- " + note) for note in table["notes"]]
     return "\n\n".join(parts)
 

@@ -224,34 +224,44 @@ std::string Plot::curve(const Series& series, size_t index) const {
   return fmt::format("<polyline points=\"{}\" {}/>\n", corners, select_stroke(series, index)) + marks;
 }
 
-// Returns the points as circles with the names of their series. A name moves down until it overlaps no other
-// name.
+// Returns the points as circles with the names of their series. A name moves down until it overlaps no circle
+// and no other name. A line connects the circle with the nearer end of the name.
 std::string Plot::circles() const {
-  struct Label {
-    double x, y, width;
+  struct Box {
+    double left, middle, width, height;
   };
-  std::vector<Label> labels;
+  const auto overlap = [](const Box& a, const Box& b) {
+    return std::abs(a.middle - b.middle) < (a.height + b.height) / 2 && a.left < b.left + b.width &&
+           b.left < a.left + a.width;
+  };
+  const auto radius_of = [this](const Series& series) {
+    const double share = largest_area_ > 0 ? std::sqrt(series.circle_area / largest_area_) : 0;
+    return std::max(kSmallestRadius, kLargestRadius * share);
+  };
+  std::vector<Box> boxes;
+  for (const Series& series : chart_.series)
+    for (const PagePoint& p : page_points(series))
+      boxes.push_back({p.x - radius_of(series), p.y, 2 * radius_of(series), 2 * radius_of(series)});
   std::string svg;
   for (size_t i = 0; i < chart_.series.size(); ++i) {
     const Series& series = chart_.series[i];
+    const double radius = radius_of(series);
     for (const PagePoint& p : page_points(series)) {
-      const double share = largest_area_ > 0 ? std::sqrt(series.circle_area / largest_area_) : 0;
-      const double radius = std::max(kSmallestRadius, kLargestRadius * share);
       svg += fmt::format(
           "<circle cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"{:.2f}\" fill=\"{}\" fill-opacity=\"0.35\" "
           "stroke=\"#444444\" stroke-width=\"0.5\"/>\n",
           p.x, p.y, radius, select_colour(i));
       if (p.bar) svg += draw_line(p.x, p.low, p.x, p.high, "stroke=\"#444444\" stroke-width=\"0.5\"");
-      Label label{p.x + radius + 2, p.y, 0.6 * kTickFont * static_cast<double>(series.name.size())};
-      if (label.x + label.width > right_) label.x = p.x - radius - 4 - label.width;
-      const auto covers = [&](const Label& other) {
-        return std::abs(label.y - other.y) < kTickFont && label.x < other.x + other.width &&
-               other.x < label.x + label.width;
-      };
-      while (std::any_of(labels.begin(), labels.end(), covers)) label.y += 1;
-      labels.push_back(label);
-      svg += draw_line(p.x, p.y, label.x, label.y, "stroke=\"#999999\" stroke-width=\"0.4\"");
-      svg += draw_text(label.x + 1, label.y + 2, "start", series.name,
+      Box name{p.x + radius + 2, p.y, 0.6 * kTickFont * static_cast<double>(series.name.size()), kTickFont};
+      if (name.left + name.width > right_) name.left = p.x - radius - 4 - name.width;
+      while (std::any_of(boxes.begin(), boxes.end(), [&](const Box& box) { return overlap(name, box); }))
+        name.middle += 1;
+      boxes.push_back(name);
+      const bool is_left = name.left < p.x;
+      svg +=
+          draw_line(is_left ? p.x - radius : p.x + radius, p.y, is_left ? name.left + name.width : name.left,
+                    name.middle, "stroke=\"#999999\" stroke-width=\"0.4\"");
+      svg += draw_text(name.left + 1, name.middle + 2, "start", series.name,
                        fmt::format(" font-size=\"{}\"", kTickFont));
     }
   }

@@ -320,7 +320,7 @@ Measurement make_attention_by_length_measurement(const ReproductionOptions& opti
     return commands;
   };
   measurement.read_results = [](const std::vector<Json>& outputs, const Trial& trial) {
-    MeasurementResults results = read_scaling_results(sums_over_kinds(outputs), trial.row.name);
+    MeasurementResults results = read_scaling_results(sums_over_kinds(outputs), trial.row.line_name);
     results.texts = {{"complexity_holds", verdict(results, get_entry_kind(trial.row))}};
     return results;
   };
