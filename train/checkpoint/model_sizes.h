@@ -21,7 +21,7 @@ struct SizedTensor {
   std::string source;          // file and key of the size, for example "config.toml: model.layers"
 };
 
-// Returns tensors whose shapes together determine all sizes of the model, and so its number of parameters.
+// Returns tensors whose shapes determine all sizes of the model, and therefore the number of parameters.
 std::vector<SizedTensor> list_sized_tensors(const AutoregressiveOptions& options);
 std::vector<SizedTensor> list_sized_tensors(const ClassifierOptions& options);
 std::vector<SizedTensor> list_sized_tensors(const SetTransformerOptions& options);

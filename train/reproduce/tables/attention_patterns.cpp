@@ -1,5 +1,5 @@
-// Pictures of the attention weights of the kinds, at a length at which single weights are visible. The survey
-// "Efficient Transformers" (Tay et al. 2020), section 3, describes these patterns.
+// Pictures of the attention weights of all attention kinds. The sequences are short, so that single weights
+// are visible. The survey "Efficient Transformers" (Tay et al. 2020), section 3, describes these patterns.
 #include "core/errors.h"
 #include "train/reproduce/commands.h"
 #include "train/reproduce/measurements.h"
@@ -7,7 +7,7 @@
 namespace tapeformer {
 namespace {
 
-// A picture: a kind with options that are suitable for 64 tokens, or for images of 8 x 8 tokens.
+// A picture of the weights of one attention kind. The options suit 64 tokens, or images of 8 x 8 tokens.
 struct Pattern {
   std::string name;
   std::string kind;
